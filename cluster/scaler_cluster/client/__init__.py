@@ -1,0 +1,1 @@
+"""What users hold: futures, and the client that hands them out."""

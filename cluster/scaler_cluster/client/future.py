@@ -1,0 +1,208 @@
+"""The future of one task."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from scaler_cluster import payload as payloads
+from scaler_cluster.errors import PayloadError
+from scaler_cluster.wire.messages import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from scaler_cluster.runtime.session import Session
+
+T = TypeVar("T")
+
+PENDING, FINISHED = "PENDING", "FINISHED"
+CANCELLED, CANCELLED_AND_NOTIFIED = "CANCELLED", "CANCELLED_AND_NOTIFIED"
+
+_creation = threading.Lock()
+"""Guards the moment in which a future either gets its condition or is settled without one."""
+
+
+class ScalerFuture(Future[T], Generic[T]):
+    """A :class:`concurrent.futures.Future` that stays small until somebody needs more of it.
+
+    It gets a condition only when a thread waits on it or a callback is added; its result is
+    unpickled when it is first asked for, in the thread that asks.
+
+    ``cancel`` also stops a task that is already running, and returns True unless the task had
+    come back.
+    """
+
+    __slots__ = ("_call", "_cond", "_exception", "_payload", "_result", "_session", "_state",
+                 "_task", "_wait")  # fmt: skip
+
+    def __init__(self, session: Session) -> None:
+        # Not the parent's: it would make a condition and two lists at once.
+        self._state = PENDING
+        self._session = session
+        self._task = -1
+        self._cond: threading.Condition | None = None
+        self._payload: Any = None
+        self._result: Any = None
+        self._exception: BaseException | None = None
+        self._wait: list[Any] | None = None
+        self._call: list[Any] | None = None
+
+    # The parent's methods use these; they come into being when they are used.
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        condition = self._cond
+        if condition is None:
+            with _creation:
+                condition = self._cond
+                if condition is None:
+                    condition = self._cond = threading.Condition()
+        return condition
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        waiters = self._wait
+        if waiters is None:
+            waiters = self._wait = []
+        return waiters
+
+    @property
+    def _done_callbacks(self) -> list[Any]:  # type: ignore[override]
+        callbacks = self._call
+        if callbacks is None:
+            callbacks = self._call = []
+        return callbacks
+
+    # -- public ------------------------------------------------------------------------------
+
+    @property
+    def task_id(self) -> int:
+        """Number of the task, unique within its session."""
+        return self._task
+
+    def result(self, timeout: float | None = None) -> T:
+        """Return what the task returned, or raise what it raised.
+
+        Raises CancelledError if it was cancelled, TimeoutError after ``timeout`` seconds,
+        WorkerDied, TaskTimeout or another ScalerError where the engine could not finish it.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                # Break the cycle of the traceback with this frame.
+                del error, self
+        return self._result  # type: ignore[no-any-return]
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what the task raised, or None if it returned; waits as :meth:`result` does."""
+        if self._state is PENDING:
+            if not self._session.wait(self.done, self, timeout):
+                raise concurrent.futures.TimeoutError
+        if self._state in (CANCELLED, CANCELLED_AND_NOTIFIED):
+            raise CancelledError
+        self._load()
+        return self._exception
+
+    def done(self) -> bool:
+        """Return True if the task came back or was cancelled."""
+        return self._state is not PENDING and self._state != "RUNNING"
+
+    def cancel(self) -> bool:
+        """Give the task up, queued or running; return False if it had come back before."""
+        if self._state is PENDING and not self._session.cancel([self]):
+            return self.cancelled()
+        return self.cancelled()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait in asyncio."""
+        import asyncio
+
+        return asyncio.wrap_future(self).__await__()
+
+    def __repr__(self) -> str:
+        """Show the state, and the type of the result or exception."""
+        if self._state is FINISHED:
+            self._load()
+        return super().__repr__()
+
+    def __reduce__(self) -> Any:
+        """Refuse to be pickled."""
+        raise TypeError("a future belongs to the process that submitted its task: pass its result")
+
+    # -- for the session ---------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Make the result or exception of what came back; only the first caller's counts."""
+        payload = self._payload
+        if payload is None:
+            return
+        result, error = load(payload)
+        with _creation:
+            if self._payload is not None:
+                self._result, self._exception = result, error
+                self._payload = None
+
+    def _settle_slowly(self, payload: object) -> list[Callable[[Future[T]], object]]:
+        """Settle a future that has a condition; return the callbacks to run."""
+        with self._condition:
+            if self._state != PENDING:
+                return []
+            self._payload = payload
+            self._state = FINISHED
+            failed = isinstance(payload, Failed | BaseException)
+            for waiter in self._wait or ():
+                if failed:
+                    waiter.add_exception(self)
+                else:
+                    waiter.add_result(self)
+            self._condition.notify_all()
+            callbacks = self._call or []
+            self._call = None
+        return callbacks
+
+    def _cancel_here(self) -> None:
+        """Become cancelled; the session has given the task up."""
+        if super().cancel():
+            self.set_running_or_notify_cancel()
+
+
+def load(payload: object) -> tuple[Any, BaseException | None]:
+    """Return the result or the exception that a task came back with."""
+    if isinstance(payload, Failed):
+        return None, payloads.failure_to_exception(payload)
+    if isinstance(payload, BaseException):
+        return None, payload
+    try:
+        return payloads.loads(payload), None  # type: ignore[arg-type]
+    except BaseException as error:
+        failure = PayloadError(f"the result cannot be unpickled here: {error!r}")
+        failure.__cause__ = error
+        return None, failure
+
+
+def settle_all(settled: list[tuple[Any, object]]) -> list[tuple[ScalerFuture[Any], list[Any]]]:
+    """Settle futures; return those that have callbacks to be run, with them.
+
+    One lock for all: a waiting thread makes its condition before this looks, or after and then
+    sees the result.
+    """
+    slow = []
+    with _creation:
+        for future, payload in settled:
+            if future._cond is None:
+                if future._state is PENDING:
+                    future._payload = payload
+                    future._state = FINISHED
+            else:
+                slow.append((future, payload))
+    called = []
+    for future, payload in slow:
+        callbacks = future._settle_slowly(payload)
+        if callbacks:
+            called.append((future, callbacks))
+    return called

@@ -1,0 +1,221 @@
+"""Many calls of one function: no future each; results land in slots and come out in order."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster import payload as payloads
+from scaler_cluster.client.future import load
+from scaler_cluster.core.client import RUN_BYTES_MAX
+from scaler_cluster.errors import PayloadError
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
+from scaler_cluster.wire.codec import FRAME_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scaler_cluster.runtime.session import Session
+
+RUN_TASKS_FIRST = 64
+"""The first message of a map is small, so that workers start soon; the next ones grow."""
+RUN_TASKS_MAX = 2048
+
+
+class MapCall:
+    """What is known of one map. The session fills it under its lock."""
+
+    def __init__(self, session: Session, function: Callable[..., Any], call: int,
+                 options: m.TaskOptions) -> None:  # fmt: skip
+        self._session = session
+        self._function = session.function(function)
+        self._call = call
+        self._options = options
+        self.asked = 0
+        """Number of tasks asked for."""
+        self.segments: dict[int, Any] = {}
+        """What came back and was not taken yet, by the index of its first task."""
+        self._arrived = 0
+        self._run_tasks = RUN_TASKS_FIRST
+        self.error: BaseException | None = None
+        self.first = session.open_call(self)
+
+    # -- for the core ------------------------------------------------------------------------
+
+    @property
+    def outstanding(self) -> int:
+        """Number of tasks that have not come back."""
+        return self.asked - self._arrived
+
+    def settle(self, index: int, batch: Batch) -> None:
+        """Tasks from ``index`` on returned these."""
+        self.segments[index] = batch
+        self._arrived += len(batch)
+
+    def fail(self, index: int, failure: m.Failed) -> None:
+        """One task failed."""
+        self.segments[index] = failure
+        self._arrived += 1
+
+    def cancelled(self, index: int, count: int) -> None:
+        """Tasks from ``index`` on will not run."""
+        for task in range(index, index + count):
+            self.segments[task] = concurrent.futures.CancelledError()
+        self._arrived += count
+
+    def abort(self, error: BaseException) -> None:
+        """Nothing more will come back."""
+        self.error = error
+        self._arrived = self.asked
+
+    # -- for the caller ----------------------------------------------------------------------
+
+    def ask(self, items: Iterator[Any]) -> int:
+        """Submit a call for each of ``items``; return how many there were.
+
+        An item that cannot be pickled fails by itself, when its turn comes.
+        """
+        begin = self.asked
+        dumps = payloads.dumps
+        runs: list[tuple[int, Batch]] = []
+        group: list[bytes] = []
+        size = 0
+        start = index = self.asked
+        for item in items:
+            try:
+                payload = dumps(item)
+            except PayloadError as error:
+                self._close_group(runs, start, group)
+                self._send(runs, index)
+                with self._session.lock:
+                    self.segments[index] = error
+                    self.asked += 1
+                    self._arrived += 1
+                group, size = [], 0
+                index += 1
+                start = index
+                continue
+            if len(payload) >= FRAME_BYTES:
+                self._close_group(runs, start, group)
+                runs.append((self.first + index, Batch.single(payload)))
+                group, size = [], 0
+                index += 1
+                start = index
+                self._send(runs, index)
+                continue
+            group.append(payload)
+            size += len(payload)
+            index += 1
+            if len(group) >= self._run_tasks or size >= RUN_BYTES_MAX:
+                self._run_tasks = min(2 * self._run_tasks, RUN_TASKS_MAX)
+                self._close_group(runs, start, group)
+                self._send(runs, index)
+                group, size = [], 0
+                start = index
+        self._close_group(runs, start, group)
+        self._send(runs, index)
+        return index - begin
+
+    def _close_group(self, runs: list[tuple[int, Batch]], start: int, group: list[bytes]) -> None:
+        if group:
+            runs.append((self.first + start, Batch.of(group)))
+
+    def _send(self, runs: list[tuple[int, Batch]], asked: int) -> None:
+        if runs:
+            self.asked = asked
+            self._session.submit_runs(self._function, self._call, self._options, runs)
+            runs.clear()
+
+    def wait(self, index: int, timeout: float | None) -> Any:
+        """Return the segment that begins with a task; raises TimeoutError."""
+        segments = self.segments
+
+        def there() -> bool:
+            return index in segments or self.error is not None
+
+        if not there() and not self._session.wait(there, None, timeout):
+            raise concurrent.futures.TimeoutError
+        if index in segments:
+            return segments.pop(index)
+        raise self.error if self.error is not None else AssertionError
+
+
+class _Owner:
+    """Lives as long as a map's results may be asked for; its death drops the map."""
+
+    __slots__ = ("_call", "_session")
+
+    def __init__(self, session: Session, call: MapCall) -> None:
+        self._session = session
+        self._call = call
+
+    def __del__(self) -> None:
+        self._session.drop_call(self._call)
+
+
+def map_calls(
+    session: Session,
+    function: Callable[..., Any],
+    iterables: tuple[Any, ...],
+    *,
+    timeout: float | None = None,
+    chunksize: int = 1,
+    buffersize: int | None = None,
+    options: m.TaskOptions = m.DEFAULT_OPTIONS,
+) -> Iterator[Any]:
+    """Return the results of ``function`` over ``iterables``, in order, as they come.
+
+    The first calls (all of them without ``buffersize``) are submitted before this returns.
+    Parameters as :meth:`ScalerExecutor.map`.
+    """
+    items: Iterator[Any] = zip(*iterables, strict=False)
+    if chunksize > 1:
+        items = _chunks(items, chunksize)
+    kind = m.CALL_CHUNK if chunksize > 1 else m.CALL_ARGS
+    end = None if timeout is None else monotonic() + timeout
+    call = MapCall(session, function, kind, options)
+    owner = _Owner(session, call)
+    ahead = None if buffersize is None else max(1, -(-buffersize // chunksize))
+    with session.leading():
+        call.ask(itertools.islice(items, ahead))
+    more = items if ahead is not None else None
+    return _results(call, owner, more, end, chunked=chunksize > 1)
+
+
+def _chunks(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while chunk := list(itertools.islice(items, size)):
+        yield chunk
+
+
+def _results(
+    call: MapCall, owner: _Owner, more: Iterator[Any] | None, end: float | None, *, chunked: bool
+) -> Iterator[Any]:
+    loads = payloads.loads
+    index = 0
+    while index < call.asked:
+        segment = call.wait(index, None if end is None else end - monotonic())
+        if isinstance(segment, Batch):
+            for payload in segment:
+                index += 1
+                if more is not None:
+                    call.ask(itertools.islice(more, 1))
+                try:
+                    value = loads(payload)
+                except BaseException:
+                    value, error = load(payload)
+                    if error is not None:
+                        raise error from error.__cause__
+                if chunked:
+                    yield from value
+                else:
+                    yield value
+        else:
+            _, error = load(segment)
+            try:
+                raise error if error is not None else AssertionError(segment)
+            finally:
+                del error, segment
+    del owner

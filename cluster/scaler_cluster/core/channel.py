@@ -1,0 +1,114 @@
+"""Exactly-once, in-order delivery between two peers, over a link that may lose or repeat.
+
+ZeroMQ keeps order within one connection, but a reconnection may lose what was under way. So each
+envelope has a number, each direction acknowledges, and what is not acknowledged is sent again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.codec import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scaler_cluster.wire.batch import Buffer
+    from scaler_cluster.wire.codec import Envelope
+
+RESEND_AFTER_S = 1.0
+"""Far above any turn of a healthy peer: below it, a busy peer would be sent things twice."""
+RESEND_AFTER_MAX_S = 30.0
+"""A peer whose interpreter is held by a long C call answers only after it: do not flood it."""
+ACKNOWLEDGE_AFTER_S = 0.1
+"""A peer that has nothing to say acknowledges after this: well before a resend."""
+ACKNOWLEDGE_EVERY = 64
+"""Nor does it let the sender keep more envelopes than this."""
+
+
+class Channel:
+    """One side of a conversation with one peer."""
+
+    __slots__ = (
+        "_acknowledge_at",
+        "_expected",
+        "_incarnation",
+        "_next",
+        "_owed",
+        "_resend_after",
+        "_resend_at",
+        "_unacked",
+        "peer_incarnation",
+    )
+
+    def __init__(self, incarnation: int) -> None:
+        self._incarnation = incarnation
+        self.peer_incarnation = 0
+        self._next = 1
+        self._expected = 1
+        self._owed = 0
+        self._unacked: deque[tuple[int, list[Buffer]]] = deque()
+        self._resend_at = math.inf
+        self._resend_after = RESEND_AFTER_S
+        self._acknowledge_at = math.inf
+
+    def send(self, messages: Sequence[m.Message], now: float) -> list[Buffer]:
+        """Return the frames that carry these messages; they are kept until acknowledged."""
+        seq = self._next
+        frames = encode(self._incarnation, seq, self._expected - 1, messages)
+        self._next = seq + 1
+        if not self._unacked:
+            self._resend_at = now + self._resend_after
+        self._unacked.append((seq, frames))
+        self._owed = 0
+        self._acknowledge_at = math.inf
+        return frames
+
+    def receive(self, envelope: Envelope, now: float) -> list[m.Message]:
+        """Return the envelope's messages if it is the next one, else nothing.
+
+        Raises RemoteProtocolError if it acknowledges what was never sent.
+        """
+        if envelope.ack >= self._next:
+            raise RemoteProtocolError(f"acknowledges {envelope.ack}, sent {self._next - 1}")
+        unacked = self._unacked
+        if unacked and unacked[0][0] <= envelope.ack:
+            while unacked and unacked[0][0] <= envelope.ack:
+                unacked.popleft()
+            # What is left was sent after what got through: if that was a resend, the rest is
+            # likely lost as well, and follows without another wait.
+            recovering = self._resend_after > RESEND_AFTER_S
+            self._resend_after = RESEND_AFTER_S
+            self._resend_at = (now if recovering else now + RESEND_AFTER_S) if unacked else math.inf
+        if envelope.seq == 0:
+            return []
+        if not self._owed:
+            self._acknowledge_at = now + ACKNOWLEDGE_AFTER_S
+        self._owed += 1
+        if envelope.seq != self._expected:
+            return []
+        self._expected += 1
+        return envelope.messages
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`tick` has something to send."""
+        if self._owed >= ACKNOWLEDGE_EVERY:
+            return -math.inf
+        return min(self._resend_at, self._acknowledge_at)
+
+    def tick(self, now: float) -> list[Buffer] | None:
+        """Return frames that are due: the oldest unacknowledged ones, or an acknowledgement."""
+        if now >= self._resend_at and self._unacked:
+            self._resend_after = min(2 * self._resend_after, RESEND_AFTER_MAX_S)
+            self._resend_at = now + self._resend_after
+            return self._unacked[0][1]
+        if now >= self._acknowledge_at or self._owed >= ACKNOWLEDGE_EVERY:
+            self._owed = 0
+            self._acknowledge_at = math.inf
+            return encode(self._incarnation, 0, self._expected - 1, ())
+        return None

@@ -1,0 +1,252 @@
+"""The client: what it asked for, what came back, who waits for it.
+
+A future is resolved once: who is not pending any more is not resolved again, whatever arrives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from scaler_cluster.errors import LocalProtocolError, RemoteProtocolError
+from scaler_cluster.ids import CALL_BITS, CALL_MAX, INDEX_MASK, first_task_id
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
+from scaler_cluster.wire.codec import FRAME_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RUN_TASKS_MAX = 4096
+"""Tasks of one Submit at most: about what a worker is given at once."""
+RUN_BYTES_MAX = 256 * 1024
+"""Payload of one Submit of small tasks at most: keeps turns short for other clients."""
+FUNCTIONS_MAX = 1024
+"""Functions the scheduler keeps for a client; the least recently used one is forgotten."""
+
+
+class Call(Protocol):
+    """Many tasks whose results one caller takes in order: a map."""
+
+    def settle(self, index: int, batch: Batch) -> None:
+        """Tasks from ``index`` on returned these."""
+
+    def fail(self, index: int, failure: m.Failed) -> None:
+        """One task failed."""
+
+    def cancelled(self, index: int, count: int) -> None:
+        """Tasks from ``index`` on will not run."""
+
+    @property
+    def outstanding(self) -> int:
+        """Number of tasks that have not come back."""
+
+
+class ClientCore:
+    """The client's side of the protocol. ``Waiter`` is what stands for a submitted task."""
+
+    def __init__(self) -> None:
+        self.session = 0
+        """Number that the scheduler gave this client; 0: not yet."""
+        self.workers = 0
+        self.refused = ""
+        self.broken = ""
+        self.lost = False
+        """True once the scheduler did not know this client any more."""
+        self.waiters: dict[int, object] = {}
+        """Who waits for a single task, by its id."""
+        self.calls: dict[int, Call] = {}
+        self.settled: list[tuple[object, m.Failed | bytes | memoryview | None]] = []
+        """Single tasks that came back, and with what (None: cancelled); the shell empties it."""
+        self.printed: list[m.Output] = []
+        self.unsent = 0
+        """Tasks submitted one by one that are not in the outbox yet."""
+        self.heard_at = 0.0
+        self._next_single = 0
+        self._next_call = 1
+        self._functions: dict[bytes, None] = {}
+        self._open: list[bytes] = []
+        self._open_bytes = 0
+        self._open_first = 0
+        self._open_key: tuple[bytes, int, m.TaskOptions] = (b"", 0, m.DEFAULT_OPTIONS)
+        self._outbox: list[m.Message] = []
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def teach(self, function: bytes, payload: bytes) -> None:
+        """Send a function unless the scheduler has it."""
+        known = self._functions
+        if function in known:
+            if len(known) > FUNCTIONS_MAX // 2:
+                del known[function]
+                known[function] = None
+            return
+        self._close()
+        known[function] = None
+        self._outbox.append(m.Function(function, payload))
+        if len(known) > FUNCTIONS_MAX:
+            oldest = next(iter(known))
+            del known[oldest]
+            self._outbox.append(m.Forget(oldest))
+
+    def submit(
+        self, function: bytes, call: int, options: m.TaskOptions, payload: bytes, waiter: object
+    ) -> int:
+        """Ask for one task of a function that was taught; return its id."""
+        index = self._next_single
+        self._next_single = index + 1
+        key = (function, call, options)
+        if (
+            self._open_key != key
+            or self._open_bytes + len(payload) > RUN_BYTES_MAX
+            or len(self._open) >= RUN_TASKS_MAX
+            or len(payload) >= FRAME_BYTES
+        ):
+            self._close()
+            self._open_key = key
+            self._open_first = index
+        self._open.append(payload)
+        self._open_bytes += len(payload)
+        self.unsent += 1
+        self.waiters[index] = waiter
+        return index
+
+    def open_call(self, call: Call) -> int:
+        """Return the id that the first task of a new map will have."""
+        number = self._next_call
+        if number >= CALL_MAX:
+            raise LocalProtocolError("too many calls in one session: make a new one")
+        self._next_call += 1
+        self.calls[number] = call
+        return first_task_id(number)
+
+    def close_call(self, first: int, asked: int) -> None:
+        """Nobody waits for a map any more: forget it, and cancel what has not come back."""
+        call = self.calls.pop(first >> CALL_BITS, None)
+        if call is not None and call.outstanding:
+            self._outbox.append(m.Cancel(first, asked))
+
+    def submit_run(
+        self, first: int, function: bytes, call: int, options: m.TaskOptions, batch: Batch
+    ) -> None:
+        """Ask for contiguous tasks of an open call."""
+        self._outbox.append(m.Submit(first, function, call, options, batch))
+
+    def cancel(self, tasks: Sequence[int]) -> list[object]:
+        """Give single tasks up; return who waited for them, without those that came back."""
+        self._close()
+        waiters = []
+        for task in tasks:
+            waiter = self.waiters.pop(task, None)
+            if waiter is None:
+                continue
+            waiters.append(waiter)
+            last = self._outbox[-1] if self._outbox else None
+            if type(last) is m.Cancel and last.first + last.count == task:
+                last.count += 1
+            else:
+                self._outbox.append(m.Cancel(task, 1))
+        return waiters
+
+    def take_back(self) -> None:
+        """Ask for everything back that has not gone to a worker yet."""
+        self._close()
+        if self.waiters:
+            self._outbox.append(m.Cancel(0, self._next_single, queued_only=True))
+        for number, call in self.calls.items():
+            if call.outstanding:
+                self._outbox.append(m.Cancel(first_task_id(number), INDEX_MASK, queued_only=True))
+
+    def say(self, message: m.Message) -> None:
+        """Send something that has no state here (a Hello, a Heartbeat, a Goodbye)."""
+        self._close()
+        self._outbox.append(message)
+
+    @property
+    def busy(self) -> bool:
+        """Return True while somebody waits for something."""
+        return bool(self.waiters) or any(call.outstanding for call in self.calls.values())
+
+    def take_actions(self) -> list[m.Message]:
+        """Return what is to be sent to the scheduler."""
+        self._close()
+        outbox = self._outbox
+        self._outbox = []
+        return outbox
+
+    def _close(self) -> None:
+        """Make a Submit of the tasks submitted one by one so far."""
+        payloads = self._open
+        if payloads:
+            function, call, options = self._open_key
+            batch = Batch.of(payloads) if len(payloads) > 1 else Batch.single(payloads[0])
+            self._outbox.append(m.Submit(self._open_first, function, call, options, batch))
+            self._open = []
+            self._open_bytes = 0
+        self._open_key = (b"", 0, m.DEFAULT_OPTIONS)
+        self.unsent = 0
+
+    # -- answers -----------------------------------------------------------------------------
+
+    def receive(self, messages: Sequence[m.Message], now: float) -> None:
+        """Take in what the scheduler sent; the shell then empties ``settled``.
+
+        Raises RemoteProtocolError if it must not send this.
+        """
+        self.heard_at = now
+        for message in messages:
+            kind = type(message)
+            if kind is m.Results:
+                self._on_results(message)  # type: ignore[arg-type]
+            elif kind is m.Failed:
+                self._on_failed(message)  # type: ignore[arg-type]
+            elif kind is m.Cancelled:
+                self._on_cancelled(message)  # type: ignore[arg-type]
+            elif kind is m.Output:
+                self.printed.append(message)  # type: ignore[arg-type]
+            elif kind is m.Welcome:
+                self.session, self.workers = message.session, message.workers  # type: ignore[attr-defined]
+            elif kind is m.Refused:
+                self.refused = message.reason  # type: ignore[attr-defined]
+            elif kind in (m.Broken, m.Goodbye):
+                self.broken = message.reason  # type: ignore[attr-defined]
+            elif kind is m.Unknown:
+                self.lost = True
+            elif kind not in (m.Heartbeat, m.Acknowledge):
+                raise RemoteProtocolError(f"{kind.__name__} is not for a client")
+
+    def _on_results(self, message: m.Results) -> None:
+        number = message.first >> CALL_BITS
+        if number:
+            call = self.calls.get(number)
+            if call is not None:
+                call.settle(message.first & INDEX_MASK, message.batch)
+            return
+        waiters = self.waiters
+        settled = self.settled
+        for task, payload in enumerate(message.batch, message.first):
+            waiter = waiters.pop(task, None)
+            if waiter is not None:
+                settled.append((waiter, payload))
+
+    def _on_failed(self, message: m.Failed) -> None:
+        number = message.task >> CALL_BITS
+        if number:
+            call = self.calls.get(number)
+            if call is not None:
+                call.fail(message.task & INDEX_MASK, message)
+            return
+        waiter = self.waiters.pop(message.task, None)
+        if waiter is not None:
+            self.settled.append((waiter, message))
+
+    def _on_cancelled(self, message: m.Cancelled) -> None:
+        number = message.first >> CALL_BITS
+        if number:
+            call = self.calls.get(number)
+            if call is not None:
+                call.cancelled(message.first & INDEX_MASK, message.count)
+            return
+        for task in range(message.first, message.first + message.count):
+            waiter = self.waiters.pop(task, None)
+            if waiter is not None:
+                self.settled.append((waiter, None))

@@ -1,0 +1,62 @@
+"""How much work a worker is given ahead: a few milliseconds of it, by measured durations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.records import FunctionRecord, WorkerRecord
+
+WINDOW_S = 0.005
+"""Work given ahead. Some round trips' worth, so nobody idles; short, so it can still go elsewhere."""
+LOW_WATER_S = WINDOW_S / 2
+"""A worker with less than this ahead is given more."""
+TASKS_MAX = 4096
+"""Tasks given ahead at most, however short they are measured: bounds what a death can lose."""
+AHEAD_MIN = 2
+"""Tasks a worker has at least: the next one waits where the last one ends, not a trip away."""
+LONG_S = 0.05
+"""Tasks longer than this are not given ahead: a round trip between two is less than 1 % of one."""
+MEAN_WEIGHT = 0.2
+"""Weight of a new measurement in the running mean; a batch of n counts up to n times."""
+STALL_S = 2 * WINDOW_S
+"""A worker that reports nothing for so long runs a task that turned out long: what waits behind
+it is asked back."""
+STEAL_MIN_S = 0.001
+"""Less queued work than this is done before it could be moved: about two round trips."""
+
+
+def measure(function: FunctionRecord, count: int, busy_s: float) -> None:
+    """Let a measurement of ``count`` tasks that took ``busy_s`` in all enter the mean."""
+    mean = max(busy_s / count, 1e-9)
+    if function.mean_s == 0.0:
+        function.mean_s = mean
+    else:
+        function.mean_s += min(0.5, MEAN_WEIGHT * count) * (mean - function.mean_s)
+
+
+def is_hungry(worker: WorkerRecord) -> bool:
+    """Return True if the worker should be given more."""
+    if worker.stalled or worker.killed or worker.retiring:
+        return False
+    if worker.task_limit and worker.given >= worker.task_limit:
+        return False
+    if worker.count < AHEAD_MIN:
+        return True
+    return worker.backlog_s < LOW_WATER_S and worker.count < TASKS_MAX
+
+
+def grant(worker: WorkerRecord, unit_s: float, fair_share: int) -> int:
+    """Return how many tasks of ``unit_s`` seconds each to give a hungry worker.
+
+    ``unit_s`` is 0 where it was never measured. 0 tasks mean: not while it has others.
+    """
+    if unit_s > LONG_S and worker.count:
+        return 0
+    count = 1
+    if unit_s > 0.0:
+        room = min((WINDOW_S - worker.backlog_s) / unit_s, TASKS_MAX - worker.count)
+        count = max(1, min(int(room), fair_share))
+    if worker.task_limit:
+        count = min(count, worker.task_limit - worker.given)
+    return count

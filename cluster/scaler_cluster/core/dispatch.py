@@ -1,0 +1,206 @@
+"""Who gets which tasks, and what is asked back to run elsewhere sooner."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.credit import (
+    STALL_S,
+    STEAL_MIN_S,
+    grant,
+    is_hungry,
+)
+from scaler_cluster.core.lifecycle import Event, State, move
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.records import WorkerRecord
+    from scaler_cluster.core.table import Table
+    from scaler_cluster.core.tasks import Run
+
+WORKER_FUNCTIONS_MAX = 1024
+"""Functions a worker keeps; the least recently used one goes."""
+STEAL_CANDIDATES = 16
+"""Workers looked at to find one to take work from: enough to find a good one among thousands."""
+
+
+class Dispatch:
+    """Gives ready tasks to workers by credit, and moves queued ones from busy to idle workers."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._idle: dict[bytes, WorkerRecord] = {}
+        self._hungry: dict[bytes, WorkerRecord] = {}
+        self._loaded: OrderedDict[bytes, WorkerRecord] = OrderedDict()
+        """Workers with something queued behind what they run."""
+        self._watched: dict[bytes, tuple[float, WorkerRecord]] = {}
+        """When each loaded worker is to be looked at, soonest first: every watch lasts equally."""
+
+    # -- bookkeeping -------------------------------------------------------------------------
+
+    def consider(self, worker: WorkerRecord) -> None:
+        """Note that a worker's load changed."""
+        peer = worker.peer
+        if is_hungry(worker):
+            if worker.count == 0:
+                self._idle[peer] = worker
+                self._hungry.pop(peer, None)
+            else:
+                self._hungry[peer] = worker
+                self._idle.pop(peer, None)
+        else:
+            self._idle.pop(peer, None)
+            self._hungry.pop(peer, None)
+            if worker.task_limit and worker.given >= worker.task_limit and worker.count == 0:
+                self._retire(worker)
+        if worker.count > 1:
+            self._loaded[peer] = worker
+        else:
+            self._loaded.pop(peer, None)
+            self._watched.pop(peer, None)
+
+    def watch(self, worker: WorkerRecord, when: float) -> None:
+        """Look at a worker then, unless it reports before."""
+        if worker.count > 1:
+            self._watched.pop(worker.peer, None)
+            self._watched[worker.peer] = (when, worker)
+
+    def forget(self, worker: WorkerRecord) -> None:
+        """A worker is gone."""
+        for place in (self._idle, self._hungry, self._loaded, self._watched):
+            place.pop(worker.peer, None)  # type: ignore[attr-defined]
+
+    def _retire(self, worker: WorkerRecord) -> None:
+        if not worker.retiring:
+            worker.retiring = True
+            self._table.send(worker.peer, m.Retire())
+
+    # -- giving ------------------------------------------------------------------------------
+
+    def give_out(self, now: float) -> None:
+        """Give ready tasks to idle workers, then to those with little ahead."""
+        ready = self._table.ready
+        while ready.count:
+            pool = self._idle or self._hungry
+            if not pool:
+                return
+            run = ready.peek()
+            if run is None:
+                return
+            worker = next(iter(pool.values()))
+            unit_s = self._table.functions[run.function].mean_s
+            share = -(-ready.count // len(self._table.workers))
+            limit = grant(worker, unit_s, share)
+            if limit == 0:
+                return
+            self._assign(worker, ready.take(limit), unit_s, now)
+        if self._idle and self._loaded:
+            self._steal(now)
+
+    def _assign(self, worker: WorkerRecord, run: Run, unit_s: float, now: float) -> None:
+        table = self._table
+        move(run, Event.ASSIGN)
+        session = table.session_by_number[run.session]
+        if session.runs.get(run.first) is not run:
+            # It was cut off the head of a queued run: that one starts later now.
+            rest = session.runs[run.first]
+            session.runs[run.first] = run
+            session.runs[rest.first] = rest
+            table.functions[run.function].users += 1
+        run.worker = worker
+        run.unit_s = unit_s
+        if worker.count == 0:
+            worker.progress_at = now
+        worker.runs.append(run)
+        count = run.count
+        worker.count += count
+        worker.given += count
+        worker.backlog_s += count * unit_s
+        self._teach(worker, run.function)
+        options = run.options
+        table.send(
+            worker.peer,
+            m.Assign(
+                run.session,
+                run.first,
+                run.function,
+                run.call,
+                options.timeout_s is not None,
+                options.stream_output,
+                run.batch,
+            ),
+        )
+        self.consider(worker)
+        if worker.peer not in self._watched:
+            self.watch(worker, now + STALL_S)
+
+    def _teach(self, worker: WorkerRecord, function: bytes) -> None:
+        known = worker.functions
+        if function in known:
+            known.move_to_end(function)
+            return
+        known[function] = None
+        self._table.send(worker.peer, m.Function(function, self._table.functions[function].payload))
+        if len(known) > WORKER_FUNCTIONS_MAX:
+            self._table.send(worker.peer, m.Forget(known.popitem(last=False)[0]))
+
+    # -- asking back -------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """When the first watched worker is to be looked at."""
+        for when, _ in self._watched.values():
+            return when
+        return math.inf
+
+    def tick(self, now: float) -> None:
+        """Ask back what waits behind tasks that turned out long."""
+        while self._watched:
+            peer, (when, worker) = next(iter(self._watched.items()))
+            if when > now:
+                return
+            del self._watched[peer]
+            patience = max(STALL_S, 2 * worker.runs[0].unit_s)
+            if now - worker.progress_at < patience:
+                self.watch(worker, now + STALL_S)
+            elif not worker.revoking:
+                worker.stalled = True
+                self._revoke(worker, worker.count - 1)
+                self.consider(worker)
+
+    def _steal(self, now: float) -> None:
+        """Ask one loaded worker for half of what it has queued, for those that idle."""
+        best: WorkerRecord | None = None
+        most = STEAL_MIN_S
+        for peer in list(self._loaded)[:STEAL_CANDIDATES]:
+            worker = self._loaded[peer]
+            self._loaded.move_to_end(peer)
+            if worker.revoking:
+                continue
+            queued_s = worker.backlog_s * (worker.count - 1) / worker.count
+            if worker.runs[0].unit_s == 0.0:
+                queued_s = max(queued_s, 2 * STEAL_MIN_S)
+            if queued_s > most:
+                best, most = worker, queued_s
+        if best is not None:
+            self._revoke(best, -(-(best.count - 1) // 2))
+
+    def _revoke(self, worker: WorkerRecord, count: int) -> None:
+        """Ask a worker for the last ``count`` tasks that it has; it keeps at least one."""
+        position = len(worker.runs)
+        while count > 0 and position:
+            position -= 1
+            run = worker.runs[position]
+            if run.state is not State.ASSIGNED:
+                count -= run.count
+                continue
+            if run.count > count:
+                head = self._table.split(run, run.count - count)
+                worker.runs.insert(position, head)
+                count = run.count
+            count -= run.count
+            move(run, Event.REVOKE)
+            worker.revoking += 1
+            self._table.send(worker.peer, m.Revoke(run.session, run.first, run.count))

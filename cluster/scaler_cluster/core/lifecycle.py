@@ -1,0 +1,104 @@
+"""The states of a task and the moves between them; the diagram in the docs is drawn from here."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from scaler_cluster.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.tasks import Run
+
+
+class State(Enum):
+    """Where a task stands in the scheduler."""
+
+    READY = auto()
+    """Queued in the scheduler; may go to any worker."""
+    ASSIGNED = auto()
+    """Sent to a worker; queued or running there."""
+    REVOKING = auto()
+    """Sent to a worker and asked back, to run elsewhere sooner."""
+    CANCELLING = auto()
+    """Being stopped; its future has already been told."""
+    DONE = auto()
+    FAILED = auto()
+    CANCELLED = auto()
+
+
+class Event(Enum):
+    """What may happen to a task."""
+
+    ASSIGN = auto()
+    REVOKE = auto()
+    GIVEN_BACK = auto()
+    """The worker had not started it."""
+    KEPT = auto()
+    """The worker had started it before it could be revoked."""
+    RETURNED = auto()
+    RAISED = auto()
+    RETRY = auto()
+    """It raised, or its worker died, and it may be run again."""
+    LOST = auto()
+    """Its worker is gone, but it had not started, or may be run again."""
+    WORKER_DIED = auto()
+    CANCEL = auto()
+    EXPIRE = auto()
+    """It ran longer than its timeout."""
+    STOPPED = auto()
+    """The worker dropped it or was killed."""
+
+
+TRANSITIONS: dict[State, dict[Event, State]] = {
+    State.READY: {
+        Event.ASSIGN: State.ASSIGNED,
+        Event.CANCEL: State.CANCELLED,
+    },
+    State.ASSIGNED: {
+        Event.RETURNED: State.DONE,
+        Event.RAISED: State.FAILED,
+        Event.RETRY: State.READY,
+        Event.LOST: State.READY,
+        Event.WORKER_DIED: State.FAILED,
+        Event.REVOKE: State.REVOKING,
+        Event.CANCEL: State.CANCELLING,
+        Event.EXPIRE: State.CANCELLING,
+    },
+    State.REVOKING: {
+        Event.GIVEN_BACK: State.READY,
+        Event.KEPT: State.ASSIGNED,
+        Event.RETURNED: State.DONE,
+        Event.RAISED: State.FAILED,
+        Event.RETRY: State.READY,
+        Event.LOST: State.READY,
+        Event.WORKER_DIED: State.FAILED,
+        Event.CANCEL: State.CANCELLING,
+        Event.EXPIRE: State.CANCELLING,
+    },
+    State.CANCELLING: {
+        Event.CANCEL: State.CANCELLING,
+        Event.KEPT: State.CANCELLING,
+        Event.GIVEN_BACK: State.CANCELLED,
+        Event.STOPPED: State.CANCELLED,
+        Event.RETURNED: State.CANCELLED,
+        Event.RAISED: State.CANCELLED,
+        Event.LOST: State.CANCELLED,
+        Event.WORKER_DIED: State.CANCELLED,
+    },
+}
+"""A move that is not in here is illegal. The ends have no way out."""
+
+ENDS = (State.DONE, State.FAILED, State.CANCELLED)
+
+
+def move(run: Run, event: Event) -> State:
+    """Move a run to its next state and return it.
+
+    Raises LocalProtocolError, with the run's story, if the move is illegal.
+    """
+    try:
+        run.state = TRANSITIONS[run.state][event]
+    except KeyError:
+        raise LocalProtocolError(f"{event.name} is impossible for {run}") from None
+    return run.state

@@ -1,0 +1,281 @@
+"""What becomes of assigned tasks: results, failures, retries, cancellations, deaths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.core.credit import measure
+from scaler_cluster.core.deadlines import Deadlines
+from scaler_cluster.core.lifecycle import Event, State, move
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.records import WorkerRecord
+    from scaler_cluster.core.table import Table
+    from scaler_cluster.core.tasks import Run
+
+LOSSES_MAX = 3
+"""How often a task may be lost with its machine: one that brings machines down must end."""
+
+
+class Outcomes:
+    """Settles what workers and supervisors report, and what clients cancel."""
+
+    def __init__(self, table: Table, cancel_grace_s: float) -> None:
+        self._table = table
+        self._cancel_grace_s = cancel_grace_s
+        self._deadlines: Deadlines[tuple[Run, str]] = Deadlines()
+
+    # -- results -----------------------------------------------------------------------------
+
+    def done(self, worker: WorkerRecord, message: m.Done) -> None:
+        """Contiguous tasks returned. They are the next ones of this worker, in order."""
+        batch = message.batch
+        total = len(batch.ends)
+        index = 0
+        while index < total:
+            run = self._next_run(worker, message.session, message.first + index)
+            count = min(run.count, total - index)
+            if run.state is not State.CANCELLING:
+                part = batch if count == total else batch.cut(index, index + count)
+                self._table.send_session(run.session, m.Results(message.first + index, part))
+            measure(self._table.functions[run.function], count, message.busy_s * count / total)
+            self._finish(worker, run, count, Event.RETURNED)
+            index += count
+
+    def erred(self, worker: WorkerRecord, message: m.Erred) -> None:
+        """One task raised: it fails, or is run again if it may."""
+        run = self._single(worker, message.session, message.task)
+        measure(self._table.functions[run.function], 1, message.busy_s)
+        if run.state is not State.CANCELLING:
+            may_retry = message.kind == m.FAILED_EXCEPTION and run.tries < run.options.retries
+            if may_retry:
+                run.tries += 1
+                self._requeue(worker, run, Event.RETRY)
+                return
+            failed = m.Failed(message.task, message.kind, message.payload, message.detail)
+            self._table.send_session(run.session, failed)
+        self._finish(worker, run, 1, Event.RAISED)
+
+    def revoked(self, worker: WorkerRecord, message: m.Revoked) -> None:
+        """A worker answers a Revoke: the first ``kept`` tasks stay, the others are free again."""
+        border = message.first + message.kept
+        stop = message.first + message.count
+        for run in self._held(worker, message.session, message.first, stop):
+            if run.first < border:
+                if run.stop > border:
+                    head = self._table.split(run, border - run.first)
+                    worker.runs.insert(worker.runs.index(run), head)
+                    move(head, Event.KEPT)
+                else:
+                    move(run, Event.KEPT)
+                    continue
+            if run.state is State.CANCELLING:
+                self._finish(worker, run, run.count, Event.GIVEN_BACK)
+            else:
+                self._requeue(worker, run, Event.GIVEN_BACK)
+
+    def aborted(self, worker: WorkerRecord, message: m.Aborted) -> None:
+        """A worker dropped or interrupted tasks, as it was told to."""
+        stop = message.first + message.count
+        for run in self._held(worker, message.session, message.first, stop):
+            if run.state is not State.CANCELLING:
+                raise RemoteProtocolError(f"aborted unasked: {run}")
+            if run.stop > stop:
+                self._finish(worker, run, stop - run.first, Event.STOPPED)
+            else:
+                self._finish(worker, run, run.count, Event.STOPPED)
+
+    # -- stopping ----------------------------------------------------------------------------
+
+    def cancel(self, run: Run, first: int, stop: int, now: float) -> None:
+        """Stop the tasks ``first <= id < stop`` of a run."""
+        run = self._isolate(run, first, stop)
+        if run.state is State.READY:
+            self._table.ready.discard(run)
+            self._table.end(run, Event.CANCEL)
+        elif run.state is not State.CANCELLING:
+            self._stop(run, Event.CANCEL, "its task was cancelled", now)
+
+    def started(self, worker: WorkerRecord, session: int, task: int, now: float) -> None:
+        """A task with a timeout starts."""
+        for run in self._held(worker, session, task, task + 1):
+            if run.options.timeout_s is not None and run.state is not State.CANCELLING:
+                run = self._isolate(run, task, task + 1)
+                self._deadlines.add(now + run.options.timeout_s, (run, "timeout"))
+
+    def _stop(self, run: Run, event: Event, reason: str, now: float) -> None:
+        move(run, event)
+        worker = run.worker
+        if worker is None:
+            raise AssertionError(f"stopped on no worker: {run}")
+        self._table.send(worker.peer, m.Abort(run.session, run.first, run.count))
+        self._deadlines.add(now + self._cancel_grace_s, (run, reason))
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`tick` is due."""
+        return self._deadlines.next
+
+    def tick(self, now: float) -> None:
+        """Stop tasks whose time is over, and kill workers whose task did not stop."""
+        for run, reason in self._deadlines.due(now):
+            worker = run.worker
+            if worker is None:
+                continue
+            if run.state is State.CANCELLING:
+                # Only the task at the head can be running; others were dropped or will be.
+                if worker.runs and worker.runs[0] is run and not worker.killed:
+                    worker.killed = reason
+                    self._table.send(worker.supervisor, m.Kill(worker.peer, reason))
+                elif not worker.killed:
+                    self._deadlines.add(now + self._cancel_grace_s, (run, reason))
+            elif reason == "timeout":
+                detail = {"timeout_s": run.options.timeout_s}
+                self._table.send_session(
+                    run.session, m.Failed(run.first, m.FAILED_TIMEOUT, b"", detail)
+                )
+                self._stop(run, Event.EXPIRE, "its task ran out of time", now)
+
+    # -- deaths ------------------------------------------------------------------------------
+
+    def worker_lost(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:
+        """Settle what a worker had when it died, or when its machine was lost (None).
+
+        The task that a dead process ran is charged with the death; what it had finished without
+        having reported it is run again, as is what it had not started.
+        """
+        runs = list(worker.runs)
+        worker.runs.clear()
+        worker.count = 0
+        parts: list[Run] = []
+        suspect = -1
+        for run in runs:
+            task = self._suspect_in(run, lost, is_first=not parts)
+            if task is None:
+                parts.append(run)
+                continue
+            before, middle, after = self._cut_range(run, task, task + 1)
+            if before is not None:
+                parts.append(before)
+            suspect = len(parts)
+            parts.append(middle)
+            if after is not None:
+                parts.append(after)
+        for index, run in enumerate(parts):
+            if run.state is State.CANCELLING:
+                continue
+            if index == suspect:
+                self._charge(run, lost)
+            elif run.options.at_most_once and (lost is None or index < suspect):
+                self._fail(run, m.FAILED_LOST, {"losses": 1})
+        for run in reversed(parts):
+            self._put_back(run)
+
+    def _suspect_in(self, run: Run, lost: m.WorkerLost | None, *, is_first: bool) -> int | None:
+        """Return the task of this run that is charged: the one the process ran, if known."""
+        if lost is None:
+            return run.first if is_first else None
+        if run.session == lost.session and run.first <= lost.task < run.stop:
+            return lost.task
+        return None
+
+    def _charge(self, run: Run, lost: m.WorkerLost | None) -> None:
+        """Let the one task that may have caused a death fail, or mark it to be run again."""
+        if lost is None:
+            run.losses += 1
+            if run.losses > LOSSES_MAX or run.options.at_most_once:
+                self._fail(run, m.FAILED_LOST, {"losses": run.losses})
+        elif run.tries < run.options.retries:
+            run.tries += 1
+        else:
+            self._fail(run, m.FAILED_WORKER_DIED, lost.death)
+
+    def _put_back(self, run: Run) -> None:
+        """Queue a run whose worker is gone again; cancelled and failed ones end."""
+        if run.state is State.CANCELLING:
+            self._table.end(run, Event.LOST)
+        elif run.worker is not None:
+            move(run, Event.LOST)
+            run.worker = None
+            self._table.ready.push(run, front=True)
+
+    def _fail(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
+        for task in range(run.first, run.stop):
+            self._table.send_session(run.session, m.Failed(task, kind, b"", detail))
+        self._table.end(run, Event.WORKER_DIED)
+
+    # -- runs on a worker --------------------------------------------------------------------
+
+    def _next_run(self, worker: WorkerRecord, session: int, task: int) -> Run:
+        """Return the worker's run that begins with this task: nearly always its first."""
+        if worker.runs:
+            run = worker.runs[0]
+            if run.first == task and run.session == session:
+                return run
+        for run in worker.runs:
+            if run.first == task and run.session == session:
+                return run
+        raise RemoteProtocolError(f"task {task} of session {session} is not next on this worker")
+
+    def _single(self, worker: WorkerRecord, session: int, task: int) -> Run:
+        run = self._next_run(worker, session, task)
+        return self._isolate(run, task, task + 1)
+
+    def _held(self, worker: WorkerRecord, session: int, first: int, stop: int) -> list[Run]:
+        return [
+            run
+            for run in worker.runs
+            if run.session == session and run.first < stop and run.stop > first
+        ]
+
+    def _isolate(self, run: Run, first: int, stop: int) -> Run:
+        """Split a run so that one of its own holds exactly ``first <= id < stop``."""
+        before, middle, after = self._cut_range(run, first, stop)
+        parts = [part for part in (before, middle, after) if part is not None]
+        if len(parts) > 1:
+            # The last part is ``run`` itself: the others are put before it.
+            if run.state is State.READY:
+                self._table.ready.replace(run, parts)
+            else:
+                runs = run.worker.runs  # type: ignore[union-attr]
+                index = runs.index(run)
+                for part in reversed(parts[:-1]):
+                    runs.insert(index, part)
+        return middle
+
+    def _cut_range(self, run: Run, first: int, stop: int) -> tuple[Run | None, Run, Run | None]:
+        before = self._table.split(run, first - run.first) if first > run.first else None
+        if stop < run.stop:
+            return before, self._table.split(run, stop - run.first), run
+        return before, run, None
+
+    def _finish(self, worker: WorkerRecord, run: Run, count: int, event: Event) -> None:
+        """Let the first ``count`` tasks of a worker's run end."""
+        self._unload(worker, run, count)
+        if count < run.count:
+            self._table.drop_head(run, count)
+            return
+        self._remove(worker, run)
+        self._table.end(run, event)
+
+    def _requeue(self, worker: WorkerRecord, run: Run, event: Event) -> None:
+        """Put a worker's run back into the ready queue, before its session's others."""
+        self._unload(worker, run, run.count)
+        if event is Event.GIVEN_BACK:
+            worker.given -= run.count
+        self._remove(worker, run)
+        move(run, event)
+        run.worker = None
+        self._table.ready.push(run, front=True)
+
+    def _unload(self, worker: WorkerRecord, run: Run, count: int) -> None:
+        worker.count -= count
+        worker.backlog_s = worker.backlog_s - count * run.unit_s if worker.count else 0.0
+
+    def _remove(self, worker: WorkerRecord, run: Run) -> None:
+        if worker.runs[0] is run:
+            worker.runs.popleft()
+        else:
+            worker.runs.remove(run)

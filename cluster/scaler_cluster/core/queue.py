@@ -1,0 +1,98 @@
+"""The ready queue: by priority, then in turn among sessions, then first come, first served."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+from sortedcontainers import SortedDict
+
+from scaler_cluster.core.lifecycle import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scaler_cluster.core.tasks import Run
+
+
+class ReadyQueue:
+    """Runs that wait for a worker.
+
+    A run that is cancelled whole stays in its place, in another state, and is passed over later:
+    so everything here costs O(log priorities), but for :meth:`replace`.
+    """
+
+    def __init__(self) -> None:
+        self._levels: SortedDict[int, OrderedDict[int, deque[Run]]] = SortedDict()
+        self.count = 0
+        """Number of tasks."""
+
+    def push(self, run: Run, *, front: bool = False) -> None:
+        """Queue a run behind its session's others, or before them."""
+        level = self._levels.get(-run.options.priority)
+        if level is None:
+            level = self._levels[-run.options.priority] = OrderedDict()
+        runs = level.get(run.session)
+        if runs is None:
+            runs = level[run.session] = deque()
+        if front:
+            runs.appendleft(run)
+        else:
+            runs.append(run)
+        self.count += run.count
+
+    def peek(self) -> Run | None:
+        """Return the run that is next, or None if nothing is queued."""
+        levels = self._levels
+        while levels:
+            priority, level = levels.peekitem(0)
+            session, runs = next(iter(level.items()))
+            if runs[0].state is State.READY:
+                return runs[0]
+            runs.popleft()
+            if not runs:
+                self._drop(priority, session)
+        return None
+
+    def take(self, limit: int) -> Run:
+        """Take up to ``limit`` tasks off the run that :meth:`peek` returned.
+
+        Its session goes last in turn. What is left of a run that was cut stays next in it.
+        """
+        priority, level = self._levels.peekitem(0)
+        session, runs = next(iter(level.items()))
+        run = runs[0]
+        if run.count > limit:
+            run = run.cut_head(limit)
+        else:
+            runs.popleft()
+            if not runs:
+                self._drop(priority, session)
+        if len(level) > 1 and session in level:
+            level.move_to_end(session)
+        self.count -= run.count
+        return run
+
+    def discard(self, run: Run) -> None:
+        """Count a queued run out; its state is about to leave READY, so it will be passed over."""
+        self.count -= run.count
+
+    def replace(self, run: Run, parts: list[Run]) -> None:
+        """Put what a queued run was split into in its place; costs O(runs of its session)."""
+        runs = self._levels[-run.options.priority][run.session]
+        index = runs.index(run)
+        del runs[index]
+        for part in reversed(parts):
+            runs.insert(index, part)
+
+    def _drop(self, priority: int, session: int) -> None:
+        level = self._levels[priority]
+        del level[session]
+        if not level:
+            del self._levels[priority]
+
+    def __iter__(self) -> Iterator[Run]:
+        """Yield every queued run, in no promised order."""
+        for level in self._levels.values():
+            for runs in level.values():
+                yield from (run for run in runs if run.state is State.READY)

@@ -1,0 +1,79 @@
+"""What the scheduler remembers of each kind of peer."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sortedcontainers import SortedDict
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.tasks import Run
+
+
+@dataclass(slots=True, eq=False)
+class SessionRecord:
+    """A client."""
+
+    number: int
+    peer: bytes
+    host: str
+    pid: int
+    last_seen: float
+    runs: SortedDict[int, Run] = field(default_factory=SortedDict)
+    """Its live runs by their first task."""
+    functions: dict[bytes, None] = field(default_factory=dict)
+    """Digests of the functions it may name."""
+
+
+@dataclass(slots=True, eq=False)
+class WorkerRecord:
+    """A worker process."""
+
+    peer: bytes
+    supervisor: bytes
+    pid: int
+    host: str
+    task_limit: int
+    runs: deque[Run] = field(default_factory=deque)
+    """What it has, in the order in which it runs it."""
+    count: int = 0
+    """Number of tasks in ``runs``."""
+    backlog_s: float = 0.0
+    """What they are expected to take together, in seconds."""
+    given: int = 0
+    """Number of tasks it was ever sent, less what it gave back."""
+    progress_at: float = 0.0
+    """When it last finished something, or was given something while it had nothing."""
+    revoking: int = 0
+    """Number of Revoke messages it has not answered."""
+    killed: str = ""
+    """Why its supervisor was asked to kill it."""
+    retiring: bool = False
+    stalled: bool = False
+    """It runs a task that turned out long, and gets no more until it reports."""
+    functions: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    """Digests of the functions it holds, least recently used first."""
+
+
+@dataclass(slots=True, eq=False)
+class SupervisorRecord:
+    """A machine's supervisor."""
+
+    peer: bytes
+    host: str
+    workers_wanted: int
+    last_seen: float
+    workers: dict[bytes, WorkerRecord] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class FunctionRecord:
+    """A pickled function and who may still name it."""
+
+    payload: bytes | memoryview
+    users: int = 0
+    """Sessions that know it plus live runs that need it."""
+    mean_s: float = 0.0
+    """Running mean of what one of its tasks takes, in seconds; 0: never measured."""

@@ -1,0 +1,323 @@
+"""The scheduler: who runs what, when, and what becomes of it when something dies.
+
+Kept in three files: this one holds the doors and the peers, ``dispatch.py`` gives work out and
+asks it back, ``outcomes.py`` settles what became of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.credit import STALL_S
+from scaler_cluster.core.dispatch import Dispatch
+from scaler_cluster.core.lifecycle import State
+from scaler_cluster.core.outcomes import Outcomes
+from scaler_cluster.core.records import FunctionRecord, SessionRecord, SupervisorRecord, WorkerRecord
+from scaler_cluster.core.table import Table
+from scaler_cluster.core.tasks import Run
+from scaler_cluster.errors import ProtocolError, RemoteProtocolError
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SESSION_FUNCTIONS_MAX = 4096
+"""A client forgets functions well before; beyond this it is misbehaving."""
+LAG_S = 1.0
+"""A turn so long after the deadline that called for it means that WE were slow, not the peers."""
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """Settings of a scheduler, in seconds."""
+
+    python: str
+    """Version of Python that its peers must share, as "3.11"."""
+    client_timeout_s: float = 600.0
+    """A silent client is given up after this: long enough for a debugger or a long C call."""
+    supervisor_timeout_s: float = 15.0
+    """A silent supervisor is given up, with its workers, after this."""
+    cancel_grace_s: float = 0.5
+    """A task that does not stop when interrupted is killed after this."""
+
+
+class SchedulerCore:
+    """Decides; the shell in ``runtime/scheduler.py`` moves the bytes."""
+
+    def __init__(self, config: SchedulerConfig, now: float) -> None:
+        self.config = config
+        self.table = Table()
+        self._outcomes = Outcomes(self.table, config.cancel_grace_s)
+        self._dispatch = Dispatch(self.table)
+        self._last_tick = now
+        self._sessions_made = 0
+        self._broken = ""
+        self._handlers: dict[type[m.Message], Callable[[bytes, m.Message, float], None]] = {
+            m.Hello: self._on_hello,
+            m.Heartbeat: self._on_heartbeat,
+            m.Goodbye: self._on_goodbye,
+            m.Acknowledge: lambda peer, message, now: None,
+            m.Function: self._on_function,
+            m.Forget: self._on_forget,
+            m.Submit: self._on_submit,
+            m.Cancel: self._on_cancel,
+            m.Done: self._on_done,
+            m.Erred: self._on_erred,
+            m.Revoked: self._on_revoked,
+            m.Aborted: self._on_aborted,
+            m.Started: self._on_started,
+            m.Printed: self._on_printed,
+            m.WorkerLost: self._on_worker_lost,
+            m.InitializerFailed: self._on_initializer_failed,
+        }
+
+    # -- doors -------------------------------------------------------------------------------
+
+    def receive(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
+        """Take in what a peer sent.
+
+        Raises RemoteProtocolError if it must not send this; the shell then calls
+        :meth:`peer_lost` and says so in the log.
+        """
+        for message in messages:
+            handler = self._handlers.get(type(message))
+            if handler is None:
+                raise RemoteProtocolError(f"{type(message).__name__} is not for a scheduler")
+            try:
+                handler(peer, message, now)
+            except RemoteProtocolError:
+                raise
+            except (ProtocolError, KeyError, IndexError, ValueError) as error:
+                raise RemoteProtocolError(f"{type(message).__name__}: {error!r}") from error
+
+    def peer_lost(self, peer: bytes, now: float) -> None:
+        """Give a peer up: a client with its tasks, a supervisor with its workers, a worker."""
+        table = self.table
+        if peer in table.sessions:
+            self._end_session(table.sessions[peer], now)
+        elif peer in table.supervisors:
+            supervisor = table.supervisors.pop(peer)
+            for worker in list(supervisor.workers.values()):
+                self._lose_worker(worker, None, now)
+        elif peer in table.workers:
+            # Its process lives, so its supervisor is to end it; what it ran is lost with it.
+            worker = table.workers[peer]
+            table.send(worker.supervisor, m.Kill(peer, "it broke the protocol"))
+            self._lose_worker(worker, None, now)
+
+    def tick(self, now: float) -> None:
+        """Act on what is due: expired peers, timeouts, stalled workers, kills."""
+        table = self.table
+        if now - self._last_tick > LAG_S:
+            for peer in (*table.sessions.values(), *table.supervisors.values()):
+                peer.last_seen += now - self._last_tick
+        self._last_tick = now
+        for session in list(table.sessions.values()):
+            if now - session.last_seen >= self.config.client_timeout_s:
+                self._end_session(session, now)
+        for supervisor in list(table.supervisors.values()):
+            if now - supervisor.last_seen >= self.config.supervisor_timeout_s:
+                self.peer_lost(supervisor.peer, now)
+        self._outcomes.tick(now)
+        self._dispatch.tick(now)
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`tick` is next due."""
+        table = self.table
+        due = self._last_tick + LAG_S / 2 if table.sessions or table.supervisors else math.inf
+        return min(due, self._outcomes.deadline, self._dispatch.deadline)
+
+    def take_actions(self, now: float) -> dict[bytes, list[m.Message]]:
+        """Give work out, and return what is to be sent, by peer."""
+        self._dispatch.give_out(now)
+        outbox = self.table.outbox
+        self.table.outbox = {}
+        return outbox
+
+    # -- peers -------------------------------------------------------------------------------
+
+    def _on_hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        if hello.role != m.SUPERVISOR:
+            self.peer_lost(peer, now)
+        reason = ""
+        if hello.protocol != m.PROTOCOL_VERSION:
+            reason = (
+                f"The {hello.role} speaks protocol {hello.protocol}, this scheduler "
+                f"{m.PROTOCOL_VERSION}: install the same version of scaler-exec on both sides."
+            )
+        elif hello.python != self.config.python:
+            reason = (
+                f"The {hello.role} runs Python {hello.python}, this cluster "
+                f"{self.config.python}: tasks are pickled code, use the same Python on both sides."
+            )
+        if reason:
+            self.table.send(peer, m.Refused(reason))
+        elif hello.role == m.CLIENT:
+            self._welcome_client(peer, hello, now)
+        elif hello.role == m.WORKER:
+            self._welcome_worker(peer, hello, now)
+        elif hello.role == m.SUPERVISOR:
+            supervisor = self.table.supervisors.setdefault(
+                peer, SupervisorRecord(peer, hello.host, 0, now)
+            )
+            supervisor.workers_wanted = hello.workers
+            supervisor.last_seen = now
+            self.table.send(peer, m.Welcome(0, hello.workers))
+        else:
+            raise RemoteProtocolError(f"nobody has the role {hello.role!r:.40}")
+
+    def _welcome_client(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        table = self.table
+        self._sessions_made += 1
+        number = self._sessions_made
+        table.add_session(SessionRecord(number, peer, hello.host, hello.pid, now))
+        workers = sum(one.workers_wanted for one in table.supervisors.values())
+        table.send(peer, m.Welcome(number, workers))
+        if self._broken:
+            table.send(peer, m.Broken(self._broken))
+
+    def _welcome_worker(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        table = self.table
+        supervisor = table.supervisors.get(hello.supervisor)
+        if supervisor is None:
+            # A worker may be faster than its supervisor, whose Hello is still under way.
+            supervisor = SupervisorRecord(hello.supervisor, hello.host, 0, now)
+            table.supervisors[hello.supervisor] = supervisor
+        worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
+        worker.progress_at = now
+        supervisor.workers[peer] = worker
+        table.workers[peer] = worker
+        table.send(peer, m.Welcome(0, 0))
+        self._dispatch.consider(worker)
+
+    def _on_heartbeat(self, peer: bytes, message: m.Message, now: float) -> None:
+        session = self.table.sessions.get(peer)
+        if session is not None:
+            session.last_seen = now
+            self.table.send(peer, m.Heartbeat())
+        else:
+            self.table.supervisors[peer].last_seen = now
+
+    def _on_goodbye(self, peer: bytes, message: m.Message, now: float) -> None:
+        worker = self.table.workers.get(peer)
+        if worker is not None:
+            # A worker that leaves has run all it was given, or is about to be reported dead.
+            worker.retiring = True
+        else:
+            self.peer_lost(peer, now)
+
+    def _end_session(self, session: SessionRecord, now: float) -> None:
+        for run in list(session.runs.values()):
+            self._outcomes.cancel(run, run.first, run.stop, now)
+        for function in list(session.functions):
+            self.table.release_function(function)
+        self.table.drop_session(session)
+
+    def _lose_worker(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:
+        self.table.drop_worker(worker)
+        self._dispatch.forget(worker)
+        self._outcomes.worker_lost(worker, lost, now)
+
+    # -- clients -----------------------------------------------------------------------------
+
+    def _on_function(self, peer: bytes, message: m.Function, now: float) -> None:
+        session = self.table.sessions[peer]
+        if len(session.functions) >= SESSION_FUNCTIONS_MAX:
+            raise RemoteProtocolError("a client that never forgets a function")
+        if message.function in session.functions:
+            return
+        session.functions[message.function] = None
+        record = self.table.functions.get(message.function)
+        if record is None:
+            record = self.table.functions[message.function] = FunctionRecord(message.payload)
+        record.users += 1
+
+    def _on_forget(self, peer: bytes, message: m.Forget, now: float) -> None:
+        del self.table.sessions[peer].functions[message.function]
+        self.table.release_function(message.function)
+
+    def _on_submit(self, peer: bytes, message: m.Submit, now: float) -> None:
+        table = self.table
+        session = table.sessions[peer]
+        session.last_seen = now
+        if message.function not in session.functions:
+            raise RemoteProtocolError("a task whose function was not sent")
+        run = Run(
+            session.number,
+            message.first,
+            message.function,
+            message.call,
+            message.options,
+            message.batch,
+        )
+        table.add_run(run)
+        table.ready.push(run)
+
+    def _on_cancel(self, peer: bytes, message: m.Cancel, now: float) -> None:
+        session = self.table.sessions[peer]
+        session.last_seen = now
+        stop = message.first + message.count
+        for run in self.table.overlapping(session, message.first, stop):
+            if message.queued_only:
+                if run.state is not State.READY:
+                    continue
+                first, last = max(run.first, message.first), min(run.stop, stop)
+                self.table.send(peer, m.Cancelled(first, last - first))
+            self._outcomes.cancel(run, max(run.first, message.first), min(run.stop, stop), now)
+
+    # -- workers -----------------------------------------------------------------------------
+
+    def _on_done(self, peer: bytes, message: m.Done, now: float) -> None:
+        worker = self.table.workers[peer]
+        self._progress(worker, now)
+        self._outcomes.done(worker, message)
+        self._dispatch.consider(worker)
+
+    def _on_erred(self, peer: bytes, message: m.Erred, now: float) -> None:
+        worker = self.table.workers[peer]
+        self._progress(worker, now)
+        self._outcomes.erred(worker, message)
+        self._dispatch.consider(worker)
+
+    def _on_revoked(self, peer: bytes, message: m.Revoked, now: float) -> None:
+        worker = self.table.workers[peer]
+        worker.revoking -= 1
+        self._outcomes.revoked(worker, message)
+        self._dispatch.consider(worker)
+
+    def _on_aborted(self, peer: bytes, message: m.Aborted, now: float) -> None:
+        worker = self.table.workers[peer]
+        self._progress(worker, now)
+        self._outcomes.aborted(worker, message)
+        self._dispatch.consider(worker)
+
+    def _progress(self, worker: WorkerRecord, now: float) -> None:
+        worker.progress_at = now
+        worker.stalled = False
+        self._dispatch.watch(worker, now + STALL_S)
+
+    def _on_started(self, peer: bytes, message: m.Started, now: float) -> None:
+        self._outcomes.started(self.table.workers[peer], message.session, message.task, now)
+
+    def _on_printed(self, peer: bytes, message: m.Printed, now: float) -> None:
+        session = self.table.session_by_number.get(message.session)
+        if session is not None:
+            self.table.send(session.peer, m.Output(message.task, message.stream, message.text))
+
+    # -- supervisors -------------------------------------------------------------------------
+
+    def _on_worker_lost(self, peer: bytes, message: m.WorkerLost, now: float) -> None:
+        supervisor = self.table.supervisors[peer]
+        worker = supervisor.workers.get(message.worker)
+        if worker is not None:
+            self._lose_worker(worker, message, now)
+
+    def _on_initializer_failed(self, peer: bytes, message: m.InitializerFailed, now: float) -> None:
+        self._broken = f"The initializer of the workers failed:\n{message.text}"
+        for session in self.table.sessions.values():
+            for run in list(session.runs.values()):
+                self._outcomes.cancel(run, run.first, run.stop, now)
+            self.table.send(session.peer, m.Broken(self._broken))

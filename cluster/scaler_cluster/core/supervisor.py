@@ -1,0 +1,171 @@
+"""The supervisor: keeps its workers alive, and tells the scheduler how they died."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+
+HEARTBEAT_S = 1.0
+BACKOFF_S = 0.1
+"""First pause before a worker that died before it was ready is started again; it doubles."""
+BACKOFF_MAX_S = 10.0
+STILLBORN_MAX = 5
+"""Workers in a row that die before they are ready: then none will, and the cluster is broken."""
+
+
+@dataclass(frozen=True)
+class SupervisorConfig:
+    """Settings of a supervisor."""
+
+    workers: int
+    memory_limit_bytes: int = 0
+    """A worker whose resident set exceeds this is killed; 0: no limit."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a worker process ended, as the operating system tells it."""
+
+    pid: int
+    exit_code: int | None
+    signal: int | None
+    peak_rss_bytes: int
+    stderr_tail: str
+    ready: bool
+    """Whether it ever was ready for tasks."""
+    initializer_failed: bool
+    session: int
+    """Session of the task it ran last; 0: none."""
+    task: int
+
+
+@dataclass(slots=True)
+class WorkerSlot:
+    """The place of one worker."""
+
+    peer: bytes = b""
+    """Peer id of the worker that lives here; empty: none."""
+    spawn_at: float = 0.0
+    """When to start one here; inf: never again."""
+    pid: int = 0
+    reason: str = ""
+    """Why it was killed, if it was."""
+    out_of_memory: bool = False
+
+
+class SupervisorCore:
+    """Decides who is started and killed; the shell does it."""
+
+    def __init__(self, config: SupervisorConfig, peer: bytes, host: str, now: float) -> None:
+        self.config = config
+        self.slots = [WorkerSlot(spawn_at=now) for _ in range(config.workers)]
+        self.leave: str | None = None
+        """Why to leave; None: stay."""
+        self.to_spawn: list[tuple[int, bytes]] = []
+        """Slots to start a worker in and its peer id; the shell empties it."""
+        self.to_kill: list[int] = []
+        """Slots whose worker is to be killed; the shell empties it."""
+        self._peer = peer
+        self._host = host
+        self._made = 0
+        self._stillborn = 0
+        self._heartbeat_at = now + HEARTBEAT_S
+        self._outbox: list[m.Message] = []
+
+    # -- from the scheduler ------------------------------------------------------------------
+
+    def receive(self, messages: Sequence[m.Message]) -> None:
+        """Take in what the scheduler sent; raises RemoteProtocolError if it must not."""
+        for message in messages:
+            if isinstance(message, m.Kill):
+                for index, slot in enumerate(self.slots):
+                    if slot.peer == message.worker and not slot.reason:
+                        self._kill(index, message.reason)
+            elif isinstance(message, m.Refused | m.Goodbye):
+                self.leave = message.reason
+            elif isinstance(message, m.Unknown):
+                self.leave = "the scheduler does not know this supervisor any more"
+            elif not isinstance(message, m.Welcome | m.Acknowledge):
+                raise RemoteProtocolError(f"{type(message).__name__} is not for a supervisor")
+
+    # -- from the operating system -----------------------------------------------------------
+
+    def spawned(self, index: int, pid: int) -> None:
+        """A worker was started."""
+        self.slots[index].pid = pid
+
+    def sampled(self, index: int, rss_bytes: int) -> None:
+        """A worker's resident set is this large."""
+        limit = self.config.memory_limit_bytes
+        slot = self.slots[index]
+        if limit and rss_bytes > limit and not slot.reason:
+            slot.out_of_memory = True
+            self._kill(
+                index,
+                f"its memory of {rss_bytes / 1e6:.0f} MB exceeded the limit of "
+                f"{limit / 1e6:.0f} MB per worker",
+            )
+
+    def died(self, index: int, end: Exit, now: float) -> None:
+        """A worker process ended."""
+        slot = self.slots[index]
+        death: dict[str, Any] = {
+            "pid": end.pid,
+            "host": self._host,
+            "exit_code": end.exit_code,
+            "signal": end.signal,
+            "peak_rss_bytes": end.peak_rss_bytes,
+            "out_of_memory": slot.out_of_memory,
+            "stderr_tail": end.stderr_tail,
+            "reason": slot.reason,
+        }
+        self._outbox.append(m.WorkerLost(slot.peer, end.session, end.task, death))
+        self.slots[index] = WorkerSlot(spawn_at=now)
+        if end.ready or slot.reason:
+            self._stillborn = 0
+            return
+        self._stillborn += 1
+        if end.initializer_failed or self._stillborn >= STILLBORN_MAX:
+            text = end.stderr_tail
+            if not end.initializer_failed:
+                how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+                text = f"{STILLBORN_MAX} workers in a row died before they were ready ({how})\n{text}"
+            self._outbox.append(m.InitializerFailed(text))
+            self.slots = [replace(one, spawn_at=math.inf) for one in self.slots]
+        else:
+            pause_s = min(BACKOFF_S * 2 ** (self._stillborn - 1), BACKOFF_MAX_S)
+            self.slots[index].spawn_at = now + pause_s
+
+    # -- time --------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`tick` is next due."""
+        waiting = (slot.spawn_at for slot in self.slots if not slot.peer)
+        return min(self._heartbeat_at, *waiting, math.inf)
+
+    def tick(self, now: float) -> None:
+        """Start workers that are due, and tell the scheduler that this machine lives."""
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + HEARTBEAT_S
+            self._outbox.append(m.Heartbeat())
+        for index, slot in enumerate(self.slots):
+            if not slot.peer and slot.spawn_at <= now:
+                self._made += 1
+                slot.peer = b"W" + self._peer[1:] + self._made.to_bytes(4, "big")
+                self.to_spawn.append((index, slot.peer))
+
+    def take_actions(self) -> list[m.Message]:
+        """Return what is to be sent to the scheduler."""
+        outbox = self._outbox
+        self._outbox = []
+        return outbox
+
+    def _kill(self, index: int, reason: str) -> None:
+        self.slots[index].reason = reason
+        self.to_kill.append(index)

@@ -1,0 +1,132 @@
+"""What the scheduler knows: peers, functions, live runs, the ready queue and the outbox."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.lifecycle import ENDS, Event, move
+from scaler_cluster.core.queue import ReadyQueue
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.records import (
+        FunctionRecord,
+        SessionRecord,
+        SupervisorRecord,
+        WorkerRecord,
+    )
+    from scaler_cluster.core.tasks import Run
+    from scaler_cluster.wire import messages as m
+
+EMPTY = Batch(b"", memoryview(b"").cast("I"))
+"""The batch of a run that ended."""
+
+
+class Table:
+    """The scheduler's state, with the moves that keep its parts in step."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[bytes, SessionRecord] = {}
+        self.session_by_number: dict[int, SessionRecord] = {}
+        self.supervisors: dict[bytes, SupervisorRecord] = {}
+        self.workers: dict[bytes, WorkerRecord] = {}
+        self.functions: dict[bytes, FunctionRecord] = {}
+        self.ready = ReadyQueue()
+        self.outbox: dict[bytes, list[m.Message]] = {}
+
+    def send(self, peer: bytes, message: m.Message) -> None:
+        """Put a message into the outbox."""
+        messages = self.outbox.get(peer)
+        if messages is None:
+            self.outbox[peer] = [message]
+        else:
+            messages.append(message)
+
+    def send_session(self, number: int, message: m.Message) -> None:
+        """Put a message for a client into the outbox, if it is still there."""
+        session = self.session_by_number.get(number)
+        if session is not None:
+            self.send(session.peer, message)
+
+    # -- peers -------------------------------------------------------------------------------
+
+    def add_session(self, session: SessionRecord) -> None:
+        """Take a client in."""
+        self.sessions[session.peer] = session
+        self.session_by_number[session.number] = session
+
+    def drop_session(self, session: SessionRecord) -> None:
+        """Forget a client; its runs have been cancelled."""
+        del self.sessions[session.peer]
+        del self.session_by_number[session.number]
+
+    def drop_worker(self, worker: WorkerRecord) -> None:
+        """Forget a worker; its runs are still to be settled."""
+        del self.workers[worker.peer]
+        supervisor = self.supervisors.get(worker.supervisor)
+        if supervisor is not None:
+            supervisor.workers.pop(worker.peer, None)
+
+    def release_function(self, function: bytes) -> None:
+        """Count one user of a function out, and drop it with the last one."""
+        record = self.functions[function]
+        record.users -= 1
+        if record.users == 0:
+            del self.functions[function]
+
+    # -- runs --------------------------------------------------------------------------------
+
+    def add_run(self, run: Run) -> None:
+        """Take a new run in.
+
+        Raises RemoteProtocolError if one of its tasks is there already.
+        """
+        session = self.session_by_number[run.session]
+        if next(iter(self.overlapping(session, run.first, run.stop)), None) is not None:
+            raise RemoteProtocolError(f"task {run.first} was submitted twice")
+        session.runs[run.first] = run
+        self.functions[run.function].users += 1
+
+    def overlapping(self, session: SessionRecord, first: int, stop: int) -> list[Run]:
+        """Return the session's live runs that hold tasks of ``first <= id < stop``, in order."""
+        runs = session.runs
+        index = max(runs.bisect_right(first) - 1, 0)
+        found = []
+        for key in runs.keys()[index : runs.bisect_left(stop)]:
+            run = runs[key]
+            if run.stop > first:
+                found.append(run)
+        return found
+
+    def split(self, run: Run, count: int) -> Run:
+        """Cut the first ``count`` tasks off a run and return them; ``run`` becomes the rest."""
+        session = self.session_by_number.get(run.session)
+        head = run.cut_head(count)
+        self.functions[run.function].users += 1
+        if session is not None:
+            session.runs[head.first] = head
+            session.runs[run.first] = run
+        return head
+
+    def drop_head(self, run: Run, count: int) -> None:
+        """Let the first ``count`` tasks of a run end; at least one stays."""
+        session = self.session_by_number.get(run.session)
+        if session is not None:
+            del session.runs[run.first]
+        run.drop_head(count)
+        if session is not None:
+            session.runs[run.first] = run
+
+    def end(self, run: Run, event: Event) -> None:
+        """Move a whole run to one of the ends and forget it."""
+        state = move(run, event)
+        if state not in ENDS:
+            raise AssertionError(f"{event.name} is not the end of {run}")
+        session = self.session_by_number.get(run.session)
+        if session is not None:
+            del session.runs[run.first]
+        self.release_function(run.function)
+        run.worker = None
+        # A deadline may hold on to the run for long; it must not hold on to the payloads.
+        run.batch = EMPTY

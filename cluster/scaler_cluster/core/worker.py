@@ -1,0 +1,227 @@
+"""The worker: what it has to run, what it was asked to give back or drop, what it reports.
+
+The shell runs the tasks. Its main thread moves ``work.cursor`` forward without a lock; everything
+else here is called under the shell's lock. So a task is *claimed* once the cursor stands on it,
+and :meth:`WorkerCore._shrink` looks at the cursor again after it moved a work's end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scaler_cluster.wire.batch import Buffer
+
+FLUSH_S = 0.002
+"""Results wait at most this long for more of them."""
+
+
+class FunctionEntry:
+    """A function that this worker was sent, and what it became when it was unpickled."""
+
+    __slots__ = ("call", "payload")
+
+    def __init__(self, payload: Buffer) -> None:
+        self.payload = payload
+        self.call: Callable[..., Any] | None = None
+
+
+class Work:
+    """Contiguous tasks to run."""
+
+    __slots__ = ("batch", "cursor", "first", "function", "message", "session", "stop")
+
+    def __init__(self, message: m.Assign, function: FunctionEntry) -> None:
+        self.message = message
+        self.function = function
+        self.session = message.session
+        self.first = message.first
+        self.batch = message.batch
+        self.cursor = -1
+        """Index of the task that runs, or ran last."""
+        self.stop = len(message.batch)
+        """Index after the last task to run."""
+
+    def part(self, start: int, stop: int) -> Work:
+        """Return the tasks ``start <= index < stop`` of this one as a work of their own."""
+        part = Work(self.message, self.function)
+        part.first = self.first + start
+        part.batch = self.batch.cut(start, stop)
+        part.stop = stop - start
+        return part
+
+
+class WorkerCore:
+    """Holds the queue and the reports of a worker."""
+
+    def __init__(self) -> None:
+        self.queue: deque[Work] = deque()
+        self.functions: dict[bytes, FunctionEntry] = {}
+        self.results: list[bytes] = []
+        """Pickled results of the open segment; the shell appends without a lock."""
+        self.last_end = 0.0
+        """When the last task ended; the shell writes it without a lock."""
+        self.interrupt: tuple[int, int] | None = None
+        """Session and task that the shell should interrupt, if it runs."""
+        self.leave: str | None = None
+        """Why to leave, once the queue is empty; None: stay."""
+        self.welcome = False
+        self._segment: tuple[int, int] = (0, 0)
+        self._since = 0.0
+        self._outbox: list[m.Message] = []
+
+    # -- from the scheduler ------------------------------------------------------------------
+
+    def receive(self, messages: Sequence[m.Message]) -> None:
+        """Take in what the scheduler sent.
+
+        Raises RemoteProtocolError if it must not send this.
+        """
+        for message in messages:
+            kind = type(message)
+            if kind is m.Assign:
+                self._on_assign(message)  # type: ignore[arg-type]
+            elif kind is m.Function:
+                self.functions[message.function] = FunctionEntry(message.payload)  # type: ignore[attr-defined]
+            elif kind is m.Forget:
+                self.functions.pop(message.function, None)  # type: ignore[attr-defined]
+            elif kind is m.Revoke:
+                self._on_revoke(message)  # type: ignore[arg-type]
+            elif kind is m.Abort:
+                self._on_abort(message)  # type: ignore[arg-type]
+            elif kind is m.Welcome:
+                self.welcome = True
+            elif kind is m.Retire:
+                self.leave = ""
+            elif kind in (m.Refused, m.Goodbye):
+                self.leave = message.reason  # type: ignore[attr-defined]
+            elif kind is m.Unknown:
+                self.leave = "the scheduler does not know this worker any more"
+            elif kind is not m.Acknowledge:
+                raise RemoteProtocolError(f"{kind.__name__} is not for a worker")
+
+    def _on_assign(self, message: m.Assign) -> None:
+        function = self.functions.get(message.function)
+        if function is None:
+            raise RemoteProtocolError("tasks of a function that was not sent")
+        self.queue.append(Work(message, function))
+
+    def _on_revoke(self, message: m.Revoke) -> None:
+        removed = 0
+        stop = message.first + message.count
+        for first, end in self._take_out(message.session, message.first, stop):
+            removed += end - first
+        self._outbox.append(
+            m.Revoked(message.session, message.first, message.count, message.count - removed)
+        )
+
+    def _on_abort(self, message: m.Abort) -> None:
+        stop = message.first + message.count
+        for first, end in self._take_out(message.session, message.first, stop):
+            self._outbox.append(m.Aborted(message.session, first, end - first))
+        if self.queue:
+            work = self.queue[0]
+            running = work.first + work.cursor
+            if work.cursor >= 0 and work.session == message.session:
+                if message.first <= running < stop:
+                    self.interrupt = (work.session, running)
+
+    def _take_out(self, session: int, first: int, stop: int) -> list[tuple[int, int]]:
+        """Remove the tasks of this range that are not claimed; return them as ranges."""
+        removed = []
+        index = 0
+        while index < len(self.queue):
+            work = self.queue[index]
+            index += 1
+            low = max(first - work.first, 0)
+            high = min(stop - work.first, work.stop)
+            if work.session != session or low >= high:
+                continue
+            old_stop = work.stop
+            low = self._shrink(work, low)
+            if low < high:
+                removed.append((work.first + low, work.first + high))
+            if high < old_stop:
+                self.queue.insert(index, work.part(max(low, high), old_stop))
+                index += 1
+        return removed
+
+    def _shrink(self, work: Work, stop: int) -> int:
+        """Let a work end at ``stop``, or after what is claimed by now; return where it ends."""
+        work.stop = max(stop, work.cursor + 1)
+        work.stop = max(stop, work.cursor + 1)
+        return work.stop
+
+    # -- from the shell ----------------------------------------------------------------------
+
+    def begin(self, work: Work, now: float) -> None:
+        """The shell starts on a work, or goes on with it after something else than a result."""
+        self.flush()
+        self._segment = (work.session, work.first + work.cursor)
+        self._since = now
+        self.last_end = now
+
+    def finish(self, work: Work) -> None:
+        """The shell ran a work to its end."""
+        if self.queue and self.queue[0] is work:
+            self.queue.popleft()
+
+    def flush(self) -> None:
+        """Report the results so far."""
+        results = self.results
+        count = len(results)
+        if not count:
+            return
+        session, first = self._segment
+        payloads = results[:count]
+        del results[:count]
+        end = self.last_end
+        self._outbox.append(
+            m.Done(session, first, max(end - self._since, 0.0), Batch.of(payloads))
+        )
+        self._segment = (session, first + count)
+        self._since = end
+
+    def started(self, work: Work) -> None:
+        """The task at the cursor starts, and the scheduler wants to know."""
+        self.flush()
+        self._outbox.append(m.Started(work.session, work.first + work.cursor))
+
+    def erred(self, work: Work, kind: str, payload: bytes, detail: dict[str, Any]) -> None:
+        """The task at the cursor failed; the shell calls :meth:`begin` before the next."""
+        self.flush()
+        task = work.first + work.cursor
+        busy_s = max(self.last_end - self._since, 0.0)
+        self._outbox.append(m.Erred(work.session, task, busy_s, kind, payload, detail))
+
+    def interrupted(self, work: Work) -> None:
+        """The task at the cursor was interrupted as asked; then as for :meth:`erred`."""
+        self.flush()
+        self.interrupt = None
+        self._outbox.append(m.Aborted(work.session, work.first + work.cursor, 1))
+
+    def interrupt_due(self) -> bool:
+        """Return True if the task that was aborted still runs."""
+        if self.interrupt is not None:
+            work = self.queue[0] if self.queue else None
+            if work is None or self.interrupt != (work.session, work.first + work.cursor):
+                self.interrupt = None
+        return self.interrupt is not None
+
+    def printed(self, work: Work, stream: str, text: str) -> None:
+        """The task at the cursor printed something."""
+        task = work.first + work.cursor
+        self._outbox.append(m.Printed(work.session, task, stream, text))
+
+    def take_actions(self) -> list[m.Message]:
+        """Return what is to be sent to the scheduler."""
+        outbox = self._outbox
+        self._outbox = []
+        return outbox

@@ -1,0 +1,134 @@
+"""Every error that the engine raises.
+
+::
+
+    ScalerError
+    ├── ProtocolError                    (abstract: whose fault is it?)
+    │   ├── LocalProtocolError           this side broke a rule: a bug here
+    │   └── RemoteProtocolError          the peer sent what it must not
+    ├── ConfigError(ValueError)          a setting that cannot work
+    ├── ClusterUnreachable(ConnectionError)   nobody answers at that address, or no longer
+    ├── SessionClosed(RuntimeError)      the client or executor was closed
+    ├── SessionForked(RuntimeError)      used in a forked child of the process that made it
+    ├── PayloadError                     could not pickle or unpickle; says which object
+    │   ├── DeserializeObjectError       a worker could not unpickle a function or an argument
+    │   └── ResultUnpicklable            a worker could not pickle the result
+    ├── RemoteException                  stands in for a remote exception that cannot travel
+    ├── TaskTimeout(TimeoutError)        the task ran longer than its ``timeout``
+    ├── WorkerDied(BrokenExecutor)       the process that ran the task died
+    ├── TaskLost(WorkerDied)             the machine that ran it was lost too many times
+    └── ClusterBroken(BrokenExecutor)    no task can run any more (a failing initializer, a kill)
+
+A cancelled task raises :class:`concurrent.futures.CancelledError`; a task's own exception comes
+back as itself, with :class:`RemoteTraceback` as its ``__cause__``.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass
+
+
+class ScalerError(Exception):
+    """Base of every error of the engine."""
+
+
+class ProtocolError(ScalerError):
+    """A rule of the protocol was broken; raised only as one of its two subclasses."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side did what the protocol forbids: a bug on this side."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent what the protocol forbids; it is dropped, nobody else notices."""
+
+
+class ConfigError(ScalerError, ValueError):
+    """A setting that cannot work; the message says which one and what to do."""
+
+
+class ClusterUnreachable(ScalerError, ConnectionError):
+    """No scheduler answers at the address, or it stopped answering; the message names it."""
+
+
+class SessionClosed(ScalerError, RuntimeError):
+    """Work was given to a client or executor that had been closed."""
+
+
+class SessionForked(ScalerError, RuntimeError):
+    """A client or executor was used in a forked child; make a new one there."""
+
+
+class PayloadError(ScalerError):
+    """An object could not be pickled or unpickled; the message says which and why."""
+
+
+class DeserializeObjectError(PayloadError):
+    """A worker could not unpickle the function or the arguments of this task."""
+
+
+class ResultUnpicklable(PayloadError):
+    """The task finished, but a worker could not pickle what it returned."""
+
+
+class RemoteException(ScalerError):
+    """Stands in for an exception that could not be pickled, or not unpickled here.
+
+    The text holds the original type's name and message; the remote traceback is the cause.
+    """
+
+
+class TaskTimeout(ScalerError, TimeoutError):
+    """The task ran longer than the ``timeout`` it was submitted with, and was stopped."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """What is known of the death of a worker process."""
+
+    pid: int = 0
+    """Process id on its machine."""
+    host: str = ""
+    """Name of the machine."""
+    exit_code: int | None = None
+    """Exit code, where the process exited by itself."""
+    signal: int | None = None
+    """Number of the signal that killed it, where one did."""
+    peak_rss_bytes: int = 0
+    """Largest resident set the process ever had, in bytes."""
+    out_of_memory: bool = False
+    """True if it was killed for exceeding its memory limit."""
+    stderr_tail: str = ""
+    """The last lines it wrote to stderr."""
+    reason: str = ""
+    """Why the engine itself killed it, if it did."""
+
+
+class WorkerDied(ScalerError, BrokenExecutor):
+    """The worker process that ran this task died; ``death`` says how."""
+
+    def __init__(self, message: str, death: Death | None = None) -> None:
+        super().__init__(message)
+        self.death = death if death is not None else Death()
+
+
+class TaskLost(WorkerDied):
+    """The task was lost with its machine more often than it may be run again."""
+
+
+class ClusterBroken(ScalerError, BrokenExecutor):
+    """No task can run any more; the message says why."""
+
+
+class RemoteTraceback(Exception):  # noqa: N818 - it is no failure, it carries one
+    """Shows the traceback of a remote exception as the cause of the local one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        """Return the traceback as the remote interpreter printed it."""
+        return f'\n"""\n{self.text}"""'

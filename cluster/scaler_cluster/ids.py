@@ -1,0 +1,31 @@
+"""Identifiers and how they are made.
+
+A *task id* is an unsigned 64-bit number, unique within its session: the upper bits number the
+call that made it (0: every ``submit``; 1, 2, ...: one ``map`` each), the lower bits count within
+that call. So the tasks of one map are contiguous however they interleave with other work.
+
+A *peer id* is the ZeroMQ routing id of a process: one letter for its role, then random bytes.
+"""
+
+from __future__ import annotations
+
+CALL_BITS = 40
+"""A call holds up to 2**40 tasks; a session up to 2**23 calls."""
+CALL_MAX = 1 << 23
+INDEX_MASK = (1 << CALL_BITS) - 1
+TASK_ID_MAX = (CALL_MAX << CALL_BITS) - 1
+
+FUNCTION_ID_BYTES = 16
+"""Length of the BLAKE2b digest that names a pickled function."""
+
+PEER_RANDOM_BYTES = 12
+
+
+def first_task_id(call: int) -> int:
+    """Return the id of the first task of a call."""
+    return call << CALL_BITS
+
+
+def call_of(task: int) -> int:
+    """Return the number of the call that a task belongs to."""
+    return task >> CALL_BITS

@@ -1,0 +1,30 @@
+"""What a link is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scaler_cluster.wire.batch import Buffer
+
+HUB = b""
+"""How the spokes of a link call their only peer, the hub."""
+
+
+class Link(Protocol):
+    """Carries frames between a hub and its spokes.
+
+    Frames of one connection arrive whole and in order, or, when the connection breaks, not at
+    all. Nothing blocks.
+    """
+
+    def send(self, peer: bytes, frames: Sequence[Buffer]) -> None:
+        """Send frames to a peer, or drop them if it is gone or its queue is full."""
+
+    def receive(self, limit: int) -> list[tuple[bytes, list[Buffer]]]:
+        """Return up to ``limit`` envelopes that have arrived, with who sent them."""
+
+    def close(self) -> None:
+        """Let go of everything; what was sent before is still delivered for a moment."""

@@ -1,0 +1,152 @@
+"""Links over ZeroMQ: the only file that imports zmq.
+
+The scheduler's hub is a ROUTER socket, everyone else's spoke a DEALER. A socket may be used by
+several threads if a lock makes them take turns; :attr:`ZmqLink.fd` may be polled meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import zmq
+
+from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.links.link import HUB
+from scaler_cluster.wire.batch import BATCH_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scaler_cluster.wire.batch import Buffer
+
+HIGH_WATER = 100_000
+"""Envelopes queued per peer and direction; beyond, they are dropped and sent again later."""
+RECONNECT_MS = 5
+RECONNECT_MAX_MS = 1000
+LINGER_MS = 500
+"""How long a closed socket goes on delivering: enough for a Goodbye on a live connection."""
+KEEPALIVE_IDLE_S = 30
+
+_yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
+
+
+class ZmqLink:
+    """One end of a link; made by :func:`bind` or :func:`connect`."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int) -> None:
+        self._context = context
+        self._is_hub = kind == zmq.ROUTER
+        self._socket = socket = context.socket(kind)
+        socket.linger = LINGER_MS
+        socket.set_hwm(HIGH_WATER)
+        # Without a limit, a hostile length would be allocated before it is read.
+        socket.setsockopt(zmq.MAXMSGSIZE, BATCH_BYTES_MAX)
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S)
+        socket.setsockopt(zmq.IPV6, 1)
+        self.address = ""
+        self.fd: int = socket.getsockopt(zmq.FD)
+        """Becomes readable when something may have changed; after any use of the link, ask
+        :meth:`readable` before waiting for it."""
+
+    def send(self, peer: bytes, frames: Sequence[Buffer]) -> None:
+        """Send frames to a peer, or drop them if it is gone or its queue is full."""
+        socket = self._socket
+        try:
+            if self._is_hub:
+                socket.send(peer, zmq.SNDMORE | zmq.NOBLOCK)
+            if len(frames) == 1:
+                socket.send(frames[0], zmq.NOBLOCK)
+            else:
+                socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return
+
+    def receive(self, limit: int) -> list[tuple[bytes, list[Buffer]]]:
+        """Return up to ``limit`` envelopes that have arrived, with who sent them."""
+        received: list[tuple[bytes, list[Buffer]]] = []
+        recv = self._socket.recv
+        getsockopt = self._socket.getsockopt
+        is_hub = self._is_hub
+        try:
+            while len(received) < limit:
+                peer = HUB
+                frame = recv(zmq.NOBLOCK)
+                if is_hub:
+                    peer = frame
+                    frame = recv(zmq.NOBLOCK) if getsockopt(zmq.RCVMORE) else b""
+                frames: list[Buffer] = [frame]
+                while getsockopt(zmq.RCVMORE):
+                    frames.append(recv(zmq.NOBLOCK, copy=False).buffer)
+                received.append((peer, frames))
+        except zmq.Again:
+            pass
+        return received
+
+    def readable(self) -> bool:
+        """Return True if something has arrived."""
+        return bool(self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN)
+
+    def spin(self, duration_s: float) -> bool:
+        """Wait a moment for something to arrive, giving the CPU to whoever wants it.
+
+        A thread that sleeps costs its waker tens of microseconds; in a conversation the next
+        message comes sooner than that pays. Returns True if something has arrived.
+        """
+        getsockopt = self._socket.getsockopt
+        events, pollin, now = zmq.EVENTS, zmq.POLLIN, time.perf_counter
+        end = now() + duration_s
+        while not getsockopt(events) & pollin:
+            if now() >= end:
+                return False
+            _yield_cpu()
+        return True
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
+        return bool(self._socket.poll(min(int(timeout_s * 1000) + 1, 1_000_000)))
+
+    def close(self) -> None:
+        """Let go of everything; what was sent before is still delivered for a moment."""
+        self._socket.close()
+        self._context.term()
+
+
+def bind(address: str) -> ZmqLink:
+    """Return the hub of a new link; its ``address`` is the real one (port 0: any free port).
+
+    Raises ConfigError if the address cannot be bound; the message names it.
+    """
+    context = zmq.Context()
+    link = ZmqLink(context, zmq.ROUTER)
+    socket = link._socket
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    try:
+        socket.bind(address[:-2] + ":*" if address.endswith(":0") else address)
+    except zmq.ZMQError as error:
+        link.close()
+        raise ConfigError(f"cannot bind {address}: {error.strerror}") from error
+    link.address = socket.last_endpoint.rstrip(b"\0").decode()
+    return link
+
+
+def connect(address: str, peer: bytes) -> ZmqLink:
+    """Return a spoke that connects to ``address`` as ``peer``, now or when the hub is there.
+
+    Raises ClusterUnreachable if nothing can ever answer at such an address.
+    """
+    context = zmq.Context()
+    link = ZmqLink(context, zmq.DEALER)
+    socket = link._socket
+    socket.setsockopt(zmq.ROUTING_ID, peer)
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        link.close()
+        raise ClusterUnreachable(f"cannot connect to {address}: {error.strerror}") from error
+    link.address = address
+    return link

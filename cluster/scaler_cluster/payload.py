@@ -1,0 +1,216 @@
+"""Objects to bytes and back: the only place, beside the worker's loop, that ever unpickles.
+
+C pickle first; cloudpickle for what it cannot do, and for what it would name as a member of
+``__main__``, which is another module in another process.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import reprlib
+import traceback
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import cloudpickle
+
+from scaler_cluster import errors
+from scaler_cluster.ids import FUNCTION_ID_BYTES
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import BATCH_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from scaler_cluster.wire.batch import Buffer
+
+PROTOCOL = 5
+TEXT_CHARS_MAX = 100_000
+"""Tracebacks and messages are cut to this: an endless recursion's text must stay sendable."""
+
+_describe = reprlib.Repr()
+_describe.maxother = _describe.maxstring = 80
+
+
+loads = pickle.loads
+
+
+def dumps(value: object) -> bytes:
+    """Pickle a value.
+
+    Raises PayloadError, with the original error as its cause, if it cannot be pickled or is
+    larger than a message may be.
+    """
+    try:
+        data = pickle.dumps(value, PROTOCOL)
+        if b"__main__" not in data:
+            return _checked(data)
+    except errors.PayloadError:
+        raise
+    except Exception:  # noqa: S110 - whatever C pickle stumbles over, cloudpickle may not
+        pass
+    try:
+        return _checked(cloudpickle.dumps(value, PROTOCOL))
+    except errors.PayloadError:
+        raise
+    except Exception as error:
+        raise errors.PayloadError(f"cannot pickle {_name(value)}: {error}") from error
+
+
+def _checked(data: bytes) -> bytes:
+    if len(data) >= BATCH_BYTES_MAX:
+        raise errors.PayloadError(
+            f"an object of {len(data)} pickled bytes is larger than a message may be "
+            f"({BATCH_BYTES_MAX}): split it"
+        )
+    return data
+
+
+def _name(value: object) -> str:
+    try:
+        return f"{type(value).__qualname__} {_describe.repr(value)}"
+    except Exception:
+        return type(value).__qualname__
+
+
+def dumps_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Pickle the arguments of one call; a PayloadError names the one at fault."""
+    try:
+        return dumps((args, kwargs) if kwargs else args)
+    except errors.PayloadError as whole:
+        named = [*((f"argument {i}", v) for i, v in enumerate(args)), *kwargs.items()]
+        for name, value in named:
+            try:
+                dumps(value)
+            except errors.PayloadError as error:
+                raise errors.PayloadError(
+                    f"{name} of {function_name(function)}: {error}"
+                ) from error.__cause__
+        raise whole from whole.__cause__
+
+
+# -- functions -------------------------------------------------------------------------------
+
+
+class FunctionPickler:
+    """Pickles functions, each once as long as it lives.
+
+    So a function that is changed in place after its first use (a closure's cell, a global of
+    ``__main__``) keeps running as it was.
+    """
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
+
+    def __call__(self, function: Callable[..., Any]) -> tuple[bytes, bytes]:
+        """Return the digest and the pickle of a function; raises PayloadError."""
+        cacheable = type(function) in _CACHEABLE
+        if cacheable:
+            known = self._known.get(function)
+            if known is not None:
+                return known
+        try:
+            payload = dumps(function)
+        except errors.PayloadError as error:
+            raise errors.PayloadError(
+                f"the function {function_name(function)}: {error}"
+            ) from error.__cause__
+        digest = blake2b(payload, digest_size=FUNCTION_ID_BYTES).digest()
+        if cacheable:
+            self._known[function] = digest, payload
+        return digest, payload
+
+
+# Bound methods and partials are made anew for each use, and hash by what they hold.
+_CACHEABLE = (type(dumps), type(len), type)
+
+
+def function_name(function: Any) -> str:
+    """Return a function's name for people."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+
+
+# -- exceptions ------------------------------------------------------------------------------
+
+
+def dumps_exception(error: BaseException, trace: TracebackType | None) -> tuple[bytes, dict[str, Any]]:
+    """Return an exception's pickle (empty if it has none) and its description in plain text."""
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    try:
+        message = str(error)
+    except Exception:
+        message = "(its text cannot be made)"
+    detail = {
+        "type": type(error).__qualname__,
+        "message": message[:TEXT_CHARS_MAX],
+        "traceback": text[-TEXT_CHARS_MAX:],
+    }
+    try:
+        payload = dumps(error)
+        pickle.loads(payload)
+    except BaseException:
+        payload = b""
+    return payload, detail
+
+
+def loads_exception(payload: Buffer, detail: dict[str, Any]) -> BaseException:
+    """Return a remote exception, or what stands in for it; the remote traceback is its cause."""
+    error: BaseException | None = None
+    if len(payload):
+        try:
+            error = pickle.loads(payload)
+        except Exception:
+            error = None
+    if not isinstance(error, BaseException):
+        error = errors.RemoteException(
+            f"{detail.get('type')}: {detail.get('message')} "
+            "(the exception itself could not be pickled, or not unpickled here)"
+        )
+    error.__cause__ = errors.RemoteTraceback(str(detail.get("traceback", "")))
+    return error
+
+
+def failure_to_exception(failure: m.Failed) -> BaseException:
+    """Return the exception that a failed task's future raises."""
+    kind, detail = failure.kind, failure.detail
+    if kind == m.FAILED_EXCEPTION:
+        return loads_exception(failure.payload, detail)
+    if kind == m.FAILED_TIMEOUT:
+        return errors.TaskTimeout(f"the task ran longer than {detail.get('timeout_s')} s")
+    if kind == m.FAILED_WORKER_DIED:
+        fields = {k: v for k, v in detail.items() if k in errors.Death.__dataclass_fields__}
+        death = errors.Death(**fields)
+        return errors.WorkerDied(describe_death(death), death)
+    if kind == m.FAILED_LOST:
+        return errors.TaskLost(
+            f"the task was lost with the machine or worker that held it ({detail.get('losses')} "
+            "times) and may not be started again"
+        )
+    cls = errors.DeserializeObjectError if kind == m.FAILED_DESERIALIZE else errors.ResultUnpicklable
+    error = cls(str(detail.get("message", "")))
+    error.__cause__ = errors.RemoteTraceback(str(detail.get("traceback", "")))
+    return error
+
+
+def describe_death(death: errors.Death) -> str:
+    """Return a death's diagnosis as a sentence and the last lines of stderr."""
+    if death.signal is not None:
+        how = f"was killed by signal {death.signal}"
+    else:
+        how = f"exited with code {death.exit_code}"
+    if death.reason:
+        how += f" ({death.reason})"
+    text = (
+        f"the worker process {death.pid} on {death.host} {how} while it ran this task; "
+        f"peak memory {death.peak_rss_bytes / 1e6:.0f} MB"
+    )
+    if death.stderr_tail:
+        text += f"; the end of its stderr:\n{death.stderr_tail}"
+    return text
+
+

@@ -1,0 +1,152 @@
+"""The fork server: starts workers from an interpreter that has the engine imported.
+
+A child of the supervisor, forked before that has threads or sockets. One thread; it forks on
+command, reaps, and reports. When the supervisor is gone it kills the workers and ends; when it is
+itself gone, the kernel kills them.
+
+Requests and reports are lines of JSON over a socket pair; a new worker's stderr comes along as a
+file descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.runtime.process import die_with_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+
+def kill_group(pid: int, number: int = signal.SIGKILL) -> None:
+    """Signal a worker and every process its tasks started."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        # The group is there only once the child has made it.
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+
+
+def start(worker_main: Callable[[int, bytes], int]) -> tuple[int, socket.socket]:
+    """Fork the server; return its pid and the supervisor's end of the socket pair."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    gc.collect()
+    gc.freeze()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        gc.unfreeze()
+        return pid, ours
+    try:
+        ours.close()
+        die_with_parent()
+        _serve(theirs, worker_main)
+    finally:
+        os._exit(0)
+
+
+def _serve(channel: socket.socket, worker_main: Callable[[int, bytes], int]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    os.set_blocking(wake_read, False)
+    children: dict[int, int] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(channel, selectors.EVENT_READ)
+        selector.register(wake_read, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is channel:
+                    request = channel.recv(65536)
+                    if not request:
+                        for pid in children:
+                            kill_group(pid)
+                        return
+                    order = json.loads(request)
+                    pid, errors_fd = _fork_worker(
+                        order["slot"], bytes.fromhex(order["peer"]), worker_main
+                    )
+                    children[pid] = order["slot"]
+                    report = json.dumps({"slot": order["slot"], "pid": pid}).encode()
+                    socket.send_fds(channel, [report], [errors_fd])
+                    os.close(errors_fd)
+                else:
+                    _drain(wake_read)
+            _reap(channel, children)
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 4096):
+            continue
+    except BlockingIOError:
+        return
+
+
+def _reap(channel: socket.socket, children: dict[int, int]) -> None:
+    while children:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        slot = children.pop(pid, None)
+        if slot is None:
+            continue
+        # What the task started must not outlive its worker.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        report: dict[str, Any] = {"slot": slot, "pid": pid, "peak_rss_bytes": usage.ru_maxrss * 1024}
+        if os.WIFSIGNALED(status):
+            report["signal"] = os.WTERMSIG(status)
+        else:
+            report["exit_code"] = os.WEXITSTATUS(status)
+        try:
+            channel.send(json.dumps(report).encode())
+        except OSError:
+            return
+
+
+def _fork_worker(
+    slot: int, peer: bytes, worker_main: Callable[[int, bytes], int]
+) -> tuple[int, int]:
+    errors_read, errors_write = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(errors_write)
+        return pid, errors_read
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        die_with_parent()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(errors_write, 2)
+        # Nothing of the fork server's stays open in user code but the three standard streams.
+        os.closerange(3, 4096)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        code = worker_main(slot, peer)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

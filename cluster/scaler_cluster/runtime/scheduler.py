@@ -1,0 +1,154 @@
+"""The scheduler process: an asyncio shell around the scheduler's core.
+
+Run as ``python -m scaler_cluster.runtime.scheduler``, settings on standard input. There is no
+coroutine per message: the loop calls one function when the socket is readable, which takes in
+what is there, lets the core act once, and sends one envelope per peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import math
+import os
+import signal
+import sys
+from time import perf_counter as clock
+from typing import Any
+
+from scaler_cluster.core import invariants
+from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
+from scaler_cluster.errors import ConfigError, RemoteProtocolError
+from scaler_cluster.links import zmq_link
+from scaler_cluster.runtime.process import LIFELINE_FD, PYTHON_VERSION, read_settings, say_ready
+from scaler_cluster.wire import messages as m
+
+log = logging.getLogger("scaler.scheduler")
+
+DRAIN_LIMIT = 256
+"""Envelopes taken in before the core acts: bounds how long an answer waits for others."""
+SPIN_S = 0.0003
+"""How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
+LOG_EVERY_S = 1.0
+"""Broken peers are logged at most this often: garbage must not fill a disk."""
+
+
+class SchedulerShell:
+    """Moves bytes between the link and the core."""
+
+    def __init__(self, link: zmq_link.ZmqLink, core: SchedulerCore, *, check: bool = False) -> None:
+        self._link = link
+        self._core = core
+        self._check = check
+        self._exchange = Exchange(os.getpid())
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._logged_at = -math.inf
+        self._unlogged = 0
+        self._loop.add_reader(link.fd, self._turn)
+        self._turn()
+
+    def _turn(self) -> None:
+        """Work until nothing more arrives for a moment."""
+        link = self._link
+        while True:
+            received = link.receive(DRAIN_LIMIT)
+            now = clock()
+            for peer, frames in received:
+                self._take_in(peer, frames, now)
+            self._act(now)
+            if not received and not link.spin(SPIN_S):
+                break
+        self._set_timer()
+
+    def _take_in(self, peer: bytes, frames: list[Any], now: float) -> None:
+        exchange = self._exchange
+        try:
+            messages = exchange.receive(peer, frames, now)
+            if messages and type(messages[0]) is m.Unknown:
+                self._link.send(peer, exchange.unknown())
+            else:
+                self._core.receive(peer, messages, now)
+        except RemoteProtocolError as error:
+            self._drop(peer, error, now)
+
+    def _drop(self, peer: bytes, error: Exception, now: float) -> None:
+        self._core.peer_lost(peer, now)
+        self._exchange.drop(peer)
+        self._unlogged += 1
+        if now - self._logged_at >= LOG_EVERY_S:
+            log.warning("dropped peer %s (%d so far): %s", peer.hex()[:40], self._unlogged, error)
+            self._logged_at = now
+
+    def _act(self, now: float) -> None:
+        core, exchange, link = self._core, self._exchange, self._link
+        if now >= core.deadline:
+            core.tick(now)
+        for peer, messages in core.take_actions(now).items():
+            link.send(peer, exchange.send(peer, messages, now))
+        if now >= exchange.deadline:
+            for peer, frames in exchange.tick(now):
+                link.send(peer, frames)
+        if self._check:
+            invariants.check(core)
+
+    def _set_timer(self) -> None:
+        due = min(self._core.deadline, self._exchange.deadline)
+        if due < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = due
+            self._timer = self._loop.call_later(max(due - clock(), 0.0), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_at = math.inf
+        self._turn()
+
+
+async def serve(settings: dict[str, Any]) -> None:
+    """Bind, tell the parent where, and schedule until the parent is gone or SIGTERM comes."""
+    try:
+        link = zmq_link.bind(settings["address"])
+    except ConfigError as error:
+        say_ready(error=str(error))
+        return
+    config = SchedulerConfig(python=PYTHON_VERSION, **settings.get("scheduler", {}))
+    SchedulerShell(link, SchedulerCore(config, clock()), check=settings.get("check", False))
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+
+    def on_lifeline() -> None:
+        if not os.read(LIFELINE_FD, 4096):
+            stopped.set()
+
+    loop.add_reader(LIFELINE_FD, on_lifeline)
+    say_ready(address=link.address)
+    # What was imported stays: the collector need not look at it again.
+    gc.freeze()
+    await stopped.wait()
+    loop.remove_reader(LIFELINE_FD)
+    loop.remove_reader(link.fd)
+    link.close()
+
+
+def main() -> None:
+    """Run the scheduler process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = read_settings()
+    logging.basicConfig(
+        stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    if settings.get("event_loop") == "uvloop":
+        import uvloop
+
+        uvloop.install()
+    asyncio.run(serve(settings))
+
+
+if __name__ == "__main__":
+    main()

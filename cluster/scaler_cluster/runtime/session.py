@@ -1,0 +1,542 @@
+"""A client's session: one socket, one lock, one I/O thread, and whoever waits.
+
+A thread that waits for a result *leads*: it reads the socket itself, which saves the hand-off
+from the I/O thread; that one takes over when nobody leads. Sockets and core are used under the
+lock only; futures are settled and callbacks run without it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import selectors
+import sys
+import threading
+import weakref
+from collections import deque
+from time import perf_counter as clock
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster import payload as payloads
+from scaler_cluster.client.future import ScalerFuture, settle_all
+from scaler_cluster.core.client import ClientCore
+from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.errors import (
+    ClusterBroken,
+    ClusterUnreachable,
+    PayloadError,
+    RemoteProtocolError,
+    ScalerError,
+    SessionClosed,
+    SessionForked,
+)
+from scaler_cluster.links import zmq_link
+from scaler_cluster.links.link import HUB
+from scaler_cluster.runtime.process import PYTHON_VERSION, host_name, make_peer_id
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from scaler_cluster.client.map import MapCall
+    from scaler_cluster.runtime.spawn import EmbeddedCluster
+    from scaler_cluster.wire.batch import Batch
+
+CONNECT_TIMEOUT_S = 10.0
+HEARTBEAT_S = 1.0
+SILENCE_MAX_S = 60.0
+"""A scheduler that answered no heartbeat for so long is gone."""
+FLUSH_TASKS = 128
+"""Tasks submitted one by one that are sent by the submitting thread; fewer wait for the I/O
+thread, which comes as soon as the submitting thread lets go of the interpreter."""
+SPIN_S = 0.0005
+"""How long a waiting thread looks for its result before it sleeps; see ``ZmqLink.spin``."""
+DRAIN_LIMIT = 64
+FOLLOW_S = 0.05
+"""The I/O thread, waiting inside a callback for another thread's lead, looks after this."""
+
+_yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+class Session:
+    """A connection to a scheduler, shared by all threads of this process.
+
+    Raises ClusterUnreachable if nobody answers at ``address`` within ``timeout`` seconds, or with
+    the scheduler's sentence if it refuses.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout: float = CONNECT_TIMEOUT_S,
+        cluster: EmbeddedCluster | None = None,
+    ) -> None:
+        self.address = address
+        self.cluster = cluster
+        self.core = ClientCore()
+        self.lock = threading.Lock()
+        self._lead = threading.Lock()
+        self._leader = 0
+        self._arrivals = threading.Condition()
+        self._exchange = Exchange(os.getpid())
+        self._pickle_function = payloads.FunctionPickler()
+        self._closed = ""
+        self._forked = False
+        self._error: ScalerError | None = None
+        self._dropped_calls: deque[MapCall] = deque()
+        self._callbacks: deque[tuple[ScalerFuture[Any], list[Any]]] = deque()
+        self._link = zmq_link.connect(address, make_peer_id("C"))
+        self._wake_read, self._wake_write = _pipe()
+        self._nudge_read, self._nudge_write = _pipe()
+        self._selector = selectors.DefaultSelector()
+        self._finished = threading.Event()
+        try:
+            self._shake_hands(timeout)
+        except BaseException:
+            self._close_sockets()
+            raise
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._selector.register(self._link.fd, selectors.EVENT_READ)
+        self._leader_poll = selectors.DefaultSelector()
+        self._leader_poll.register(self._nudge_read, selectors.EVENT_READ)
+        self._leader_poll.register(self._link.fd, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._io, name="scaler-io", daemon=True)
+        self._thread.start()
+        _sessions.add(self)
+
+    def _shake_hands(self, timeout: float) -> None:
+        core = self.core
+        core.say(
+            m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name())
+        )
+        deadline = clock() + timeout
+        while not core.session:
+            self._pump()
+            if core.refused:
+                raise ClusterUnreachable(f"the scheduler at {self.address} says: {core.refused}")
+            left = deadline - clock()
+            if left <= 0:
+                raise ClusterUnreachable(
+                    f"no scheduler answered at {self.address} within {timeout} s: is it running, "
+                    "and is this its address?"
+                )
+            if not core.session:
+                self._link.wait(min(left, max(self._exchange.deadline - clock(), 0.0), 0.1))
+                dead = self.cluster.dead_child() if self.cluster is not None else ""
+                if dead:
+                    raise ClusterUnreachable(dead)
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def check_usable(self) -> None:
+        """Raise SessionForked, SessionClosed or ClusterBroken if no task can be submitted."""
+        if self._forked:
+            raise SessionForked(
+                "this was made by the parent of this forked process: make a new one here"
+            )
+        if self._closed:
+            raise SessionClosed(self._closed)
+        if self._error is not None:
+            raise ClusterBroken(str(self._error)) from self._error
+
+    def submit(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: m.TaskOptions = m.DEFAULT_OPTIONS,
+    ) -> ScalerFuture[Any]:
+        """Ask for one call; what cannot be pickled fails its future alone."""
+        if self._closed or self._forked or self._error is not None:
+            self.check_usable()
+        future: ScalerFuture[Any] = ScalerFuture(self)
+        try:
+            digest, packed = self._pickle_function(function)
+            payload = payloads.dumps_call(function, args, kwargs)
+        except PayloadError as error:
+            settle_all([(future, error)])
+            return future
+        core = self.core
+        with self.lock:
+            self.check_usable()
+            core.teach(digest, packed)
+            call = m.CALL_KWARGS if kwargs else m.CALL_ARGS
+            future._task = core.submit(digest, call, options, payload, future)
+            unsent = core.unsent
+            if unsent < FLUSH_TASKS and (len(core.waiters) > 1 or core.calls):
+                settled = None
+            else:
+                settled = self._pump()
+        if settled is None:
+            if unsent == 1:
+                self._wake()
+        elif settled:
+            self._after(settled)
+        return future
+
+    def cancel(self, futures: Sequence[ScalerFuture[Any]]) -> int:
+        """Give tasks up; return how many had not come back."""
+        if self._forked:
+            return 0
+        with self.lock:
+            given_up = self.core.cancel([future._task for future in futures])
+            settled = self._pump() if self._error is None else []
+        for future in given_up:
+            future._cancel_here()  # type: ignore[attr-defined]
+        self._after(settled)
+        return len(given_up)
+
+    def function(self, function: Callable[..., Any]) -> tuple[bytes, bytes]:
+        """Return digest and pickle of a function; raises PayloadError."""
+        return self._pickle_function(function)
+
+    def open_call(self, call: MapCall) -> int:
+        """Take a map in; return the id that its first task will have."""
+        with self.lock:
+            self.check_usable()
+            return self.core.open_call(call)
+
+    def submit_runs(
+        self,
+        function: tuple[bytes, bytes],
+        call: int,
+        options: m.TaskOptions,
+        runs: Sequence[tuple[int, Batch]],
+    ) -> None:
+        """Ask for tasks of a map, and take in what has arrived meanwhile."""
+        core = self.core
+        with self.lock:
+            self.check_usable()
+            core.teach(*function)
+            for first, batch in runs:
+                core.submit_run(first, function[0], call, options, batch)
+            settled = self._pump()
+        self._after(settled)
+
+    def drop_call(self, call: MapCall) -> None:
+        """Nobody will ask this map for results any more; called from a finalizer, so no lock."""
+        if not self._forked:
+            self._dropped_calls.append(call)
+            with contextlib.suppress(OSError):
+                self._wake()
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def wait(
+        self,
+        done: Callable[[], bool],
+        future: ScalerFuture[Any] | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Wait until ``done()``, at most ``timeout`` seconds; return what it returned last."""
+        deadline = None if timeout is None else clock() + timeout
+        while not done():
+            if self._forked:
+                raise SessionForked("the parent of this forked process waits for this, not I")
+            if self._lead.acquire(blocking=False):
+                try:
+                    self._lead_until(done, deadline)
+                finally:
+                    self._lead.release()
+            else:
+                self._follow(done, future, deadline)
+            if deadline is not None and clock() >= deadline:
+                return done()
+        return True
+
+    @contextlib.contextmanager
+    def leading(self) -> Iterator[None]:
+        """Keep the I/O thread asleep while this thread submits and takes in much."""
+        if not self._lead.acquire(blocking=False):
+            yield
+            return
+        try:
+            with self._quiet():
+                yield
+        finally:
+            self._lead.release()
+
+    @contextlib.contextmanager
+    def _quiet(self) -> Iterator[None]:
+        self._leader = threading.get_ident()
+        self._selector.modify(self._link.fd, 0)
+        try:
+            yield
+        finally:
+            self._leader = 0
+            with contextlib.suppress(KeyError, ValueError, OSError):
+                self._selector.modify(self._link.fd, selectors.EVENT_READ)
+            # What arrived while nobody listened would wake nobody.
+            self._wake_if_readable()
+
+    def _wake_if_readable(self) -> None:
+        with self.lock:
+            readable = not self._finished.is_set() and self._link.readable()
+        if readable or self._callbacks:
+            self._wake()
+
+    def _lead_until(self, done: Callable[[], bool], deadline: float | None) -> None:
+        lock, link = self.lock, self._link
+        with self._quiet():
+            while not done() and not self._finished.is_set():
+                with lock:
+                    settled = self._pump()
+                self._after(settled)
+                if done():
+                    return
+                end = clock() + SPIN_S
+                arrived = False
+                while not arrived and clock() < end:
+                    _yield_cpu()
+                    with lock:
+                        arrived = link.readable()
+                now = clock()
+                if deadline is not None and now >= deadline:
+                    return
+                if not arrived:
+                    until = self._exchange.deadline if deadline is None else deadline
+                    self._leader_poll.select(min(max(until - now, 0.0), HEARTBEAT_S))
+                    _drain(self._nudge_read)
+
+    def _follow(
+        self, done: Callable[[], bool], future: ScalerFuture[Any] | None, deadline: float | None
+    ) -> None:
+        left = None if deadline is None else max(deadline - clock(), 0.0)
+        if threading.current_thread() is self._thread:
+            left = FOLLOW_S if left is None else min(left, FOLLOW_S)
+        condition = self._arrivals if future is None else future._condition
+        with condition:
+            if not done():
+                condition.wait(left)
+
+    # -- the lock's keepers ------------------------------------------------------------------
+
+    def _pump(self) -> list[tuple[Any, object]]:
+        """Take in what has arrived and send what is to be sent; the lock is held.
+
+        Returns what the caller must hand to :meth:`_after` without the lock.
+        """
+        link, exchange, core = self._link, self._exchange, self.core
+        while self._dropped_calls:
+            call = self._dropped_calls.popleft()
+            core.close_call(call.first, call.asked)
+        while True:
+            received = link.receive(DRAIN_LIMIT)
+            now = clock()
+            for _, frames in received:
+                try:
+                    core.receive(exchange.receive(HUB, frames, now), now)
+                except RemoteProtocolError as error:
+                    self._error = error
+            actions = core.take_actions()
+            if actions:
+                link.send(HUB, exchange.send(HUB, actions, now))
+            if now >= exchange.deadline:
+                for _, frames in exchange.tick(now):
+                    link.send(HUB, frames)
+            if not received and not (actions and link.readable()):
+                break
+        settled: list[tuple[Any, object]] = core.settled  # type: ignore[assignment]
+        core.settled = []
+        return settled
+
+    def _after(self, settled: list[tuple[Any, object]]) -> None:
+        """Settle futures, and let their callbacks run in the I/O thread."""
+        if settled:
+            called = settle_all(settled)
+            if called:
+                self._callbacks.extend(called)
+                if threading.current_thread() is not self._thread:
+                    self._wake()
+        if self.core.printed:
+            self._print()
+        if self._leader and self._leader != threading.get_ident():
+            os.write(self._nudge_write, b"x")
+        if self._arrivals_wanted():
+            with self._arrivals:
+                self._arrivals.notify_all()
+
+    def _arrivals_wanted(self) -> bool:
+        return bool(self._arrivals._waiters)  # type: ignore[attr-defined]
+
+    def _print(self) -> None:
+        printed = self.core.printed
+        while printed:
+            output = printed.pop(0)
+            stream = sys.stdout if output.stream == "stdout" else sys.stderr
+            stream.write(output.text)
+            stream.flush()
+
+    def _wake(self) -> None:
+        os.write(self._wake_write, b"x")
+
+    # -- the I/O thread ----------------------------------------------------------------------
+
+    def _io(self) -> None:
+        core = self.core
+        heartbeat_at = clock() + HEARTBEAT_S
+        core.heard_at = clock()
+        while True:
+            due = min(self._exchange.deadline, heartbeat_at)
+            self._selector.select(max(due - clock(), 0.0))
+            _drain(self._wake_read)
+            now = clock()
+            with self.lock:
+                if now >= heartbeat_at:
+                    late = now - heartbeat_at > HEARTBEAT_S
+                    heartbeat_at = now + HEARTBEAT_S
+                    core.say(m.Heartbeat())
+                    self._check_cluster(now, late=late)
+                settled = self._pump()
+                trouble = self._trouble()
+            self._after(settled)
+            if trouble is not None:
+                self._break(trouble)
+            self._run_callbacks()
+            with self.lock:
+                if self._closed and (self._error is not None or not core.busy):
+                    break
+        self._run_callbacks()
+        self._finish()
+
+    def _run_callbacks(self) -> None:
+        while self._callbacks:
+            future, callbacks = self._callbacks.popleft()
+            for callback in callbacks:
+                try:
+                    callback(future)
+                except Exception:
+                    sys.excepthook(*sys.exc_info())
+
+    def _check_cluster(self, now: float, *, late: bool) -> None:
+        core = self.core
+        dead = self.cluster.dead_child() if self.cluster is not None else ""
+        if dead:
+            self._error = ClusterBroken(dead)
+        elif late:
+            # This process was stopped or starved: the answers may only be waiting.
+            core.heard_at = now
+        elif now - core.heard_at > SILENCE_MAX_S:
+            self._error = ClusterUnreachable(
+                f"the scheduler at {self.address} has not answered for {SILENCE_MAX_S:.0f} s"
+            )
+
+    def _trouble(self) -> ScalerError | None:
+        core = self.core
+        if core.broken:
+            self._error = ClusterBroken(core.broken)
+        elif core.lost:
+            self._error = ClusterUnreachable(
+                f"the scheduler at {self.address} does not know this client any more"
+            )
+        return self._error
+
+    def _break(self, error: ScalerError) -> None:
+        """Fail everything that is pending: nothing will come back any more."""
+        with self.lock:
+            waiters = self.core.waiters
+            settled: list[tuple[Any, object]] = [(waiter, error) for waiter in waiters.values()]
+            waiters.clear()
+            for call in self.core.calls.values():
+                call.abort(error)  # type: ignore[attr-defined]
+            self.core.calls.clear()
+        self._after(settled)
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def close(
+        self, reason: str, *, wait: bool = True, cancel_queued: bool = False, abandon: bool = False
+    ) -> None:
+        """Take no more work; when what was submitted has come back, leave.
+
+        ``cancel_queued`` takes back what no worker has yet, ``abandon`` gives everything up.
+        Idempotent; with ``wait`` it returns when everything has ended.
+        """
+        if self._forked:
+            return
+        settled: list[tuple[Any, object]] = []
+        cancelled: list[Any] = []
+        with self.lock:
+            first = not self._closed
+            if first:
+                self._closed = reason
+            if not self._finished.is_set():
+                if abandon:
+                    cancelled = self.core.cancel(list(self.core.waiters))
+                    for call in list(self.core.calls.values()):
+                        call.abort(SessionClosed(reason))  # type: ignore[attr-defined]
+                        self.core.close_call(call.first, call.asked)  # type: ignore[attr-defined]
+                elif cancel_queued:
+                    self.core.take_back()
+                settled = self._pump()
+        for future in cancelled:
+            future._cancel_here()
+        self._after(settled)
+        if not self._finished.is_set():
+            with contextlib.suppress(OSError):
+                self._wake()
+        if wait and threading.current_thread() is not self._thread:
+            self._finished.wait()
+
+    def break_now(self, error: ScalerError) -> None:
+        """Fail everything pending with ``error`` and take no more work."""
+        with self.lock:
+            self._error = error
+        self._break(error)
+
+    def _finish(self) -> None:
+        with self.lock:
+            if self._error is None:
+                self.core.say(m.Goodbye())
+                self._pump()
+            if self.cluster is not None:
+                self.cluster.close_lifelines()
+            self._close_sockets()
+        if self.cluster is not None:
+            self.cluster.stop()
+        _sessions.discard(self)
+        self._finished.set()
+
+    def _close_sockets(self) -> None:
+        self._selector.close()
+        if hasattr(self, "_leader_poll"):
+            self._leader_poll.close()
+        self._link.close()
+        for fd in (self._wake_read, self._wake_write, self._nudge_read, self._nudge_write):
+            os.close(fd)
+
+
+def _pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    return read, write
+
+
+def _drain(fd: int) -> None:
+    try:
+        os.read(fd, 4096)
+    except BlockingIOError:
+        return
+
+
+def _finish_all() -> None:
+    """Let what was submitted finish before the interpreter exits, as the standard library does."""
+    for session in list(_sessions):
+        session.close("the interpreter is shutting down")
+
+
+def _mark_forked() -> None:
+    for session in list(_sessions):
+        session._forked = True
+        if session.cluster is not None:
+            # The parent's death must reach its cluster, however long this child lives.
+            session.cluster.close_lifelines()
+
+
+atexit.register(_finish_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mark_forked)

@@ -1,0 +1,261 @@
+"""The supervisor process of a machine: starts workers, watches them, kills them, reports them.
+
+Run as ``python -m scaler_cluster.runtime.supervisor``, settings on standard input. It runs no
+user code, so nothing a task does keeps it from its heartbeat.
+"""
+
+from __future__ import annotations
+
+import base64
+import faulthandler
+import io
+import json
+import mmap
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections import deque
+from time import perf_counter as clock
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster import payload as payloads
+from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.core.supervisor import Exit, SupervisorConfig, SupervisorCore
+from scaler_cluster.core.worker import WorkerCore
+from scaler_cluster.links import zmq_link
+from scaler_cluster.links.link import HUB
+from scaler_cluster.runtime import forkserver
+from scaler_cluster.runtime.process import (
+    LIFELINE_FD,
+    PYTHON_VERSION,
+    host_name,
+    make_peer_id,
+    read_settings,
+)
+from scaler_cluster.runtime.worker import (
+    SLOT_READY,
+    SLOT_SESSION,
+    SLOT_TASK,
+    SLOT_WORDS,
+    WorkerShell,
+)
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INITIALIZER_EXIT_CODE = 66
+"""A worker exits with this when its initializer raised."""
+STDERR_TAIL_BYTES = 8192
+SAMPLE_S = 0.5
+"""How often memory is looked at, where there is a limit."""
+DRAIN_LIMIT = 64
+
+
+class SupervisorShell:
+    """Moves bytes and signals between the core, the scheduler and the workers."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        workers = settings["workers"]
+        # Shared with the workers; says what each runs, whatever becomes of it.
+        self._memory = mmap.mmap(-1, max(workers, 1) * SLOT_WORDS * 8)
+        self._words = memoryview(self._memory).cast("Q")
+        self._peer = make_peer_id("S")
+        self._host = host_name()
+        # Before there are threads or sockets: the fork server is a copy of this process.
+        self._server_pid, self._server = forkserver.start(self._worker_main(settings))
+        self._core = SupervisorCore(
+            SupervisorConfig(workers, settings.get("memory_limit_bytes", 0)),
+            self._peer,
+            self._host,
+            clock(),
+        )
+        self._exchange = Exchange(os.getpid())
+        self._link = zmq_link.connect(settings["address"], self._peer)
+        self._errors: dict[int, tuple[int, deque[bytes]]] = {}
+        self._tails: dict[int, deque[bytes]] = {}
+        self._sample_at = 0.0
+        self._terminating = False
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(LIFELINE_FD, selectors.EVENT_READ, self._on_lifeline)
+        self._selector.register(self._server, selectors.EVENT_READ, self._on_server)
+        self._selector.register(self._link.fd, selectors.EVENT_READ, self._on_link)
+        hello = m.Hello(
+            m.SUPERVISOR, m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), self._host, b"", 0, workers
+        )
+        self._link.send(HUB, self._exchange.send(HUB, [hello], clock()))
+
+    def run(self) -> None:
+        """Work until the parent is gone or the scheduler says so; then end every worker."""
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        core = self._core
+        try:
+            while core.leave is None:
+                self._turn()
+                timeout = min(core.deadline, self._exchange.deadline, self._next_sample()) - clock()
+                for key, _ in self._selector.select(max(timeout, 0.0)):
+                    key.data()
+            if core.leave:
+                sys.stderr.write(f"scaler supervisor: {core.leave}\n")
+        finally:
+            self._close()
+
+    def _turn(self) -> None:
+        core, link, exchange = self._core, self._link, self._exchange
+        self._on_link()
+        now = clock()
+        if now >= self._next_sample():
+            self._sample(now)
+        core.tick(now)
+        for index, peer in core.to_spawn:
+            base = index * SLOT_WORDS
+            self._words[base : base + SLOT_WORDS] = memoryview(bytes(SLOT_WORDS * 8)).cast("Q")
+            self._server.send(json.dumps({"slot": index, "peer": peer.hex()}).encode())
+        core.to_spawn.clear()
+        for index in core.to_kill:
+            if core.slots[index].pid:
+                forkserver.kill_group(core.slots[index].pid)
+        core.to_kill.clear()
+        actions = core.take_actions()
+        if actions:
+            link.send(HUB, exchange.send(HUB, actions, now))
+        for _, frames in exchange.tick(now):
+            link.send(HUB, frames)
+        self._on_link()
+
+    def _on_link(self) -> None:
+        while received := self._link.receive(DRAIN_LIMIT):
+            for _, frames in received:
+                self._core.receive(self._exchange.receive(HUB, frames, clock()))
+
+    # -- workers -----------------------------------------------------------------------------
+
+    def _on_server(self) -> None:
+        data, fds, _, _ = socket.recv_fds(self._server, 65536, 1)
+        if not data:
+            self._core.leave = "its fork server died"
+            return
+        report = json.loads(data)
+        index = report["slot"]
+        if fds:
+            self._core.spawned(index, report["pid"])
+            tail: deque[bytes] = deque()
+            self._tails[index] = tail
+            self._selector.register(
+                fds[0], selectors.EVENT_READ, lambda: self._on_stderr(fds[0], tail)
+            )
+            return
+        self._drain_stderr(index)
+        base = index * SLOT_WORDS
+        words = self._words
+        end = Exit(
+            report["pid"],
+            report.get("exit_code"),
+            report.get("signal"),
+            report["peak_rss_bytes"],
+            b"".join(self._tails[index])[-STDERR_TAIL_BYTES:].decode(errors="replace"),
+            bool(words[base + SLOT_READY]),
+            report.get("exit_code") == INITIALIZER_EXIT_CODE,
+            words[base + SLOT_SESSION],
+            words[base + SLOT_TASK],
+        )
+        self._core.died(index, end, clock())
+
+    def _drain_stderr(self, index: int) -> None:
+        """Read what a dead worker still had in its pipe: its last words matter most."""
+        tail = self._tails[index]
+        for key, _ in self._selector.select(0):
+            if isinstance(key.fileobj, int) and key.data not in (self._on_lifeline, self._on_link):
+                key.data()
+        del tail
+
+    def _on_stderr(self, fd: int, tail: deque[bytes]) -> None:
+        data = os.read(fd, 65536)
+        if not data:
+            self._selector.unregister(fd)
+            os.close(fd)
+            return
+        tail.append(data[-STDERR_TAIL_BYTES:])
+        while len(tail) > 1 and sum(map(len, tail)) - len(tail[0]) > STDERR_TAIL_BYTES:
+            tail.popleft()
+        try:
+            os.write(2, data)
+        except OSError:
+            return
+
+    def _next_sample(self) -> float:
+        return self._sample_at if self._core.config.memory_limit_bytes else float("inf")
+
+    def _sample(self, now: float) -> None:
+        self._sample_at = now + SAMPLE_S
+        page = mmap.PAGESIZE
+        for index, slot in enumerate(self._core.slots):
+            if slot.pid:
+                try:
+                    with open(f"/proc/{slot.pid}/statm") as statm:
+                        self._core.sampled(index, int(statm.read().split()[1]) * page)
+                except (OSError, IndexError):
+                    continue
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def _on_lifeline(self) -> None:
+        if not os.read(LIFELINE_FD, 4096):
+            self._core.leave = ""
+
+    def _on_terminate(self, *_: object) -> None:
+        self._core.leave = ""
+
+    def _close(self) -> None:
+        for slot in self._core.slots:
+            if slot.pid:
+                forkserver.kill_group(slot.pid)
+        self._server.close()
+        os.waitpid(self._server_pid, 0)
+        self._link.close()
+
+    # -- what a worker process does, after its fork ------------------------------------------
+
+    def _worker_main(self, settings: dict[str, Any]) -> Callable[[int, bytes], int]:
+        words, host, supervisor = self._words, self._host, self._peer
+
+        def worker_main(slot: int, peer: bytes) -> int:
+            faulthandler.enable()
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(line_buffering=True)
+            base = slot * SLOT_WORDS
+            mine = words[base : base + SLOT_WORDS]
+            if "sys_path" in settings:
+                sys.path[:] = settings["sys_path"]
+            if settings.get("initializer"):
+                try:
+                    initializer, initargs = payloads.loads(
+                        base64.b64decode(settings["initializer"])
+                    )
+                    initializer(*initargs)
+                except BaseException:
+                    sys.excepthook(*sys.exc_info())
+                    return INITIALIZER_EXIT_CODE
+            hello = m.Hello(
+                m.WORKER,
+                m.PROTOCOL_VERSION,
+                PYTHON_VERSION,
+                os.getpid(),
+                host,
+                supervisor,
+                settings.get("max_tasks_per_child", 0),
+            )
+            link = zmq_link.connect(settings["address"], peer)
+            mine[SLOT_READY] = 1
+            WorkerShell(link, WorkerCore(), mine, hello).run()
+            link.close()
+            return 0
+
+        return worker_main
+
+
+if __name__ == "__main__":
+    SupervisorShell(read_settings()).run()

@@ -1,0 +1,285 @@
+"""The worker process: runs tasks in its main thread, one at a time.
+
+The main thread reads the socket itself between tasks, so nothing is handed from thread to thread
+on the fast path. A control thread acts while a task runs: it flushes results that wait, gives
+queued tasks back and interrupts a cancelled task. Both use the link and the core under one lock.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from time import perf_counter as clock
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster import payload as payloads
+from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
+from scaler_cluster.errors import PayloadError
+from scaler_cluster.links.link import HUB
+from scaler_cluster.runtime.output import TaskOutput
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from scaler_cluster.links.zmq_link import ZmqLink
+
+SPIN_S = 0.0005
+"""How long an idle worker looks for the next task before it sleeps: one trip to the client."""
+TICK_MAX_S = 0.02
+"""How late at most the control thread looks at the socket while a long task runs."""
+INTERRUPT_SIGNAL = signal.SIGUSR2
+DRAIN_LIMIT = 64
+
+# Words of the memory that a worker shares with its supervisor: what it runs, should it die.
+SLOT_SESSION, SLOT_TASK, SLOT_READY, SLOT_WORDS = 0, 1, 2, 4
+
+
+class TaskInterrupted(BaseException):
+    """Raised inside a running task to stop it."""
+
+
+class WorkerShell:
+    """Runs a worker until it is told to leave."""
+
+    def __init__(self, link: ZmqLink, core: WorkerCore, slot: memoryview, hello: m.Hello) -> None:
+        self._link = link
+        self._core = core
+        self._slot = slot
+        self._lock = threading.Lock()
+        self._exchange = Exchange(os.getpid())
+        self._in_task = False
+        self._busy = False
+        self._ticking = False
+        self._main = threading.get_ident()
+        self._wake_read, self._wake_write = os.pipe()
+        self._control_poll = select.epoll()
+        self._control_poll.register(self._wake_read, select.EPOLLIN)
+        self._control_poll.register(link.fd, 0)
+        self._pumped_at = 0.0
+        signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
+        self._send([hello])
+        threading.Thread(target=self._control, name="scaler-control", daemon=True).start()
+
+    def run(self) -> None:
+        """Run tasks until told to leave and nothing is left to run."""
+        core, link, control = self._core, self._link, self._control_poll
+        while True:
+            if not core.queue or clock() - self._pumped_at >= FLUSH_S:
+                with self._lock:
+                    core.flush()
+                    self._pump()
+                    self._busy = bool(core.queue)
+            if self._busy:
+                # The control thread listens for me while I am inside tasks.
+                control.modify(link.fd, select.EPOLLIN)
+                while core.queue and clock() - self._pumped_at < FLUSH_S:
+                    self._run(core.queue[0])
+                control.modify(link.fd, 0)
+            elif core.leave is not None:
+                self._send([m.Goodbye()])
+                return
+            elif not link.spin(SPIN_S):
+                link.wait(min(max(self._exchange.deadline - clock(), 0.0), 3600.0))
+
+    # -- the lock's keepers ------------------------------------------------------------------
+
+    def _send(self, messages: list[m.Message]) -> None:
+        self._link.send(HUB, self._exchange.send(HUB, messages, clock()))
+
+    def _pump(self) -> None:
+        """Take in what has arrived and send what is to be sent; the lock is held."""
+        link, exchange, core = self._link, self._exchange, self._core
+        while True:
+            received = link.receive(DRAIN_LIMIT)
+            now = self._pumped_at = clock()
+            for _, frames in received:
+                core.receive(exchange.receive(HUB, frames, now))
+            actions = core.take_actions()
+            if actions:
+                link.send(HUB, exchange.send(HUB, actions, now))
+            if now >= exchange.deadline:
+                for _, frames in exchange.tick(now):
+                    link.send(HUB, frames)
+            if not received and not (actions and link.readable()):
+                return
+
+    # -- the main thread ---------------------------------------------------------------------
+
+    def _load(self, work: Work) -> Callable[..., Any] | None:
+        """Return what to call with a payload's items, or None if it cannot be unpickled."""
+        entry = work.function
+        if entry.call is None:
+            try:
+                entry.call = payloads.loads(entry.payload)
+            except BaseException as error:
+                self._fail_all(work, error)
+                return None
+        function = entry.call
+        kind = work.message.call
+        if kind == m.CALL_ARGS:
+            return function
+        if kind == m.CALL_KWARGS:
+            return lambda args, kwargs: function(*args, **kwargs)
+        return lambda *chunk: [function(*args) for args in chunk]
+
+    def _fail_all(self, work: Work, error: BaseException) -> None:
+        core = self._core
+        _, detail = payloads.dumps_exception(error, error.__traceback__)
+        detail["message"] = f"the worker cannot unpickle the function: {error!r}"
+        index = 0
+        while True:
+            work.cursor = index
+            with self._lock:
+                if index >= work.stop:
+                    core.finish(work)
+                    return
+                core.begin(work, clock())
+                core.erred(work, m.FAILED_DESERIALIZE, b"", detail)
+            index += 1
+
+    def _run(self, work: Work) -> None:
+        """Run the tasks of a work. The loop takes no lock as long as nothing special happens."""
+        core, slot = self._core, self._slot
+        message = work.message
+        slot[SLOT_SESSION] = 0
+        slot[SLOT_TASK] = work.first
+        slot[SLOT_SESSION] = work.session
+        work.cursor = 0
+        with self._lock:
+            core.begin(work, clock())
+        if work.stop > 1 or len(core.queue) > 1:
+            self._tick_soon()
+        call = self._load(work)
+        if call is None:
+            return
+        loads, dumps, append = payloads.loads, payloads.dumps, core.results.append
+        ends, base, data = work.batch.ends, work.batch.base, memoryview(work.batch.data)
+        first = work.first
+        output = TaskOutput(self._printed(work)) if message.stream_output else None
+        flush_at = clock() + FLUSH_S
+        index = low = 0
+        while True:
+            work.cursor = index
+            if index >= work.stop:
+                with self._lock:
+                    if index >= work.stop:
+                        core.finish(work)
+                        return
+            high = ends[index] - base
+            slot[SLOT_TASK] = first + index
+            if message.report_start:
+                with self._lock:
+                    core.started(work)
+                    self._pump()
+            error: BaseException | None = None
+            stopped = False
+            stage = m.FAILED_DESERIALIZE
+            try:
+                try:
+                    self._in_task = True
+                    args = loads(data[low:high])
+                    stage = m.FAILED_EXCEPTION
+                    if output is None:
+                        value = call(*args)
+                    else:
+                        with output:
+                            value = call(*args)
+                    stage = m.FAILED_RESULT
+                    result = dumps(value)
+                    self._in_task = False
+                except TaskInterrupted:
+                    raise
+                except BaseException as caught:
+                    self._in_task = False
+                    error = caught
+            except TaskInterrupted:
+                self._in_task = False
+                stopped = True
+            args = value = None
+            now = core.last_end = clock()
+            if error is None and not stopped:
+                append(result)
+            else:
+                with self._lock:
+                    self._report(work, stage, error)
+                    work.cursor = index + 1
+                    core.begin(work, now)
+                error = None
+            if now >= flush_at:
+                with self._lock:
+                    core.flush()
+                    self._pump()
+                flush_at = now + FLUSH_S
+            index += 1
+            low = high
+
+    def _report(self, work: Work, stage: str, error: BaseException | None) -> None:
+        """Report a task that did not return: it raised, or was interrupted (None)."""
+        core = self._core
+        if error is None:
+            core.interrupted(work)
+            return
+        trace = error.__traceback__
+        payload, detail = payloads.dumps_exception(error, trace.tb_next if trace else None)
+        if stage == m.FAILED_DESERIALIZE:
+            detail["message"] = f"the worker cannot unpickle the arguments: {error!r}"
+        elif stage == m.FAILED_RESULT:
+            cause = error if isinstance(error, PayloadError) else repr(error)
+            detail["message"] = f"the worker cannot pickle the result: {cause}"
+        core.erred(work, stage, payload if stage == m.FAILED_EXCEPTION else b"", detail)
+
+    def _printed(self, work: Work) -> Callable[[str, str], None]:
+        def printed(stream: str, text: str) -> None:
+            with self._lock:
+                self._core.printed(work, stream, text)
+                self._pump()
+
+        return printed
+
+    def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
+        """Stop the running task if it is the one that was aborted; in the main thread."""
+        core = self._core
+        if self._in_task and core.interrupt is not None and core.queue:
+            work = core.queue[0]
+            if core.interrupt == (work.session, work.first + work.cursor):
+                core.interrupt = None
+                raise TaskInterrupted
+
+    # -- the control thread ------------------------------------------------------------------
+
+    def _tick_soon(self) -> None:
+        """Let the control thread look after the results while the main thread runs tasks."""
+        if not self._ticking:
+            self._ticking = True
+            os.write(self._wake_write, b"x")
+
+    def _control(self) -> None:
+        """Act for the main thread while it is inside a task."""
+        core, poll = self._core, self._control_poll
+        pause_s: float | None = None
+        while True:
+            arrived = False
+            for fd, _ in poll.poll(pause_s):
+                if fd == self._wake_read:
+                    os.read(fd, 4096)
+                else:
+                    arrived = True
+            with self._lock:
+                if not self._busy:
+                    self._ticking = False
+                    pause_s = None
+                    continue
+                waited_s = clock() - core.last_end
+                if arrived or waited_s >= FLUSH_S:
+                    core.flush()
+                    self._pump()
+                pause_s = min(max(FLUSH_S, waited_s / 2), TICK_MAX_S)
+                if core.interrupt_due():
+                    signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
+
+

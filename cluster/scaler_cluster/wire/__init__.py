@@ -1,0 +1,1 @@
+"""What crosses a socket: messages, and how they become bytes. No I/O here."""

@@ -1,0 +1,69 @@
+"""Many small payloads as one buffer, cut without reading or copying them."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    Buffer = bytes | memoryview
+
+BATCH_BYTES_MAX = 1 << 31
+"""Ends are 32-bit offsets; half of their range leaves room for sums."""
+
+
+class Batch:
+    """The payloads of contiguous tasks: one buffer, and where each payload ends in it.
+
+    ``ends`` counts from where the buffer that this one was cut from began, ``base`` is where this
+    one begins: a cut is three slices, whatever its length. The offsets are 32-bit, little-endian.
+    """
+
+    __slots__ = ("base", "data", "ends")
+
+    def __init__(self, data: Buffer, ends: memoryview, base: int = 0) -> None:
+        self.data = data
+        self.ends = ends
+        self.base = base
+
+    @classmethod
+    def of(cls, payloads: Sequence[bytes]) -> Batch:
+        """Join payloads into a batch; the sum of their lengths is below BATCH_BYTES_MAX."""
+        return cls(b"".join(payloads), memoryview(array("I", accumulate(map(len, payloads)))))
+
+    @classmethod
+    def single(cls, payload: bytes) -> Batch:
+        """Return the batch of one payload, which is not copied."""
+        return cls(payload, memoryview(array("I", (len(payload),))))
+
+    def __len__(self) -> int:
+        """Return the number of payloads."""
+        return len(self.ends)
+
+    @property
+    def nbytes(self) -> int:
+        """Total size of the payloads in bytes."""
+        return len(self.data)
+
+    def cut(self, start: int, stop: int) -> Batch:
+        """Return the payloads ``start <= i < stop``, sharing this batch's memory."""
+        base = self.base
+        low = self.ends[start - 1] if start else base
+        high = self.ends[stop - 1] if stop else base
+        data = self.data
+        if low != base or high - base != len(data):
+            data = memoryview(data)[low - base : high - base]
+        return Batch(data, self.ends[start:stop], low)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        """Yield each payload as a view."""
+        view = memoryview(self.data)
+        low = 0
+        base = self.base
+        for end in self.ends:
+            high = end - base
+            yield view[low:high]
+            low = high

@@ -1,0 +1,224 @@
+"""Envelopes to ZeroMQ frames and back: msgpack, with large buffers as frames of their own.
+
+An envelope is what one peer sends another in one turn: ``[incarnation, seq, ack, *messages]`` in
+the first frame, a message being ``[tag, *fields]``. A buffer of FRAME_BYTES or more stands in the
+envelope as the number of the frame that holds it, and is never copied.
+
+What arrives is checked here: whatever the bytes, decoding returns an envelope whose fields have
+their types and whose batches are consistent, or raises :class:`RemoteProtocolError`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.ids import FUNCTION_ID_BYTES, TASK_ID_MAX
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scaler_cluster.wire.batch import Buffer
+
+FRAME_BYTES = 8 * 1024
+"""From here on a buffer is a frame: below, copying 8 KiB costs less than a frame does."""
+HEADER_BYTES_MAX = 64 * 1024 * 1024
+"""No turn's envelope comes near; a peer that claims more is broken or hostile."""
+FRAMES_MAX = 100_000
+MESSAGES_MAX = 1_000_000
+TEXT_BYTES_MAX = 1 << 20
+"""Texts are tracebacks, reasons and printed lines; senders cut them long before."""
+
+
+class Envelope:
+    """What arrived in one piece from one peer."""
+
+    __slots__ = ("ack", "incarnation", "messages", "seq")
+
+    def __init__(self, incarnation: int, seq: int, ack: int, messages: list[m.Message]) -> None:
+        self.incarnation = incarnation
+        self.seq = seq
+        self.ack = ack
+        self.messages = messages
+
+
+_packer = msgpack.Packer(use_bin_type=True, autoreset=True)
+
+
+def encode(
+    incarnation: int, seq: int, ack: int, messages: Sequence[m.Message]
+) -> list[Buffer]:
+    """Return the frames of an envelope; large buffers are passed on, not copied."""
+    frames: list[Buffer] = [b""]
+    body: list[object] = [incarnation, seq, ack]
+    for message in messages:
+        body.append(_ENCODERS[type(message)](message, frames))
+    frames[0] = _packer.pack(body)
+    return frames
+
+
+def decode(frames: Sequence[Buffer]) -> Envelope:
+    """Return the envelope that these frames hold.
+
+    Raises RemoteProtocolError, and nothing else, if they hold none.
+    """
+    try:
+        return _decode(frames)
+    except RemoteProtocolError:
+        raise
+    except Exception as error:
+        raise RemoteProtocolError(f"undecodable message: {error}") from error
+
+
+def _decode(frames: Sequence[Buffer]) -> Envelope:
+    if not frames or len(frames) > FRAMES_MAX or len(frames[0]) > HEADER_BYTES_MAX:
+        raise RemoteProtocolError("no frames, too many frames, or too large a header")
+    body = msgpack.unpackb(frames[0], raw=False, use_list=True, strict_map_key=True)
+    if type(body) is not list or len(body) < 3 or len(body) > MESSAGES_MAX:
+        raise RemoteProtocolError("an envelope is a list of 3 numbers and messages")
+    incarnation, seq, ack = body[:3]
+    _check_number(incarnation)
+    _check_number(seq)
+    _check_number(ack)
+    decoders = _DECODERS
+    messages = [decoders[item[0]](item, frames) for item in body[3:]]
+    return Envelope(incarnation, seq, ack, messages)
+
+
+def _check_number(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= TASK_ID_MAX:
+        raise RemoteProtocolError(f"not a number in range: {value!r:.80}")
+    return value
+
+
+# -- fields ----------------------------------------------------------------------------------
+
+
+def _put_buffer(buffer: Buffer, frames: list[Buffer]) -> Buffer | int:
+    if len(buffer) < FRAME_BYTES:
+        return buffer
+    frames.append(buffer)
+    return len(frames) - 1
+
+
+def _get_buffer(value: object, frames: Sequence[Buffer]) -> Buffer:
+    if type(value) is bytes:
+        return value
+    if type(value) is not int or not 0 < value < len(frames):
+        raise RemoteProtocolError("a buffer is bytes or the number of a frame")
+    return frames[value]
+
+
+def _put_batch(batch: Batch, frames: list[Buffer]) -> list[object]:
+    ends = batch.ends
+    return [
+        _put_buffer(ends.tobytes(), frames),
+        batch.base,
+        _put_buffer(batch.data, frames),
+    ]
+
+
+def _get_batch(value: Any, frames: Sequence[Buffer]) -> Batch:
+    packed, base, data_field = value
+    data = _get_buffer(data_field, frames)
+    ends = memoryview(_get_buffer(packed, frames)).cast("I")
+    # Ends that decrease in the middle make an item look empty or too long: reading it fails on
+    # the worker as that one task's own error, and no slice can leave the buffer.
+    if type(base) is not int or len(ends) == 0 or base < 0 or ends[-1] - base != len(data):
+        raise RemoteProtocolError("a batch whose ends do not fit its data")
+    return Batch(data, ends, base)
+
+
+def _put_options(options: m.TaskOptions) -> list[object] | None:
+    if options == m.DEFAULT_OPTIONS:
+        return None
+    return [getattr(options, f.name) for f in fields(options)]
+
+
+def _get_options(value: Any) -> m.TaskOptions:
+    if value is None:
+        return m.DEFAULT_OPTIONS
+    options = m.TaskOptions(*value)
+    timeout = options.timeout_s
+    if not (
+        type(options.priority) is int
+        and (timeout is None or (isinstance(timeout, int | float) and timeout >= 0))
+        and type(options.retries) is int
+        and options.retries >= 0
+        and type(options.at_most_once) is bool
+        and type(options.stream_output) is bool
+    ):
+        raise RemoteProtocolError("task options of the wrong type")
+    return options
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "int": lambda value: type(value) is int and 0 <= value <= TASK_ID_MAX,
+    "float": lambda value: isinstance(value, int | float) and value >= 0,
+    "bool": lambda value: type(value) is bool,
+    "str": lambda value: type(value) is str and len(value) <= TEXT_BYTES_MAX,
+    "bytes": lambda value: type(value) is bytes and len(value) <= TEXT_BYTES_MAX,
+    "dict[str, Any]": lambda value: type(value) is dict,
+}
+
+
+def _register(cls: type[m.Message]) -> None:
+    """Make the encoder and decoder of a message class from its annotations."""
+    tag = cls.tag
+    plan = [(f.name, str(f.type)) for f in fields(cls)]  # type: ignore[arg-type]
+    puts: list[tuple[str, Callable[[Any, list[Buffer]], object] | None]] = []
+    gets: list[tuple[str, Callable[[Any, Sequence[Buffer]], object]]] = []
+    for name, kind in plan:
+        if kind == "Batch":
+            puts.append((name, _put_batch))
+            gets.append((name, _get_batch))
+        elif kind == "Buffer":
+            puts.append((name, _put_buffer))
+            gets.append((name, _get_buffer))
+        elif kind == "TaskOptions":
+            puts.append((name, lambda value, _: _put_options(value)))
+            gets.append((name, lambda value, _: _get_options(value)))
+        else:
+            puts.append((name, None))
+            gets.append((name, _checked(cls.__name__, name, kind)))
+    size = len(plan) + 1
+
+    def put(message: m.Message, frames: list[Buffer]) -> list[object]:
+        out: list[object] = [tag]
+        for name, convert in puts:
+            value = getattr(message, name)
+            out.append(value if convert is None else convert(value, frames))
+        return out
+
+    def get(item: list[Any], frames: Sequence[Buffer]) -> m.Message:
+        if len(item) != size:
+            raise RemoteProtocolError(f"{cls.__name__} with {len(item) - 1} fields")
+        return cls(*[read(value, frames) for (_, read), value in zip(gets, item[1:], strict=True)])
+
+    _ENCODERS[cls] = put
+    _DECODERS[tag] = get
+
+
+def _checked(owner: str, name: str, kind: str) -> Callable[[Any, Sequence[Buffer]], object]:
+    check = _CHECKS[kind]
+    exact = FUNCTION_ID_BYTES if name == "function" else None
+
+    def read(value: Any, _: Sequence[Buffer]) -> object:
+        if not check(value) or (exact is not None and len(value) != exact):
+            raise RemoteProtocolError(f"{owner}.{name} is not a valid {kind}")
+        return value
+
+    return read
+
+
+_ENCODERS: dict[type[m.Message], Callable[[Any, list[Buffer]], list[object]]] = {}
+_DECODERS: dict[int, Callable[[list[Any], Sequence[Buffer]], m.Message]] = {}
+for _class in m.Message.__subclasses__():
+    # A slots dataclass is made anew by its decorator: the class it replaced is a subclass too.
+    if getattr(m, _class.__name__) is _class:
+        _register(_class)

@@ -1,0 +1,371 @@
+"""Every message of the protocol, one slots dataclass each.
+
+The order of a class's fields is its order on the wire; ``docs/protocol.md`` lists them all.
+Ids, numbers and opaque bytes only: nobody who forwards a message ever unpickles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scaler_cluster.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from scaler_cluster.wire.batch import Buffer
+
+PROTOCOL_VERSION = 1
+
+# How a payload becomes a call.
+CALL_ARGS = 0
+"""The payload is a tuple of positional arguments."""
+CALL_KWARGS = 1
+"""The payload is ``(args, kwargs)``."""
+CALL_CHUNK = 2
+"""The payload is a list of tuples of positional arguments; the result is the list of results."""
+
+CLIENT = "client"
+WORKER = "worker"
+SUPERVISOR = "supervisor"
+
+
+class Message:
+    """Base of all messages; ``tag`` names the class on the wire."""
+
+    __slots__ = ()
+    tag: ClassVar[int]
+
+
+@dataclass(slots=True, frozen=True)
+class TaskOptions:
+    """What a user asks of each task of a submission."""
+
+    priority: int = 0
+    """Higher runs first."""
+    timeout_s: float | None = None
+    """Seconds from its start after which a task is stopped; None: never."""
+    retries: int = 0
+    """How often a task is run again after it raised or its worker died."""
+    at_most_once: bool = False
+    """Never start a task a second time, even if its machine was lost."""
+    stream_output: bool = False
+    """Send what the task prints to the client."""
+
+
+DEFAULT_OPTIONS = TaskOptions()
+
+
+# -- any peer <-> scheduler ------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Hello(Message):
+    """The first message of every peer: who it is and what it speaks."""
+
+    tag = 1
+    role: str
+    protocol: int
+    python: str
+    pid: int
+    host: str
+    supervisor: bytes = b""
+    """Of a worker: the peer id of its supervisor."""
+    task_limit: int = 0
+    """Of a worker: how many tasks it will run before it retires; 0: no limit."""
+    workers: int = 0
+    """Of a supervisor: how many workers it keeps."""
+
+
+@dataclass(slots=True)
+class Welcome(Message):
+    """The scheduler took the peer in."""
+
+    tag = 2
+    session: int
+    workers: int
+    """Number of workers the cluster has, or is about to have."""
+
+
+@dataclass(slots=True)
+class Refused(Message):
+    """The scheduler does not take the peer in; one sentence says why."""
+
+    tag = 3
+    reason: str
+
+
+@dataclass(slots=True)
+class Heartbeat(Message):
+    """The peer lives; the scheduler answers a client's with the same."""
+
+    tag = 4
+
+
+@dataclass(slots=True)
+class Goodbye(Message):
+    """The sender leaves, or tells the other to."""
+
+    tag = 5
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Unknown(Message):
+    """The scheduler does not know the sender (it was expired, or the scheduler restarted)."""
+
+    tag = 6
+
+
+@dataclass(slots=True)
+class Acknowledge(Message):
+    """Carries nothing but the envelope's acknowledgement."""
+
+    tag = 7
+
+
+# -- functions and tasks ---------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Function(Message):
+    """A pickled function, sent once, then named by its digest."""
+
+    tag = 10
+    function: bytes
+    payload: Buffer
+
+
+@dataclass(slots=True)
+class Forget(Message):
+    """The function will not be named again; it may be dropped."""
+
+    tag = 11
+    function: bytes
+
+
+@dataclass(slots=True)
+class Submit(Message):
+    """Client to scheduler: run contiguous tasks that share a function and their options."""
+
+    tag = 12
+    first: int
+    function: bytes
+    call: int
+    options: TaskOptions
+    batch: Batch
+
+
+@dataclass(slots=True)
+class Cancel(Message):
+    """Client to scheduler: stop these tasks; or, of them, take back those that only wait.
+
+    Nobody waits for a stopped task any more; a task taken back is answered with Cancelled.
+    """
+
+    tag = 13
+    first: int
+    count: int
+    queued_only: bool = False
+
+
+@dataclass(slots=True)
+class Results(Message):
+    """Scheduler to client: contiguous tasks returned these values."""
+
+    tag = 14
+    first: int
+    batch: Batch
+
+
+@dataclass(slots=True)
+class Failed(Message):
+    """Scheduler to client: one task failed.
+
+    ``kind`` is one of the FAILED_* names; ``payload`` holds the pickled exception, if any;
+    ``detail`` holds plain text and numbers that need no unpickling.
+    """
+
+    tag = 15
+    task: int
+    kind: str
+    payload: Buffer = b""
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Output(Message):
+    """Scheduler to client: what a task printed."""
+
+    tag = 16
+    task: int
+    stream: str
+    text: str
+
+
+@dataclass(slots=True)
+class Broken(Message):
+    """Scheduler to client: no task can run any more."""
+
+    tag = 17
+    reason: str
+
+
+@dataclass(slots=True)
+class Cancelled(Message):
+    """Scheduler to client: these tasks had not gone to a worker, and will not."""
+
+    tag = 18
+    first: int
+    count: int
+
+
+FAILED_EXCEPTION = "exception"
+FAILED_DESERIALIZE = "deserialize"
+FAILED_RESULT = "result"
+FAILED_TIMEOUT = "timeout"
+FAILED_WORKER_DIED = "worker_died"
+FAILED_LOST = "lost"
+
+
+# -- scheduler <-> worker --------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Assign(Message):
+    """Scheduler to worker: run these tasks, in order, after what it already has."""
+
+    tag = 20
+    session: int
+    first: int
+    function: bytes
+    call: int
+    report_start: bool
+    """Send Started before each of these tasks."""
+    stream_output: bool
+    batch: Batch
+
+
+@dataclass(slots=True)
+class Revoke(Message):
+    """Scheduler to worker: give these queued tasks back, as many as have not started."""
+
+    tag = 21
+    session: int
+    first: int
+    count: int
+
+
+@dataclass(slots=True)
+class Revoked(Message):
+    """Worker to scheduler: of a Revoke, the first ``kept`` tasks stay, the rest is given back."""
+
+    tag = 22
+    session: int
+    first: int
+    count: int
+    kept: int
+
+
+@dataclass(slots=True)
+class Abort(Message):
+    """Scheduler to worker: drop these tasks; interrupt the one that runs, if it is among them."""
+
+    tag = 23
+    session: int
+    first: int
+    count: int
+
+
+@dataclass(slots=True)
+class Aborted(Message):
+    """Worker to scheduler: these tasks were dropped or interrupted."""
+
+    tag = 24
+    session: int
+    first: int
+    count: int
+
+
+@dataclass(slots=True)
+class Started(Message):
+    """Worker to scheduler: this task starts now."""
+
+    tag = 25
+    session: int
+    task: int
+
+
+@dataclass(slots=True)
+class Done(Message):
+    """Worker to scheduler: contiguous tasks returned these values, after ``busy_s`` of work."""
+
+    tag = 26
+    session: int
+    first: int
+    busy_s: float
+    batch: Batch
+
+
+@dataclass(slots=True)
+class Erred(Message):
+    """Worker to scheduler: one task raised, or could not be called or answered."""
+
+    tag = 27
+    session: int
+    task: int
+    busy_s: float
+    kind: str
+    payload: Buffer
+    detail: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Printed(Message):
+    """Worker to scheduler: what a task printed."""
+
+    tag = 28
+    session: int
+    task: int
+    stream: str
+    text: str
+
+
+@dataclass(slots=True)
+class Retire(Message):
+    """Scheduler to worker: leave; its supervisor starts another."""
+
+    tag = 29
+
+
+# -- scheduler <-> supervisor ----------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class WorkerLost(Message):
+    """Supervisor to scheduler: a worker process died.
+
+    ``session`` and ``task`` name what it ran last (session 0: nothing yet).
+    """
+
+    tag = 40
+    worker: bytes
+    session: int
+    task: int
+    death: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Kill(Message):
+    """Scheduler to supervisor: kill that worker, with the children of its task."""
+
+    tag = 41
+    worker: bytes
+    reason: str
+
+
+@dataclass(slots=True)
+class InitializerFailed(Message):
+    """Supervisor to scheduler: its workers cannot start; the text holds the traceback."""
+
+    tag = 42
+    text: str

@@ -1,0 +1,41 @@
+"""Python functions on many cores and many machines: an executor, a client, a cluster."""
+
+from __future__ import annotations
+
+from scaler_cluster import __version__
+from scaler_cluster.errors import (
+    ClusterBroken,
+    ClusterUnreachable,
+    ConfigError,
+    Death,
+    DeserializeObjectError,
+    PayloadError,
+    RemoteException,
+    ResultUnpicklable,
+    ScalerError,
+    SessionClosed,
+    SessionForked,
+    TaskLost,
+    TaskTimeout,
+    WorkerDied,
+)
+from scaler_exec.executor import ScalerExecutor
+
+__all__ = [
+    "ClusterBroken",
+    "ClusterUnreachable",
+    "ConfigError",
+    "Death",
+    "DeserializeObjectError",
+    "PayloadError",
+    "RemoteException",
+    "ResultUnpicklable",
+    "ScalerError",
+    "ScalerExecutor",
+    "SessionClosed",
+    "SessionForked",
+    "TaskLost",
+    "TaskTimeout",
+    "WorkerDied",
+    "__version__",
+]

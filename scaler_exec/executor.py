@@ -1,0 +1,255 @@
+"""The executor: :class:`concurrent.futures.Executor` on many cores and many machines."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import weakref
+from collections import deque
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from scaler_cluster.client.map import map_calls
+from scaler_cluster.errors import ClusterBroken, ConfigError
+from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
+from scaler_cluster.runtime.spawn import START_TIMEOUT_S, EmbeddedCluster
+from scaler_cluster.wire.messages import TaskOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from scaler_cluster.client.future import ScalerFuture
+
+T = TypeVar("T")
+CLOSED = "cannot schedule new futures after shutdown"
+
+
+def usable_cpus() -> int:
+    """Return the number of CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class ScalerExecutor(Executor):
+    """Runs calls in worker processes, as PEP 3148 says, on this machine or on a cluster.
+
+    Args:
+        max_workers: Number of workers of the embedded cluster; default: the CPUs that this
+            process may use.
+        address: Address of a running scheduler to join instead, as ``tcp://10.0.0.1:8516``.
+        initializer: Called in each worker of the embedded cluster before its first task. If it
+            raises, the executor is broken, with the traceback.
+        initargs: Its arguments.
+        max_tasks_per_child: Tasks after which a worker is replaced by a new process.
+        mp_context: Accepted, without effect: workers are forked from a server of the engine.
+        memory_limit: Bytes of resident memory beyond which a worker is killed.
+        stream_output: Whether what tasks print is printed here, wherever they ran.
+        timeout: Seconds to wait for the scheduler at ``address``.
+
+    Raises:
+        ValueError: A number is not positive, or an option needs an embedded cluster.
+        ClusterUnreachable: Nobody answers at ``address``.
+
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        mp_context: object = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        *,
+        max_tasks_per_child: int | None = None,
+        address: str | None = None,
+        memory_limit: int | None = None,
+        stream_output: bool = False,
+        timeout: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        if max_workers is not None and max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        if max_tasks_per_child is not None and not isinstance(max_tasks_per_child, int):
+            raise TypeError("max_tasks_per_child must be an integer")
+        if max_tasks_per_child is not None and max_tasks_per_child <= 0:
+            raise ValueError("max_tasks_per_child must be >= 1")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        self._options = TaskOptions(stream_output=stream_output)
+        if address is not None:
+            given = (initializer, max_tasks_per_child, memory_limit)
+            if any(option is not None for option in given):
+                raise ConfigError(
+                    "initializer, max_tasks_per_child and memory_limit belong to the workers of an "
+                    "embedded cluster; those of a running cluster are set where it is started"
+                )
+            self._session = Session(address, timeout=timeout)
+            self._max_workers = max_workers or max(self._session.core.workers, 1)
+        else:
+            self._max_workers = max_workers or usable_cpus()
+            cluster = EmbeddedCluster(
+                self._max_workers,
+                initializer=initializer,
+                initargs=initargs,
+                max_tasks_per_child=max_tasks_per_child,
+                memory_limit_bytes=memory_limit,
+            )
+            try:
+                self._session = Session(cluster.address, timeout=START_TIMEOUT_S, cluster=cluster)
+            except BaseException:
+                cluster.stop()
+                raise
+        self._owner = weakref.finalize(self, self._session.close, CLOSED, wait=False)
+        # At exit the session itself sees to it that submitted work finishes.
+        self._owner.atexit = False
+
+    @property
+    def address(self) -> str:
+        """Address of the scheduler; other processes may join it."""
+        return self._session.address
+
+    def options(
+        self,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        retries: int = 0,
+        at_most_once: bool = False,
+    ) -> ScalerExecutor:
+        """Return this executor with other options for what is submitted through the returned one.
+
+        Args:
+            priority: Higher runs first.
+            timeout: Seconds from its start after which a task is stopped, with TaskTimeout.
+            retries: How often a task is run again after it raised or its worker died.
+            at_most_once: Never start a task twice, even if its machine was lost.
+
+        """
+        check_options(timeout, retries, at_most_once=at_most_once)
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        view._options = replace(
+            self._options,
+            priority=priority,
+            timeout_s=timeout,
+            retries=retries,
+            at_most_once=at_most_once,
+        )
+        return view
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
+        """Schedule ``fn(*args, **kwargs)`` and return its future.
+
+        Raises RuntimeError after :meth:`shutdown`, BrokenExecutor if no task can run any more.
+        What cannot be pickled fails its own future.
+        """
+        return self._session.submit(fn, args, kwargs, self._options)
+
+    def map(  # type: ignore[override]
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Return the results of ``fn`` over ``iterables``, in order, as they come.
+
+        Args:
+            fn: Called with one item of each iterable.
+            *iterables: The shortest one ends it.
+            timeout: Seconds from now after which the iterator raises TimeoutError.
+            chunksize: Calls that make one task.
+            buffersize: Calls submitted ahead of the results taken; None: all of them at once.
+
+        Dropping the iterator cancels what has not run. An exception ends it.
+        """
+        if buffersize is not None and not isinstance(buffersize, int):
+            raise TypeError("buffersize must be an integer or None")
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        if type(self).submit is not ScalerExecutor.submit or "submit" in self.__dict__:
+            # Somebody watches or changes each submission: let them see each.
+            return _map_by_submit(self, fn, iterables, timeout, buffersize)
+        return map_calls(
+            self._session,
+            fn,
+            iterables,
+            timeout=timeout,
+            chunksize=chunksize,
+            buffersize=buffersize,
+            options=self._options,
+        )
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more work, and end the embedded cluster once what was submitted is done.
+
+        Args:
+            wait: Return only then.
+            cancel_futures: Cancel what no worker has been given yet.
+
+        """
+        self._session.close(CLOSED, wait=wait, cancel_queued=cancel_futures)
+
+    def terminate_workers(self) -> None:
+        """Stop everything now: SIGTERM for the workers, BrokenExecutor for what is pending."""
+        self._end_workers(signal.SIGTERM)
+
+    def kill_workers(self) -> None:
+        """Stop everything now: SIGKILL for the workers, BrokenExecutor for what is pending."""
+        self._end_workers(getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    def _end_workers(self, number: int) -> None:
+        cluster = self._session.cluster
+        if cluster is None:
+            raise RuntimeError("the workers of a running cluster are not this executor's to kill")
+        self._session.break_now(ClusterBroken("the workers were ended by the program itself"))
+        cluster.signal_workers(number)
+        self.shutdown()
+
+    def __reduce__(self) -> Any:
+        """Refuse to be pickled."""
+        raise TypeError(
+            "a ScalerExecutor holds sockets and processes and cannot be pickled; join the same "
+            "cluster with ScalerExecutor(address=...) instead"
+        )
+
+
+def check_options(timeout: float | None, retries: int, *, at_most_once: bool) -> None:
+    """Raise ConfigError if these task options cannot work."""
+    if timeout is not None and timeout <= 0:
+        raise ConfigError(f"timeout must be greater than 0 seconds, not {timeout}")
+    if retries < 0:
+        raise ConfigError(f"retries must be 0 or more, not {retries}")
+    if retries and at_most_once:
+        raise ConfigError("a task that may start at most once cannot have retries")
+
+
+def _map_by_submit(
+    executor: ScalerExecutor,
+    fn: Callable[..., Any],
+    iterables: tuple[Iterable[Any], ...],
+    timeout: float | None,
+    buffersize: int | None,
+) -> Iterator[Any]:
+    from time import monotonic
+
+    end = None if timeout is None else monotonic() + timeout
+    items = zip(*iterables, strict=False)
+    futures = deque(executor.submit(fn, *args) for args in itertools.islice(items, buffersize))
+
+    def results() -> Iterator[Any]:
+        try:
+            while futures:
+                if buffersize is not None:
+                    futures.extend(executor.submit(fn, *args) for args in itertools.islice(items, 1))
+                left = None if end is None else end - monotonic()
+                yield futures.popleft().result(left)
+        finally:
+            for future in futures:
+                future.cancel()
+
+    return results()
