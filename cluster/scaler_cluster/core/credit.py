@@ -17,8 +17,8 @@ AHEAD_MIN = 2
 """Tasks a worker has at least: the next one waits where the last one ends, not a trip away."""
 LONG_S = 0.05
 """Tasks longer than this are not given ahead: a round trip between two is less than 1 % of one."""
-MEAN_WEIGHT = 0.2
-"""Weight of a new measurement in the running mean; a batch of n counts up to n times."""
+MEMORY = 0.8
+"""What an earlier measurement weighs when a new one enters the mean."""
 STALL_S = 2 * WINDOW_S
 """A worker that reports nothing for so long runs a task that turned out long: what waits behind
 it is asked back."""
@@ -27,12 +27,13 @@ STEAL_MIN_S = 0.001
 
 
 def measure(function: FunctionRecord, count: int, busy_s: float) -> None:
-    """Let a measurement of ``count`` tasks that took ``busy_s`` in all enter the mean."""
-    mean = max(busy_s / count, 1e-9)
-    if function.mean_s == 0.0:
-        function.mean_s = mean
-    else:
-        function.mean_s += min(0.5, MEAN_WEIGHT * count) * (mean - function.mean_s)
+    """Let a measurement of ``count`` tasks that took ``busy_s`` in all enter the mean.
+
+    Total time over total count, both fading: a small batch that was held up moves it little.
+    """
+    function.busy_s = function.busy_s * MEMORY + busy_s
+    function.count = function.count * MEMORY + count
+    function.mean_s = max(function.busy_s / function.count, 1e-9)
 
 
 def is_hungry(worker: WorkerRecord) -> bool:
@@ -49,14 +50,12 @@ def is_hungry(worker: WorkerRecord) -> bool:
 def grant(worker: WorkerRecord, unit_s: float, fair_share: int) -> int:
     """Return how many tasks of ``unit_s`` seconds each to give a hungry worker.
 
-    ``unit_s`` is 0 where it was never measured. 0 tasks mean: not while it has others.
+    0 means: none while it has others.
     """
     if unit_s > LONG_S and worker.count:
         return 0
-    count = 1
-    if unit_s > 0.0:
-        room = min((WINDOW_S - worker.backlog_s) / unit_s, TASKS_MAX - worker.count)
-        count = max(1, min(int(room), fair_share))
+    room = min((WINDOW_S - worker.backlog_s) / unit_s, TASKS_MAX - worker.count)
+    count = max(1, min(int(room), fair_share))
     if worker.task_limit:
         count = min(count, worker.task_limit - worker.given)
     return count

@@ -89,7 +89,8 @@ class Dispatch:
             run = ready.peek()
             if run is None:
                 return
-            worker = next(iter(pool.values()))
+            # Of the idle ones, the one that was busy last: it may still be awake.
+            worker = next(reversed(pool.values()) if pool is self._idle else iter(pool.values()))
             unit_s = self._table.functions[run.function].mean_s
             share = -(-ready.count // len(self._table.workers))
             limit = grant(worker, unit_s, share)
@@ -180,8 +181,6 @@ class Dispatch:
             if worker.revoking:
                 continue
             queued_s = worker.backlog_s * (worker.count - 1) / worker.count
-            if worker.runs[0].unit_s == 0.0:
-                queued_s = max(queued_s, 2 * STEAL_MIN_S)
             if queued_s > most:
                 best, most = worker, queued_s
         if best is not None:

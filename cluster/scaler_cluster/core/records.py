@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
+from scaler_cluster.core.credit import WINDOW_S
+
 if TYPE_CHECKING:
     from scaler_cluster.core.tasks import Run
 
@@ -75,5 +77,8 @@ class FunctionRecord:
     payload: bytes | memoryview
     users: int = 0
     """Sessions that know it plus live runs that need it."""
-    mean_s: float = 0.0
-    """Running mean of what one of its tasks takes, in seconds; 0: never measured."""
+    mean_s: float = WINDOW_S
+    """What one of its tasks is taken to last, in seconds; before any was measured, one fills a
+    worker's window."""
+    busy_s: float = 0.0
+    count: float = 0.0

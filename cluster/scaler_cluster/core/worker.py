@@ -155,8 +155,10 @@ class WorkerCore:
 
     def _shrink(self, work: Work, stop: int) -> int:
         """Let a work end at ``stop``, or after what is claimed by now; return where it ends."""
-        work.stop = max(stop, work.cursor + 1)
-        work.stop = max(stop, work.cursor + 1)
+        old_stop = work.stop
+        work.stop = stop
+        # A cursor beyond the old end has claimed nothing: the shell is about to finish the work.
+        work.stop = max(stop, min(work.cursor + 1, old_stop))
         return work.stop
 
     # -- from the shell ----------------------------------------------------------------------

@@ -31,6 +31,8 @@ DRAIN_LIMIT = 256
 """Envelopes taken in before the core acts: bounds how long an answer waits for others."""
 SPIN_S = 0.0003
 """How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
+TICK_S = 0.001
+"""While messages keep coming, time is looked at this often."""
 LOG_EVERY_S = 1.0
 """Broken peers are logged at most this often: garbage must not fill a disk."""
 
@@ -46,6 +48,7 @@ class SchedulerShell:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        self._tick_at = -math.inf
         self._logged_at = -math.inf
         self._unlogged = 0
         self._loop.add_reader(link.fd, self._turn)
@@ -59,8 +62,9 @@ class SchedulerShell:
             now = clock()
             for peer, frames in received:
                 self._take_in(peer, frames, now)
-            self._act(now)
-            if not received and not link.spin(SPIN_S):
+            if received or now >= self._tick_at:
+                self._act(now)
+            elif not link.spin(SPIN_S):
                 break
         self._set_timer()
 
@@ -85,11 +89,14 @@ class SchedulerShell:
 
     def _act(self, now: float) -> None:
         core, exchange, link = self._core, self._exchange, self._link
-        if now >= core.deadline:
-            core.tick(now)
+        ticks = now >= self._tick_at
+        if ticks:
+            self._tick_at = now + TICK_S
+            if now >= core.deadline:
+                core.tick(now)
         for peer, messages in core.take_actions(now).items():
             link.send(peer, exchange.send(peer, messages, now))
-        if now >= exchange.deadline:
+        if ticks and now >= exchange.deadline:
             for peer, frames in exchange.tick(now):
                 link.send(peer, frames)
         if self._check:
@@ -106,6 +113,7 @@ class SchedulerShell:
     def _on_timer(self) -> None:
         self._timer = None
         self._timer_at = math.inf
+        self._tick_at = -math.inf
         self._turn()
 
 
