@@ -195,7 +195,7 @@ def settle_all(settled: list[tuple[Any, object]]) -> list[tuple[ScalerFuture[Any
     with _creation:
         for future, payload in settled:
             if future._cond is None:
-                if future._state is PENDING:
+                if future._state == PENDING:
                     future._payload = payload
                     future._state = FINISHED
             else:

@@ -44,6 +44,7 @@ def start(worker_main: Callable[[int, bytes], int]) -> tuple[int, socket.socket]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
     gc.freeze()
+    supervisor = os.getpid()
     pid = os.fork()
     if pid:
         theirs.close()
@@ -51,7 +52,7 @@ def start(worker_main: Callable[[int, bytes], int]) -> tuple[int, socket.socket]
         return pid, ours
     try:
         ours.close()
-        die_with_parent()
+        die_with_parent(supervisor)
         _serve(theirs, worker_main)
     finally:
         os._exit(0)
@@ -126,6 +127,7 @@ def _fork_worker(
     slot: int, peer: bytes, worker_main: Callable[[int, bytes], int]
 ) -> tuple[int, int]:
     errors_read, errors_write = os.pipe()
+    server = os.getpid()
     pid = os.fork()
     if pid:
         os.close(errors_write)
@@ -133,7 +135,7 @@ def _fork_worker(
     code = 1
     try:
         os.setpgid(0, 0)
-        die_with_parent()
+        die_with_parent(server)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)

@@ -47,7 +47,12 @@ def say_ready(**news: object) -> None:
         pipe.write(json.dumps(news).encode() + b"\n")
 
 
-def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent dies; Linux only, else without effect."""
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when its parent dies; it ends now if that has happened.
+
+    Linux only, elsewhere without effect.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)

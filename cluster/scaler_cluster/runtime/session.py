@@ -346,6 +346,9 @@ class Session:
     def _after(self, settled: list[tuple[Any, object]]) -> None:
         """Settle futures, and let their callbacks run in the I/O thread."""
         if settled:
+            for future, payload in settled:
+                if payload is None:
+                    future._cancel_here()
             called = settle_all(settled)
             if called:
                 self._callbacks.extend(called)
