@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from scaler_cluster import __version__
+from scaler_cluster.client.client import Client
+from scaler_cluster.client.future import ScalerFuture
+from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_cluster.errors import (
     ClusterBroken,
     ClusterUnreachable,
@@ -22,6 +25,7 @@ from scaler_cluster.errors import (
 from scaler_exec.executor import ScalerExecutor
 
 __all__ = [
+    "Client",
     "ClusterBroken",
     "ClusterUnreachable",
     "ConfigError",
@@ -32,6 +36,8 @@ __all__ = [
     "ResultUnpicklable",
     "ScalerError",
     "ScalerExecutor",
+    "ScalerFuture",
+    "SchedulerClusterCombo",
     "SessionClosed",
     "SessionForked",
     "TaskLost",

@@ -177,7 +177,7 @@ class ScalerExecutor(Executor):
         return map_calls(
             self._session,
             fn,
-            iterables,
+            zip(*iterables, strict=False),
             timeout=timeout,
             chunksize=chunksize,
             buffersize=buffersize,

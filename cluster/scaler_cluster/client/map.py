@@ -159,19 +159,18 @@ class _Owner:
 def map_calls(
     session: Session,
     function: Callable[..., Any],
-    iterables: tuple[Any, ...],
+    items: Iterator[Any],
     *,
     timeout: float | None = None,
     chunksize: int = 1,
     buffersize: int | None = None,
     options: m.TaskOptions = m.DEFAULT_OPTIONS,
 ) -> Iterator[Any]:
-    """Return the results of ``function`` over ``iterables``, in order, as they come.
+    """Return the results of ``function(*item)`` for ``items``, in order, as they come.
 
     The first calls (all of them without ``buffersize``) are submitted before this returns.
     Parameters as :meth:`ScalerExecutor.map`.
     """
-    items: Iterator[Any] = zip(*iterables, strict=False)
     if chunksize > 1:
         items = _chunks(items, chunksize)
     kind = m.CALL_CHUNK if chunksize > 1 else m.CALL_ARGS

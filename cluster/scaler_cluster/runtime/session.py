@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections import deque
+from concurrent.futures import CancelledError
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,8 @@ class Session:
         self.lock = threading.Lock()
         self._lead = threading.Lock()
         self._leader = 0
+        self._following = 0
+        """Threads that wait for results of a map while another thread leads."""
         self._arrivals = threading.Condition()
         self._exchange = Exchange(os.getpid())
         self._pickle_function = payloads.FunctionPickler()
@@ -309,8 +312,12 @@ class Session:
             left = FOLLOW_S if left is None else min(left, FOLLOW_S)
         condition = self._arrivals if future is None else future._condition
         with condition:
-            if not done():
-                condition.wait(left)
+            self._following += future is None
+            try:
+                if not done():
+                    condition.wait(left)
+            finally:
+                self._following -= future is None
 
     # -- the lock's keepers ------------------------------------------------------------------
 
@@ -356,14 +363,15 @@ class Session:
                     self._wake()
         if self.core.printed:
             self._print()
+        self._wake_followers()
+
+    def _wake_followers(self) -> None:
+        """Let those who wait look again, other than this thread."""
         if self._leader and self._leader != threading.get_ident():
             os.write(self._nudge_write, b"x")
-        if self._arrivals_wanted():
+        if self._following:
             with self._arrivals:
                 self._arrivals.notify_all()
-
-    def _arrivals_wanted(self) -> bool:
-        return bool(self._arrivals._waiters)  # type: ignore[attr-defined]
 
     def _print(self) -> None:
         printed = self.core.printed
@@ -461,28 +469,36 @@ class Session:
         if self._forked:
             return
         settled: list[tuple[Any, object]] = []
-        cancelled: list[Any] = []
         with self.lock:
-            first = not self._closed
-            if first:
+            if not self._closed:
                 self._closed = reason
-            if not self._finished.is_set():
-                if abandon:
-                    cancelled = self.core.cancel(list(self.core.waiters))
-                    for call in list(self.core.calls.values()):
-                        call.abort(SessionClosed(reason))  # type: ignore[attr-defined]
-                        self.core.close_call(call.first, call.asked)  # type: ignore[attr-defined]
-                elif cancel_queued:
-                    self.core.take_back()
+            if cancel_queued and not self._finished.is_set():
+                self.core.take_back()
                 settled = self._pump()
-        for future in cancelled:
-            future._cancel_here()
         self._after(settled)
+        if abandon:
+            self.give_up()
         if not self._finished.is_set():
             with contextlib.suppress(OSError):
                 self._wake()
         if wait and threading.current_thread() is not self._thread:
             self._finished.wait()
+
+    def give_up(self) -> None:
+        """Cancel everything that has not come back."""
+        if self._forked or self._finished.is_set():
+            return
+        with self.lock:
+            cancelled: list[Any] = self.core.cancel(list(self.core.waiters))
+            calls: list[Any] = list(self.core.calls.values())
+            for call in calls:
+                self.core.close_call(call.first, call.asked)
+                call.abort(CancelledError())
+            settled = self._pump() if not self._finished.is_set() else []
+        for future in cancelled:
+            future._cancel_here()
+        self._after(settled)
+        self._wake_followers()
 
     def break_now(self, error: ScalerError) -> None:
         """Fail everything pending with ``error`` and take no more work."""

@@ -1,0 +1,53 @@
+"""A scheduler and workers on this machine, for clients to connect to."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.runtime.spawn import EmbeddedCluster
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class SchedulerClusterCombo:
+    """Starts a scheduler and ``n_workers`` workers, which end with this object or this process.
+
+    Args:
+        n_workers: Number of worker processes, 0 or more.
+        address: Where the scheduler listens, as ``tcp://127.0.0.1:8516``; port 0 takes a free
+            one. Default: a socket file in a private directory.
+
+    Raises:
+        ConfigError: ``n_workers`` is negative, or the address cannot be bound.
+
+    """
+
+    def __init__(self, n_workers: int, address: str | None = None) -> None:
+        if n_workers < 0:
+            raise ConfigError(f"n_workers must be 0 or more, not {n_workers}")
+        self._cluster = EmbeddedCluster(n_workers, address)
+        self._stop = weakref.finalize(self, self._cluster.stop)
+
+    def get_address(self) -> str:
+        """Return the address to give to clients."""
+        return self._cluster.address
+
+    def shutdown(self) -> None:
+        """End the scheduler and the workers, whatever they run; idempotent."""
+        self._stop()
+
+    def __enter__(self) -> SchedulerClusterCombo:
+        """Return the cluster."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Shut down."""
+        self.shutdown()
