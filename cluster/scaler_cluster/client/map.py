@@ -13,7 +13,6 @@ from scaler_cluster.core.client import RUN_BYTES_MAX
 from scaler_cluster.errors import PayloadError
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
-from scaler_cluster.wire.codec import FRAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,55 +78,32 @@ class MapCall:
         An item that cannot be pickled fails by itself, when its turn comes.
         """
         begin = self.asked
-        dumps = payloads.dumps
-        runs: list[tuple[int, Batch]] = []
-        group: list[bytes] = []
-        size = 0
-        start = index = self.asked
-        for item in items:
+        while group := list(itertools.islice(items, self._run_tasks)):
             try:
-                payload = dumps(item)
-            except PayloadError as error:
-                self._close_group(runs, start, group)
-                self._send(runs, index)
-                with self._session.lock:
-                    self.segments[index] = error
-                    self.asked += 1
-                    self._arrived += 1
-                group, size = [], 0
-                index += 1
-                start = index
+                batch = payloads.dumps_batch(group)
+            except PayloadError:
+                for item in group:
+                    self._ask_one(item)
                 continue
-            if len(payload) >= FRAME_BYTES:
-                self._close_group(runs, start, group)
-                runs.append((self.first + index, Batch.single(payload)))
-                group, size = [], 0
-                index += 1
-                start = index
-                self._send(runs, index)
-                continue
-            group.append(payload)
-            size += len(payload)
-            index += 1
-            if len(group) >= self._run_tasks or size >= RUN_BYTES_MAX:
-                self._run_tasks = min(2 * self._run_tasks, RUN_TASKS_MAX)
-                self._close_group(runs, start, group)
-                self._send(runs, index)
-                group, size = [], 0
-                start = index
-        self._close_group(runs, start, group)
-        self._send(runs, index)
-        return index - begin
+            for part in batch.split(RUN_BYTES_MAX):
+                self._send(part)
+            room = RUN_BYTES_MAX * len(batch) // batch.nbytes
+            self._run_tasks = max(1, min(2 * self._run_tasks, RUN_TASKS_MAX, room))
+        return self.asked - begin
 
-    def _close_group(self, runs: list[tuple[int, Batch]], start: int, group: list[bytes]) -> None:
-        if group:
-            runs.append((self.first + start, Batch.of(group)))
+    def _ask_one(self, item: Any) -> None:
+        try:
+            self._send(Batch.single(payloads.dumps(item)))
+        except PayloadError as error:
+            with self._session.lock:
+                self.segments[self.asked] = error
+                self.asked += 1
+                self._arrived += 1
 
-    def _send(self, runs: list[tuple[int, Batch]], asked: int) -> None:
-        if runs:
-            self.asked = asked
-            self._session.submit_runs(self._function, self._call, self._options, runs)
-            runs.clear()
+    def _send(self, batch: Batch) -> None:
+        first = self.first + self.asked
+        self.asked += len(batch)
+        self._session.submit_run(self._function, first, self._call, self._options, batch)
 
     def wait(self, index: int, timeout: float | None) -> Any:
         """Return the segment that begins with a task; raises TimeoutError."""
@@ -197,20 +173,19 @@ def _results(
     while index < call.asked:
         segment = call.wait(index, None if end is None else end - monotonic())
         if isinstance(segment, Batch):
-            for payload in segment:
-                index += 1
-                if more is not None:
-                    call.ask(itertools.islice(more, 1))
-                try:
-                    value = loads(payload)
-                except BaseException:
-                    value, error = load(payload)
-                    if error is not None:
-                        raise error from error.__cause__
-                if chunked:
-                    yield from value
-                else:
-                    yield value
+            index += len(segment)
+            if more is not None:
+                call.ask(itertools.islice(more, len(segment)))
+            try:
+                values = list(map(loads, segment))
+            except BaseException:
+                # One of them cannot be unpickled here: those before it still count.
+                values = _values(segment)  # type: ignore[assignment]
+            if chunked:
+                yield from itertools.chain.from_iterable(values)
+            else:
+                yield from values
+            del values
         else:
             _, error = load(segment)
             try:
@@ -218,3 +193,11 @@ def _results(
             finally:
                 del error, segment
     del owner
+
+
+def _values(segment: Batch) -> Iterator[Any]:
+    for payload in segment:
+        value, error = load(payload)
+        if error is not None:
+            raise error from error.__cause__
+        yield value

@@ -51,7 +51,6 @@ class ZmqLink:
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S)
-        socket.setsockopt(zmq.IPV6, 1)
         self.address = ""
         self.fd: int = socket.getsockopt(zmq.FD)
         """Becomes readable when something may have changed; after any use of the link, ask
@@ -125,11 +124,12 @@ def bind(address: str) -> ZmqLink:
     link = ZmqLink(context, zmq.ROUTER)
     socket = link._socket
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    socket.setsockopt(zmq.IPV6, "[" in address)
     try:
         socket.bind(address[:-2] + ":*" if address.endswith(":0") else address)
     except zmq.ZMQError as error:
         link.close()
-        raise ConfigError(f"cannot bind {address}: {error.strerror}") from error
+        raise ConfigError(f"cannot bind {address}: {os.strerror(error.errno)}") from error
     link.address = socket.last_endpoint.rstrip(b"\0").decode()
     return link
 
@@ -143,10 +143,11 @@ def connect(address: str, peer: bytes) -> ZmqLink:
     link = ZmqLink(context, zmq.DEALER)
     socket = link._socket
     socket.setsockopt(zmq.ROUTING_ID, peer)
+    socket.setsockopt(zmq.IPV6, "[" in address)
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
         link.close()
-        raise ClusterUnreachable(f"cannot connect to {address}: {error.strerror}") from error
+        raise ClusterUnreachable(f"cannot connect to {address}: {os.strerror(error.errno)}") from error
     link.address = address
     return link

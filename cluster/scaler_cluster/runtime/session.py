@@ -202,20 +202,19 @@ class Session:
             self.check_usable()
             return self.core.open_call(call)
 
-    def submit_runs(
+    def submit_run(
         self,
         function: tuple[bytes, bytes],
+        first: int,
         call: int,
         options: m.TaskOptions,
-        runs: Sequence[tuple[int, Batch]],
+        batch: Batch,
     ) -> None:
-        """Ask for tasks of a map, and take in what has arrived meanwhile."""
-        core = self.core
+        """Ask for contiguous tasks of a map, and take in what has arrived meanwhile."""
         with self.lock:
             self.check_usable()
-            core.teach(*function)
-            for first, batch in runs:
-                core.submit_run(first, function[0], call, options, batch)
+            self.core.teach(*function)
+            self.core.submit_run(first, function[0], call, options, batch)
             settled = self._pump()
         self._after(settled)
 

@@ -21,6 +21,7 @@ from scaler_cluster.errors import PayloadError
 from scaler_cluster.links.link import HUB
 from scaler_cluster.runtime.output import TaskOutput
 from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,12 +158,13 @@ class WorkerShell:
         call = self._load(work)
         if call is None:
             return
-        loads, dumps, append = payloads.loads, payloads.dumps, core.results.append
-        ends, base, data = work.batch.ends, work.batch.base, memoryview(work.batch.data)
+        loads, append = payloads.loads, core.results.append
+        dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
+        items = list(work.batch)
         first = work.first
         output = TaskOutput(self._printed(work)) if message.stream_output else None
         flush_at = clock() + FLUSH_S
-        index = low = 0
+        index = 0
         while True:
             work.cursor = index
             if index >= work.stop:
@@ -170,7 +172,6 @@ class WorkerShell:
                     if index >= work.stop:
                         core.finish(work)
                         return
-            high = ends[index] - base
             slot[SLOT_TASK] = first + index
             if message.report_start:
                 with self._lock:
@@ -182,7 +183,7 @@ class WorkerShell:
             try:
                 try:
                     self._in_task = True
-                    args = loads(data[low:high])
+                    args = loads(items[index])
                     stage = m.FAILED_EXCEPTION
                     if output is None:
                         value = call(*args)
@@ -190,13 +191,18 @@ class WorkerShell:
                         with output:
                             value = call(*args)
                     stage = m.FAILED_RESULT
-                    result = dumps(value)
+                    result = dumps(value, protocol)
+                    if b"__main__" in result or len(result) >= BATCH_BYTES_MAX:
+                        result = payloads.dumps(value)
                     self._in_task = False
                 except TaskInterrupted:
                     raise
                 except BaseException as caught:
-                    self._in_task = False
                     error = caught
+                    if stage == m.FAILED_RESULT:
+                        # C pickle cannot do all that cloudpickle can.
+                        result, error = _dumps_again(value)
+                    self._in_task = False
             except TaskInterrupted:
                 self._in_task = False
                 stopped = True
@@ -216,7 +222,6 @@ class WorkerShell:
                     self._pump()
                 flush_at = now + FLUSH_S
             index += 1
-            low = high
 
     def _report(self, work: Work, stage: str, error: BaseException | None) -> None:
         """Report a task that did not return: it raised, or was interrupted (None)."""
@@ -283,3 +288,10 @@ class WorkerShell:
                     signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
 
 
+
+
+def _dumps_again(value: object) -> tuple[bytes, BaseException | None]:
+    try:
+        return payloads.dumps(value), None
+    except Exception as error:
+        return b"", error
