@@ -166,6 +166,11 @@ class ClientCore:
         """Return True while somebody waits for something."""
         return bool(self.waiters) or any(call.outstanding for call in self.calls.values())
 
+    @property
+    def has_unsent(self) -> bool:
+        """Return True if :meth:`take_actions` has something."""
+        return bool(self._open or self._outbox)
+
     def take_actions(self) -> list[m.Message]:
         """Return what is to be sent to the scheduler."""
         self._close()

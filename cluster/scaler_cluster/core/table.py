@@ -83,9 +83,12 @@ class Table:
         Raises RemoteProtocolError if one of its tasks is there already.
         """
         session = self.session_by_number[run.session]
-        if next(iter(self.overlapping(session, run.first, run.stop)), None) is not None:
+        runs = session.runs
+        # New tasks nearly always come after all others.
+        is_last = not runs or runs.peekitem()[1].stop <= run.first
+        if not is_last and self.overlapping(session, run.first, run.stop):
             raise RemoteProtocolError(f"task {run.first} was submitted twice")
-        session.runs[run.first] = run
+        runs[run.first] = run
         self.functions[run.function].users += 1
 
     def overlapping(self, session: SessionRecord, first: int, stop: int) -> list[Run]:

@@ -54,6 +54,13 @@ class SchedulerShell:
         self._loop.add_reader(link.fd, self._turn)
         self._turn()
 
+    def close(self) -> None:
+        """Stop, and let go of the link."""
+        self._loop.remove_reader(self._link.fd)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._link.close()
+
     def _turn(self) -> None:
         """Work until nothing more arrives for a moment."""
         link = self._link
@@ -125,7 +132,7 @@ async def serve(settings: dict[str, Any]) -> None:
         say_ready(error=str(error))
         return
     config = SchedulerConfig(python=PYTHON_VERSION, **settings.get("scheduler", {}))
-    SchedulerShell(link, SchedulerCore(config, clock()), check=settings.get("check", False))
+    shell = SchedulerShell(link, SchedulerCore(config, clock()), check=settings.get("check", False))
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
@@ -140,8 +147,7 @@ async def serve(settings: dict[str, Any]) -> None:
     gc.freeze()
     await stopped.wait()
     loop.remove_reader(LIFELINE_FD)
-    loop.remove_reader(link.fd)
-    link.close()
+    shell.close()
 
 
 def main() -> None:

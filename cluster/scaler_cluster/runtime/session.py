@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import selectors
 import sys
 import threading
 import weakref
@@ -35,6 +34,7 @@ from scaler_cluster.errors import (
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
 from scaler_cluster.runtime.process import PYTHON_VERSION, host_name, make_peer_id
+from scaler_cluster.runtime.readiness import Readiness, notify, signal_pipe
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ FLUSH_TASKS = 128
 thread, which comes as soon as the submitting thread lets go of the interpreter."""
 SPIN_S = 0.0005
 """How long a waiting thread looks for its result before it sleeps; see ``ZmqLink.spin``."""
+TICK_S = 0.005
+"""Repetitions and acknowledgements are looked after this often at most."""
 DRAIN_LIMIT = 64
 FOLLOW_S = 0.05
 """The I/O thread, waiting inside a callback for another thread's lead, looks after this."""
@@ -92,20 +94,17 @@ class Session:
         self._dropped_calls: deque[MapCall] = deque()
         self._callbacks: deque[tuple[ScalerFuture[Any], list[Any]]] = deque()
         self._link = zmq_link.connect(address, make_peer_id("C"))
-        self._wake_read, self._wake_write = _pipe()
-        self._nudge_read, self._nudge_write = _pipe()
-        self._selector = selectors.DefaultSelector()
+        self._tick_at = 0.0
+        self._wake_read, self._wake_write = signal_pipe()
+        self._nudge_read, self._nudge_write = signal_pipe()
+        self._io_ready = Readiness(self._wake_read, self._link.fd, on=True)
+        self._leader_ready = Readiness(self._nudge_read, self._link.fd, on=True)
         self._finished = threading.Event()
         try:
             self._shake_hands(timeout)
         except BaseException:
             self._close_sockets()
             raise
-        self._selector.register(self._wake_read, selectors.EVENT_READ)
-        self._selector.register(self._link.fd, selectors.EVENT_READ)
-        self._leader_poll = selectors.DefaultSelector()
-        self._leader_poll.register(self._nudge_read, selectors.EVENT_READ)
-        self._leader_poll.register(self._link.fd, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._io, name="scaler-io", daemon=True)
         self._thread.start()
         _sessions.add(self)
@@ -256,52 +255,60 @@ class Session:
             yield
             return
         try:
-            with self._quiet():
+            self._begin_lead()
+            try:
                 yield
+            finally:
+                self._end_lead()
         finally:
             self._lead.release()
 
-    @contextlib.contextmanager
-    def _quiet(self) -> Iterator[None]:
+    def _begin_lead(self) -> None:
         self._leader = threading.get_ident()
-        self._selector.modify(self._link.fd, 0)
-        try:
-            yield
-        finally:
-            self._leader = 0
-            with contextlib.suppress(KeyError, ValueError, OSError):
-                self._selector.modify(self._link.fd, selectors.EVENT_READ)
-            # What arrived while nobody listened would wake nobody.
-            self._wake_if_readable()
+        self._switch_io(on=False)
 
-    def _wake_if_readable(self) -> None:
-        with self.lock:
-            readable = not self._finished.is_set() and self._link.readable()
-        if readable or self._callbacks:
+    def _end_lead(self) -> None:
+        # The last thing a leader did with the link found it empty: what comes now is signalled.
+        self._leader = 0
+        self._switch_io(on=True)
+        if self._callbacks:
             self._wake()
+
+    def _switch_io(self, *, on: bool) -> None:
+        with contextlib.suppress(ValueError, OSError):
+            # The session may have ended meanwhile.
+            self._io_ready.switch(on=on)
 
     def _lead_until(self, done: Callable[[], bool], deadline: float | None) -> None:
         lock, link = self.lock, self._link
-        with self._quiet():
-            while not done() and not self._finished.is_set():
-                with lock:
-                    settled = self._pump()
-                self._after(settled)
+        arrived = self.core.has_unsent
+        self._begin_lead()
+        try:
+            while not self._finished.is_set():
+                if arrived:
+                    with lock:
+                        settled = self._pump()
+                    self._after(settled)
                 if done():
                     return
-                end = clock() + SPIN_S
+                now = clock()
+                end = now + SPIN_S
                 arrived = False
-                while not arrived and clock() < end:
-                    _yield_cpu()
+                while not arrived and now < end:
                     with lock:
                         arrived = link.readable()
-                now = clock()
+                    if not arrived:
+                        _yield_cpu()
+                        now = clock()
+                if arrived:
+                    continue
                 if deadline is not None and now >= deadline:
                     return
-                if not arrived:
-                    until = self._exchange.deadline if deadline is None else deadline
-                    self._leader_poll.select(min(max(until - now, 0.0), HEARTBEAT_S))
-                    _drain(self._nudge_read)
+                until = self._exchange.deadline if deadline is None else deadline
+                self._leader_ready.wait(min(max(until - now, 0.0), HEARTBEAT_S))
+                arrived = True
+        finally:
+            self._end_lead()
 
     def _follow(
         self, done: Callable[[], bool], future: ScalerFuture[Any] | None, deadline: float | None
@@ -340,7 +347,8 @@ class Session:
             actions = core.take_actions()
             if actions:
                 link.send(HUB, exchange.send(HUB, actions, now))
-            if now >= exchange.deadline:
+            if now >= self._tick_at:
+                self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
             if not received and not (actions and link.readable()):
@@ -367,7 +375,7 @@ class Session:
     def _wake_followers(self) -> None:
         """Let those who wait look again, other than this thread."""
         if self._leader and self._leader != threading.get_ident():
-            os.write(self._nudge_write, b"x")
+            notify(self._nudge_write)
         if self._following:
             with self._arrivals:
                 self._arrivals.notify_all()
@@ -381,7 +389,7 @@ class Session:
             stream.flush()
 
     def _wake(self) -> None:
-        os.write(self._wake_write, b"x")
+        notify(self._wake_write)
 
     # -- the I/O thread ----------------------------------------------------------------------
 
@@ -391,8 +399,7 @@ class Session:
         core.heard_at = clock()
         while True:
             due = min(self._exchange.deadline, heartbeat_at)
-            self._selector.select(max(due - clock(), 0.0))
-            _drain(self._wake_read)
+            self._io_ready.wait(max(due - clock(), 0.0))
             now = clock()
             with self.lock:
                 if now >= heartbeat_at:
@@ -519,26 +526,11 @@ class Session:
         self._finished.set()
 
     def _close_sockets(self) -> None:
-        self._selector.close()
-        if hasattr(self, "_leader_poll"):
-            self._leader_poll.close()
+        self._io_ready.close()
+        self._leader_ready.close()
         self._link.close()
         for fd in (self._wake_read, self._wake_write, self._nudge_read, self._nudge_write):
             os.close(fd)
-
-
-def _pipe() -> tuple[int, int]:
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.set_blocking(write, False)
-    return read, write
-
-
-def _drain(fd: int) -> None:
-    try:
-        os.read(fd, 4096)
-    except BlockingIOError:
-        return
 
 
 def _finish_all() -> None:

@@ -8,7 +8,6 @@ queued tasks back and interrupts a cancelled task. Both use the link and the cor
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 from time import perf_counter as clock
@@ -20,6 +19,7 @@ from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
 from scaler_cluster.errors import PayloadError
 from scaler_cluster.links.link import HUB
 from scaler_cluster.runtime.output import TaskOutput
+from scaler_cluster.runtime.readiness import Readiness, notify, signal_pipe
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
@@ -34,6 +34,8 @@ SPIN_S = 0.0005
 TICK_MAX_S = 0.02
 """How late at most the control thread looks at the socket while a long task runs."""
 INTERRUPT_SIGNAL = signal.SIGUSR2
+TICK_S = 0.005
+"""Repetitions and acknowledgements are looked after this often at most."""
 DRAIN_LIMIT = 64
 
 # Words of the memory that a worker shares with its supervisor: what it runs, should it die.
@@ -57,10 +59,9 @@ class WorkerShell:
         self._busy = False
         self._ticking = False
         self._main = threading.get_ident()
-        self._wake_read, self._wake_write = os.pipe()
-        self._control_poll = select.epoll()
-        self._control_poll.register(self._wake_read, select.EPOLLIN)
-        self._control_poll.register(link.fd, 0)
+        self._tick_at = 0.0
+        self._wake_read, self._wake_write = signal_pipe()
+        self._control_ready = Readiness(self._wake_read, link.fd, on=False)
         self._pumped_at = 0.0
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
         self._send([hello])
@@ -68,7 +69,7 @@ class WorkerShell:
 
     def run(self) -> None:
         """Run tasks until told to leave and nothing is left to run."""
-        core, link, control = self._core, self._link, self._control_poll
+        core, link, control = self._core, self._link, self._control_ready
         while True:
             if not core.queue or clock() - self._pumped_at >= FLUSH_S:
                 with self._lock:
@@ -77,10 +78,10 @@ class WorkerShell:
                     self._busy = bool(core.queue)
             if self._busy:
                 # The control thread listens for me while I am inside tasks.
-                control.modify(link.fd, select.EPOLLIN)
+                control.switch(on=True)
                 while core.queue and clock() - self._pumped_at < FLUSH_S:
                     self._run(core.queue[0])
-                control.modify(link.fd, 0)
+                control.switch(on=False)
             elif core.leave is not None:
                 self._send([m.Goodbye()])
                 return
@@ -103,7 +104,8 @@ class WorkerShell:
             actions = core.take_actions()
             if actions:
                 link.send(HUB, exchange.send(HUB, actions, now))
-            if now >= exchange.deadline:
+            if now >= self._tick_at:
+                self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
             if not received and not (actions and link.readable()):
@@ -261,19 +263,16 @@ class WorkerShell:
         """Let the control thread look after the results while the main thread runs tasks."""
         if not self._ticking:
             self._ticking = True
-            os.write(self._wake_write, b"x")
+            notify(self._wake_write)
 
     def _control(self) -> None:
         """Act for the main thread while it is inside a task."""
-        core, poll = self._core, self._control_poll
+        core, ready = self._core, self._control_ready
         pause_s: float | None = None
         while True:
-            arrived = False
-            for fd, _ in poll.poll(pause_s):
-                if fd == self._wake_read:
-                    os.read(fd, 4096)
-                else:
-                    arrived = True
+            arrived = ready.wait(pause_s)
+            if not arrived and pause_s is None:
+                pause_s = FLUSH_S
             with self._lock:
                 if not self._busy:
                     self._ticking = False

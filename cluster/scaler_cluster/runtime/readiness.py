@@ -1,0 +1,74 @@
+"""Waiting for file descriptors, with one of them switched on and off by other threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import selectors
+import sys
+
+PORTABLE_TICK_S = 0.05
+"""Where a waiting thread does not notice a switch, it looks again after this."""
+
+
+class Readiness:
+    """Waits for ``always`` and, while it is switched on, for ``sometimes``.
+
+    :meth:`switch` may be called while another thread waits, and takes effect at once on Linux;
+    elsewhere after PORTABLE_TICK_S.
+    """
+
+    def __init__(self, always: int, sometimes: int, *, on: bool) -> None:
+        self._always = always
+        self._sometimes = sometimes
+        self._on = on
+        self._epoll: select.epoll | None = None
+        if sys.platform == "linux":
+            self._epoll = select.epoll()
+            self._epoll.register(always, select.EPOLLIN)
+            self._epoll.register(sometimes, select.EPOLLIN if on else 0)
+
+    def switch(self, *, on: bool) -> None:
+        """Let ``sometimes`` count or not."""
+        self._on = on
+        if self._epoll is not None:
+            self._epoll.modify(self._sometimes, select.EPOLLIN if on else 0)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait for at most ``timeout_s``; empty ``always``; return True if ``sometimes`` is ready."""
+        if self._epoll is not None:
+            ready = [fd for fd, _ in self._epoll.poll(timeout_s)]
+        else:
+            ready = self._wait_portably(timeout_s)
+        if self._always in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._always, 4096)
+        return self._sometimes in ready
+
+    def _wait_portably(self, timeout_s: float | None) -> list[int]:
+        timeout_s = PORTABLE_TICK_S if timeout_s is None else min(timeout_s, PORTABLE_TICK_S)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._always, selectors.EVENT_READ)
+            if self._on:
+                selector.register(self._sometimes, selectors.EVENT_READ)
+            return [key.fd for key, _ in selector.select(timeout_s)]
+
+    def close(self) -> None:
+        """Let go of what was needed to wait."""
+        if self._epoll is not None:
+            self._epoll.close()
+
+
+def signal_pipe() -> tuple[int, int]:
+    """Return the ends of a pipe that neither blocks its reader nor its writer."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    return read, write
+
+
+def notify(pipe: int) -> None:
+    """Make the reader of a signal pipe look; a full pipe has told it already."""
+    with contextlib.suppress(BlockingIOError):
+        os.write(pipe, b"x")
