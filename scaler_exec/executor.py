@@ -146,7 +146,7 @@ class ScalerExecutor(Executor):
         """
         return self._session.submit(fn, args, kwargs, self._options)
 
-    def map(  # type: ignore[override]
+    def map(
         self,
         fn: Callable[..., T],
         *iterables: Iterable[Any],
@@ -245,7 +245,9 @@ def _map_by_submit(
         try:
             while futures:
                 if buffersize is not None:
-                    futures.extend(executor.submit(fn, *args) for args in itertools.islice(items, 1))
+                    futures.extend(
+                        executor.submit(fn, *args) for args in itertools.islice(items, 1)
+                    )
                 left = None if end is None else end - monotonic()
                 yield futures.popleft().result(left)
         finally:

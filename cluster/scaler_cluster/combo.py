@@ -11,6 +11,8 @@ from scaler_cluster.runtime.spawn import EmbeddedCluster
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from typing_extensions import Self
+
 
 class SchedulerClusterCombo:
     """Starts a scheduler and ``n_workers`` workers, which end with this object or this process.
@@ -39,7 +41,7 @@ class SchedulerClusterCombo:
         """End the scheduler and the workers, whatever they run; idempotent."""
         self._stop()
 
-    def __enter__(self) -> SchedulerClusterCombo:
+    def __enter__(self) -> Self:
         """Return the cluster."""
         return self
 

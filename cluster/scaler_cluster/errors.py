@@ -122,7 +122,7 @@ class ClusterBroken(ScalerError, BrokenExecutor):
     """No task can run any more; the message says why."""
 
 
-class RemoteTraceback(Exception):  # noqa: N818 - it is no failure, it carries one
+class RemoteTraceback(Exception):
     """Shows the traceback of a remote exception as the cause of the local one."""
 
     def __init__(self, text: str) -> None:

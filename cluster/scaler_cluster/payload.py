@@ -94,7 +94,9 @@ def _name(value: object) -> str:
         return type(value).__qualname__
 
 
-def dumps_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+def dumps_call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bytes:
     """Pickle the arguments of one call; a PayloadError names the one at fault."""
     try:
         return dumps((args, kwargs) if kwargs else args)
@@ -156,7 +158,9 @@ def function_name(function: Any) -> str:
 # -- exceptions ------------------------------------------------------------------------------
 
 
-def dumps_exception(error: BaseException, trace: TracebackType | None) -> tuple[bytes, dict[str, Any]]:
+def dumps_exception(
+    error: BaseException, trace: TracebackType | None
+) -> tuple[bytes, dict[str, Any]]:
     """Return an exception's pickle (empty if it has none) and its description in plain text."""
     text = "".join(traceback.format_exception(type(error), error, trace))
     try:
@@ -209,7 +213,9 @@ def failure_to_exception(failure: m.Failed) -> BaseException:
             f"the task was lost with the machine or worker that held it ({detail.get('losses')} "
             "times) and may not be started again"
         )
-    cls = errors.DeserializeObjectError if kind == m.FAILED_DESERIALIZE else errors.ResultUnpicklable
+    cls = (
+        errors.DeserializeObjectError if kind == m.FAILED_DESERIALIZE else errors.ResultUnpicklable
+    )
     error = cls(str(detail.get("message", "")))
     error.__cause__ = errors.RemoteTraceback(str(detail.get("traceback", "")))
     return error
@@ -230,5 +236,3 @@ def describe_death(death: errors.Death) -> str:
     if death.stderr_tail:
         text += f"; the end of its stderr:\n{death.stderr_tail}"
     return text
-
-

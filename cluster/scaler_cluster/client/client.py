@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from typing_extensions import Self
+
     from scaler_cluster.client.future import ScalerFuture
 
 T = TypeVar("T")
@@ -69,7 +71,7 @@ class Client:
         """Cancel everything that has not come back and leave the cluster; idempotent."""
         self._session.close("the client was disconnected", abandon=True)
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         """Return the client."""
         return self
 

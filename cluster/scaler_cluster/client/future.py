@@ -70,7 +70,7 @@ class ScalerFuture(Future[T], Generic[T]):
         return waiters
 
     @property
-    def _done_callbacks(self) -> list[Any]:  # type: ignore[override]
+    def _done_callbacks(self) -> list[Any]:
         callbacks = self._call
         if callbacks is None:
             callbacks = self._call = []
@@ -100,9 +100,9 @@ class ScalerFuture(Future[T], Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the task raised, or None if it returned; waits as :meth:`result` does."""
-        if self._state is PENDING:
-            if not self._session.wait(self.done, self, timeout):
-                raise concurrent.futures.TimeoutError
+        pending = self._state == PENDING
+        if pending and not self._session.wait(self.done, self, timeout):
+            raise concurrent.futures.TimeoutError
         if self._state in (CANCELLED, CANCELLED_AND_NOTIFIED):
             raise CancelledError
         self._load()

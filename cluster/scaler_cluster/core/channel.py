@@ -11,12 +11,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scaler_cluster.wire import messages as m
     from scaler_cluster.wire.batch import Buffer
     from scaler_cluster.wire.codec import Envelope
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.records import FunctionRecord, WorkerRecord
 
 WINDOW_S = 0.005
-"""Work given ahead. Some round trips' worth, so nobody idles; short, so it can still go elsewhere."""
+"""Work given ahead. Some round trips' worth, so nobody idles; short, so it can go elsewhere."""
 LOW_WATER_S = WINDOW_S / 2
 """A worker with less than this ahead is given more."""
 TASKS_MAX = 4096

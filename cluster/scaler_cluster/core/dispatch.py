@@ -70,7 +70,7 @@ class Dispatch:
     def forget(self, worker: WorkerRecord) -> None:
         """A worker is gone."""
         for place in (self._idle, self._hungry, self._loaded, self._watched):
-            place.pop(worker.peer, None)  # type: ignore[attr-defined]
+            place.pop(worker.peer, None)
 
     def _retire(self, worker: WorkerRecord) -> None:
         if not worker.retiring:

@@ -42,8 +42,8 @@ def check(core: SchedulerCore) -> None:
             end = run.stop
             _true(id(run) in places, f"nobody has it: {run}")
             users[run.function] = users.get(run.function, 0) + 1
-        for function in session.functions:
-            users[function] = users.get(function, 0) + 1
+        for digest in session.functions:
+            users[digest] = users.get(digest, 0) + 1
     for digest, function in table.functions.items():
         _true(function.users == users.get(digest, 0), f"users of function {digest.hex()}")
     _true(not users.keys() - table.functions.keys(), "a function in use was dropped")

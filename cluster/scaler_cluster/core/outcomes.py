@@ -101,9 +101,10 @@ class Outcomes:
     def started(self, worker: WorkerRecord, session: int, task: int, now: float) -> None:
         """A task with a timeout starts."""
         for run in self._held(worker, session, task, task + 1):
-            if run.options.timeout_s is not None and run.state is not State.CANCELLING:
-                run = self._isolate(run, task, task + 1)
-                self._deadlines.add(now + run.options.timeout_s, (run, "timeout"))
+            timeout_s = run.options.timeout_s
+            if timeout_s is not None and run.state is not State.CANCELLING:
+                single = self._isolate(run, task, task + 1)
+                self._deadlines.add(now + timeout_s, (single, "timeout"))
 
     def _stop(self, run: Run, event: Event, reason: str, now: float) -> None:
         move(run, event)

@@ -47,8 +47,9 @@ class ReadyQueue:
         while levels:
             priority, level = levels.peekitem(0)
             session, runs = next(iter(level.items()))
-            if runs[0].state is State.READY:
-                return runs[0]
+            first: Run = runs[0]
+            if first.state is State.READY:
+                return first
             runs.popleft()
             if not runs:
                 self._drop(priority, session)
@@ -61,7 +62,7 @@ class ReadyQueue:
         """
         priority, level = self._levels.peekitem(0)
         session, runs = next(iter(level.items()))
-        run = runs[0]
+        run: Run = runs[0]
         if run.count > limit:
             run = run.cut_head(limit)
         else:

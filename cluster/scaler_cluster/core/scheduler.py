@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.credit import STALL_S
 from scaler_cluster.core.dispatch import Dispatch
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.outcomes import Outcomes
-from scaler_cluster.core.records import FunctionRecord, SessionRecord, SupervisorRecord, WorkerRecord
+from scaler_cluster.core.records import (
+    FunctionRecord,
+    SessionRecord,
+    SupervisorRecord,
+    WorkerRecord,
+)
 from scaler_cluster.core.table import Table
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.errors import ProtocolError, RemoteProtocolError
@@ -54,7 +59,7 @@ class SchedulerCore:
         self._last_tick = now
         self._sessions_made = 0
         self._broken = ""
-        self._handlers: dict[type[m.Message], Callable[[bytes, m.Message, float], None]] = {
+        self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Hello: self._on_hello,
             m.Heartbeat: self._on_heartbeat,
             m.Goodbye: self._on_goodbye,
@@ -111,8 +116,11 @@ class SchedulerCore:
         """Act on what is due: expired peers, timeouts, stalled workers, kills."""
         table = self.table
         if now - self._last_tick > LAG_S:
-            for peer in (*table.sessions.values(), *table.supervisors.values()):
-                peer.last_seen += now - self._last_tick
+            lag = now - self._last_tick
+            for session in table.sessions.values():
+                session.last_seen += lag
+            for supervisor in table.supervisors.values():
+                supervisor.last_seen += lag
         self._last_tick = now
         for session in list(table.sessions.values()):
             if now - session.last_seen >= self.config.client_timeout_s:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HEARTBEAT_S = 1.0
 BACKOFF_S = 0.1
@@ -134,7 +136,9 @@ class SupervisorCore:
             text = end.stderr_tail
             if not end.initializer_failed:
                 how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
-                text = f"{STILLBORN_MAX} workers in a row died before they were ready ({how})\n{text}"
+                text = (
+                    f"{STILLBORN_MAX} workers in a row died before they were ready ({how})\n{text}"
+                )
             self._outbox.append(m.InitializerFailed(text))
             self.slots = [replace(one, spawn_at=math.inf) for one in self.slots]
         else:

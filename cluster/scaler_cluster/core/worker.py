@@ -129,9 +129,9 @@ class WorkerCore:
         if self.queue:
             work = self.queue[0]
             running = work.first + work.cursor
-            if work.cursor >= 0 and work.session == message.session:
-                if message.first <= running < stop:
-                    self.interrupt = (work.session, running)
+            is_running = work.cursor >= 0 and work.session == message.session
+            if is_running and message.first <= running < stop:
+                self.interrupt = (work.session, running)
 
     def _take_out(self, session: int, first: int, stop: int) -> list[tuple[int, int]]:
         """Remove the tasks of this range that are not claimed; return them as ranges."""
@@ -185,9 +185,7 @@ class WorkerCore:
         payloads = results[:count]
         del results[:count]
         end = self.last_end
-        self._outbox.append(
-            m.Done(session, first, max(end - self._since, 0.0), Batch.of(payloads))
-        )
+        self._outbox.append(m.Done(session, first, max(end - self._since, 0.0), Batch.of(payloads)))
         self._segment = (session, first + count)
         self._since = end
 

@@ -52,7 +52,8 @@ class ZmqLink:
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S)
         self.address = ""
-        self.fd: int = socket.getsockopt(zmq.FD)
+        self._getsockopt: Callable[[int], int] = socket.getsockopt  # type: ignore[assignment]
+        self.fd: int = self._getsockopt(zmq.FD)
         """Becomes readable when something may have changed; after any use of the link, ask
         :meth:`readable` before waiting for it."""
 
@@ -73,7 +74,7 @@ class ZmqLink:
         """Return up to ``limit`` envelopes that have arrived, with who sent them."""
         received: list[tuple[bytes, list[Buffer]]] = []
         recv = self._socket.recv
-        getsockopt = self._socket.getsockopt
+        getsockopt = self._getsockopt
         is_hub = self._is_hub
         # Asking first costs half of what catching zmq.Again does.
         while len(received) < limit and getsockopt(EVENTS) & POLLIN:
@@ -88,7 +89,7 @@ class ZmqLink:
 
     def readable(self) -> bool:
         """Return True if something has arrived."""
-        return bool(self._socket.getsockopt(EVENTS) & POLLIN)
+        return bool(self._getsockopt(EVENTS) & POLLIN)
 
     def spin(self, duration_s: float) -> bool:
         """Wait a moment for something to arrive, giving the CPU to whoever wants it.
@@ -96,7 +97,7 @@ class ZmqLink:
         A thread that sleeps costs its waker tens of microseconds; in a conversation the next
         message comes sooner than that pays. Returns True if something has arrived.
         """
-        getsockopt = self._socket.getsockopt
+        getsockopt = self._getsockopt
         now = time.perf_counter
         end = now() + duration_s
         while not getsockopt(EVENTS) & POLLIN:
@@ -129,8 +130,8 @@ def bind(address: str) -> ZmqLink:
         socket.bind(address[:-2] + ":*" if address.endswith(":0") else address)
     except zmq.ZMQError as error:
         link.close()
-        raise ConfigError(f"cannot bind {address}: {os.strerror(error.errno)}") from error
-    link.address = socket.last_endpoint.rstrip(b"\0").decode()
+        raise ConfigError(f"cannot bind {address}: {os.strerror(error.errno or 0)}") from error
+    link.address = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
     return link
 
 
@@ -148,6 +149,8 @@ def connect(address: str, peer: bytes) -> ZmqLink:
         socket.connect(address)
     except zmq.ZMQError as error:
         link.close()
-        raise ClusterUnreachable(f"cannot connect to {address}: {os.strerror(error.errno)}") from error
+        raise ClusterUnreachable(
+            f"cannot connect to {address}: {os.strerror(error.errno or 0)}"
+        ) from error
     link.address = address
     return link

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-
 def kill_group(pid: int, number: int = signal.SIGKILL) -> None:
     """Signal a worker and every process its tasks started."""
     try:
@@ -112,7 +111,11 @@ def _reap(channel: socket.socket, children: dict[int, int]) -> None:
         # What the task started must not outlive its worker.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-        report: dict[str, Any] = {"slot": slot, "pid": pid, "peak_rss_bytes": usage.ru_maxrss * 1024}
+        report: dict[str, Any] = {
+            "slot": slot,
+            "pid": pid,
+            "peak_rss_bytes": usage.ru_maxrss * 1024,
+        }
         if os.WIFSIGNALED(status):
             report["signal"] = os.WTERMSIG(status)
         else:

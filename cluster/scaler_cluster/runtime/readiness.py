@@ -36,7 +36,7 @@ class Readiness:
             self._epoll.modify(self._sometimes, select.EPOLLIN if on else 0)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait for at most ``timeout_s``; empty ``always``; return True if ``sometimes`` is ready."""
+        """Wait at most ``timeout_s``; empty ``always``; return True if ``sometimes`` is ready."""
         if self._epoll is not None:
             ready = [fd for fd, _ in self._epoll.poll(timeout_s)]
         else:

@@ -154,9 +154,7 @@ def main() -> None:
     """Run the scheduler process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = read_settings()
-    logging.basicConfig(
-        stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if settings.get("event_loop") == "uvloop":
         import uvloop
 

@@ -111,9 +111,7 @@ class Session:
 
     def _shake_hands(self, timeout: float) -> None:
         core = self.core
-        core.say(
-            m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name())
-        )
+        core.say(m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()))
         deadline = clock() + timeout
         while not core.session:
             self._pump()

@@ -51,7 +51,10 @@ class EmbeddedCluster:
     ) -> None:
         self.workers = workers
         self.pid = os.getpid()
-        settings: dict[str, Any] = {"workers": workers, "sys_path": [p or os.getcwd() for p in sys.path]}
+        settings: dict[str, Any] = {
+            "workers": workers,
+            "sys_path": [path or str(Path.cwd()) for path in sys.path],
+        }
         if initializer is not None:
             packed = payloads.dumps((initializer, initargs))
             settings["initializer"] = base64.b64encode(packed).decode()
@@ -87,7 +90,8 @@ class EmbeddedCluster:
         package_root = str(Path(__file__).parents[2])
         paths = [package_root, environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-        ready_read, fds = -1, ()
+        ready_read = -1
+        fds: tuple[int, ...] = ()
         if reports:
             ready_read, ready_write = os.pipe()
             fds = (ready_write,)

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections import deque
+from pathlib import Path
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,14 @@ class SupervisorShell:
         self._selector.register(self._server, selectors.EVENT_READ, self._on_server)
         self._selector.register(self._link.fd, selectors.EVENT_READ, self._on_link)
         hello = m.Hello(
-            m.SUPERVISOR, m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), self._host, b"", 0, workers
+            m.SUPERVISOR,
+            m.PROTOCOL_VERSION,
+            PYTHON_VERSION,
+            os.getpid(),
+            self._host,
+            b"",
+            0,
+            workers,
         )
         self._link.send(HUB, self._exchange.send(HUB, [hello], clock()))
 
@@ -195,8 +203,8 @@ class SupervisorShell:
         for index, slot in enumerate(self._core.slots):
             if slot.pid:
                 try:
-                    with open(f"/proc/{slot.pid}/statm") as statm:
-                        self._core.sampled(index, int(statm.read().split()[1]) * page)
+                    pages = Path(f"/proc/{slot.pid}/statm").read_text().split()[1]
+                    self._core.sampled(index, int(pages) * page)
                 except (OSError, IndexError):
                     continue
 

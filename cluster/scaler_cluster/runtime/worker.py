@@ -287,8 +287,6 @@ class WorkerShell:
                     signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
 
 
-
-
 def _dumps_again(value: object) -> tuple[bytes, BaseException | None]:
     try:
         return payloads.dumps(value), None

@@ -51,14 +51,12 @@ class Envelope:
 _packer = msgpack.Packer(use_bin_type=True, autoreset=True)
 
 
-def encode(
-    incarnation: int, seq: int, ack: int, messages: Sequence[m.Message]
-) -> list[Buffer]:
+def encode(incarnation: int, seq: int, ack: int, messages: Sequence[m.Message]) -> list[Buffer]:
     """Return the frames of an envelope; large buffers are passed on, not copied."""
     frames: list[Buffer] = [b""]
     body: list[object] = [incarnation, seq, ack]
-    for message in messages:
-        body.append(_ENCODERS[type(message)](message, frames))
+    encoders = _ENCODERS
+    body += [encoders[type(message)](message, frames) for message in messages]
     frames[0] = _packer.pack(body)
     return frames
 
@@ -142,18 +140,17 @@ def _put_options(options: m.TaskOptions) -> list[object] | None:
 def _get_options(value: Any) -> m.TaskOptions:
     if value is None:
         return m.DEFAULT_OPTIONS
-    options = m.TaskOptions(*value)
-    timeout = options.timeout_s
-    if not (
-        type(options.priority) is int
-        and (timeout is None or (isinstance(timeout, int | float) and timeout >= 0))
-        and type(options.retries) is int
-        and options.retries >= 0
-        and type(options.at_most_once) is bool
-        and type(options.stream_output) is bool
+    priority, timeout_s, retries, at_most_once, stream_output = value
+    if (
+        type(priority) is not int
+        or not (timeout_s is None or (type(timeout_s) in (int, float) and timeout_s >= 0))
+        or type(retries) is not int
+        or retries < 0
+        or type(at_most_once) is not bool
+        or type(stream_output) is not bool
     ):
         raise RemoteProtocolError("task options of the wrong type")
-    return options
+    return m.TaskOptions(priority, timeout_s, retries, at_most_once, stream_output)
 
 
 _CHECKS: dict[str, Callable[[Any], bool]] = {
@@ -271,7 +268,7 @@ def _get_done(item: list[Any], frames: Sequence[Buffer]) -> m.Done:
     _, session, first, busy_s, batch = item
     _check_number(session)
     _check_number(first)
-    if type(busy_s) is not float or not 0.0 <= busy_s:
+    if type(busy_s) is not float or not busy_s >= 0.0:
         raise RemoteProtocolError("Done.busy_s is a number of seconds")
     return m.Done(session, first, busy_s, _get_batch(batch, frames))
 
@@ -293,5 +290,5 @@ _ENCODERS |= {
     m.Results: _put_results,
     m.Assign: _put_assign,
     m.Done: _put_done,
-}  # type: ignore[dict-item]
+}
 _DECODERS |= {12: _get_submit, 14: _get_results, 20: _get_assign, 26: _get_done}

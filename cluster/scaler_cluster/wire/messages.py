@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scaler_cluster.wire.batch import Batch
-
 if TYPE_CHECKING:
-    from scaler_cluster.wire.batch import Buffer
+    from scaler_cluster.wire.batch import Batch, Buffer
 
 PROTOCOL_VERSION = 1
 
