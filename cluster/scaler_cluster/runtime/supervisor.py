@@ -16,7 +16,6 @@ import selectors
 import signal
 import socket
 import sys
-from collections import deque
 from pathlib import Path
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,7 @@ from scaler_cluster.runtime.process import (
     make_peer_id,
     read_settings,
 )
+from scaler_cluster.runtime.stderr import WorkerStderr
 from scaler_cluster.runtime.worker import (
     SLOT_READY,
     SLOT_SESSION,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 INITIALIZER_EXIT_CODE = 66
 """A worker exits with this when its initializer raised."""
-STDERR_TAIL_BYTES = 8192
 SAMPLE_S = 0.5
 """How often memory is looked at, where there is a limit."""
 DRAIN_LIMIT = 64
@@ -75,10 +74,8 @@ class SupervisorShell:
         )
         self._exchange = Exchange(os.getpid())
         self._link = zmq_link.connect(settings["address"], self._peer)
-        self._errors: dict[int, tuple[int, deque[bytes]]] = {}
-        self._tails: dict[int, deque[bytes]] = {}
+        self._stderr: dict[int, WorkerStderr] = {}
         self._sample_at = 0.0
-        self._terminating = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(LIFELINE_FD, selectors.EVENT_READ, self._on_lifeline)
         self._selector.register(self._server, selectors.EVENT_READ, self._on_server)
@@ -150,13 +147,8 @@ class SupervisorShell:
         index = report["slot"]
         if fds:
             self._core.spawned(index, report["pid"])
-            tail: deque[bytes] = deque()
-            self._tails[index] = tail
-            self._selector.register(
-                fds[0], selectors.EVENT_READ, lambda: self._on_stderr(fds[0], tail)
-            )
+            self._stderr[index] = WorkerStderr(fds[0], self._selector)
             return
-        self._drain_stderr(index)
         base = index * SLOT_WORDS
         words = self._words
         end = Exit(
@@ -164,35 +156,13 @@ class SupervisorShell:
             report.get("exit_code"),
             report.get("signal"),
             report["peak_rss_bytes"],
-            b"".join(self._tails[index])[-STDERR_TAIL_BYTES:].decode(errors="replace"),
+            self._stderr.pop(index).close(),
             bool(words[base + SLOT_READY]),
             report.get("exit_code") == INITIALIZER_EXIT_CODE,
             words[base + SLOT_SESSION],
             words[base + SLOT_TASK],
         )
         self._core.died(index, end, clock())
-
-    def _drain_stderr(self, index: int) -> None:
-        """Read what a dead worker still had in its pipe: its last words matter most."""
-        tail = self._tails[index]
-        for key, _ in self._selector.select(0):
-            if isinstance(key.fileobj, int) and key.data not in (self._on_lifeline, self._on_link):
-                key.data()
-        del tail
-
-    def _on_stderr(self, fd: int, tail: deque[bytes]) -> None:
-        data = os.read(fd, 65536)
-        if not data:
-            self._selector.unregister(fd)
-            os.close(fd)
-            return
-        tail.append(data[-STDERR_TAIL_BYTES:])
-        while len(tail) > 1 and sum(map(len, tail)) - len(tail[0]) > STDERR_TAIL_BYTES:
-            tail.popleft()
-        try:
-            os.write(2, data)
-        except OSError:
-            return
 
     def _next_sample(self) -> float:
         return self._sample_at if self._core.config.memory_limit_bytes else float("inf")
