@@ -15,7 +15,7 @@ from scaler_cluster.client.map import map_calls
 from scaler_cluster.errors import ClusterBroken, ConfigError
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.runtime.spawn import START_TIMEOUT_S, EmbeddedCluster
-from scaler_cluster.wire.messages import TaskOptions
+from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -76,7 +76,7 @@ class ScalerExecutor(Executor):
             raise ValueError("max_tasks_per_child must be >= 1")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        self._options = TaskOptions(stream_output=stream_output)
+        self._options = intern_options(TaskOptions(stream_output=stream_output))
         if address is not None:
             given = (initializer, max_tasks_per_child, memory_limit)
             if any(option is not None for option in given):
@@ -129,12 +129,14 @@ class ScalerExecutor(Executor):
         check_options(timeout, retries, at_most_once=at_most_once)
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
-        view._options = replace(
-            self._options,
-            priority=priority,
-            timeout_s=timeout,
-            retries=retries,
-            at_most_once=at_most_once,
+        view._options = intern_options(
+            replace(
+                self._options,
+                priority=priority,
+                timeout_s=timeout,
+                retries=retries,
+                at_most_once=at_most_once,
+            )
         )
         return view
 

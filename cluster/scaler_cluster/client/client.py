@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster.client.map import map_calls
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
-from scaler_cluster.wire.messages import TaskOptions
+from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,7 +39,7 @@ class Client:
         timeout_seconds: float = CONNECT_TIMEOUT_S,
         stream_output: bool = False,
     ) -> None:
-        self._options = TaskOptions(stream_output=stream_output)
+        self._options = intern_options(TaskOptions(stream_output=stream_output))
         self._session = Session(address, timeout=timeout_seconds)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:

@@ -71,7 +71,7 @@ class SchedulerShell:
                 self._take_in(peer, frames, now)
             if received or now >= self._tick_at:
                 self._act(now)
-            elif not link.spin(SPIN_S):
+            if len(received) < DRAIN_LIMIT and not link.spin(SPIN_S):
                 break
         self._set_timer()
 

@@ -349,7 +349,7 @@ class Session:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
-            if not received and not (actions and link.readable()):
+            if len(received) < DRAIN_LIMIT and not (actions and link.readable()):
                 break
         settled: list[tuple[Any, object]] = core.settled  # type: ignore[assignment]
         core.settled = []

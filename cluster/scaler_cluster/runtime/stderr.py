@@ -9,6 +9,8 @@ import selectors
 TAIL_BYTES = 8192
 """What is kept of each worker's stderr: room for a faulthandler dump or a long traceback."""
 READ_BYTES = 65536
+LAST_READS_MAX = 64
+"""A process that the worker started may write on for ever."""
 
 
 class WorkerStderr:
@@ -44,8 +46,9 @@ class WorkerStderr:
 
     def close(self) -> str:
         """Pass on the worker's last words, let go of the pipe, and return the end of the text."""
-        while self._open and self._read_once():
-            continue
+        for _ in range(LAST_READS_MAX):
+            if not self._open or not self._read_once():
+                break
         if self._open:
             # A process that the worker started has the other end still.
             self._selector.unregister(self._fd)

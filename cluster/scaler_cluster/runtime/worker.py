@@ -108,7 +108,7 @@ class WorkerShell:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
-            if not received and not (actions and link.readable()):
+            if len(received) < DRAIN_LIMIT and not (actions and link.readable()):
                 return
 
     # -- the main thread ---------------------------------------------------------------------

@@ -51,6 +51,12 @@ class TaskOptions:
 
 
 DEFAULT_OPTIONS = TaskOptions()
+"""The one that travels as nothing; who makes options that equal it uses it itself."""
+
+
+def intern_options(options: TaskOptions) -> TaskOptions:
+    """Return DEFAULT_OPTIONS for options that equal it, others as they are."""
+    return DEFAULT_OPTIONS if options == DEFAULT_OPTIONS else options
 
 
 # -- any peer <-> scheduler ------------------------------------------------------------------
