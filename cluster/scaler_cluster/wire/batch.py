@@ -56,8 +56,10 @@ class Batch:
         high = self.ends[stop - 1] if stop else base
         data = self.data
         if low != base or high - base != len(data):
-            data = memoryview(data)[low - base : high - base]
-        return Batch(data, self.ends[start:stop], low)
+            data = memoryview(data)[max(low - base, 0) : max(high - base, 0)]
+        # Not simply ``low``: where a peer sent ends that decrease, the cut must still be one that
+        # a decoder accepts, or whoever it is forwarded to would drop us for it.
+        return Batch(data, self.ends[start:stop], high - len(data))
 
     def split(self, nbytes: int) -> Iterator[Batch]:
         """Yield this batch in cuts of at most ``nbytes``; a larger payload is a cut of its own."""

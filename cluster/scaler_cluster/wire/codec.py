@@ -34,6 +34,10 @@ FRAMES_MAX = 100_000
 MESSAGES_MAX = 1_000_000
 TEXT_BYTES_MAX = 1 << 20
 """Texts are tracebacks, reasons and printed lines; senders cut them long before."""
+SECONDS_MAX = 1e9
+"""Durations are measured; one of 30 years, or infinite, would only poison a mean."""
+UNICODE_ERRORS = "surrogatepass"
+"""A task may print or raise any text that Python can hold, also what is no valid Unicode."""
 
 
 class Envelope:
@@ -48,7 +52,7 @@ class Envelope:
         self.messages = messages
 
 
-_packer = msgpack.Packer(use_bin_type=True, autoreset=True)
+_packer = msgpack.Packer(use_bin_type=True, autoreset=True, unicode_errors=UNICODE_ERRORS)
 
 
 def encode(incarnation: int, seq: int, ack: int, messages: Sequence[m.Message]) -> list[Buffer]:
@@ -77,7 +81,9 @@ def decode(frames: Sequence[Buffer]) -> Envelope:
 def _decode(frames: Sequence[Buffer]) -> Envelope:
     if not frames or len(frames) > FRAMES_MAX or len(frames[0]) > HEADER_BYTES_MAX:
         raise RemoteProtocolError("no frames, too many frames, or too large a header")
-    body = msgpack.unpackb(frames[0], raw=False, use_list=True, strict_map_key=True)
+    body = msgpack.unpackb(
+        frames[0], raw=False, use_list=True, strict_map_key=True, unicode_errors=UNICODE_ERRORS
+    )
     if type(body) is not list or len(body) < 3 or len(body) > MESSAGES_MAX:
         raise RemoteProtocolError("an envelope is a list of 3 numbers and messages")
     incarnation, seq, ack = body[:3]
@@ -155,12 +161,20 @@ def _get_options(value: Any) -> m.TaskOptions:
 
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "int": lambda value: type(value) is int and 0 <= value <= TASK_ID_MAX,
-    "float": lambda value: isinstance(value, int | float) and value >= 0,
+    "float": lambda value: type(value) in (int, float) and 0 <= value <= SECONDS_MAX,
     "bool": lambda value: type(value) is bool,
     "str": lambda value: type(value) is str and len(value) <= TEXT_BYTES_MAX,
     "bytes": lambda value: type(value) is bytes and len(value) <= TEXT_BYTES_MAX,
-    "dict[str, Any]": lambda value: type(value) is dict,
+    "dict[str, Any]": lambda value: type(value) is dict and all(map(_is_detail, value.items())),
 }
+
+
+def _is_detail(item: tuple[object, object]) -> bool:
+    """Return True for a name and a plain value: what nests too deep could not be sent on."""
+    name, value = item
+    if type(value) is str:
+        return type(name) is str and len(value) <= TEXT_BYTES_MAX
+    return type(name) is str and (value is None or type(value) in (int, float, bool))
 
 
 def _register(cls: type[m.Message]) -> None:
@@ -268,7 +282,7 @@ def _get_done(item: list[Any], frames: Sequence[Buffer]) -> m.Done:
     _, session, first, busy_s, batch = item
     _check_number(session)
     _check_number(first)
-    if type(busy_s) is not float or not busy_s >= 0.0:
+    if type(busy_s) is not float or not 0.0 <= busy_s <= SECONDS_MAX:
         raise RemoteProtocolError("Done.busy_s is a number of seconds")
     return m.Done(session, first, busy_s, _get_batch(batch, frames))
 

@@ -1,0 +1,377 @@
+"""Every message to frames and back; and whatever else arrives decodes or is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import msgpack
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.ids import FUNCTION_ID_BYTES, TASK_ID_MAX
+from scaler_cluster.wire import codec
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
+
+CLASSES = sorted(
+    (
+        cls
+        for cls in vars(m).values()
+        if isinstance(cls, type) and issubclass(cls, m.Message) and cls is not m.Message
+    ),
+    key=lambda cls: cls.tag,
+)
+
+numbers = st.integers(0, TASK_ID_MAX)
+# Any text that Python can hold: tasks print lone surrogates too.
+texts = st.text(st.characters(exclude_categories=()), max_size=20)
+seconds = st.floats(0, 1e6, allow_nan=False)
+small_buffers = st.binary(max_size=64)
+buffers = st.one_of(
+    small_buffers,
+    st.builds(lambda part, times: part * times, st.binary(min_size=1, max_size=8),
+              st.just(codec.FRAME_BYTES)),
+)  # fmt: skip
+batches = st.builds(Batch.of, st.lists(buffers, min_size=1, max_size=5))
+cut_batches = st.builds(lambda batch: batch.cut(len(batch) // 2, len(batch)), batches)
+details = st.dictionaries(
+    texts, st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), texts, seconds),
+    max_size=4,
+)  # fmt: skip
+options = st.builds(
+    m.TaskOptions,
+    priority=st.integers(-(2**31), 2**31),
+    timeout_s=st.one_of(st.none(), seconds),
+    retries=st.integers(0, 10),
+    at_most_once=st.booleans(),
+    stream_output=st.booleans(),
+)
+BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
+    "int": numbers,
+    "float": seconds,
+    "bool": st.booleans(),
+    "str": texts,
+    "bytes": small_buffers,
+    "Buffer": buffers,
+    "Batch": batches | cut_batches,
+    "TaskOptions": st.just(m.DEFAULT_OPTIONS) | options,
+    "dict[str, Any]": details,
+}
+
+
+def strategy_of(cls: type[m.Message]) -> st.SearchStrategy[m.Message]:
+    """Return what makes any message of a class, from the annotations of its fields."""
+    fields = {}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        fields[field.name] = BY_ANNOTATION[str(field.type)]
+        if field.name == "function":
+            size = FUNCTION_ID_BYTES
+            fields[field.name] = st.binary(min_size=size, max_size=size)
+    return st.builds(cls, **fields)
+
+
+messages = st.one_of([strategy_of(cls) for cls in CLASSES])
+envelopes = st.tuples(numbers, numbers, numbers, st.lists(messages, max_size=4))
+
+
+def plain(value: object) -> object:
+    """Return a value that compares by content."""
+    if isinstance(value, Batch):
+        return [bytes(payload) for payload in value]
+    if isinstance(value, memoryview):
+        return bytes(value)
+    if isinstance(value, m.Message):
+        names = [field.name for field in dataclasses.fields(value)]  # type: ignore[arg-type]
+        return type(value), [plain(getattr(value, name)) for name in names]
+    return value
+
+
+def transported(frames):
+    """Return frames as a link delivers them: the first as bytes, the others as views."""
+    return [bytes(frames[0]), *(memoryview(bytes(frame)) for frame in frames[1:])]
+
+
+def one_message(*fields, frames=()):
+    """Return the frames of an envelope that holds one message of these fields."""
+    return [msgpack.packb([1, 1, 0, list(fields)]), *frames]
+
+
+# -- what is sent arrives --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [pytest.param(each, id=each.__name__) for each in CLASSES])
+def test_every_message_comes_back_as_it_was(cls):
+    """Decoding what was encoded gives a message of the same class and content."""
+
+    @settings(max_examples=30)
+    @given(strategy_of(cls))
+    def check(message):
+        frames = transported(codec.encode(7, 8, 9, [message]))
+        envelope = codec.decode(frames)
+
+        assert (envelope.incarnation, envelope.seq, envelope.ack) == (7, 8, 9)
+        assert [plain(one) for one in envelope.messages] == [plain(message)]
+
+    check()
+
+
+@given(envelopes)
+def test_envelopes_keep_messages_and_their_order(envelope):
+    """An envelope of any messages comes back with all of them, in order."""
+    incarnation, seq, ack, sent = envelope
+
+    received = codec.decode(transported(codec.encode(incarnation, seq, ack, sent)))
+
+    assert (received.incarnation, received.seq, received.ack) == (incarnation, seq, ack)
+    assert [plain(one) for one in received.messages] == [plain(one) for one in sent]
+
+
+def test_tags_are_unique():
+    """No two classes share a tag: one would decode as the other."""
+    assert len({cls.tag for cls in CLASSES}) == len(CLASSES)
+
+
+def test_every_class_has_a_codec():
+    """Each message class of the module can be encoded and decoded."""
+    assert set(codec._ENCODERS) == set(CLASSES)
+    assert set(codec._DECODERS) == {cls.tag for cls in CLASSES}
+
+
+# -- large buffers ---------------------------------------------------------------------------
+
+
+def test_a_large_payload_is_a_frame_of_its_own():
+    """A buffer of FRAME_BYTES is passed on as it is, not copied."""
+    payload = bytes(codec.FRAME_BYTES)
+    message = m.Submit(0, b"f" * 16, 0, m.DEFAULT_OPTIONS, Batch.single(payload))
+
+    frames = codec.encode(1, 1, 0, [message])
+
+    assert len(frames) == 2
+    assert frames[1] is payload
+
+
+def test_a_large_payload_is_not_copied_on_arrival():
+    """A decoded batch refers to the frame that it came in."""
+    frames = transported(
+        codec.encode(1, 1, 0, [m.Results(0, Batch.single(bytes(codec.FRAME_BYTES)))])
+    )
+
+    (message,) = codec.decode(frames).messages
+
+    assert isinstance(message, m.Results)
+    assert message.batch.data is frames[1]
+
+
+def test_a_small_payload_stays_in_the_envelope():
+    """One byte less than FRAME_BYTES makes no frame."""
+    message = m.Function(b"f" * 16, bytes(codec.FRAME_BYTES - 1))
+
+    assert len(codec.encode(1, 1, 0, [message])) == 1
+
+
+def test_many_ends_are_a_frame_too():
+    """The offsets of a batch of thousands of payloads travel beside them, not in the header."""
+    frames = codec.encode(1, 1, 0, [m.Results(0, Batch.of([b"x" * 10] * 4096))])
+
+    assert [len(frame) for frame in frames[1:]] == [4 * 4096, 10 * 4096]
+    assert len(frames[0]) < 32
+
+
+def test_several_large_buffers_keep_apart():
+    """Each large buffer of an envelope finds its own frame."""
+    large = [bytes([n]) * codec.FRAME_BYTES for n in range(3)]
+    sent: list[m.Message] = [m.Function(bytes([n]) * 16, large[n]) for n in range(3)]
+
+    received = codec.decode(transported(codec.encode(1, 1, 0, sent))).messages
+
+    assert [plain(one) for one in received] == [plain(one) for one in sent]
+
+
+# -- what must not be sent -------------------------------------------------------------------
+
+
+def decodes_or_refuses(frames):
+    """Decode; whatever passes as a message must be fit to be forwarded."""
+    try:
+        envelope = codec.decode(frames)
+    except RemoteProtocolError:
+        return
+    again = codec.encode(envelope.incarnation, envelope.seq, envelope.ack, envelope.messages)
+    for message in envelope.messages:
+        if isinstance(getattr(message, "batch", None), Batch):
+            batch = message.batch  # type: ignore[attr-defined]
+            middle = (len(batch) + 1) // 2
+            message.batch = batch.cut(0, middle)  # type: ignore[attr-defined]
+            assert len(list(message.batch)) == middle  # type: ignore[attr-defined]
+    codec.decode(transported(again))
+    codec.decode(transported(codec.encode(1, 1, 0, envelope.messages)))
+
+
+@given(st.lists(st.binary(max_size=200), max_size=4))
+@example([])
+@example([b""])
+@example([b"\xdd\xff\xff\xff\xff"])  # an array that claims 4 G items
+@example([b"\x94\x01\x01\x00\xc6\xff\xff\xff\xff"])  # a buffer that claims 4 GB
+@example([b"\x91" * 5000])  # nested too deep
+def test_random_bytes_decode_or_are_refused(frames):
+    """Whatever bytes arrive: an envelope, or RemoteProtocolError, and nothing else."""
+    decodes_or_refuses(frames)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | texts
+    | st.binary(max_size=20) | st.just(msgpack.ExtType(5, b"x")) | st.just(msgpack.Timestamp(1)),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.sampled_from(CLASSES), st.lists(anything, max_size=8), st.lists(st.binary(max_size=9)))
+def test_any_fields_decode_or_are_refused(cls, fields, frames):
+    """A message of any class with fields of any type is a good one or is refused."""
+    body = msgpack.packb([1, 1, 0, [cls.tag, *fields]], unicode_errors="surrogatepass")
+    decodes_or_refuses([body, *(memoryview(frame) for frame in frames)])
+
+
+@given(messages, st.integers(0, 10), anything)
+def test_one_wrong_field_is_refused_or_harmless(message, index, value):
+    """A good message in which one field was replaced is a good one or is refused."""
+    frames = codec.encode(1, 1, 0, [message])
+    body = msgpack.unpackb(frames[0], strict_map_key=False, unicode_errors="surrogatepass")
+    fields = body[3]
+    fields[index % len(fields)] = value
+    packed = msgpack.packb(body, unicode_errors="surrogatepass")
+    decodes_or_refuses(transported([packed, *frames[1:]]))
+
+
+@given(envelopes, st.data())
+def test_damaged_frames_decode_or_are_refused(envelope, data):
+    """Good frames with bytes changed, cut off, and frames lost or swapped: good ones or refused."""
+    frames = [bytearray(frame) for frame in codec.encode(*envelope)]
+    for _ in range(data.draw(st.integers(1, 4), "damages")):
+        frame = frames[data.draw(st.integers(0, min(len(frames), 3) - 1), "frame")]
+        at = data.draw(st.integers(0, max(len(frame) - 1, 0)), "at")
+        how = data.draw(st.sampled_from(["change", "cut", "lose", "swap", "repeat"]), "how")
+        if how == "change" and frame:
+            frame[at] = data.draw(st.integers(0, 255), "byte")
+        elif how == "cut":
+            del frame[at:]
+        elif how == "lose" and len(frames) > 1:
+            frames.pop()
+        elif how == "swap":
+            frames.reverse()
+        elif how == "repeat":
+            frames.append(frame)
+    decodes_or_refuses([bytes(frame) for frame in frames])
+
+
+def refused(*fields, frames=()):
+    with pytest.raises(RemoteProtocolError):
+        codec.decode(one_message(*fields, frames=frames))
+
+
+def test_fields_of_the_wrong_type_are_refused():
+    """Each kind of field is checked where it arrives."""
+    refused(6, "Unknown has no fields")
+    refused(2, -1, 2)
+    refused(2, TASK_ID_MAX + 1, 2)
+    refused(2, True, 2)
+    refused(3, b"a reason is text")
+    refused(11, b"no digest")
+    refused(13, 0, 1, 0)
+    refused(41, "bytes, not text", "reason")
+    refused(99)
+    refused([], {})
+
+
+@pytest.mark.parametrize("busy_s", [math.nan, math.inf, 1e300, -1.0, "1", None, True])
+def test_a_duration_is_a_sane_number_of_seconds(busy_s):
+    """No duration that would poison a mean passes: neither nan, inf nor beyond all ages."""
+    refused(26, 1, 0, busy_s, [b"\1\0\0\0", 0, b"x"])
+    refused(27, 1, 0, busy_s, "exception", b"", {})
+
+
+@pytest.mark.parametrize("timeout_s", [math.nan, -1, "1", True])
+def test_task_options_are_checked(timeout_s):
+    """Options of the wrong type are refused."""
+    batch = [b"\1\0\0\0", 0, b"x"]
+    refused(12, 0, b"f" * 16, 0, [0, timeout_s, 0, False, False], batch)
+    refused(12, 0, b"f" * 16, 0, [0, None, -1, False, False], batch)
+    refused(12, 0, b"f" * 16, 0, ["1", None, 0, False, False], batch)
+    refused(12, 0, b"f" * 16, 0, [0, None, 0, 1, False], batch)
+    refused(12, 0, b"f" * 16, 0, {"priority": 1}, batch)
+
+
+def test_ends_that_do_not_fit_are_refused():
+    """A batch is refused without payloads, and where its ends pass or miss its data."""
+    refused(14, 0, [b"", 0, b""])
+    refused(14, 0, [b"\1\0\0", 0, b"x"])
+    refused(14, 0, [b"\2\0\0\0", 0, b"x"])
+    refused(14, 0, [b"\1\0\0\0", 1, b"x"])
+    refused(14, 0, [b"\1\0\0\0", -1, b"xx"])
+    refused(14, 0, [b"\1\0\0\0", 0])
+
+
+def test_frames_that_are_not_there_are_refused():
+    """A buffer may name only frames that came along, and never the header."""
+    refused(14, 0, [b"\1\0\0\0", 0, 1])
+    refused(14, 0, [b"\1\0\0\0", 0, 0], frames=[b"x"])
+    refused(14, 0, [b"\1\0\0\0", 0, -1], frames=[b"x"])
+    refused(14, 0, [b"\1\0\0\0", 0, True], frames=[b"x"])
+
+
+def test_details_are_flat():
+    """A detail holds plain values only: one that nests too deep could not be sent on."""
+    deep: object = 0
+    for _ in range(600):
+        deep = [deep]
+    refused(15, 0, "exception", b"", {"deep": deep})
+    refused(15, 0, "exception", b"", {b"key": 1})
+
+
+# -- limits ----------------------------------------------------------------------------------
+
+
+def test_too_large_a_header_is_refused_unread(monkeypatch):
+    """A header above HEADER_BYTES_MAX is refused before anything of it is unpacked."""
+    monkeypatch.setattr(codec, "HEADER_BYTES_MAX", 100)
+    header = msgpack.packb([1, 1, 0, [5, "x" * 100]])
+
+    with pytest.raises(RemoteProtocolError, match="too large a header"):
+        codec.decode([header])
+
+
+def test_too_many_frames_are_refused(monkeypatch):
+    """More than FRAMES_MAX frames are refused."""
+    monkeypatch.setattr(codec, "FRAMES_MAX", 3)
+
+    with pytest.raises(RemoteProtocolError, match="too many frames"):
+        codec.decode([*one_message(4), b"", b"", b""])
+
+
+def test_too_many_messages_are_refused(monkeypatch):
+    """More than MESSAGES_MAX messages are refused."""
+    monkeypatch.setattr(codec, "MESSAGES_MAX", 5)
+
+    with pytest.raises(RemoteProtocolError):
+        codec.decode([msgpack.packb([1, 1, 0, *([[4]] * 6)])])
+
+
+def test_too_long_a_text_is_refused(monkeypatch):
+    """A text above TEXT_BYTES_MAX is refused."""
+    monkeypatch.setattr(codec, "TEXT_BYTES_MAX", 10)
+
+    refused(3, "x" * 11)
+
+
+def test_lone_surrogates_travel():
+    """What a task printed arrives as it was, also where it is no valid Unicode."""
+    message = m.Printed(1, 2, "stdout", "a\ud800b")
+
+    (received,) = codec.decode(codec.encode(1, 1, 0, [message])).messages
+
+    assert received == message
