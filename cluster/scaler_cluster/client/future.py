@@ -179,6 +179,8 @@ def load(payload: object) -> tuple[Any, BaseException | None]:
         return None, payload
     try:
         return payloads.loads(payload), None  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:
         failure = PayloadError(f"the result cannot be unpickled here: {error!r}")
         failure.__cause__ = error

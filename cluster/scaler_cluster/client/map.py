@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import sys
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -156,8 +157,12 @@ def map_calls(
     ahead = None if buffersize is None else max(1, -(-buffersize // chunksize))
     with session.leading():
         call.ask(itertools.islice(items, ahead))
-    more = items if ahead is not None else None
-    return _results(call, owner, more, end, chunked=chunksize > 1)
+    if ahead is None:
+        return _results(call, owner, None, sys.maxsize, end, chunked=chunksize > 1)
+    # What is taken is made up for in pieces: one by one, each would be a message of its own, and
+    # its result another, for ever.
+    step = max(1, ahead // 4)
+    return _results(call, owner, items, step, end, chunked=chunksize > 1)
 
 
 def _chunks(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
@@ -166,33 +171,54 @@ def _chunks(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _results(
-    call: MapCall, owner: _Owner, more: Iterator[Any] | None, end: float | None, *, chunked: bool
-) -> Iterator[Any]:
-    loads = payloads.loads
-    index = 0
-    while index < call.asked:
-        segment = call.wait(index, None if end is None else end - monotonic())
-        if isinstance(segment, Batch):
-            index += len(segment)
-            if more is not None:
-                call.ask(itertools.islice(more, len(segment)))
-            try:
-                values = list(map(loads, segment))
-            except BaseException:
-                # One of them cannot be unpickled here: those before it still count.
-                values = _values(segment)  # type: ignore[assignment]
-            if chunked:
-                yield from itertools.chain.from_iterable(values)
+    call: MapCall, owner: _Owner, more: Iterator[Any] | None, step: int, end: float | None,
+    *, chunked: bool,
+) -> Iterator[Any]:  # fmt: skip
+    index = taken = 0
+    try:
+        while index < call.asked:
+            segment = call.wait(index, None if end is None else end - monotonic())
+            if isinstance(segment, Batch):
+                index += len(segment)
+                for start in range(0, len(segment), step):
+                    piece = segment.cut(start, min(start + step, len(segment)))
+                    taken += len(piece)
+                    if more is not None and taken >= step:
+                        call.ask(itertools.islice(more, taken))
+                        taken = 0
+                    values = _load_all(piece)
+                    if chunked:
+                        for chunk in values:
+                            yield from _give_away(chunk)
+                            del chunk
+                    else:
+                        yield from values
+                    del values
             else:
-                yield from values
-            del values
-        else:
-            _, error = load(segment)
-            try:
-                raise error if error is not None else AssertionError(segment)
-            finally:
-                del error, segment
-    del owner
+                _, error = load(segment)
+                try:
+                    raise error if error is not None else AssertionError(segment)
+                finally:
+                    del error, segment
+    finally:
+        # At once, though the traceback of an exception may hold on to this frame for long.
+        del owner
+
+
+def _load_all(segment: Batch) -> Iterator[Any]:
+    """Return the values of a segment; what was taken from it is not referred to any more."""
+    try:
+        return _give_away(list(map(payloads.loads, segment)))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        # One of them cannot be unpickled here: those before it still count.
+        return _values(segment)
+
+
+def _give_away(values: list[Any]) -> Iterator[Any]:
+    values.reverse()
+    return map(list.pop, itertools.repeat(values, len(values)))
 
 
 def _values(segment: Batch) -> Iterator[Any]:

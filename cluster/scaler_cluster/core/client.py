@@ -167,6 +167,11 @@ class ClientCore:
         return bool(self.waiters) or any(call.outstanding for call in self.calls.values())
 
     @property
+    def is_lone(self) -> bool:
+        """Return True if one single task is all that is waited for."""
+        return len(self.waiters) == 1 and not self.calls
+
+    @property
     def has_unsent(self) -> bool:
         """Return True if :meth:`take_actions` has something."""
         return bool(self._open or self._outbox)

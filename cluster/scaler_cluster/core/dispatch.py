@@ -117,6 +117,7 @@ class Dispatch:
         worker.runs.append(run)
         count = run.count
         worker.count += count
+        table.in_flight += count
         worker.given += count
         worker.backlog_s += count * unit_s
         self._teach(worker, run.function)

@@ -26,6 +26,8 @@ def check(core: SchedulerCore) -> None:
         )
         for run in worker.runs:
             _true(run.worker is worker and run.state in ON_WORKER, f"not on its worker: {run}")
+    held = sum(worker.count for worker in table.workers.values())
+    _true(held == table.in_flight, "the table counts what workers have")
     places = {id(run) for run in queued}
     for worker in table.workers.values():
         for run in worker.runs:

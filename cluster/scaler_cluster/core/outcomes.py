@@ -148,6 +148,7 @@ class Outcomes:
         having reported it is run again, as is what it had not started.
         """
         runs = list(worker.runs)
+        self._table.in_flight -= worker.count
         worker.runs.clear()
         worker.count = 0
         parts: list[Run] = []
@@ -273,6 +274,7 @@ class Outcomes:
 
     def _unload(self, worker: WorkerRecord, run: Run, count: int) -> None:
         worker.count -= count
+        self._table.in_flight -= count
         worker.backlog_s = worker.backlog_s - count * run.unit_s if worker.count else 0.0
 
     def _remove(self, worker: WorkerRecord, run: Run) -> None:

@@ -138,6 +138,15 @@ class SchedulerCore:
         due = self._last_tick + LAG_S / 2 if table.sessions or table.supervisors else math.inf
         return min(due, self._outcomes.deadline, self._dispatch.deadline)
 
+    @property
+    def in_conversation(self) -> bool:
+        """Return True if the next message is likely to come within a moment.
+
+        So it is where one task at most is under way: a client that waits for each result before
+        it submits the next. With more, somebody else has a better use for this CPU.
+        """
+        return self.table.in_flight <= 1
+
     def take_actions(self, now: float) -> dict[bytes, list[m.Message]]:
         """Give work out, and return what is to be sent, by peer."""
         self._dispatch.give_out(now)

@@ -34,6 +34,8 @@ class Table:
         self.functions: dict[bytes, FunctionRecord] = {}
         self.ready = ReadyQueue()
         self.outbox: dict[bytes, list[m.Message]] = {}
+        self.in_flight = 0
+        """Tasks that workers have."""
 
     def send(self, peer: bytes, message: m.Message) -> None:
         """Put a message into the outbox."""

@@ -71,8 +71,10 @@ class SchedulerShell:
                 self._take_in(peer, frames, now)
             if received or now >= self._tick_at:
                 self._act(now)
-            if len(received) < DRAIN_LIMIT and not link.spin(SPIN_S):
-                break
+            if len(received) < DRAIN_LIMIT:
+                spin_s = SPIN_S if self._core.in_conversation else 0.0
+                if not link.spin(spin_s):
+                    break
         self._set_timer()
 
     def _take_in(self, peer: bytes, frames: list[Any], now: float) -> None:

@@ -290,7 +290,7 @@ class Session:
                 if done():
                     return
                 now = clock()
-                end = now + SPIN_S
+                end = now + (SPIN_S if self.core.is_lone else 0.0)
                 arrived = False
                 while not arrived and now < end:
                     with lock:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from scaler_cluster.links.zmq_link import ZmqLink
 
 SPIN_S = 0.0005
-"""How long an idle worker looks for the next task before it sleeps: one trip to the client."""
+"""How long a worker whose last task was as short looks for the next one before it sleeps: about
+one trip to the client and back."""
 TICK_MAX_S = 0.02
 """How late at most the control thread looks at the socket while a long task runs."""
 INTERRUPT_SIGNAL = signal.SIGUSR2
@@ -70,6 +71,7 @@ class WorkerShell:
     def run(self) -> None:
         """Run tasks until told to leave and nothing is left to run."""
         core, link, control = self._core, self._link, self._control_ready
+        busy_since = 0.0
         while True:
             if not core.queue or clock() - self._pumped_at >= FLUSH_S:
                 with self._lock:
@@ -77,6 +79,7 @@ class WorkerShell:
                     self._pump()
                     self._busy = bool(core.queue)
             if self._busy:
+                busy_since = clock()
                 # The control thread listens for me while I am inside tasks.
                 control.switch(on=True)
                 while core.queue and clock() - self._pumped_at < FLUSH_S:
@@ -85,7 +88,7 @@ class WorkerShell:
             elif core.leave is not None:
                 self._send([m.Goodbye()])
                 return
-            elif not link.spin(SPIN_S):
+            elif not link.spin(SPIN_S if core.last_end - busy_since < SPIN_S else 0.0):
                 link.wait(min(max(self._exchange.deadline - clock(), 0.0), 3600.0))
 
     # -- the lock's keepers ------------------------------------------------------------------
