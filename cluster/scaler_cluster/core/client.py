@@ -221,7 +221,7 @@ class ClientCore:
                 self.broken = message.reason  # type: ignore[attr-defined]
             elif kind is m.Unknown:
                 self.lost = True
-            elif kind not in (m.Heartbeat, m.Acknowledge):
+            elif kind is not m.Heartbeat:
                 raise RemoteProtocolError(f"{kind.__name__} is not for a client")
 
     def _on_results(self, message: m.Results) -> None:

@@ -63,7 +63,6 @@ class SchedulerCore:
             m.Hello: self._on_hello,
             m.Heartbeat: self._on_heartbeat,
             m.Goodbye: self._on_goodbye,
-            m.Acknowledge: lambda peer, message, now: None,
             m.Function: self._on_function,
             m.Forget: self._on_forget,
             m.Submit: self._on_submit,

@@ -92,7 +92,7 @@ class SupervisorCore:
                 self.leave = message.reason
             elif isinstance(message, m.Unknown):
                 self.leave = "the scheduler does not know this supervisor any more"
-            elif not isinstance(message, m.Welcome | m.Acknowledge):
+            elif not isinstance(message, m.Welcome):
                 raise RemoteProtocolError(f"{type(message).__name__} is not for a supervisor")
 
     # -- from the operating system -----------------------------------------------------------

@@ -104,7 +104,7 @@ class WorkerCore:
                 self.leave = message.reason  # type: ignore[attr-defined]
             elif kind is m.Unknown:
                 self.leave = "the scheduler does not know this worker any more"
-            elif kind is not m.Acknowledge:
+            else:
                 raise RemoteProtocolError(f"{kind.__name__} is not for a worker")
 
     def _on_assign(self, message: m.Assign) -> None:

@@ -120,13 +120,6 @@ class Unknown(Message):
     tag = 6
 
 
-@dataclass(slots=True)
-class Acknowledge(Message):
-    """Carries nothing but the envelope's acknowledgement."""
-
-    tag = 7
-
-
 # -- functions and tasks ---------------------------------------------------------------------
 
 

@@ -1,0 +1,159 @@
+"""One scheduler core on the bench: a line feeds it, and what it answers can be read and compared.
+
+Time moves only by :meth:`SchedulerBench.wait`. Peers are named by bytes such as ``b"W1"``, the
+payload of a task is ``p`` and its result ``r``, each with the task's id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core import invariants
+from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
+from scaler_cluster.testing.describe import describe_all
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PYTHON = "3.11"
+"""Version of Python that the bench's peers claim to run."""
+TURNS_MAX = 100_000
+"""More turns in one wait are an endless loop."""
+
+
+def function_id(letter: str) -> bytes:
+    """Return the digest that a function of one letter is known by on the bench."""
+    return letter.encode() * 16
+
+
+def payloads_of(first: int, count: int, prefix: str = "p") -> Batch:
+    """Return the payloads, or with another prefix the results, of contiguous tasks."""
+    return Batch.of([f"{prefix}{task}".encode() for task in range(first, first + count)])
+
+
+class SchedulerBench:
+    """Drives a SchedulerCore; every step checks its invariants."""
+
+    def __init__(self, config: SchedulerConfig | None = None) -> None:
+        self.now = 100.0
+        self.core = SchedulerCore(config or SchedulerConfig(PYTHON), self.now)
+
+    # -- doors -------------------------------------------------------------------------------
+
+    def feed(self, peer: bytes, *messages: m.Message) -> dict[str, list[str]]:
+        """Let a peer send messages; return what the core answers in that turn."""
+        self.core.receive(peer, messages, self.now)
+        return self.act()
+
+    def lose(self, peer: bytes) -> dict[str, list[str]]:
+        """Give a peer up, as the shell does with one that broke the protocol."""
+        self.core.peer_lost(peer, self.now)
+        return self.act()
+
+    def act(self) -> dict[str, list[str]]:
+        """Return what the core has to send, by peer, in one line each."""
+        return describe_all(self.act_raw())
+
+    def act_raw(self) -> dict[bytes, list[m.Message]]:
+        """Return what the core has to send, by peer."""
+        actions = self.core.take_actions(self.now)
+        invariants.check(self.core)
+        return actions
+
+    def wait(self, duration_s: float) -> dict[str, list[str]]:
+        """Let time pass from deadline to deadline; return everything the core sends meanwhile."""
+        end = self.now + duration_s
+        sent: dict[str, list[str]] = {}
+        for _ in range(TURNS_MAX):
+            due = self.core.deadline
+            if due > end:
+                self.now = end
+                return sent
+            self.now = max(due, self.now)
+            self.core.tick(self.now)
+            for peer, lines in self.act().items():
+                sent.setdefault(peer, []).extend(lines)
+        raise AssertionError("the core's deadline does not move")
+
+    def sleep(self, duration_s: float) -> dict[str, list[str]]:
+        """Let time pass at once, as if this process had been stopped meanwhile."""
+        self.now += duration_s
+        self.core.tick(self.now)
+        return self.act()
+
+    # -- peers -------------------------------------------------------------------------------
+
+    def client(self, peer: bytes = b"C1") -> dict[str, list[str]]:
+        """Let a client come."""
+        return self.feed(peer, hello(m.CLIENT))
+
+    def supervisor(self, peer: bytes = b"S1", workers: int = 1) -> dict[str, list[str]]:
+        """Let a supervisor come."""
+        return self.feed(peer, hello(m.SUPERVISOR, workers=workers))
+
+    def worker(
+        self, peer: bytes = b"W1", supervisor: bytes = b"S1", task_limit: int = 0
+    ) -> dict[str, list[str]]:
+        """Let a worker come."""
+        return self.feed(peer, hello(m.WORKER, supervisor=supervisor, task_limit=task_limit))
+
+    # -- tasks -------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        first: int,
+        count: int = 1,
+        *,
+        peer: bytes = b"C1",
+        function: str = "f",
+        options: m.TaskOptions = m.DEFAULT_OPTIONS,
+    ) -> dict[str, list[str]]:
+        """Let a client submit contiguous tasks."""
+        return self.feed(peer, *submission(first, count, function, options))
+
+    def done(
+        self, first: int, count: int = 1, *, peer: bytes = b"W1", session: int = 1,
+        each_s: float = 0.001,
+    ) -> dict[str, list[str]]:  # fmt: skip
+        """Let a worker report that contiguous tasks returned."""
+        results = payloads_of(first, count, "r")
+        return self.feed(peer, m.Done(session, first, count * each_s, results))
+
+    def erred(
+        self, task: int, *, peer: bytes = b"W1", session: int = 1, kind: str = m.FAILED_EXCEPTION
+    ) -> dict[str, list[str]]:
+        """Let a worker report that a task failed."""
+        return self.feed(peer, m.Erred(session, task, 0.001, kind, b"", {}))
+
+    def died(
+        self, task: int | None = None, *, worker: bytes = b"W1", supervisor: bytes = b"S1",
+        session: int = 1,
+    ) -> dict[str, list[str]]:  # fmt: skip
+        """Let a supervisor report a worker's death while it ran a task (None: nothing yet)."""
+        ran = (0, 0) if task is None else (session, task)
+        return self.feed(supervisor, m.WorkerLost(worker, *ran, {"signal": 9}))
+
+
+def hello(
+    role: str, *, supervisor: bytes = b"", workers: int = 0, task_limit: int = 0
+) -> m.Hello:
+    """Return the Hello of a peer that fits the bench."""
+    return m.Hello(
+        role, m.PROTOCOL_VERSION, PYTHON, 1, "host", supervisor, task_limit, workers
+    )
+
+
+def submission(
+    first: int,
+    count: int = 1,
+    function: str = "f",
+    options: m.TaskOptions = m.DEFAULT_OPTIONS,
+) -> Sequence[m.Message]:
+    """Return what a client sends to submit contiguous tasks."""
+    digest = function_id(function)
+    return (
+        m.Function(digest, function.encode()),
+        m.Submit(first, digest, m.CALL_ARGS, options, payloads_of(first, count)),
+    )

@@ -1,0 +1,103 @@
+"""Messages in one short line each, for expectations in tests and for logs of the simulation.
+
+A task reads ``session:task`` between scheduler and worker, and ``task`` alone between scheduler
+and client; contiguous tasks read ``first-last``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from scaler_cluster.wire.batch import Batch, Buffer
+
+
+def describe(message: m.Message) -> str:
+    """Return the message as one line."""
+    return _TELLERS[type(message)](message)
+
+
+def describe_all(actions: Mapping[bytes, Sequence[m.Message]]) -> dict[str, list[str]]:
+    """Return an outbox as lines by the name of the peer."""
+    return {name(peer): [describe(one) for one in sent] for peer, sent in actions.items()}
+
+
+def name(identifier: Buffer) -> str:
+    """Return an id of bytes as text: itself if it is readable, its start if it repeats a letter."""
+    identifier = bytes(identifier)
+    if len(identifier) == 16 and len(set(identifier)) == 1:
+        identifier = identifier[:1]
+    if identifier.isascii() and (text := identifier.decode()).isprintable():
+        return text
+    return identifier.hex()
+
+
+def tasks(first: int, count: int, session: int | None = None) -> str:
+    """Return contiguous tasks as text."""
+    text = str(first) if count == 1 else f"{first}-{first + count - 1}"
+    return text if session is None else f"{session}:{text}"
+
+
+def _payloads(batch: Batch) -> str:
+    return f"[{' '.join(name(payload) for payload in batch)}]"
+
+
+def _submit(x: m.Submit) -> str:
+    options = "" if x.options == m.DEFAULT_OPTIONS else f" {x.options}"
+    return f"Submit {tasks(x.first, len(x.batch))} {name(x.function)}{options}"
+
+
+def _assign(x: m.Assign) -> str:
+    extra = " reporting start" * x.report_start + " streaming" * x.stream_output
+    return f"Assign {tasks(x.first, len(x.batch), x.session)} {name(x.function)}{extra}"
+
+
+def _hello(x: m.Hello) -> str:
+    extra = f" of {name(x.supervisor)}" if x.supervisor else ""
+    extra += f" for {x.task_limit} tasks" if x.task_limit else ""
+    return f"Hello {x.role}{extra}"
+
+
+def _range(x: Any) -> str:
+    return f"{type(x).__name__} {tasks(x.first, x.count, getattr(x, 'session', None))}"
+
+
+def _reason(x: Any) -> str:
+    return f"{type(x).__name__}: {x.reason}" if x.reason else type(x).__name__
+
+
+_TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
+    m.Hello: _hello,
+    m.Welcome: lambda x: f"Welcome {x.session}, {x.workers} workers",
+    m.Refused: _reason,
+    m.Heartbeat: lambda x: "Heartbeat",
+    m.Goodbye: _reason,
+    m.Unknown: lambda x: "Unknown",
+    m.Acknowledge: lambda x: "Acknowledge",
+    m.Function: lambda x: f"Function {name(x.function)}",
+    m.Forget: lambda x: f"Forget {name(x.function)}",
+    m.Submit: _submit,
+    m.Cancel: lambda x: _range(x) + " queued only" * x.queued_only,
+    m.Results: lambda x: f"Results {tasks(x.first, len(x.batch))} {_payloads(x.batch)}",
+    m.Failed: lambda x: f"Failed {x.task} {x.kind}",
+    m.Output: lambda x: f"Output {x.task} {x.stream} {x.text!r}",
+    m.Broken: _reason,
+    m.Cancelled: _range,
+    m.Assign: _assign,
+    m.Revoke: _range,
+    m.Revoked: lambda x: f"{_range(x)} kept {x.kept}",
+    m.Abort: _range,
+    m.Aborted: _range,
+    m.Started: lambda x: f"Started {tasks(x.task, 1, x.session)}",
+    m.Done: lambda x: f"Done {tasks(x.first, len(x.batch), x.session)} {_payloads(x.batch)}",
+    m.Erred: lambda x: f"Erred {tasks(x.task, 1, x.session)} {x.kind}",
+    m.Printed: lambda x: f"Printed {tasks(x.task, 1, x.session)} {x.stream} {x.text!r}",
+    m.Retire: lambda x: "Retire",
+    m.WorkerLost: lambda x: f"WorkerLost {name(x.worker)} {tasks(x.task, 1, x.session)}",
+    m.Kill: lambda x: f"Kill {name(x.worker)}: {x.reason}",
+    m.InitializerFailed: lambda x: f"InitializerFailed: {x.text}",
+}
