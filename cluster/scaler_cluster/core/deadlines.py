@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Item = TypeVar("Item")
+CLEAN_AT_MIN = 1024
 
 
 class Deadlines(Generic[Item]):
     """A heap of items by time; ties in the order of their arrival.
 
-    Items are not removed when they become moot: who takes them out checks.
+    Items that have become moot are dropped when they would make up half of the heap, or may still
+    come out when they are due: who takes them out checks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_moot: Callable[[Item], bool]) -> None:
+        self._is_moot = is_moot
+        self._clean_at = CLEAN_AT_MIN
         self._heap: list[tuple[float, int, Item]] = []
         self._added = 0
 
@@ -26,6 +30,10 @@ class Deadlines(Generic[Item]):
         """Look at ``item`` at ``when``, in monotonic seconds."""
         self._added += 1
         heappush(self._heap, (when, self._added, item))
+        if len(self._heap) >= self._clean_at:
+            self._heap = [entry for entry in self._heap if not self._is_moot(entry[2])]
+            heapify(self._heap)
+            self._clean_at = max(2 * len(self._heap), CLEAN_AT_MIN)
 
     @property
     def next(self) -> float:

@@ -25,7 +25,9 @@ class Outcomes:
     def __init__(self, table: Table, cancel_grace_s: float) -> None:
         self._table = table
         self._cancel_grace_s = cancel_grace_s
-        self._deadlines: Deadlines[tuple[Run, str]] = Deadlines()
+        self._deadlines: Deadlines[tuple[Run, str]] = Deadlines(
+            lambda entry: entry[0].worker is None
+        )
 
     # -- results -----------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class SchedulerShell:
         self._timer_at = math.inf
         self._tick_at = -math.inf
         self._logged_at = -math.inf
-        self._unlogged = 0
+        self._troubles = 0
         self._loop.add_reader(link.fd, self._turn)
         self._turn()
 
@@ -70,7 +70,12 @@ class SchedulerShell:
             for peer, frames in received:
                 self._take_in(peer, frames, now)
             if received or now >= self._tick_at:
-                self._act(now)
+                try:
+                    self._act(now)
+                except Exception:
+                    # A bug of ours; what it kept from being done is tried again with the next
+                    # turn, and the others go on.
+                    self._log(now, "a turn failed", is_bug=True)
             if len(received) < DRAIN_LIMIT:
                 spin_s = SPIN_S if self._core.in_conversation else 0.0
                 if not link.spin(spin_s):
@@ -85,15 +90,20 @@ class SchedulerShell:
                 self._link.send(peer, exchange.unknown())
             else:
                 self._core.receive(peer, messages, now)
-        except RemoteProtocolError as error:
+        except Exception as error:
+            # Its fault or ours: this peer starts over, and nobody else notices.
             self._drop(peer, error, now)
 
     def _drop(self, peer: bytes, error: Exception, now: float) -> None:
         self._core.peer_lost(peer, now)
         self._exchange.drop(peer)
-        self._unlogged += 1
+        is_bug = not isinstance(error, RemoteProtocolError)
+        self._log(now, f"dropped peer {peer.hex()[:40]}: {error}", is_bug=is_bug)
+
+    def _log(self, now: float, text: str, *, is_bug: bool) -> None:
+        self._troubles += 1
         if now - self._logged_at >= LOG_EVERY_S:
-            log.warning("dropped peer %s (%d so far): %s", peer.hex()[:40], self._unlogged, error)
+            log.warning("%s (trouble %d so far)", text, self._troubles, exc_info=is_bug)
             self._logged_at = now
 
     def _act(self, now: float) -> None:

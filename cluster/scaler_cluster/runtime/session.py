@@ -235,6 +235,8 @@ class Session:
         while not done():
             if self._forked:
                 raise SessionForked("the parent of this forked process waits for this, not I")
+            if self._finished.is_set():
+                raise SessionClosed("this was closed before the result came")
             if self._lead.acquire(blocking=False):
                 try:
                     self._lead_until(done, deadline)
@@ -392,6 +394,17 @@ class Session:
     # -- the I/O thread ----------------------------------------------------------------------
 
     def _io(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:
+            # A bug of ours must not leave anybody waiting.
+            self._error = ClusterBroken(f"the I/O thread failed: {error!r}")
+            self._error.__cause__ = error
+            self._break(self._error)
+        self._run_callbacks()
+        self._finish()
+
+    def _serve(self) -> None:
         core = self.core
         heartbeat_at = clock() + HEARTBEAT_S
         core.heard_at = clock()
@@ -413,9 +426,7 @@ class Session:
             self._run_callbacks()
             with self.lock:
                 if self._closed and (self._error is not None or not core.busy):
-                    break
-        self._run_callbacks()
-        self._finish()
+                    return
 
     def _run_callbacks(self) -> None:
         while self._callbacks:

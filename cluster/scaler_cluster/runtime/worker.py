@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ class WorkerShell:
         self._pumped_at = 0.0
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
         self._send([hello])
-        threading.Thread(target=self._control, name="scaler-control", daemon=True).start()
+        threading.Thread(target=self._guard_control, name="scaler-control", daemon=True).start()
 
     def run(self) -> None:
         """Run tasks until told to leave and nothing is left to run."""
@@ -267,6 +268,14 @@ class WorkerShell:
         if not self._ticking:
             self._ticking = True
             notify(self._wake_write)
+
+    def _guard_control(self) -> None:
+        try:
+            self._control()
+        except BaseException:
+            # Without this thread tasks could not be stopped: let another process take over.
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
 
     def _control(self) -> None:
         """Act for the main thread while it is inside a task."""

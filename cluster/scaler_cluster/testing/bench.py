@@ -136,13 +136,9 @@ class SchedulerBench:
         return self.feed(supervisor, m.WorkerLost(worker, *ran, {"signal": 9}))
 
 
-def hello(
-    role: str, *, supervisor: bytes = b"", workers: int = 0, task_limit: int = 0
-) -> m.Hello:
+def hello(role: str, *, supervisor: bytes = b"", workers: int = 0, task_limit: int = 0) -> m.Hello:
     """Return the Hello of a peer that fits the bench."""
-    return m.Hello(
-        role, m.PROTOCOL_VERSION, PYTHON, 1, "host", supervisor, task_limit, workers
-    )
+    return m.Hello(role, m.PROTOCOL_VERSION, PYTHON, 1, "host", supervisor, task_limit, workers)
 
 
 def submission(

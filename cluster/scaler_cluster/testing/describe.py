@@ -77,7 +77,6 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Heartbeat: lambda x: "Heartbeat",
     m.Goodbye: _reason,
     m.Unknown: lambda x: "Unknown",
-    m.Acknowledge: lambda x: "Acknowledge",
     m.Function: lambda x: f"Function {name(x.function)}",
     m.Forget: lambda x: f"Forget {name(x.function)}",
     m.Submit: _submit,
