@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from scaler_cluster.errors import LocalProtocolError, RemoteProtocolError
-from scaler_cluster.ids import CALL_BITS, CALL_MAX, INDEX_MASK, first_task_id
+from scaler_cluster.ids import CALL_BITS, CALL_MAX, INDEX_MASK, TASK_ID_MAX, first_task_id
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 from scaler_cluster.wire.codec import FRAME_BYTES
@@ -150,11 +150,8 @@ class ClientCore:
     def take_back(self) -> None:
         """Ask for everything back that has not gone to a worker yet."""
         self._close()
-        if self.waiters:
-            self._outbox.append(m.Cancel(0, self._next_single, queued_only=True))
-        for number, call in self.calls.items():
-            if call.outstanding:
-                self._outbox.append(m.Cancel(first_task_id(number), INDEX_MASK, queued_only=True))
+        if self.busy:
+            self._outbox.append(m.Cancel(0, TASK_ID_MAX, queued_only=True))
 
     def say(self, message: m.Message) -> None:
         """Send something that has no state here (a Hello, a Heartbeat, a Goodbye)."""

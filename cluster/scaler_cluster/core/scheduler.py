@@ -23,6 +23,7 @@ from scaler_cluster.core.records import (
 from scaler_cluster.core.table import Table
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.errors import ProtocolError, RemoteProtocolError
+from scaler_cluster.ids import TASK_ID_MAX
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 SESSION_FUNCTIONS_MAX = 4096
 """A client forgets functions well before; beyond this it is misbehaving."""
+LOST_MAX = 1024
+"""Dead workers remembered per supervisor: far more than may die while a Hello is under way."""
 LAG_S = 1.0
 """A turn so long after the deadline that called for it means that WE were slow, not the peers."""
 
@@ -46,6 +49,8 @@ class SchedulerConfig:
     """A silent supervisor is given up, with its workers, after this."""
     cancel_grace_s: float = 0.5
     """A task that does not stop when interrupted is killed after this."""
+    workers_expected: int = 0
+    """Workers that come with the scheduler, and are on their way before they say so."""
 
 
 class SchedulerCore:
@@ -59,6 +64,7 @@ class SchedulerCore:
         self._last_tick = now
         self._sessions_made = 0
         self._broken = ""
+        self._gone: dict[bytes, None] = {}
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Hello: self._on_hello,
             m.Heartbeat: self._on_heartbeat,
@@ -110,6 +116,7 @@ class SchedulerCore:
             worker = table.workers[peer]
             table.send(worker.supervisor, m.Kill(peer, "it broke the protocol"))
             self._lose_worker(worker, None, now)
+        self._gone[peer] = None
 
     def tick(self, now: float) -> None:
         """Act on what is due: expired peers, timeouts, stalled workers, kills."""
@@ -153,10 +160,19 @@ class SchedulerCore:
         self.table.outbox = {}
         return outbox
 
+    def take_gone(self) -> list[bytes]:
+        """Return the peers to forget, once what :meth:`take_actions` returned has been sent.
+
+        Whoever of them speaks again is told that it is unknown, unless it says Hello.
+        """
+        gone = [peer for peer in self._gone if not self.table.knows(peer)]
+        self._gone.clear()
+        return gone
+
     # -- peers -------------------------------------------------------------------------------
 
     def _on_hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
-        if hello.role != m.SUPERVISOR:
+        if hello.role != m.SUPERVISOR or peer not in self.table.supervisors:
             self.peer_lost(peer, now)
         reason = ""
         if hello.protocol != m.PROTOCOL_VERSION:
@@ -171,6 +187,7 @@ class SchedulerCore:
             )
         if reason:
             self.table.send(peer, m.Refused(reason))
+            self._gone[peer] = None
         elif hello.role == m.CLIENT:
             self._welcome_client(peer, hello, now)
         elif hello.role == m.WORKER:
@@ -199,9 +216,15 @@ class SchedulerCore:
         table = self.table
         supervisor = table.supervisors.get(hello.supervisor)
         if supervisor is None:
+            if hello.supervisor == peer or table.knows(hello.supervisor):
+                raise RemoteProtocolError("a worker whose supervisor is none")
             # A worker may be faster than its supervisor, whose Hello is still under way.
             supervisor = SupervisorRecord(hello.supervisor, hello.host, 0, now)
             table.supervisors[hello.supervisor] = supervisor
+        elif peer in supervisor.lost:
+            # The report of its death came by another connection, and was faster.
+            table.send(peer, m.Goodbye("its supervisor said that it had died"))
+            return
         worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
         worker.progress_at = now
         supervisor.workers[peer] = worker
@@ -222,6 +245,7 @@ class SchedulerCore:
         if worker is not None:
             # A worker that leaves has run all it was given, or is about to be reported dead.
             worker.retiring = True
+            self._dispatch.consider(worker)
         else:
             self.peer_lost(peer, now)
 
@@ -231,8 +255,10 @@ class SchedulerCore:
         for function in list(session.functions):
             self.table.release_function(function)
         self.table.drop_session(session)
+        self._gone[session.peer] = None
 
     def _lose_worker(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:
+        self._gone[worker.peer] = None
         self.table.drop_worker(worker)
         self._dispatch.forget(worker)
         self._outcomes.worker_lost(worker, lost, now)
@@ -261,6 +287,8 @@ class SchedulerCore:
         session.last_seen = now
         if message.function not in session.functions:
             raise RemoteProtocolError("a task whose function was not sent")
+        if message.first + len(message.batch) > TASK_ID_MAX:
+            raise RemoteProtocolError("a task beyond the last id")
         run = Run(
             session.number,
             message.first,
@@ -276,13 +304,35 @@ class SchedulerCore:
         session = self.table.sessions[peer]
         session.last_seen = now
         stop = message.first + message.count
+        if message.queued_only:
+            self._take_back(session, message.first, stop, now)
+            return
         for run in self.table.overlapping(session, message.first, stop):
-            if message.queued_only:
-                if run.state is not State.READY:
-                    continue
-                first, last = max(run.first, message.first), min(run.stop, stop)
-                self.table.send(peer, m.Cancelled(first, last - first))
             self._outcomes.cancel(run, max(run.first, message.first), min(run.stop, stop), now)
+
+    def _take_back(self, session: SessionRecord, first: int, stop: int, now: float) -> None:
+        """Cancel what only waits, but not what workers would run by now if they were up."""
+        self._dispatch.give_out(now)
+        spared = self._workers_to_come()
+        runs = [
+            run
+            for run in self.table.overlapping(session, first, stop)
+            if run.state is State.READY
+        ]
+        for run in sorted(runs, key=lambda run: -run.options.priority):
+            low, high = max(run.first, first), min(run.stop, stop)
+            kept = min(spared, high - low)
+            spared -= kept
+            low += kept
+            if low < high:
+                self.table.send(session.peer, m.Cancelled(low, high - low))
+                self._outcomes.cancel(run, low, high, now)
+
+    def _workers_to_come(self) -> int:
+        supervisors = self.table.supervisors.values()
+        if not supervisors and not self._broken:
+            return self.config.workers_expected
+        return sum(max(one.workers_wanted - len(one.workers), 0) for one in supervisors)
 
     # -- workers -----------------------------------------------------------------------------
 
@@ -300,6 +350,8 @@ class SchedulerCore:
 
     def _on_revoked(self, peer: bytes, message: m.Revoked, now: float) -> None:
         worker = self.table.workers[peer]
+        if not worker.revoking or message.kept > message.count:
+            raise RemoteProtocolError("gives back what nobody asked for")
         worker.revoking -= 1
         self._outcomes.revoked(worker, message)
         self._dispatch.consider(worker)
@@ -327,6 +379,9 @@ class SchedulerCore:
 
     def _on_worker_lost(self, peer: bytes, message: m.WorkerLost, now: float) -> None:
         supervisor = self.table.supervisors[peer]
+        supervisor.lost[message.worker] = None
+        if len(supervisor.lost) > LOST_MAX:
+            supervisor.lost.popitem(last=False)
         worker = supervisor.workers.get(message.worker)
         if worker is not None:
             self._lose_worker(worker, message, now)

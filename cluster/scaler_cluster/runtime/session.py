@@ -545,7 +545,7 @@ class Session:
 def _finish_all() -> None:
     """Let what was submitted finish before the interpreter exits, as the standard library does."""
     for session in list(_sessions):
-        session.close("the interpreter is shutting down")
+        session.close("cannot schedule new futures after interpreter shutdown")
 
 
 def _mark_forked() -> None:

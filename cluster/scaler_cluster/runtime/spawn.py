@@ -66,7 +66,12 @@ class EmbeddedCluster:
         self._children: list[subprocess.Popen[bytes]] = []
         try:
             chosen = address if address is not None else self._private_address()
-            ready = self._start("scheduler", {"address": chosen, "event_loop": event_loop}, True)
+            scheduling = {"workers_expected": workers}
+            ready = self._start(
+                "scheduler",
+                {"address": chosen, "event_loop": event_loop, "scheduler": scheduling},
+                True,
+            )
             if chosen.startswith("ipc://"):
                 # The address is known already: both start at the same time.
                 self._start("supervisor", settings | {"address": chosen})

@@ -246,9 +246,15 @@ class WorkerShell:
 
     def _printed(self, work: Work) -> Callable[[str, str], None]:
         def printed(stream: str, text: str) -> None:
+            in_task = self._in_task
+            if threading.get_ident() == self._main:
+                # An interrupt in here would tear what is being sent; the next one comes soon.
+                self._in_task = False
             with self._lock:
                 self._core.printed(work, stream, text)
                 self._pump()
+            if threading.get_ident() == self._main:
+                self._in_task = in_task
 
         return printed
 
@@ -302,5 +308,7 @@ class WorkerShell:
 def _dumps_again(value: object) -> tuple[bytes, BaseException | None]:
     try:
         return payloads.dumps(value), None
-    except Exception as error:
+    except TaskInterrupted:
+        raise
+    except BaseException as error:
         return b"", error

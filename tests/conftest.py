@@ -1,0 +1,97 @@
+"""What every test may count on, and what it must leave behind: nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[1]
+REAL_PROCESSES = ("runtime", "compat")
+"""Folders whose tests start real processes, and are looked after for what they leave behind."""
+GONE_S = 15.0
+"""What was told to end must have ended after this, however busy the machine is."""
+MARK = "SCALER_TEST_SESSION"
+"""In the environment of every process that the tests start, so that orphans are found as well."""
+
+os.environ[MARK] = uuid.uuid4().hex
+if str(ROOT) not in sys.path:
+    # Last, so that an installed package wins: workers import ``tests.runtime.tasks`` from here.
+    sys.path.append(str(ROOT))
+
+
+def our_processes() -> list[psutil.Process]:
+    """Return every process that these tests started and that has not ended, orphans included."""
+    found = {process.pid: process for process in psutil.Process().children(recursive=True)}
+    mark = os.environ[MARK]
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                found[process.pid] = process
+        except psutil.Error:
+            continue
+    return [process for process in found.values() if "resource_tracker" not in _command(process)]
+
+
+def wait_until(condition, timeout: float = GONE_S) -> bool:
+    """Return True as soon as ``condition()`` holds, False if it never did."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() >= deadline:
+            return bool(condition())
+        time.sleep(0.01)
+    return True
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {process.status()}: {' '.join(process.cmdline())}"
+    except psutil.Error:
+        return f"{process.pid}: ended"
+
+
+def _segments() -> set[str]:
+    shared = Path("/dev/shm")
+    return {path.name for path in shared.glob("scaler*")} if shared.is_dir() else set()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request, tmp_path_factory, monkeypatch):
+    """Fail a test that leaves a process, a temporary directory or a shared segment behind."""
+    if not any(part in REAL_PROCESSES for part in request.path.relative_to(ROOT).parts):
+        yield
+        return
+    tmp_path_factory.getbasetemp()
+    # Short: the path of a Unix socket goes in here, and holds about 100 bytes.
+    private = tempfile.mkdtemp(prefix="t-", dir="/tmp" if os.path.isdir("/tmp") else None)
+    monkeypatch.setenv("TMPDIR", private)
+    monkeypatch.setattr(tempfile, "tempdir", private)
+    before = {process.pid for process in our_processes()}
+    segments = _segments()
+
+    def left() -> list[psutil.Process]:
+        return [process for process in our_processes() if process.pid not in before]
+
+    yield
+
+    wait_until(lambda: not left())
+    remains = left()
+    commands = [_command(process) for process in remains]
+    for process in remains:
+        try:
+            process.kill()
+        except psutil.Error:
+            continue
+    wait_until(lambda: not list(Path(private).glob("scaler-*")), 0.0 if commands else 2.0)
+    directories = sorted(path.name for path in Path(private).glob("scaler-*"))
+    shutil.rmtree(private, ignore_errors=True)
+    assert not commands, "processes were left behind"
+    assert not directories, "temporary directories were left behind"
+    assert _segments() <= segments, "shared memory was left behind"
