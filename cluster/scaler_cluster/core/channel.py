@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import RemoteProtocolError
@@ -28,6 +29,10 @@ ACKNOWLEDGE_AFTER_S = 0.1
 """A peer that has nothing to say acknowledges after this: well before a resend."""
 ACKNOWLEDGE_EVERY = 64
 """Nor does it let the sender keep more envelopes than this."""
+RESEND_BURST = ACKNOWLEDGE_EVERY
+"""Envelopes repeated at once to a peer that answers again: a full burst is acknowledged at once."""
+EARLY_MAX = 1024
+"""Envelopes kept that overtook a lost one: only what was lost is then needed again."""
 
 
 class Channel:
@@ -35,10 +40,12 @@ class Channel:
 
     __slots__ = (
         "_acknowledge_at",
+        "_early",
         "_expected",
         "_incarnation",
         "_next",
         "_owed",
+        "_recovering",
         "_resend_after",
         "_resend_at",
         "_unacked",
@@ -52,6 +59,8 @@ class Channel:
         self._expected = 1
         self._owed = 0
         self._unacked: deque[tuple[int, list[Buffer]]] = deque()
+        self._early: dict[int, list[m.Message]] = {}
+        self._recovering = False
         self._resend_at = math.inf
         self._resend_after = RESEND_AFTER_S
         self._acknowledge_at = math.inf
@@ -69,7 +78,7 @@ class Channel:
         return frames
 
     def receive(self, envelope: Envelope, now: float) -> list[m.Message]:
-        """Return the envelope's messages if it is the next one, else nothing.
+        """Return the envelope's messages, and those that waited for it, if it is the next one.
 
         Raises RemoteProtocolError if it acknowledges what was never sent.
         """
@@ -81,7 +90,7 @@ class Channel:
                 unacked.popleft()
             # What is left was sent after what got through: if that was a resend, the rest is
             # likely lost as well, and follows without another wait.
-            recovering = self._resend_after > RESEND_AFTER_S
+            recovering = self._recovering = self._resend_after > RESEND_AFTER_S and bool(unacked)
             self._resend_after = RESEND_AFTER_S
             self._resend_at = (now if recovering else now + RESEND_AFTER_S) if unacked else math.inf
         if envelope.seq == 0:
@@ -89,10 +98,26 @@ class Channel:
         if not self._owed:
             self._acknowledge_at = now + ACKNOWLEDGE_AFTER_S
         self._owed += 1
-        if envelope.seq != self._expected:
+        expected = self._expected
+        if envelope.seq != expected:
+            # The peer repeats what we have, or something was lost: let it know where we stand.
+            self._acknowledge_at = now
+            if expected < envelope.seq <= expected + EARLY_MAX:
+                self._early[envelope.seq] = envelope.messages
             return []
-        self._expected += 1
+        self._expected = expected + 1
+        if self._early:
+            return self._with_early(envelope.messages, now)
         return envelope.messages
+
+    def _with_early(self, messages: list[m.Message], now: float) -> list[m.Message]:
+        """A gap is filled: add what had come early."""
+        early = self._early
+        while (waited := early.pop(self._expected, None)) is not None:
+            messages += waited
+            self._expected += 1
+        self._acknowledge_at = now
+        return messages
 
     @property
     def deadline(self) -> float:
@@ -101,14 +126,20 @@ class Channel:
             return -math.inf
         return min(self._resend_at, self._acknowledge_at)
 
-    def tick(self, now: float) -> list[Buffer] | None:
-        """Return frames that are due: the oldest unacknowledged ones, or an acknowledgement."""
+    def tick(self, now: float) -> list[list[Buffer]]:
+        """Return the frames of each envelope that is due: a repetition, or an acknowledgement.
+
+        The oldest unacknowledged one is repeated alone, until the peer answers.
+        """
+        due = []
         if now >= self._resend_at and self._unacked:
             self._resend_after = min(2 * self._resend_after, RESEND_AFTER_MAX_S)
             self._resend_at = now + self._resend_after
-            return self._unacked[0][1]
+            count = RESEND_BURST if self._recovering else 1
+            due = [frames for _, frames in islice(self._unacked, count)]
+            self._recovering = False
         if now >= self._acknowledge_at or self._owed >= ACKNOWLEDGE_EVERY:
             self._owed = 0
             self._acknowledge_at = math.inf
-            return encode(self._incarnation, 0, self._expected - 1, ())
-        return None
+            due.append(encode(self._incarnation, 0, self._expected - 1, ()))
+        return due

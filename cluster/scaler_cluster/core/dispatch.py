@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.credit import (
@@ -165,9 +166,10 @@ class Dispatch:
                 return
             del self._watched[peer]
             patience = max(STALL_S, 2 * worker.runs[0].unit_s)
-            if now - worker.progress_at < patience:
+            if now - worker.progress_at < patience or worker.revoking:
+                # What it keeps of something asked back for another reason may be stuck as well.
                 self.watch(worker, now + STALL_S)
-            elif not worker.revoking:
+            else:
                 worker.stalled = True
                 self._revoke(worker, worker.count - 1)
                 self.consider(worker)
@@ -176,7 +178,7 @@ class Dispatch:
         """Ask one loaded worker for half of what it has queued, for those that idle."""
         best: WorkerRecord | None = None
         most = STEAL_MIN_S
-        for peer in list(self._loaded)[:STEAL_CANDIDATES]:
+        for peer in list(islice(self._loaded, STEAL_CANDIDATES)):
             worker = self._loaded[peer]
             self._loaded.move_to_end(peer)
             if worker.revoking:

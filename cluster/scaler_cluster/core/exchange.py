@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.channel import Channel
@@ -25,7 +26,9 @@ class Exchange:
     def __init__(self, incarnation: int) -> None:
         self._incarnation = incarnation
         self._channels: dict[bytes, Channel] = {}
-        self._touched: dict[bytes, None] = {}
+        self._looks: list[tuple[float, bytes]] = []
+        """A heap of when to look at which channel; only those in ``_look_at`` count."""
+        self._look_at: dict[bytes, float] = {}
 
     def receive(self, peer: bytes, frames: Sequence[Buffer], now: float) -> list[m.Message]:
         """Return the messages to handle, in order, each once.
@@ -35,6 +38,9 @@ class Exchange:
         envelope = decode(frames)
         channel = self._channels.get(peer)
         messages = envelope.messages
+        if envelope.seq == 0 and messages and type(messages[0]) is m.Unknown:
+            # Before the peer was ever heard, our Hello is still under way, or comes again.
+            return messages[:1] if channel is not None and channel.peer_incarnation else []
         if channel is None or channel.peer_incarnation != envelope.incarnation:
             if channel is not None and channel.peer_incarnation == 0:
                 channel.peer_incarnation = envelope.incarnation
@@ -43,20 +49,31 @@ class Exchange:
                     raise RemoteProtocolError("too many peers")
                 channel = self._channels[peer] = Channel(self._incarnation)
                 channel.peer_incarnation = envelope.incarnation
-            elif messages and type(messages[0]) is m.Unknown:
-                return messages[:1]
             else:
                 return [m.Unknown()] if channel is None else []
-        self._touched[peer] = None
-        return channel.receive(envelope, now)
+        received = channel.receive(envelope, now)
+        self._look(peer, channel)
+        return received
 
     def send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> list[Buffer]:
         """Return the frames that carry these messages to the peer."""
         channel = self._channels.get(peer)
         if channel is None:
             channel = self._channels[peer] = Channel(self._incarnation)
-        self._touched[peer] = None
-        return channel.send(messages, now)
+        frames = channel.send(messages, now)
+        self._look(peer, channel)
+        return frames
+
+    def _look(self, peer: bytes, channel: Channel) -> None:
+        """Look at a channel when it has something to send, if that is not noted already.
+
+        A deadline that moves on is noticed when the earlier one has come: so what this costs does
+        not depend on the number of peers.
+        """
+        when = channel.deadline
+        if when < self._look_at.get(peer, math.inf):
+            self._look_at[peer] = when
+            heappush(self._looks, (when, peer))
 
     def unknown(self) -> list[Buffer]:
         """Return the frames that tell a peer without a channel to start over."""
@@ -69,22 +86,22 @@ class Exchange:
     def drop(self, peer: bytes) -> None:
         """Forget the peer and what was not delivered to it."""
         self._channels.pop(peer, None)
-        self._touched.pop(peer, None)
+        self._look_at.pop(peer, None)
 
     @property
     def deadline(self) -> float:
-        """When :meth:`tick` has something to send."""
-        channels = self._channels
-        return min((channels[peer].deadline for peer in self._touched), default=math.inf)
+        """When :meth:`tick` may have something to send."""
+        return self._looks[0][0] if self._looks else math.inf
 
     def tick(self, now: float) -> Iterable[tuple[bytes, list[Buffer]]]:
         """Return what is due: acknowledgements and repetitions, by peer."""
         due = []
-        for peer in list(self._touched):
+        while self._looks and self._looks[0][0] <= now:
+            when, peer = heappop(self._looks)
+            if self._look_at.get(peer) != when:
+                continue
+            del self._look_at[peer]
             channel = self._channels[peer]
-            frames = channel.tick(now)
-            if frames is not None:
-                due.append((peer, frames))
-            elif channel.deadline == math.inf:
-                del self._touched[peer]
+            due += [(peer, frames) for frames in channel.tick(now)]
+            self._look(peer, channel)
         return due

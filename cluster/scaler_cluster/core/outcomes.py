@@ -19,15 +19,30 @@ LOSSES_MAX = 3
 """How often a task may be lost with its machine: one that brings machines down must end."""
 
 
+class _Watch:
+    """A run to be looked at later, as long as it is the same attempt on the same worker."""
+
+    __slots__ = ("_tries", "reason", "run", "worker")
+
+    def __init__(self, run: Run, reason: str) -> None:
+        self.run = run
+        self.reason = reason
+        self.worker = run.worker
+        self._tries = run.tries
+
+    @property
+    def is_moot(self) -> bool:
+        """True once the run ended, or was given out again."""
+        return self.run.worker is not self.worker or self.run.tries != self._tries
+
+
 class Outcomes:
     """Settles what workers and supervisors report, and what clients cancel."""
 
     def __init__(self, table: Table, cancel_grace_s: float) -> None:
         self._table = table
         self._cancel_grace_s = cancel_grace_s
-        self._deadlines: Deadlines[tuple[Run, str]] = Deadlines(
-            lambda entry: entry[0].worker is None
-        )
+        self._deadlines: Deadlines[_Watch] = Deadlines(lambda watch: watch.is_moot)
 
     # -- results -----------------------------------------------------------------------------
 
@@ -51,8 +66,7 @@ class Outcomes:
         run = self._single(worker, message.session, message.task)
         measure(self._table.functions[run.function], 1, message.busy_s)
         if run.state is not State.CANCELLING:
-            may_retry = message.kind == m.FAILED_EXCEPTION and run.tries < run.options.retries
-            if may_retry:
+            if message.kind == m.FAILED_EXCEPTION and run.may_retry:
                 run.tries += 1
                 self._requeue(worker, run, Event.RETRY)
                 return
@@ -65,6 +79,9 @@ class Outcomes:
         border = message.first + message.kept
         stop = message.first + message.count
         for run in self._held(worker, message.session, message.first, stop):
+            if run.state is State.ASSIGNED and run.stop <= border:
+                # Not what was asked back: that failed meanwhile, and was given here once more.
+                continue
             if run.first < border:
                 if run.stop > border:
                     head = self._table.split(run, border - run.first)
@@ -93,11 +110,15 @@ class Outcomes:
 
     def cancel(self, run: Run, first: int, stop: int, now: float) -> None:
         """Stop the tasks ``first <= id < stop`` of a run."""
-        run = self._isolate(run, first, stop)
         if run.state is State.READY:
-            self._table.ready.discard(run)
-            self._table.end(run, Event.CANCEL)
+            before, middle, after = self._cut_range(run, first, stop)
+            if before is not None:
+                # ``run`` itself is the last part. What is cancelled needs no place in the queue.
+                self._table.ready.replace(run, [before] if after is None else [before, run])
+            self._table.ready.discard(middle)
+            self._table.end(middle, Event.CANCEL)
         elif run.state is not State.CANCELLING:
+            run = self._isolate(run, first, stop)
             self._stop(run, Event.CANCEL, "its task was cancelled", now)
 
     def started(self, worker: WorkerRecord, session: int, task: int, now: float) -> None:
@@ -106,7 +127,7 @@ class Outcomes:
             timeout_s = run.options.timeout_s
             if timeout_s is not None and run.state is not State.CANCELLING:
                 single = self._isolate(run, task, task + 1)
-                self._deadlines.add(now + timeout_s, (single, "timeout"))
+                self._deadlines.add(now + timeout_s, _Watch(single, "timeout"))
 
     def _stop(self, run: Run, event: Event, reason: str, now: float) -> None:
         move(run, event)
@@ -114,7 +135,7 @@ class Outcomes:
         if worker is None:
             raise AssertionError(f"stopped on no worker: {run}")
         self._table.send(worker.peer, m.Abort(run.session, run.first, run.count))
-        self._deadlines.add(now + self._cancel_grace_s, (run, reason))
+        self._deadlines.add(now + self._cancel_grace_s, _Watch(run, reason))
 
     @property
     def deadline(self) -> float:
@@ -123,9 +144,9 @@ class Outcomes:
 
     def tick(self, now: float) -> None:
         """Stop tasks whose time is over, and kill workers whose task did not stop."""
-        for run, reason in self._deadlines.due(now):
-            worker = run.worker
-            if worker is None:
+        for watch in self._deadlines.due(now):
+            run, reason, worker = watch.run, watch.reason, watch.worker
+            if worker is None or watch.is_moot:
                 continue
             if run.state is State.CANCELLING:
                 # Only the task at the head can be running; others were dropped or will be.
@@ -133,7 +154,7 @@ class Outcomes:
                     worker.killed = reason
                     self._table.send(worker.supervisor, m.Kill(worker.peer, reason))
                 elif not worker.killed:
-                    self._deadlines.add(now + self._cancel_grace_s, (run, reason))
+                    self._deadlines.add(now + self._cancel_grace_s, watch)
             elif reason == "timeout":
                 detail = {"timeout_s": run.options.timeout_s}
                 self._table.send_session(
@@ -191,7 +212,7 @@ class Outcomes:
             run.losses += 1
             if run.losses > LOSSES_MAX or run.options.at_most_once:
                 self._fail(run, m.FAILED_LOST, {"losses": run.losses})
-        elif run.tries < run.options.retries:
+        elif run.may_retry:
             run.tries += 1
         else:
             self._fail(run, m.FAILED_WORKER_DIED, lost.death)
@@ -235,18 +256,15 @@ class Outcomes:
         ]
 
     def _isolate(self, run: Run, first: int, stop: int) -> Run:
-        """Split a run so that one of its own holds exactly ``first <= id < stop``."""
+        """Split a worker's run so that one of its own holds exactly ``first <= id < stop``."""
         before, middle, after = self._cut_range(run, first, stop)
         parts = [part for part in (before, middle, after) if part is not None]
         if len(parts) > 1:
             # The last part is ``run`` itself: the others are put before it.
-            if run.state is State.READY:
-                self._table.ready.replace(run, parts)
-            else:
-                runs = run.worker.runs  # type: ignore[union-attr]
-                index = runs.index(run)
-                for part in reversed(parts[:-1]):
-                    runs.insert(index, part)
+            runs = run.worker.runs  # type: ignore[union-attr]
+            index = runs.index(run)
+            for part in reversed(parts[:-1]):
+                runs.insert(index, part)
         return middle
 
     def _cut_range(self, run: Run, first: int, stop: int) -> tuple[Run | None, Run, Run | None]:
@@ -266,11 +284,12 @@ class Outcomes:
 
     def _requeue(self, worker: WorkerRecord, run: Run, event: Event) -> None:
         """Put a worker's run back into the ready queue, before its session's others."""
+        # First of all: a move that is illegal must leave the run where it is.
+        move(run, event)
         self._unload(worker, run, run.count)
         if event is Event.GIVEN_BACK:
             worker.given -= run.count
         self._remove(worker, run)
-        move(run, event)
         run.worker = None
         self._table.ready.push(run, front=True)
 

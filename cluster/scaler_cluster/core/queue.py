@@ -77,6 +77,9 @@ class ReadyQueue:
     def discard(self, run: Run) -> None:
         """Count a queued run out; its state is about to leave READY, so it will be passed over."""
         self.count -= run.count
+        if not self.count:
+            # Nobody may look for long: who only submits and cancels must not fill the memory.
+            self._levels.clear()
 
     def replace(self, run: Run, parts: list[Run]) -> None:
         """Put what a queued run was split into in its place; costs O(runs of its session)."""

@@ -68,6 +68,8 @@ class SupervisorRecord:
     workers_wanted: int
     last_seen: float
     workers: dict[bytes, WorkerRecord] = field(default_factory=dict)
+    lost: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    """Workers that it reported dead; a Hello of theirs that comes after that is too late."""
 
 
 @dataclass(slots=True, eq=False)

@@ -100,6 +100,9 @@ class SupervisorCore:
     def spawned(self, index: int, pid: int) -> None:
         """A worker was started."""
         self.slots[index].pid = pid
+        if self.slots[index].reason:
+            # It was to be killed before its pid was known.
+            self.to_kill.append(index)
 
     def sampled(self, index: int, rss_bytes: int) -> None:
         """A worker's resident set is this large."""

@@ -53,6 +53,10 @@ class Table:
 
     # -- peers -------------------------------------------------------------------------------
 
+    def knows(self, peer: bytes) -> bool:
+        """Return True if the peer is a client, a worker or a supervisor."""
+        return peer in self.sessions or peer in self.workers or peer in self.supervisors
+
     def add_session(self, session: SessionRecord) -> None:
         """Take a client in."""
         self.sessions[session.peer] = session

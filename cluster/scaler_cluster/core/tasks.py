@@ -45,6 +45,11 @@ class Run:
         """Id after the last task."""
         return self.first + len(self.batch.ends)
 
+    @property
+    def may_retry(self) -> bool:
+        """Return True if it may be started again after it raised or its worker died."""
+        return self.tries < self.options.retries and not self.options.at_most_once
+
     def cut_head(self, count: int) -> Run:
         """Take the first ``count`` tasks out, as a run of their own."""
         head = Run(

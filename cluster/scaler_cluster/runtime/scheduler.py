@@ -115,6 +115,8 @@ class SchedulerShell:
                 core.tick(now)
         for peer, messages in core.take_actions(now).items():
             link.send(peer, exchange.send(peer, messages, now))
+        for peer in core.take_gone():
+            exchange.drop(peer)
         if ticks and now >= exchange.deadline:
             for peer, frames in exchange.tick(now):
                 link.send(peer, frames)
