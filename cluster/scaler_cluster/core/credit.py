@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from scaler_cluster.core.records import FunctionRecord, WorkerRecord
 
-WINDOW_S = 0.005
+WINDOW_S = 0.008
 """Work given ahead. Some round trips' worth, so nobody idles; short, so it can go elsewhere."""
-LOW_WATER_S = WINDOW_S / 2
-"""A worker with less than this ahead is given more."""
+LOW_WATER_S = 0.75 * WINDOW_S
+"""A worker with less than this ahead is given more: with each of its reports, that is, since they
+come twice in a window. With half a window it would wait for the report that says it ran dry."""
 TASKS_MAX = 4096
 """Tasks given ahead at most, however short they are measured: bounds what a death can lose."""
 AHEAD_MIN = 2
@@ -19,7 +20,7 @@ LONG_S = 0.05
 """Tasks longer than this are not given ahead: a round trip between two is less than 1 % of one."""
 MEMORY = 0.8
 """What an earlier measurement weighs when a new one enters the mean."""
-STALL_S = 2 * WINDOW_S
+STALL_S = 0.01
 """A worker that reports nothing for so long runs a task that turned out long: what waits behind
 it is asked back."""
 STEAL_MIN_S = 0.001

@@ -81,11 +81,15 @@ class WorkerShell:
                     self._busy = bool(core.queue)
             if self._busy:
                 busy_since = clock()
-                # The control thread listens for me while I am inside tasks.
-                control.switch(on=True)
+                # While I am inside a lone task, the control thread listens for me; where there
+                # are more, I listen often enough myself, and it looks in from time to time.
+                is_lone = len(core.queue) == 1 and core.queue[0].stop == 1
+                if is_lone:
+                    control.switch(on=True)
                 while core.queue and clock() - self._pumped_at < FLUSH_S:
                     self._run(core.queue[0])
-                control.switch(on=False)
+                if is_lone:
+                    control.switch(on=False)
             elif core.leave is not None:
                 self._send([m.Goodbye()])
                 return
