@@ -47,6 +47,14 @@ def say_ready(**news: object) -> None:
         pipe.write(json.dumps(news).encode() + b"\n")
 
 
+def remove_directory(settings: dict[str, Any]) -> None:
+    """Remove the private directory of an embedded cluster: its parent may have died before."""
+    import shutil  # at the end of a process, not at its start
+
+    if directory := settings.get("directory"):
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def die_with_parent(parent: int) -> None:
     """Let the kernel kill this process when its parent dies; it ends now if that has happened.
 

@@ -22,7 +22,13 @@ from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.links import zmq_link
-from scaler_cluster.runtime.process import LIFELINE_FD, PYTHON_VERSION, read_settings, say_ready
+from scaler_cluster.runtime.process import (
+    LIFELINE_FD,
+    PYTHON_VERSION,
+    read_settings,
+    remove_directory,
+    say_ready,
+)
 from scaler_cluster.wire import messages as m
 
 log = logging.getLogger("scaler.scheduler")
@@ -162,6 +168,7 @@ async def serve(settings: dict[str, Any]) -> None:
     await stopped.wait()
     loop.remove_reader(LIFELINE_FD)
     shell.close()
+    remove_directory(settings)
 
 
 def main() -> None:

@@ -62,16 +62,17 @@ class EmbeddedCluster:
             settings["max_tasks_per_child"] = max_tasks_per_child
         if memory_limit_bytes is not None:
             settings["memory_limit_bytes"] = memory_limit_bytes
-        self._directory = tempfile.mkdtemp(prefix="scaler-")
+        self._directory = settings["directory"] = tempfile.mkdtemp(prefix="scaler-")
         self._children: list[subprocess.Popen[bytes]] = []
         try:
             chosen = address if address is not None else self._private_address()
-            scheduling = {"workers_expected": workers}
-            ready = self._start(
-                "scheduler",
-                {"address": chosen, "event_loop": event_loop, "scheduler": scheduling},
-                True,
-            )
+            scheduling = {
+                "address": chosen,
+                "directory": self._directory,
+                "event_loop": event_loop,
+                "scheduler": {"workers_expected": workers},
+            }
+            ready = self._start("scheduler", scheduling, True)
             if chosen.startswith("ipc://"):
                 # The address is known already: both start at the same time.
                 self._start("supervisor", settings | {"address": chosen})

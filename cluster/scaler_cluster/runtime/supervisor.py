@@ -33,6 +33,7 @@ from scaler_cluster.runtime.process import (
     host_name,
     make_peer_id,
     read_settings,
+    remove_directory,
 )
 from scaler_cluster.runtime.stderr import WorkerStderr
 from scaler_cluster.runtime.worker import (
@@ -235,5 +236,12 @@ class SupervisorShell:
         return worker_main
 
 
+def main() -> None:
+    """Run the supervisor process."""
+    settings = read_settings()
+    SupervisorShell(settings).run()
+    remove_directory(settings)
+
+
 if __name__ == "__main__":
-    SupervisorShell(read_settings()).run()
+    main()
