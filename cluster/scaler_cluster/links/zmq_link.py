@@ -110,9 +110,9 @@ class ZmqLink:
         """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
         return bool(self._socket.poll(min(int(timeout_s * 1000) + 1, 1_000_000)))
 
-    def close(self) -> None:
+    def close(self, linger_ms: int = LINGER_MS) -> None:
         """Let go of everything; what was sent before is still delivered for a moment."""
-        self._socket.close()
+        self._socket.close(linger_ms)
         self._context.term()
 
 

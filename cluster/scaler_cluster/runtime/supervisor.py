@@ -194,7 +194,8 @@ class SupervisorShell:
                 forkserver.kill_group(slot.pid)
         self._server.close()
         os.waitpid(self._server_pid, 0)
-        self._link.close()
+        # The scheduler ends at the same moment: whoever lingers waits in vain.
+        self._link.close(linger_ms=0)
 
     # -- what a worker process does, after its fork ------------------------------------------
 
