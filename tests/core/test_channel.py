@@ -1,0 +1,243 @@
+"""One conversation over a link that loses, repeats and reorders."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scaler_cluster.core.channel import (
+    ACKNOWLEDGE_AFTER_S,
+    ACKNOWLEDGE_EVERY,
+    EARLY_MAX,
+    RESEND_AFTER_MAX_S,
+    RESEND_AFTER_S,
+    RESEND_BURST,
+    Channel,
+)
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.codec import decode
+
+
+def numbers(messages):
+    """Return the numbers of messages that were sent by number."""
+    return [int(message.reason) for message in messages]
+
+
+class Pair:
+    """Two channels, and the clock between them."""
+
+    def __init__(self):
+        self.ours, self.theirs = Channel(1), Channel(2)
+        self.now = 100.0
+        self.sent = 0
+
+    def send(self, count=1):
+        """Let ours send numbered messages; return their frames."""
+        frames = []
+        for _ in range(count):
+            frames.append(self.ours.send([m.Goodbye(str(self.sent))], self.now))
+            self.sent += 1
+        return frames
+
+    def deliver(self, frames):
+        """Let theirs receive; return the numbers of the messages."""
+        return numbers(self.theirs.receive(decode(frames), self.now))
+
+    def answer(self, frames):
+        """Let ours receive what theirs sent."""
+        return self.ours.receive(decode(frames), self.now)
+
+    def acknowledge(self):
+        """Let theirs say what is due, and ours hear it."""
+        self.now += ACKNOWLEDGE_AFTER_S
+        for frames in self.theirs.tick(self.now):
+            self.answer(frames)
+
+
+@pytest.fixture
+def pair():
+    return Pair()
+
+
+def seq_of(frames):
+    return decode(frames).seq
+
+
+def test_envelopes_arrive_in_order(pair):
+    """What is sent arrives once, in order."""
+    assert [pair.deliver(frames) for frames in pair.send(3)] == [[0], [1], [2]]
+
+
+def test_a_repeated_envelope_is_ignored(pair):
+    """What arrives a second time is not delivered again."""
+    (frames,) = pair.send()
+    pair.deliver(frames)
+
+    assert pair.deliver(frames) == []
+
+
+def test_what_overtook_a_lost_one_waits_for_it(pair):
+    """Messages behind a gap are delivered with the envelope that fills it, in order."""
+    lost, second, third = pair.send(3)
+
+    assert pair.deliver(third) == []
+    assert pair.deliver(second) == []
+    assert pair.deliver(lost) == [0, 1, 2]
+
+
+def test_what_overtakes_is_bounded(pair):
+    """Envelopes too far ahead of the gap are dropped: they come again."""
+    frames = pair.send(EARLY_MAX + 2)
+    for one in frames[1:]:
+        pair.deliver(one)
+
+    assert len(pair.theirs._early) == EARLY_MAX
+
+
+def test_a_gap_is_reported_at_once(pair):
+    """Who misses an envelope says so without waiting."""
+    _, second = pair.send(2)
+    pair.deliver(second)
+
+    assert pair.theirs.deadline <= pair.now
+
+
+def test_an_answer_acknowledges(pair):
+    """What the other side sends acknowledges what it has: no acknowledgement of its own is due."""
+    pair.deliver(*pair.send())
+    pair.answer(pair.theirs.send([m.Heartbeat()], pair.now))
+
+    assert pair.theirs.deadline == pair.now + RESEND_AFTER_S
+    assert pair.ours.deadline == pair.now + ACKNOWLEDGE_AFTER_S
+
+
+def test_a_silent_side_acknowledges_after_a_moment(pair):
+    """Who has nothing to say acknowledges after ACKNOWLEDGE_AFTER_S, in an empty envelope."""
+    pair.deliver(*pair.send())
+
+    assert pair.theirs.deadline == pair.now + ACKNOWLEDGE_AFTER_S
+    pair.now = pair.theirs.deadline
+    (frames,) = pair.theirs.tick(pair.now)
+    envelope = decode(frames)
+    assert (envelope.seq, envelope.ack, envelope.messages) == (0, 1, [])
+    assert pair.theirs.deadline == math.inf
+
+
+def test_many_envelopes_are_acknowledged_at_once(pair):
+    """After ACKNOWLEDGE_EVERY envelopes the acknowledgement does not wait."""
+    for frames in pair.send(ACKNOWLEDGE_EVERY):
+        pair.deliver(frames)
+
+    assert pair.theirs.deadline <= pair.now
+
+
+def test_an_acknowledgement_is_not_acknowledged(pair):
+    """Two silent sides stay silent."""
+    pair.deliver(*pair.send())
+    pair.acknowledge()
+
+    assert (pair.ours.deadline, pair.theirs.deadline) == (math.inf, math.inf)
+
+
+def test_what_is_not_acknowledged_is_sent_again(pair):
+    """After RESEND_AFTER_S the oldest unacknowledged envelope is repeated, as it was."""
+    frames = pair.send(2)
+
+    assert pair.ours.deadline == pair.now + RESEND_AFTER_S
+    assert pair.ours.tick(pair.now + RESEND_AFTER_S) == frames[:1]
+
+
+def test_repetitions_back_off(pair):
+    """Each repetition doubles the wait, up to RESEND_AFTER_MAX_S."""
+    pair.send()
+    waits = []
+    for _ in range(8):
+        waits.append(pair.ours.deadline - pair.now)
+        pair.now = pair.ours.deadline
+        assert len(pair.ours.tick(pair.now)) == 1
+
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, *[RESEND_AFTER_MAX_S] * 3]
+
+
+def test_an_answer_resets_the_back_off(pair):
+    """Once the peer acknowledges, the next wait is RESEND_AFTER_S again."""
+    (frames,) = pair.send()
+    for _ in range(4):
+        pair.now = pair.ours.deadline
+        pair.ours.tick(pair.now)
+    pair.deliver(frames)
+    pair.acknowledge()
+    pair.send()
+
+    assert pair.ours.deadline == pair.now + RESEND_AFTER_S
+
+
+def test_what_else_was_lost_follows_at_once(pair):
+    """When a repetition got through, up to RESEND_BURST others are repeated without a wait."""
+    frames = pair.send(RESEND_BURST + 10)
+    pair.now = pair.ours.deadline
+    (again,) = pair.ours.tick(pair.now)
+    pair.deliver(again)
+    pair.acknowledge()
+
+    assert pair.ours.deadline <= pair.now
+    assert pair.ours.tick(pair.now) == frames[1 : 1 + RESEND_BURST]
+
+
+def test_recovery_outruns_new_traffic(pair):
+    """A thousand envelopes lost at once are made up for, though a hundred more come each turn."""
+    pair.send(1000)
+    received = []
+    pair.now = pair.ours.deadline
+    for _ in range(60):
+        for frames in [*pair.ours.tick(pair.now), *(pair.send(100) if pair.sent < 3000 else [])]:
+            received += pair.deliver(frames)
+        pair.acknowledge()
+
+    assert received == list(range(3000))
+    assert not pair.ours._unacked
+
+
+def test_acknowledging_what_was_never_sent_is_refused(pair):
+    """A peer that acknowledges the future is wrong, and RemoteProtocolError says so."""
+    pair.deliver(*pair.send())
+    pair.ours = Channel(1)
+    for frames in pair.theirs.tick(pair.now + ACKNOWLEDGE_AFTER_S):
+        with pytest.raises(RemoteProtocolError, match="acknowledges 1, sent 0"):
+            pair.answer(frames)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.sampled_from("0lrs"), max_size=80), st.integers(1, 5))
+def test_everything_arrives_once_in_order_over_any_link(faults, pace):
+    """However a link loses, repeats and reorders: each side gets all the other sent, in order."""
+    sides = Channel(1), Channel(2)
+    air: list[list] = [[], []]
+    sent = [0, 0]
+    received: list[list[int]] = [[], []]
+    step = 0
+    while step < 20_000 and (any(air) or min(map(len, received)) < 20):
+        step += 1
+        now = step * 0.05
+        for here, there in ((0, 1), (1, 0)):
+            if sent[here] < 20 and (step + here) % pace == 0:
+                air[there].append(sides[here].send([m.Goodbye(str(sent[here]))], now))
+                sent[here] += 1
+            if sides[here].deadline <= now:
+                air[there] += sides[here].tick(now)
+            if not air[here]:
+                continue
+            fault = faults.pop() if faults else "0"
+            if fault == "s":
+                air[here].reverse()
+            frames = air[here].pop(0)
+            if fault == "r":
+                air[here].append(frames)
+            if fault != "l":
+                received[here] += numbers(sides[here].receive(decode(frames), now))
+
+    assert received == [list(range(20)), list(range(20))]

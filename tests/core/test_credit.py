@@ -1,0 +1,173 @@
+"""How much a worker is given ahead."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaler_cluster.core.credit import (
+    AHEAD_MIN,
+    LONG_S,
+    LOW_WATER_S,
+    TASKS_MAX,
+    WINDOW_S,
+    grant,
+    is_hungry,
+    measure,
+)
+from scaler_cluster.core.records import FunctionRecord, WorkerRecord
+
+PLENTY = 1_000_000
+
+
+@pytest.fixture
+def worker():
+    return WorkerRecord(b"W1", b"S1", 1, "host", 0)
+
+
+def load(worker, count, backlog_s):
+    worker.count = worker.given = count
+    worker.backlog_s = backlog_s
+    return worker
+
+
+# -- who gets more ---------------------------------------------------------------------------
+
+
+def test_an_idle_worker_is_hungry(worker):
+    """A worker with nothing gets something."""
+    assert is_hungry(worker)
+
+
+def test_the_next_task_waits_where_the_last_one_ends(worker):
+    """A worker has AHEAD_MIN tasks at least, however long they last."""
+    assert is_hungry(load(worker, AHEAD_MIN - 1, 100.0))
+    assert not is_hungry(load(worker, AHEAD_MIN, 100.0))
+
+
+def test_a_worker_below_the_low_water_mark_is_hungry(worker):
+    """Work for less than LOW_WATER_S makes hungry, for more it does not."""
+    assert is_hungry(load(worker, 10, LOW_WATER_S * 0.99))
+    assert not is_hungry(load(worker, 10, LOW_WATER_S * 1.01))
+
+
+def test_no_worker_is_given_too_many(worker):
+    """TASKS_MAX bounds what is ahead, however short tasks are measured."""
+    assert not is_hungry(load(worker, TASKS_MAX, 0.0))
+
+
+@pytest.mark.parametrize("why", ["stalled", "retiring", "killed"])
+def test_some_workers_get_nothing(worker, why):
+    """A worker that is stalled, retiring or about to be killed is never hungry."""
+    setattr(worker, why, "yes")
+
+    assert not is_hungry(worker)
+
+
+def test_a_worker_at_its_task_limit_is_not_hungry(worker):
+    """A worker that was given its task_limit gets no more."""
+    worker.task_limit = 3
+    worker.given = 3
+
+    assert not is_hungry(worker)
+
+
+# -- how much --------------------------------------------------------------------------------
+
+
+def test_short_tasks_fill_the_window(worker):
+    """An idle worker is given as many short tasks as fill WINDOW_S."""
+    assert grant(worker, WINDOW_S / 100.5, PLENTY) == 100
+
+
+def test_what_is_ahead_counts(worker):
+    """Only what is missing to WINDOW_S is added."""
+    load(worker, 50, WINDOW_S / 2)
+
+    assert grant(worker, WINDOW_S / 100.5, PLENTY) == 50
+
+
+def test_an_unknown_function_is_given_one_at_a_time(worker):
+    """Before anything was measured, one task is taken to fill the window."""
+    unknown = FunctionRecord(b"")
+
+    assert grant(worker, unknown.mean_s, PLENTY) == 1
+
+
+def test_a_long_task_gets_no_queue(worker):
+    """A task above LONG_S is given to an idle worker, never behind another."""
+    assert grant(worker, LONG_S * 1.01, PLENTY) == 1
+    assert grant(load(worker, 1, 0.001), LONG_S * 1.01, PLENTY) == 0
+
+
+def test_work_is_shared_fairly(worker):
+    """No worker is given more than its share of what is ready."""
+    assert grant(worker, 1e-6, 7) == 7
+
+
+def test_the_task_limit_is_kept(worker):
+    """A worker is never given more than its task_limit."""
+    worker.task_limit = 10
+    worker.given = 8
+
+    assert grant(worker, 1e-6, PLENTY) == 2
+
+
+@given(
+    st.integers(0, TASKS_MAX - 1), st.floats(0, 1), st.floats(1e-9, 10), st.integers(1, PLENTY),
+    st.integers(0, 100), st.integers(0, 99),
+)  # fmt: skip
+def test_a_grant_keeps_all_bounds(count, backlog_s, unit_s, share, limit, given_before):
+    """What a hungry worker is given is positive, or 0 behind others, and within every bound."""
+    worker = WorkerRecord(b"W1", b"S1", 1, "host", limit)
+    worker.count, worker.backlog_s = count, backlog_s if count else 0.0
+    worker.given = given_before
+    if not is_hungry(worker):
+        return
+
+    granted = grant(worker, unit_s, share)
+
+    assert (granted >= 1) or (count and unit_s > LONG_S)
+    assert granted <= share
+    assert count + granted <= TASKS_MAX
+    assert not limit or worker.given + granted <= limit
+    assert granted <= 1 or worker.backlog_s + granted * unit_s <= WINDOW_S * (1 + 1e-9)
+
+
+# -- measuring -------------------------------------------------------------------------------
+
+
+def test_the_first_measurement_is_the_mean():
+    """What was measured first replaces the assumption."""
+    function = FunctionRecord(b"")
+    measure(function, 100, 0.1)
+
+    assert function.mean_s == pytest.approx(0.001)
+
+
+def test_a_small_batch_moves_the_mean_little():
+    """One task that was held up counts as one among the many before it."""
+    function = FunctionRecord(b"")
+    measure(function, 1000, 0.1)
+    measure(function, 1, 0.1)
+
+    assert function.mean_s < 0.0003
+
+
+def test_the_mean_follows_a_change():
+    """Old measurements fade: after some of another duration, the mean is close to it."""
+    function = FunctionRecord(b"")
+    measure(function, 100, 0.1)
+    for _ in range(30):
+        measure(function, 100, 1.0)
+
+    assert function.mean_s == pytest.approx(0.01, rel=0.01)
+
+
+def test_a_mean_is_never_zero():
+    """Tasks that were measured to take no time still take some: grants divide by it."""
+    function = FunctionRecord(b"")
+    measure(function, 5, 0.0)
+
+    assert function.mean_s > 0

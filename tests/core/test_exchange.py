@@ -1,0 +1,155 @@
+"""All channels of a process: who is known, who starts over, who is told so."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from scaler_cluster.core import exchange as module
+from scaler_cluster.core.channel import ACKNOWLEDGE_AFTER_S, RESEND_AFTER_S
+from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.testing.bench import hello
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.codec import encode
+
+HUB, SPOKE = b"", b"C1"
+HELLO = hello(m.CLIENT)
+
+
+@pytest.fixture
+def hub():
+    """The exchange of a scheduler."""
+    return Exchange(10)
+
+
+@pytest.fixture
+def spoke():
+    """The exchange of a peer."""
+    return Exchange(20)
+
+
+def greet(hub, spoke, now=0.0):
+    """Let the spoke say Hello and the hub welcome it."""
+    received = hub.receive(SPOKE, spoke.send(HUB, [HELLO], now), now)
+    answer = hub.send(SPOKE, [m.Welcome(1, 1)], now)
+    assert spoke.receive(HUB, answer, now) == [m.Welcome(1, 1)]
+    return received
+
+
+def test_a_hello_opens_a_channel(hub, spoke):
+    """The first envelope of a peer is taken in if it begins with Hello."""
+    assert greet(hub, spoke) == [HELLO]
+    assert hub.knows(SPOKE)
+
+
+def test_who_does_not_say_hello_is_unknown(hub, spoke):
+    """Anything else from a peer without a channel is answered with Unknown, and opens none."""
+    spoke.send(HUB, [HELLO], 0.0)
+
+    assert hub.receive(SPOKE, spoke.send(HUB, [m.Heartbeat()], 0.0), 0.0) == [m.Unknown()]
+    assert not hub.knows(SPOKE)
+
+
+def test_garbage_is_refused_and_opens_no_channel(hub):
+    """Bytes that are no envelope raise RemoteProtocolError and leave nothing behind."""
+    with pytest.raises(RemoteProtocolError):
+        hub.receive(SPOKE, [b"garbage"], 0.0)
+
+    assert not hub.knows(SPOKE)
+
+
+def test_a_peer_that_was_dropped_is_told(hub, spoke):
+    """A peer that the hub forgot learns it from the same hub's Unknown."""
+    greet(hub, spoke)
+    hub.drop(SPOKE)
+
+    received = hub.receive(SPOKE, spoke.send(HUB, [m.Heartbeat()], 1.0), 1.0)
+
+    assert received == [m.Unknown()]
+    assert spoke.receive(HUB, hub.unknown(), 1.0) == [m.Unknown()]
+
+
+def test_a_new_hub_is_noticed(hub, spoke):
+    """A peer learns from a new hub, that took the old one's place, that it is unknown."""
+    greet(hub, spoke)
+
+    assert spoke.receive(HUB, Exchange(11).unknown(), 1.0) == [m.Unknown()]
+
+
+def test_unknown_before_the_welcome_means_little(hub, spoke):
+    """A peer whose Hello was lost on the way ignores Unknown: its Hello comes again."""
+    lost = spoke.send(HUB, [HELLO], 0.0)
+    hub.receive(SPOKE, spoke.send(HUB, [m.Heartbeat()], 0.5), 0.5)
+
+    assert spoke.receive(HUB, hub.unknown(), 0.6) == []
+    ((peer, again),) = spoke.tick(RESEND_AFTER_S)
+    assert (peer, again) == (HUB, lost)
+    assert hub.receive(SPOKE, again, 1.1) == [HELLO]
+
+
+def test_a_new_incarnation_starts_over(hub, spoke):
+    """A peer that was started again under its name begins a new conversation with its Hello."""
+    greet(hub, spoke)
+    hub.receive(SPOKE, spoke.send(HUB, [m.Heartbeat()], 0.0), 0.0)
+
+    assert greet(hub, Exchange(21)) == [HELLO]
+
+
+def test_an_old_incarnation_is_not_heard(hub, spoke):
+    """What an earlier incarnation of a peer sent arrives too late to count."""
+    greet(hub, spoke)
+    late = spoke.send(HUB, [m.Goodbye()], 0.0)
+    greet(hub, Exchange(21))
+
+    assert hub.receive(SPOKE, late, 0.0) == []
+
+
+def test_a_repeated_hello_does_not_start_over(hub, spoke):
+    """The same incarnation's Hello, sent again for want of an answer, is a repetition."""
+    frames = spoke.send(HUB, [HELLO], 0.0)
+    hub.receive(SPOKE, frames, 0.0)
+
+    assert hub.receive(SPOKE, frames, 1.0) == []
+
+
+def test_peers_are_bounded(hub, monkeypatch):
+    """Beyond PEERS_MAX nobody new is taken in: made-up names cannot fill the memory."""
+    monkeypatch.setattr(module, "PEERS_MAX", 2)
+    for name in (b"1", b"2"):
+        hub.receive(name, encode(1, 1, 0, [HELLO]), 0.0)
+
+    with pytest.raises(RemoteProtocolError, match="too many peers"):
+        hub.receive(b"3", encode(1, 1, 0, [HELLO]), 0.0)
+
+
+def test_what_is_due_goes_to_its_peer(hub):
+    """Each tick returns what is due by then, for whom, and the next deadline is exact."""
+    for number, now in enumerate((0.0, 0.01, 0.02)):
+        hub.receive(b"%d" % number, encode(1, 1, 0, [HELLO]), now)
+
+    assert hub.deadline == ACKNOWLEDGE_AFTER_S
+    assert [peer for peer, _ in hub.tick(ACKNOWLEDGE_AFTER_S + 0.01)] == [b"0", b"1"]
+    assert hub.deadline == pytest.approx(ACKNOWLEDGE_AFTER_S + 0.02)
+    assert [peer for peer, _ in hub.tick(1.0)] == [b"2"]
+    assert hub.deadline == math.inf
+
+
+def test_nothing_is_due_for_who_was_dropped(hub, spoke):
+    """What was not delivered to a dropped peer is forgotten, however often time comes."""
+    greet(hub, spoke)
+    hub.drop(SPOKE)
+
+    assert [hub.tick(now) for now in (1.0, 2.0, 60.0)] == [[], [], []]
+
+
+def test_a_tick_looks_only_at_who_is_due(hub):
+    """A tick among thousands of peers that wait looks at none of them."""
+    for number in range(2000):
+        hub.receive(b"%d" % number, encode(1, 1, 0, [HELLO]), 10.0)
+    hub.receive(b"first", encode(1, 1, 0, [HELLO]), 9.0)
+    waiting = list(hub._looks[1:])
+
+    assert [peer for peer, _ in hub.tick(9.0 + ACKNOWLEDGE_AFTER_S)] == [b"first"]
+    assert sorted(hub._looks) == sorted(waiting)
