@@ -61,11 +61,19 @@ class SchedulerShell:
         self._turn()
 
     def close(self) -> None:
-        """Stop, and let go of the link."""
+        """Stop, tell the clients that are still there, and let go of the link."""
         self._loop.remove_reader(self._link.fd)
         if self._timer is not None:
             self._timer.cancel()
-        self._link.close()
+        if self._core.table.sessions:
+            # The last of them said Goodbye before it let us go: that is about to arrive.
+            self._link.wait(0.01)
+            self._turn()
+        clients = list(self._core.table.sessions)
+        for peer in clients:
+            frames = self._exchange.send(peer, [m.Goodbye("the cluster was shut down")], clock())
+            self._link.send(peer, frames)
+        self._link.close(zmq_link.LINGER_MS if clients else 0)
 
     def _turn(self) -> None:
         """Work until nothing more arrives for a moment."""

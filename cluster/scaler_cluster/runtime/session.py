@@ -526,10 +526,9 @@ class Session:
             if self._error is None:
                 self.core.say(m.Goodbye())
                 self._pump()
-            if self.cluster is not None:
-                self.cluster.close_lifelines()
             self._close_sockets()
         if self.cluster is not None:
+            self.cluster.close_lifelines()
             self.cluster.stop()
         _sessions.discard(self)
         self._finished.set()
@@ -537,8 +536,12 @@ class Session:
     def _close_sockets(self) -> None:
         self._io_ready.close()
         self._leader_ready.close()
-        self._link.close()
-        for fd in (self._wake_read, self._wake_write, self._nudge_read, self._nudge_write):
+        # A Goodbye is worth a moment's wait; a scheduler that is gone is not.
+        self._link.close(zmq_link.LINGER_MS if self._error is None and self.core.session else 0)
+        fds = self._wake_read, self._wake_write, self._nudge_read, self._nudge_write
+        # Whoever calls too late must not write into a file that got the same number.
+        self._wake_read = self._wake_write = self._nudge_read = self._nudge_write = -1
+        for fd in fds:
             os.close(fd)
 
 

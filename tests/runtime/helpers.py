@@ -1,0 +1,122 @@
+"""Flags, programs and processes: what the tests of real processes have in common."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+BOUND_S = 30.0
+"""What must end ends within this, however busy the machine is."""
+
+
+class Flags:
+    """Files by which a test and its tasks tell each other how far they are."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, name: str) -> str:
+        """Return what to give to a task."""
+        return str(self.directory / name)
+
+    def set(self, name: str) -> None:
+        """Let a task that waits for this go on."""
+        (self.directory / name).touch()
+
+    def seen(self, name: str) -> bool:
+        """Return True if a task got so far."""
+        return (self.directory / name).exists()
+
+    def wait(self, name: str) -> int:
+        """Wait until a task got so far; return the number in its file."""
+        wait_until(lambda: self.seen(name), f"no task came to {name!r}")
+        return int((self.directory / name).read_text() or 0)
+
+
+def wait_until(condition, what: str, timeout: float = BOUND_S) -> None:
+    """Wait until ``condition()`` holds; fail with ``what`` if it never does."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+def is_gone(pid: int) -> bool:
+    """Return True if there is no such process any more, or only its remains."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_gone(*pids: int) -> None:
+    """Wait until these processes have ended."""
+    for pid in pids:
+        wait_until(lambda pid=pid: is_gone(pid), f"process {pid} lives on")
+
+
+def cluster_process(name: str, parent: int | None = None) -> psutil.Process:
+    """Return the scheduler or supervisor process of the only embedded cluster."""
+    found = [
+        child
+        for child in psutil.Process(parent).children()
+        if f"scaler_cluster.runtime.{name}" in child.cmdline()
+    ]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which a program finds what this process finds."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def run_program(source: str, *, stdin: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, from a command line or from standard input."""
+    command = [sys.executable, "-"] if stdin else [sys.executable, "-c", source]
+    return subprocess.run(
+        command,
+        input=source if stdin else None,
+        stdin=None if stdin else subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * BOUND_S,
+        env=environment(),
+        check=False,
+    )
+
+
+class Program:
+    """A program under way, whose output is read line by line."""
+
+    def __init__(self, source: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", source],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            start_new_session=True,
+        )
+        self.pid = self.process.pid
+
+    def line(self) -> str:
+        """Return the next line that it prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def children(self) -> list[int]:
+        """Return the ids of all processes below it."""
+        return [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end; return its status and the rest of what it printed."""
+        out, err = self.process.communicate(timeout=BOUND_S)
+        return self.process.returncode, out, err

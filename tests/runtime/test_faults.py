@@ -1,0 +1,259 @@
+"""Where a task goes wrong, times how: each ends in its own exception, and nothing else does."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from scaler_exec import (
+    ClusterBroken,
+    DeserializeObjectError,
+    PayloadError,
+    ResultUnpicklable,
+    ScalerExecutor,
+    WorkerDied,
+)
+from tests.runtime import tasks
+from tests.runtime.helpers import BOUND_S, run_program
+
+HOW = ["raise", "exit", "os_exit", "kill", "segfault"]
+DEATHS = {
+    "os_exit": (tasks.EXIT_CODE, None),
+    "kill": (None, signal.SIGKILL),
+    "segfault": (None, signal.SIGSEGV),
+}
+"""Exit code and signal of the ways that end a process."""
+
+
+def submit_argument(executor, how):
+    """Unpickling an argument goes wrong."""
+    return executor.submit(tasks.square, tasks.FailsAtUnpickle(how))
+
+
+def submit_function(executor, how):
+    """Unpickling the function goes wrong."""
+    return executor.submit(tasks.FailsAtUnpickle(how))
+
+
+def submit_call(executor, how):
+    """The call goes wrong."""
+    return executor.submit(tasks.fail, how)
+
+
+def submit_result(executor, how):
+    """Pickling the result goes wrong."""
+    return executor.submit(tasks.make_unpicklable, how)
+
+
+EXPECTED = {
+    (submit_argument, "raise"): DeserializeObjectError,
+    (submit_argument, "exit"): DeserializeObjectError,
+    (submit_function, "raise"): DeserializeObjectError,
+    (submit_function, "exit"): DeserializeObjectError,
+    (submit_call, "raise"): ValueError,
+    (submit_call, "exit"): SystemExit,
+    (submit_result, "raise"): ResultUnpicklable,
+    (submit_result, "exit"): ResultUnpicklable,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("submit", [submit_argument, submit_function, submit_call, submit_result])
+def test_a_fault_fails_its_own_future_alone(executor, submit, how) -> None:
+    """A fault in a worker fails that future; those before, beside and after it succeed."""
+    before = [executor.submit(tasks.square, n) for n in range(20)]
+    fault = submit(executor, how)
+    after = [executor.submit(tasks.square, n) for n in range(20)]
+
+    error = fault.exception(BOUND_S)
+
+    assert type(error) is EXPECTED.get((submit, how), WorkerDied)
+    assert [future.result(BOUND_S) for future in before + after] == [n * n for n in range(20)] * 2
+    assert list(executor.map(tasks.square, range(100))) == [n * n for n in range(100)]
+    if isinstance(error, WorkerDied):
+        assert (error.death.exit_code, error.death.signal) == DEATHS[how]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOW)
+def test_a_fault_in_a_map_ends_that_map_in_order(executor, how) -> None:
+    """A map yields what comes before the fault, then raises it; another map goes on."""
+    other = executor.map(tasks.nap, range(50))
+    results = executor.map(_fail_at_30, [(n, how) for n in range(60)])
+    got = []
+
+    with pytest.raises(EXPECTED.get((submit_call, how), WorkerDied)):
+        for result in results:
+            got.append(result)
+
+    assert got == list(range(30))
+    assert list(other) == list(range(50))
+
+
+def _fail_at_30(job):
+    number, how = job
+    if number == 30:
+        tasks.fail(how)
+    return number
+
+
+# -- in the client -------------------------------------------------------------------------------
+
+
+def test_an_argument_that_cannot_be_pickled_fails_its_own_future(executor) -> None:
+    """The future of an unpicklable argument raises PayloadError, with the cause."""
+    with pytest.raises(PayloadError, match="argument 1 of square.*FailsAtPickle") as caught:
+        executor.submit(tasks.square, 1, tasks.FailsAtPickle("raise")).result(BOUND_S)
+
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_a_keyword_that_cannot_be_pickled_is_named(executor) -> None:
+    """A PayloadError names the keyword argument at fault."""
+    with pytest.raises(PayloadError, match="number of square"):
+        executor.submit(tasks.square, number=tasks.FailsAtPickle("raise")).result(BOUND_S)
+
+
+def test_a_function_that_cannot_be_pickled_fails_its_own_future(executor) -> None:
+    """The future of an unpicklable function raises PayloadError, which names it."""
+    with pytest.raises(PayloadError, match="FailsAtPickle"):
+        executor.submit(tasks.FailsAtPickle("raise")).result(BOUND_S)
+
+    assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_an_item_of_a_map_that_cannot_be_pickled_fails_in_its_turn(executor) -> None:
+    """A map yields what comes before an unpicklable item, then raises PayloadError."""
+    results = executor.map(tasks.square, [1, 2, tasks.FailsAtPickle("raise"), 4])
+
+    assert next(results) == 1
+    assert next(results) == 4
+    with pytest.raises(PayloadError, match="FailsAtPickle"):
+        next(results)
+
+
+def test_an_unpicklable_argument_at_shutdown_fails_its_own_future() -> None:
+    """A future that failed before it was sent does not hold a shutdown up."""
+    executor = ScalerExecutor(1)
+    executor.submit(tasks.square, 2).result(BOUND_S)
+    future = executor.submit(tasks.square, tasks.FailsAtPickle("raise"))
+    executor.shutdown(wait=False)
+
+    with pytest.raises(PayloadError):
+        future.result(BOUND_S)
+
+    executor.shutdown()
+
+
+def test_sys_exit_while_pickling_reaches_the_caller(executor) -> None:
+    """A SystemExit while pickling is the caller's own, and the executor goes on."""
+    with pytest.raises(SystemExit):
+        executor.submit(tasks.square, tasks.FailsAtPickle("exit"))
+
+    assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["os_exit", "kill", "segfault"])
+def test_a_client_that_dies_while_pickling_leaves_nothing(how) -> None:
+    """A client process that dies while it pickles takes its cluster with it."""
+    ended = run_program(
+        "from scaler_exec import ScalerExecutor\n"
+        "from tests.runtime import tasks\n"
+        "executor = ScalerExecutor(2)\n"
+        "executor.submit(tasks.square, 2).result()\n"
+        f"executor.submit(tasks.square, tasks.FailsAtPickle({how!r}))\n"
+    )
+
+    code, number = DEATHS[how]
+    assert ended.returncode == (code if code is not None else -number)
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_a_result_that_does_not_unpickle_here_fails_its_own_future(executor, how) -> None:
+    """A result that only the client cannot unpickle raises PayloadError there."""
+    import os
+
+    future = executor.submit(tasks.FailsAtUnpickleIn, os.getpid())
+
+    with pytest.raises(PayloadError, match="cannot be unpickled here"):
+        future.result(BOUND_S)
+
+    assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_a_result_of_a_map_that_does_not_unpickle_here_fails_in_its_turn(executor) -> None:
+    """A map yields what comes before a result that cannot be unpickled, then raises."""
+    import os
+
+    results = executor.map(_make, [0, 0, os.getpid(), 0])
+
+    assert [next(results), next(results)] == [None, None]
+    with pytest.raises(PayloadError, match="cannot be unpickled here"):
+        next(results)
+
+
+def _make(pid):
+    return tasks.FailsAtUnpickleIn(pid) if pid else None
+
+
+# -- the initializer -----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOW)
+def test_a_fault_in_the_initializer_breaks_the_executor(how, capfd) -> None:
+    """Pending futures, and submit from then on, raise ClusterBroken, which says what it was."""
+    with ScalerExecutor(2, initializer=tasks.fail, initargs=(how,)) as executor:
+        future = executor.submit(tasks.square, 2)
+        error = future.exception(BOUND_S)
+
+        assert type(error) is ClusterBroken
+        text = str(error)
+        if how in DEATHS:
+            code, number = DEATHS[how]
+            assert (f"exit code {code}" if number is None else f"signal {number}") in text
+        else:
+            assert "on purpose" in text
+            assert "Traceback" in text
+        with pytest.raises(ClusterBroken):
+            executor.submit(tasks.square, 2)
+        with pytest.raises(ClusterBroken):
+            next(executor.map(tasks.square, [1]))
+    capfd.readouterr()
+
+
+def test_an_initializer_that_cannot_be_pickled_is_refused_at_once() -> None:
+    """ScalerExecutor() itself raises PayloadError for an unpicklable initializer."""
+    with pytest.raises(PayloadError):
+        ScalerExecutor(1, initializer=tasks.FailsAtUnpickle("raise"), initargs=(lambda: 1, _lock()))
+
+
+def _lock():
+    import threading
+
+    return threading.Lock()
+
+
+@pytest.mark.slow
+def test_the_initializer_runs_in_every_worker_before_its_first_task(tmp_path) -> None:
+    """Each worker process, a replaced one too, has run the initializer before its first task."""
+    with ScalerExecutor(2, initializer=_initialize, initargs=("done",)) as executor:
+        assert executor.submit(_initialized).result(BOUND_S) == "done"
+        assert isinstance(executor.submit(tasks.fail, "os_exit").exception(BOUND_S), WorkerDied)
+        assert {executor.submit(_initialized).result(BOUND_S) for _ in range(20)} == {"done"}
+
+
+def _initialize(value) -> None:
+    import builtins
+
+    builtins.scaler_test_value = value  # type: ignore[attr-defined]
+
+
+def _initialized():
+    import builtins
+
+    return builtins.scaler_test_value  # type: ignore[attr-defined]
