@@ -98,6 +98,9 @@ class Dispatch:
             if limit == 0:
                 return
             self._assign(worker, ready.take(limit), unit_s, now)
+            if worker.peer in self._hungry:
+                # It had its turn: what little is left goes to the others first.
+                self._hungry[worker.peer] = self._hungry.pop(worker.peer)
         if self._idle and self._loaded:
             self._steal(now)
 

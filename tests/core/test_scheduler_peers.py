@@ -1,0 +1,281 @@
+"""Who comes and goes: clients, supervisors, workers; and who is not taken in."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from scaler_cluster.core.scheduler import LOST_MAX, SchedulerConfig
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.testing.bench import SchedulerBench, hello, submission
+from scaler_cluster.wire import messages as m
+
+CONFIG = SchedulerConfig("3.11")
+CLIENT_TIMEOUT_S = CONFIG.client_timeout_s
+SUPERVISOR_TIMEOUT_S = CONFIG.supervisor_timeout_s
+
+
+# -- coming ----------------------------------------------------------------------------------
+
+
+def test_sessions_are_numbered(bench):
+    """Each client gets the next session number, and is told how many workers there are to be."""
+    bench.supervisor(b"S1", workers=2)
+    bench.supervisor(b"S2", workers=3)
+
+    assert bench.client(b"C1") == {"C1": ["Welcome 1, 5 workers"]}
+    assert bench.client(b"C2") == {"C2": ["Welcome 2, 5 workers"]}
+
+
+def test_a_client_that_says_hello_again_starts_over(one):
+    """A client that was started again gets a new session; the tasks of the old one are stopped."""
+    one.submit(0, 3)
+
+    assert one.feed(b"C1", hello(m.CLIENT)) == {
+        "C1": ["Welcome 2, 1 workers"],
+        "W1": ["Abort 1:0", "Abort 1:1"],
+    }
+
+
+def test_a_worker_may_be_faster_than_its_supervisor(bench):
+    """A worker is taken in, and works, before its supervisor was heard."""
+    bench.client()
+
+    assert bench.worker() == {"W1": ["Welcome 0, 0 workers"]}
+    assert bench.submit(0) == {"W1": ["Function f", "Assign 1:0 f"]}
+    assert bench.supervisor() == {"S1": ["Welcome 0, 1 workers"]}
+    assert bench.done(0) == {"C1": ["Results 0 [r0]"]}
+
+
+def test_another_protocol_is_refused(bench):
+    """A peer that speaks another version gets one sentence, and is forgotten."""
+    message = hello(m.CLIENT)
+    message.protocol = 999
+
+    (sentence,) = bench.feed(b"C1", message)["C1"]
+
+    assert sentence.startswith("Refused: The client speaks protocol 999, this scheduler 1")
+    assert bench.core.take_gone() == [b"C1"]
+
+
+@pytest.mark.parametrize("role", [m.CLIENT, m.WORKER, m.SUPERVISOR])
+def test_another_python_is_refused(bench, role):
+    """A peer on another Python minor version is refused, whatever its role."""
+    message = hello(role, supervisor=b"S9")
+    message.python = "2.7"
+
+    (sentence,) = bench.feed(b"X", message)["X"]
+
+    assert sentence.startswith(f"Refused: The {role} runs Python 2.7, this cluster 3.11")
+    assert not bench.core.table.knows(b"X")
+
+
+def test_nobody_has_an_unknown_role(bench):
+    """A Hello of an unknown role breaks the protocol."""
+    with pytest.raises(RemoteProtocolError, match="nobody has the role"):
+        bench.feed(b"X", hello("president"))
+
+
+def test_nobody_has_two_roles(one):
+    """A peer that says Hello in another role leaves its first one."""
+    one.feed(b"C1", hello(m.SUPERVISOR))
+    one.feed(b"W1", hello(m.CLIENT))
+
+    assert list(one.core.table.sessions) == [b"W1"]
+    assert list(one.core.table.supervisors) == [b"S1", b"C1"]
+    assert not one.core.table.workers
+
+
+@pytest.mark.parametrize("named", [b"C1", b"W1", b"W2"])
+def test_a_worker_cannot_name_anyone_its_supervisor(one, named):
+    """A worker whose supervisor would be a client, a worker or itself breaks the protocol."""
+    with pytest.raises(RemoteProtocolError, match="whose supervisor is none"):
+        one.worker(b"W2", supervisor=named)
+
+
+# -- heartbeats and expiry -------------------------------------------------------------------
+
+
+def test_a_client_is_answered(one):
+    """A client's heartbeat is answered, so that it knows whether we live; a supervisor's is not."""
+    assert one.feed(b"C1", m.Heartbeat()) == {"C1": ["Heartbeat"]}
+    assert one.feed(b"S1", m.Heartbeat()) == {}
+
+
+def test_a_silent_client_is_given_up(one):
+    """After client_timeout_s without a word a client's tasks are stopped and its session ends."""
+    one.submit(0, 3)
+    one.wait(1.0)
+    one.feed(b"W1", m.Revoked(1, 1, 1, 1))
+    for _ in range(math.ceil(CLIENT_TIMEOUT_S) - 2):
+        assert one.wait(1.0) == {}
+        one.feed(b"S1", m.Heartbeat())
+
+    assert one.wait(2.0)["W1"] == ["Abort 1:0", "Abort 1:1"]
+    assert not one.core.table.sessions
+    assert one.core.take_gone() == [b"C1"]
+
+
+def test_a_client_that_speaks_is_kept(one):
+    """Heartbeats, submissions and cancellations all show that a client lives."""
+    for message in (m.Heartbeat(), m.Cancel(0, 1), *submission(0)[1:]):
+        one.feed(b"C1", submission(0)[0])
+        one.wait(CLIENT_TIMEOUT_S - 1)
+        one.feed(b"C1", message)
+        one.wait(CLIENT_TIMEOUT_S - 1)
+        one.feed(b"C1", m.Heartbeat())
+
+    assert one.core.table.sessions
+
+
+def test_a_silent_supervisor_is_given_up_with_its_workers(two):
+    """After supervisor_timeout_s a supervisor is gone, and what its workers had is free again."""
+    two.submit(0, 4)
+    two.wait(SUPERVISOR_TIMEOUT_S + 0.5)
+
+    assert not two.core.table.supervisors
+    assert not two.core.table.workers
+    assert two.core.table.ready.count == 4
+    assert sorted(two.core.take_gone()) == [b"S1", b"W1", b"W2"]
+
+
+def test_our_own_lag_expires_nobody(two):
+    """When this process was stopped, the peers' silence is no silence."""
+    two.sleep(SUPERVISOR_TIMEOUT_S * 10)
+    two.sleep(CLIENT_TIMEOUT_S * 10)
+
+    assert two.core.table.supervisors
+    assert two.core.table.sessions
+
+
+def test_lag_grants_no_more_than_itself(two):
+    """After a lag the peers' time runs on from where it stood."""
+    two.wait(SUPERVISOR_TIMEOUT_S - 1)
+    two.sleep(100.0)
+    two.wait(0.5)
+    assert two.core.table.supervisors
+
+    two.wait(1.0)
+    assert not two.core.table.supervisors
+
+
+# -- leaving ---------------------------------------------------------------------------------
+
+
+def test_a_client_that_leaves_takes_its_tasks_along(one):
+    """After a client's Goodbye what runs is stopped, what waits is gone, nobody is answered."""
+    one.submit(0, 5)
+
+    assert one.feed(b"C1", m.Goodbye()) == {"W1": ["Abort 1:0", "Abort 1:1"]}
+    assert one.core.table.ready.count == 0
+    assert one.feed(b"W1", m.Aborted(1, 1, 1), m.Aborted(1, 0, 1)) == {}
+    assert not one.core.table.functions
+    assert one.core.take_gone() == [b"C1"]
+
+
+def test_a_supervisor_that_leaves_is_lost_with_its_workers(one):
+    """After a supervisor's Goodbye its workers' tasks are free again."""
+    one.submit(0, 2)
+    one.feed(b"S1", m.Goodbye())
+
+    assert one.core.table.ready.count == 2
+    assert sorted(one.core.take_gone()) == [b"S1", b"W1"]
+
+
+def test_a_worker_that_leaves_gets_no_more(two):
+    """After a worker's Goodbye nothing is sent to it; its supervisor will report its end."""
+    two.feed(b"W1", m.Goodbye())
+
+    assert list(two.submit(0, 3)) == ["W2"]
+
+
+def test_who_comes_back_is_not_forgotten(one):
+    """A peer that left and came back within one turn is not to be forgotten."""
+    one.core.receive(b"C1", [m.Goodbye(), hello(m.CLIENT)], one.now)
+    one.act()
+
+    assert one.core.take_gone() == []
+
+
+def test_peers_are_forgotten_once(one):
+    """What take_gone returned is not returned again."""
+    one.feed(b"C1", m.Goodbye())
+
+    assert [one.core.take_gone(), one.core.take_gone()] == [[b"C1"], []]
+
+
+def test_the_dead_do_not_come_back(one):
+    """A worker whose death was reported before its Hello arrived is sent away, and gets nothing."""
+    one.died(worker=b"W2")
+
+    assert one.worker(b"W2") == {"W2": ["Goodbye: its supervisor said that it had died"]}
+    assert list(one.core.table.workers) == [b"W1"]
+    assert one.core.take_gone() == [b"W2"]
+
+
+def test_the_dead_are_remembered_within_bounds(one):
+    """Of a supervisor's dead workers the last LOST_MAX are remembered."""
+    for number in range(LOST_MAX + 5):
+        one.died(worker=b"W%d" % (number + 10))
+
+    assert len(one.core.table.supervisors[b"S1"].lost) == LOST_MAX
+
+
+# -- broken clusters -------------------------------------------------------------------------
+
+
+def test_a_failing_initializer_breaks_the_cluster(bench):
+    """Every client is told, and what it had asked for is dropped."""
+    bench.supervisor()
+    bench.client()
+    bench.submit(0, 3)
+
+    sent = bench.feed(b"S1", m.InitializerFailed("ZeroDivisionError"))
+
+    assert sent == {"C1": ["Broken: The initializer of the workers failed:\nZeroDivisionError"]}
+    assert bench.core.table.ready.count == 0
+
+
+def test_who_comes_later_is_told_as_well(bench):
+    """A client that comes to a broken cluster learns it with its welcome."""
+    bench.supervisor()
+    bench.feed(b"S1", m.InitializerFailed("why"))
+
+    assert bench.client() == {
+        "C1": ["Welcome 1, 1 workers", "Broken: The initializer of the workers failed:\nwhy"]
+    }
+
+
+# -- workers that retire ---------------------------------------------------------------------
+
+
+def test_a_worker_retires_at_its_task_limit(bench):
+    """A worker gets task_limit tasks in all, is retired when they are done, and then replaced."""
+    bench.supervisor()
+    bench.client()
+    bench.worker(task_limit=2)
+
+    assert bench.submit(0, 5) == {"W1": ["Function f", "Assign 1:0 f", "Assign 1:1 f"]}
+    assert bench.done(0) == {"C1": ["Results 0 [r0]"]}
+    assert bench.done(1) == {"C1": ["Results 1 [r1]"], "W1": ["Retire"]}
+    assert bench.feed(b"W1", m.Goodbye()) == {}
+    assert bench.died(1) == {}
+    assert bench.worker(b"W2", task_limit=2)["W2"][1:] == ["Function f", "Assign 1:2-3 f"]
+
+
+def test_what_a_worker_gives_back_does_not_count(bench):
+    """Tasks that a worker never started leave room within its limit."""
+    bench.supervisor()
+    bench.client()
+    bench.worker(task_limit=2)
+    bench.submit(0, 3)
+    assert bench.wait(0.05) == {"W1": ["Revoke 1:1"]}
+
+    assert bench.feed(b"W1", m.Revoked(1, 1, 1, 0)) == {}
+    assert bench.done(0) == {"C1": ["Results 0 [r0]"], "W1": ["Assign 1:1 f"]}
+
+
+def test_idle_time_costs_nothing():
+    """Without peers nothing is ever due."""
+    assert SchedulerBench().core.deadline == math.inf
