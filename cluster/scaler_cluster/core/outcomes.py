@@ -83,6 +83,9 @@ class Outcomes:
                 # Not what was asked back: that failed meanwhile, and was given here once more.
                 continue
             if run.first < border:
+                if run.stop > border and run.state is State.CANCELLING:
+                    self._finish_tail(worker, run, run.stop - border)
+                    continue
                 if run.stop > border:
                     head = self._table.split(run, border - run.first)
                     worker.runs.insert(worker.runs.index(run), head)
@@ -101,10 +104,13 @@ class Outcomes:
         for run in self._held(worker, message.session, message.first, stop):
             if run.state is not State.CANCELLING:
                 raise RemoteProtocolError(f"aborted unasked: {run}")
-            if run.stop > stop:
-                self._finish(worker, run, stop - run.first, Event.STOPPED)
+            if run.first < message.first:
+                # The task before those runs on, and is still to be stopped.
+                if run.stop > stop:
+                    raise RemoteProtocolError(f"aborted the middle of what it was to: {run}")
+                self._finish_tail(worker, run, run.stop - message.first)
             else:
-                self._finish(worker, run, run.count, Event.STOPPED)
+                self._finish(worker, run, min(run.stop, stop) - run.first, Event.STOPPED)
 
     # -- stopping ----------------------------------------------------------------------------
 
@@ -281,6 +287,14 @@ class Outcomes:
             return
         self._remove(worker, run)
         self._table.end(run, event)
+
+    def _finish_tail(self, worker: WorkerRecord, run: Run, count: int) -> None:
+        """Let the last ``count`` tasks of a worker's run end; the first ones stay what they are.
+
+        It stays the same run: that is what its deadline looks at.
+        """
+        self._unload(worker, run, count)
+        run.drop_tail(count)
 
     def _requeue(self, worker: WorkerRecord, run: Run, event: Event) -> None:
         """Put a worker's run back into the ready queue, before its session's others."""

@@ -73,6 +73,10 @@ class Run:
         self.batch = self.batch.cut(count, self.count)
         self.first += count
 
+    def drop_tail(self, count: int) -> None:
+        """Forget the last ``count`` tasks; at least one stays."""
+        self.batch = self.batch.cut(0, self.count - count)
+
     def __str__(self) -> str:
         """Tell the run's story in one line, for errors and logs."""
         place = f" on worker {self.worker.peer.hex()}" if self.worker is not None else ""

@@ -1,0 +1,315 @@
+"""Cancelled and overdue tasks: dropped where they wait, stopped where they run, killed at last."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaler_cluster.core.credit import WINDOW_S
+from scaler_cluster.core.lifecycle import State
+from scaler_cluster.core.scheduler import SchedulerConfig
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+
+GRACE_S = SchedulerConfig("3.11").cancel_grace_s
+TIMED = m.TaskOptions(timeout_s=10.0)
+
+
+@pytest.fixture
+def loaded(one):
+    """W1 runs task 0 and has 1 to 9 queued; 10 to 19 wait in the scheduler."""
+    one.submit(900)
+    one.done(900, each_s=WINDOW_S / 10.5)
+    assert one.submit(0, 20) == {"W1": ["Assign 1:0-9 f"]}
+    return one
+
+
+def states(bench, peer=b"W1"):
+    return [(run.first, run.stop, run.state) for run in bench.core.table.workers[peer].runs]
+
+
+def live(bench, duration_s):
+    """Let time pass while the supervisors say that they live; return what was sent meanwhile."""
+    sent = {}
+    while duration_s > 0:
+        for peer in list(bench.core.table.supervisors):
+            bench.feed(peer, m.Heartbeat())
+        for peer, lines in bench.wait(min(duration_s, 1.0)).items():
+            sent.setdefault(peer, []).extend(lines)
+        duration_s -= 1.0
+    return sent
+
+
+def ready(bench):
+    return sorted((run.first, run.stop) for run in bench.core.table.ready)
+
+
+# -- cancelling what waits -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "left"),
+    [
+        (10, 10, []),
+        (10, 3, [(13, 20)]),
+        (17, 3, [(10, 17)]),
+        (13, 4, [(10, 13), (17, 20)]),
+        (19, 5, [(10, 19)]),
+    ],
+    ids=["all", "head", "tail", "middle", "beyond"],
+)
+def test_waiting_tasks_are_dropped(loaded, first, count, left):
+    """Cancelling tasks that wait in the scheduler needs nobody; the others keep their order."""
+    assert loaded.feed(b"C1", m.Cancel(first, count)) == {}
+
+    assert ready(loaded) == left
+    loaded.feed(b"C1", m.Cancel(0, 10))
+    sent = loaded.feed(b"W1", m.Aborted(1, 0, 10))
+    assert sent == ({"W1": [f"Assign 1:{low}-{high - 1} f" for low, high in left]} if left else {})
+
+
+def test_cancelling_one_by_one_costs_the_same_for_each(one):
+    """A thousand waiting tasks cancelled one by one, in any order, leave an empty queue."""
+    one.submit(0, 1002)
+    for task in [*range(2, 500), *range(1001, 500, -1), 500]:
+        assert one.feed(b"C1", m.Cancel(task, 1)) == {}
+
+        assert len(one.core.table.ready._levels.get(0, {}).get(1, ())) <= 2
+
+    assert one.core.table.ready.count == 0
+
+
+def test_cancelling_what_is_unknown_does_nothing(loaded):
+    """Tasks that came back, or never were, can be cancelled: results and cancels may cross."""
+    loaded.done(0, 5)
+
+    assert loaded.feed(b"C1", m.Cancel(0, 5), m.Cancel(500, 10**12)) == {}
+
+
+# -- cancelling what workers have ------------------------------------------------------------
+
+
+def test_assigned_tasks_are_aborted(loaded):
+    """What a worker has is aborted there, exactly what was asked for."""
+    assert loaded.feed(b"C1", m.Cancel(3, 4)) == {"W1": ["Abort 1:3-6"]}
+    assert states(loaded) == [
+        (0, 3, State.ASSIGNED),
+        (3, 7, State.CANCELLING),
+        (7, 10, State.ASSIGNED),
+    ]
+
+
+def test_what_was_aborted_makes_room(loaded):
+    """When the worker dropped what it was told to, the client hears nothing, and work goes on."""
+    loaded.feed(b"C1", m.Cancel(0, 10))
+
+    assert loaded.feed(b"W1", m.Aborted(1, 1, 9)) == {"W1": ["Assign 1:10-18 f"]}
+    assert states(loaded)[0] == (0, 1, State.CANCELLING)
+    assert loaded.feed(b"W1", m.Aborted(1, 0, 1)) == {}
+
+
+def test_a_task_that_ignores_its_abort_is_killed_though_others_were_dropped(loaded):
+    """That the tasks behind it were dropped does not save the worker of one that runs on."""
+    loaded.feed(b"C1", m.Cancel(0, 10))
+    loaded.feed(b"W1", m.Aborted(1, 1, 9))
+
+    assert loaded.wait(GRACE_S * 1.1)["S1"] == ["Kill W1: its task was cancelled"]
+
+
+def test_a_task_that_was_not_given_back_is_killed_as_well(loaded):
+    """The same where the tasks behind it were asked back before they were cancelled."""
+    loaded.wait(0.05)
+    loaded.feed(b"C1", m.Cancel(0, 10))
+    loaded.feed(b"W1", m.Revoked(1, 1, 9, 1), m.Aborted(1, 0, 1))
+
+    assert states(loaded)[0] == (1, 2, State.CANCELLING)
+    assert loaded.wait(GRACE_S * 1.1)["S1"] == ["Kill W1: its task was cancelled"]
+
+
+def test_results_of_cancelled_tasks_are_dropped(loaded):
+    """A task that came back before it could be stopped is over, and nobody is told."""
+    loaded.feed(b"C1", m.Cancel(0, 2))
+
+    assert "C1" not in loaded.done(0)
+    assert "C1" not in loaded.erred(1)
+    assert states(loaded)[0] == (2, 10, State.ASSIGNED)
+
+
+def test_a_cancelled_task_is_not_tried_again(one):
+    """A cancelled task that raises is over, whatever retries it had left."""
+    one.submit(0, options=m.TaskOptions(retries=5))
+    one.feed(b"C1", m.Cancel(0, 1))
+
+    assert one.erred(0) == {}
+    assert not one.core.table.sessions[b"C1"].runs
+
+
+def test_cancelling_twice_is_once(loaded):
+    """A second Cancel of the same tasks does nothing."""
+    loaded.feed(b"C1", m.Cancel(3, 4))
+
+    assert loaded.feed(b"C1", m.Cancel(3, 4)) == {}
+    assert loaded.feed(b"C1", m.Cancel(4, 1)) == {}
+
+
+def test_a_task_that_does_not_stop_is_killed(loaded):
+    """After cancel_grace_s the worker of a task that still runs is killed, once."""
+    loaded.feed(b"C1", m.Cancel(0, 1))
+
+    assert "S1" not in loaded.wait(GRACE_S * 0.9)
+    assert loaded.wait(GRACE_S * 0.2)["S1"] == ["Kill W1: its task was cancelled"]
+    assert "S1" not in loaded.wait(GRACE_S * 10)
+
+
+def test_what_is_queued_behind_is_not_killed_for(loaded):
+    """A cancelled task that waits behind another one's run is given time: it cannot answer yet."""
+    loaded.feed(b"C1", m.Cancel(5, 1))
+
+    assert "S1" not in loaded.wait(GRACE_S * 5)
+    loaded.done(0, 5)
+    assert loaded.wait(GRACE_S * 1.1)["S1"] == ["Kill W1: its task was cancelled"]
+
+
+def test_a_worker_about_to_be_killed_gets_nothing(loaded):
+    """Between the order to kill and the death nothing is assigned to the worker."""
+    loaded.feed(b"C1", m.Cancel(0, 1))
+    loaded.wait(GRACE_S * 1.1)
+
+    assert "W1" not in loaded.feed(b"W1", m.Aborted(1, 0, 1))
+    assert "W1" not in loaded.submit(30)
+
+
+def test_the_death_of_a_killed_worker_is_no_failure(loaded):
+    """When the worker was killed for a cancelled task, that one ends in silence, others move."""
+    loaded.feed(b"C1", m.Cancel(0, 1))
+    loaded.wait(GRACE_S * 1.1)
+
+    assert loaded.died(0) == {}
+    assert loaded.core.table.ready.count == 19
+
+
+# -- taking back what only waits -------------------------------------------------------------
+
+
+def test_only_what_waits_is_taken_back(loaded):
+    """A queued-only Cancel drops what no worker has, and tells the client which that was."""
+    assert loaded.feed(b"C1", m.Cancel(0, 20, queued_only=True)) == {"C1": ["Cancelled 10-19"]}
+    assert states(loaded) == [(0, 10, State.ASSIGNED)]
+
+
+def test_part_of_what_waits_is_taken_back(loaded):
+    """Only the tasks named are taken back."""
+    assert loaded.feed(b"C1", m.Cancel(12, 3, queued_only=True)) == {"C1": ["Cancelled 12-14"]}
+    assert ready(loaded) == [(10, 12), (15, 20)]
+
+
+def test_workers_that_are_not_up_yet_count(bench):
+    """Tasks that workers would run by now, were they up, are not taken back."""
+    bench.supervisor(workers=2)
+    bench.client()
+    bench.submit(0, 10)
+
+    assert bench.feed(b"C1", m.Cancel(0, 10, queued_only=True)) == {"C1": ["Cancelled 2-9"]}
+
+
+# -- timeouts --------------------------------------------------------------------------------
+
+
+def test_a_task_that_takes_too_long_fails_and_is_stopped(one):
+    """timeout_s after its start a task fails with the limit it had, and is aborted."""
+    one.submit(0, options=TIMED)
+    one.feed(b"W1", m.Started(1, 0))
+
+    assert one.wait(9.9) == {}
+    assert one.wait(0.2) == {"C1": ["Failed 0 timeout"], "W1": ["Abort 1:0"]}
+    assert one.wait(GRACE_S) == {"S1": ["Kill W1: its task ran out of time"]}
+
+
+def test_a_timeout_tells_its_limit(one):
+    """The failure holds the limit, for the error's text."""
+    one.submit(0, options=TIMED)
+    one.feed(b"W1", m.Started(1, 0))
+    one.now += 10.0
+    one.core.tick(one.now)
+
+    assert one.act_raw()[b"C1"] == [m.Failed(0, "timeout", b"", {"timeout_s": 10.0})]
+
+
+def test_time_runs_from_the_start(one):
+    """A task that waits, here or on its worker, does not run out of time."""
+    one.submit(0, 3, options=TIMED)
+
+    for _ in range(3):
+        one.feed(b"S1", m.Heartbeat())
+        assert "C1" not in one.wait(14.0)
+
+
+def test_only_the_started_task_is_stopped(one):
+    """Of a run with a timeout only the task that started is stopped; the others go on."""
+    one.submit(900)
+    one.done(900, each_s=WINDOW_S / 100)
+    one.submit(0, 10, options=TIMED)
+    one.feed(b"W1", m.Started(1, 0))
+    one.done(0)
+    one.feed(b"W1", m.Started(1, 1))
+
+    sent = one.wait(10.1)
+    assert sent["C1"] == ["Failed 1 timeout"]
+    assert "Abort 1:1" in sent["W1"]
+
+
+def test_a_task_that_came_back_in_time_is_left_alone(one):
+    """The deadline of a task that is done concerns nobody."""
+    one.submit(0, options=TIMED)
+    one.feed(b"W1", m.Started(1, 0))
+    one.wait(9.0)
+    one.done(0)
+
+    assert one.wait(5.0) == {}
+
+
+def test_a_late_result_after_a_timeout_is_dropped(one):
+    """A task that failed for its timeout is answered once, whatever comes then."""
+    one.submit(0, options=TIMED)
+    one.feed(b"W1", m.Started(1, 0))
+    one.wait(10.1)
+
+    assert one.done(0) == {}
+    assert one.wait(5.0) == {}
+
+
+def test_a_second_attempt_has_its_own_time(one):
+    """What remains of a first attempt's time does not stop the retry."""
+    one.submit(0, options=m.TaskOptions(timeout_s=10.0, retries=1))
+    one.feed(b"W1", m.Started(1, 0))
+    one.wait(9.0)
+    assert one.erred(0)["W1"] == ["Assign 1:0 f reporting start"]
+    one.feed(b"W1", m.Started(1, 0))
+
+    assert live(one, 9.9) == {}
+    assert live(one, 0.2)["C1"] == ["Failed 0 timeout"]
+
+
+def test_a_moved_task_has_its_own_time(two):
+    """A task that was lost with its machine starts its time anew."""
+    two.worker(b"W3", supervisor=b"S2")
+    two.submit(0, options=TIMED)
+    two.feed(b"W3", m.Started(1, 0))
+    live(two, 9.0)
+    (peer,) = two.feed(b"S2", m.Goodbye())
+
+    assert live(two, 5.0) == {}
+    two.feed(peer.encode(), m.Started(1, 0))
+    assert live(two, 9.9) == {}
+    assert live(two, 0.2)["C1"] == ["Failed 0 timeout"]
+
+
+# -- what a worker must not say --------------------------------------------------------------
+
+
+def test_aborting_unasked_breaks_the_protocol(loaded):
+    """A worker must not drop what nobody cancelled; what it had goes to others."""
+    with pytest.raises(RemoteProtocolError, match="aborted unasked"):
+        loaded.feed(b"W1", m.Aborted(1, 2, 1))
+    loaded.lose(b"W1")
+
+    assert loaded.core.table.ready.count == 20
