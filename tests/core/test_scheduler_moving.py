@@ -149,8 +149,7 @@ def test_a_long_task_at_the_head_is_not_taken(one):
 
 
 def test_a_retry_may_cross_a_revocation(one):
-    """A task that failed, was given to the same worker again, and is named by an older Revoke
-    that the worker answers only now, stays where it is."""
+    """A retry on the same worker stays there, though an answer to an older Revoke names it."""
     one.submit(0, 2, options=RETRY)
     assert one.wait(STALL_S * 5) == {"W1": ["Revoke 1:1"]}
     one.done(0)
@@ -204,8 +203,7 @@ def test_a_cancelled_task_that_had_started_is_still_stopped(loaded):
     "answer", [m.Revoked(1, 1, 99, 100), m.Revoked(1, 0, 1, 0)], ids=["too many", "not asked for"]
 )
 def test_an_impossible_answer_breaks_the_protocol(loaded, answer):
-    """A worker that keeps more than was asked for, or gives back what was not, is wrong; what it
-    had goes to others."""
+    """A worker that keeps more than was asked for, or gives back what was not, is wrong."""
     loaded.wait(STALL_S * 2)
     with pytest.raises(RemoteProtocolError):
         loaded.feed(b"W1", answer)

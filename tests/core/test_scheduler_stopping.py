@@ -29,7 +29,7 @@ def states(bench, peer=b"W1"):
 
 def live(bench, duration_s):
     """Let time pass while the supervisors say that they live; return what was sent meanwhile."""
-    sent = {}
+    sent: dict[str, list[str]] = {}
     while duration_s > 0:
         for peer in list(bench.core.table.supervisors):
             bench.feed(peer, m.Heartbeat())

@@ -139,7 +139,7 @@ def test_sessions_share_the_workers(bench):
 
 
 def test_a_worker_reports_starts_where_somebody_needs_it(one):
-    """Only tasks with a timeout are assigned with a request for Started, those that print for it."""
+    """Only tasks with a timeout are to be reported as started, only those asked for to stream."""
     timed = m.TaskOptions(timeout_s=1.0)
     loud = m.TaskOptions(stream_output=True)
 

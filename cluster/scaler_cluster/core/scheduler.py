@@ -267,10 +267,10 @@ class SchedulerCore:
 
     def _on_function(self, peer: bytes, message: m.Function, now: float) -> None:
         session = self.table.sessions[peer]
-        if len(session.functions) >= SESSION_FUNCTIONS_MAX:
-            raise RemoteProtocolError("a client that never forgets a function")
         if message.function in session.functions:
             return
+        if len(session.functions) >= SESSION_FUNCTIONS_MAX:
+            raise RemoteProtocolError("a client that never forgets a function")
         session.functions[message.function] = None
         record = self.table.functions.get(message.function)
         if record is None:
@@ -387,6 +387,8 @@ class SchedulerCore:
             self._lose_worker(worker, message, now)
 
     def _on_initializer_failed(self, peer: bytes, message: m.InitializerFailed, now: float) -> None:
+        if peer not in self.table.supervisors:
+            raise RemoteProtocolError("only a supervisor knows of initializers")
         self._broken = f"The initializer of the workers failed:\n{message.text}"
         for session in self.table.sessions.values():
             for run in list(session.runs.values()):
