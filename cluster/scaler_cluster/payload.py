@@ -11,6 +11,7 @@ import pickle
 import reprlib
 import traceback
 from hashlib import blake2b
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -58,7 +59,7 @@ def dumps(value: object) -> bytes:
     except errors.PayloadError:
         raise
     except Exception as error:
-        raise errors.PayloadError(f"cannot pickle {_name(value)}: {error}") from error
+        raise errors.PayloadError(f"cannot pickle {_name(value)}: {show(error, str)}") from error
 
 
 def dumps_batch(values: Sequence[object]) -> Batch:
@@ -127,7 +128,10 @@ class FunctionPickler:
 
     def __call__(self, function: Callable[..., Any]) -> tuple[bytes, bytes]:
         """Return the digest and the pickle of a function; raises PayloadError."""
-        cacheable = type(function) in _CACHEABLE
+        kind = type(function)
+        cacheable = kind in _CACHEABLE or (
+            kind is BuiltinFunctionType and type(function.__self__) is ModuleType  # type: ignore[attr-defined]
+        )
         if cacheable:
             known = self._known.get(function)
             if known is not None:
@@ -144,8 +148,8 @@ class FunctionPickler:
         return digest, payload
 
 
-# Bound methods and partials are made anew for each use, and hash by what they hold.
-_CACHEABLE = (type(dumps), type(len), type)
+# Not bound methods, of builtins neither, nor partials: what they hold may change between uses.
+_CACHEABLE = (FunctionType, type)
 
 
 def function_name(function: Any) -> str:
@@ -158,19 +162,29 @@ def function_name(function: Any) -> str:
 # -- exceptions ------------------------------------------------------------------------------
 
 
+def show(error: BaseException, to_text: Callable[[object], str] = repr) -> str:
+    """Return an exception's text, whatever its ``__str__`` and ``__repr__`` do."""
+    try:
+        text = to_text(error)
+    except Exception:
+        text = f"{type(error).__qualname__} (its text cannot be made)"
+    return sendable(text[:TEXT_CHARS_MAX])
+
+
+def sendable(text: str) -> str:
+    """Return the text with lone surrogates, which UTF-8 cannot hold, written out."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def dumps_exception(
     error: BaseException, trace: TracebackType | None
 ) -> tuple[bytes, dict[str, Any]]:
     """Return an exception's pickle (empty if it has none) and its description in plain text."""
     text = "".join(traceback.format_exception(type(error), error, trace))
-    try:
-        message = str(error)
-    except Exception:
-        message = "(its text cannot be made)"
     detail = {
         "type": type(error).__qualname__,
-        "message": message[:TEXT_CHARS_MAX],
-        "traceback": text[-TEXT_CHARS_MAX:],
+        "message": show(error, str),
+        "traceback": sendable(text[-TEXT_CHARS_MAX:]),
     }
     try:
         payload = dumps(error)
@@ -186,14 +200,18 @@ def loads_exception(payload: Buffer, detail: dict[str, Any]) -> BaseException:
     if len(payload):
         try:
             error = pickle.loads(payload)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             error = None
     if not isinstance(error, BaseException):
         error = errors.RemoteException(
             f"{detail.get('type')}: {detail.get('message')} "
             "(the exception itself could not be pickled, or not unpickled here)"
         )
-    error.__cause__ = errors.RemoteTraceback(str(detail.get("traceback", "")))
+    # Not by an assignment: an exception that is a frozen dataclass would refuse it.
+    cause = errors.RemoteTraceback(str(detail.get("traceback", "")))
+    BaseException.__setattr__(error, "__cause__", cause)
     return error
 
 

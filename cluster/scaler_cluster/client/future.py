@@ -182,7 +182,7 @@ def load(payload: object) -> tuple[Any, BaseException | None]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        failure = PayloadError(f"the result cannot be unpickled here: {error!r}")
+        failure = PayloadError(f"the result cannot be unpickled here: {payloads.show(error)}")
         failure.__cause__ = error
         return None, failure
 

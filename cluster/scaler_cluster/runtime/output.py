@@ -6,6 +6,8 @@ import io
 import sys
 from typing import TYPE_CHECKING
 
+from scaler_cluster.payload import sendable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -58,4 +60,4 @@ class _Stream(io.TextIOBase):
             text = "".join(self._parts)
             self._parts.clear()
             self._chars = 0
-            self._send(self._name, text)
+            self._send(self._name, sendable(text))

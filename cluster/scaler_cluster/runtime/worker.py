@@ -141,7 +141,7 @@ class WorkerShell:
     def _fail_all(self, work: Work, error: BaseException) -> None:
         core = self._core
         _, detail = payloads.dumps_exception(error, error.__traceback__)
-        detail["message"] = f"the worker cannot unpickle the function: {error!r}"
+        detail["message"] = f"the worker cannot unpickle the function: {payloads.show(error)}"
         index = 0
         while True:
             work.cursor = index
@@ -242,9 +242,9 @@ class WorkerShell:
         trace = error.__traceback__
         payload, detail = payloads.dumps_exception(error, trace.tb_next if trace else None)
         if stage == m.FAILED_DESERIALIZE:
-            detail["message"] = f"the worker cannot unpickle the arguments: {error!r}"
+            detail["message"] = f"the worker cannot unpickle the arguments: {payloads.show(error)}"
         elif stage == m.FAILED_RESULT:
-            cause = error if isinstance(error, PayloadError) else repr(error)
+            cause = payloads.show(error, str if isinstance(error, PayloadError) else repr)
             detail["message"] = f"the worker cannot pickle the result: {cause}"
         core.erred(work, stage, payload if stage == m.FAILED_EXCEPTION else b"", detail)
 

@@ -86,13 +86,12 @@ def _decode(frames: Sequence[Buffer]) -> Envelope:
     )
     if type(body) is not list or len(body) < 3 or len(body) > MESSAGES_MAX:
         raise RemoteProtocolError("an envelope is a list of 3 numbers and messages")
-    incarnation, seq, ack = body[:3]
+    incarnation, seq, ack, *items = body
     _check_number(incarnation)
     _check_number(seq)
     _check_number(ack)
     decoders = _DECODERS
-    messages = [decoders[item[0]](item, frames) for item in body[3:]]
-    return Envelope(incarnation, seq, ack, messages)
+    return Envelope(incarnation, seq, ack, [decoders[item[0]](item, frames) for item in items])
 
 
 def _check_number(value: object) -> int:
@@ -127,9 +126,12 @@ def _put_batch(batch: Batch, frames: list[Buffer]) -> list[object]:
 
 
 def _get_batch(value: Any, frames: Sequence[Buffer]) -> Batch:
-    packed, base, data_field = value
-    data = _get_buffer(data_field, frames)
-    ends = memoryview(_get_buffer(packed, frames)).cast("I")
+    packed, base, data = value
+    if type(data) is not bytes:
+        data = _get_buffer(data, frames)
+    if type(packed) is not bytes:
+        packed = _get_buffer(packed, frames)
+    ends = memoryview(packed).cast("I")
     # Ends that decrease in the middle make an item look empty or too long: reading it fails on
     # the worker as that one task's own error, and no slice can leave the buffer.
     if type(base) is not int or len(ends) == 0 or base < 0 or ends[-1] - base != len(data):
