@@ -1,0 +1,239 @@
+"""The libraries that are compared, each with two worker processes, behind one small face.
+
+A library is imported when its peer is opened and never before: whoever measures one peer pays
+nothing for the others, and a missing one is no error until it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import multiprocessing
+import platform
+from abc import ABC, abstractmethod
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+WORKERS = 2
+
+
+class Peer(ABC):
+    """One library; opened and closed once or several times by a scenario."""
+
+    name: ClassVar[str]
+    module: ClassVar[str]
+    distribution: ClassVar[str] = ""
+    scale: ClassVar[int] = 1
+    """Scenarios of many tasks divide their number by this, so that slow peers end at all."""
+    depth_max: ClassVar[int] = 100_000
+    """Deepest queue that is worth the wait."""
+
+    def load(self) -> None:
+        """Import the library; raises ImportError. Its cost is no part of any figure."""
+        importlib.import_module(self.module)
+
+    def version(self) -> str:
+        """Return the version of the library; call after :meth:`load`."""
+        if not self.distribution:
+            return platform.python_version()
+        try:
+            return importlib.metadata.version(self.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            return "source tree"
+
+    @abstractmethod
+    def open(self) -> None:
+        """Start the workers, or begin to."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the workers and wait for that."""
+
+    @abstractmethod
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], chunksize: int = 1
+    ) -> Iterable[Any]:
+        """Submit a call per item at once; iterating gives the results, in order."""
+
+    @abstractmethod
+    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
+        """Submit one call; return the library's own handle."""
+
+    def collect(self, handles: Sequence[Any]) -> list[Any]:
+        """Return the results of what was submitted."""
+        return [handle.result() for handle in handles]
+
+
+class ExecutorPeer(Peer):
+    """A library whose face is :class:`concurrent.futures.Executor`."""
+
+    def __init__(self) -> None:
+        self.executor: Any = None
+
+    @abstractmethod
+    def make(self) -> Any:
+        """Return a new executor."""
+
+    def open(self) -> None:
+        self.executor = self.make()
+
+    def close(self) -> None:
+        self.executor.shutdown(wait=True)
+
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], chunksize: int = 1
+    ) -> Iterable[Any]:
+        results: Iterable[Any] = self.executor.map(function, items, chunksize=chunksize)
+        return results
+
+    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
+        return self.executor.submit(function, item)
+
+
+class Ours(ExecutorPeer):
+    """The engine of this repository, as an embedded cluster."""
+
+    name = "ours"
+    module = "scaler_exec"
+    distribution = "scaler-exec"
+    depth_max = 1_000_000
+
+    def make(self) -> Any:
+        from scaler_exec import ScalerExecutor
+
+        return ScalerExecutor(max_workers=WORKERS)
+
+
+class ProcessPool(ExecutorPeer):
+    """The standard library's executor."""
+
+    name = "ppe"
+    module = "concurrent.futures"
+
+    def make(self) -> Any:
+        return ProcessPoolExecutor(max_workers=WORKERS)
+
+
+class Loky(ExecutorPeer):
+    """loky's executor, as joblib uses it."""
+
+    name = "loky"
+    module = "loky"
+    distribution = "loky"
+
+    def make(self) -> Any:
+        return importlib.import_module("loky").ProcessPoolExecutor(max_workers=WORKERS)
+
+
+class MultiprocessingPool(Peer):
+    """The standard library's pool: ``imap`` for a map, ``apply_async`` for a submit."""
+
+    name = "pool"
+    module = "multiprocessing.pool"
+
+    def __init__(self) -> None:
+        self.pool: Any = None
+
+    def open(self) -> None:
+        self.pool = multiprocessing.Pool(WORKERS)
+
+    def close(self) -> None:
+        self.pool.close()
+        self.pool.join()
+
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], chunksize: int = 1
+    ) -> Iterable[Any]:
+        results: Iterable[Any] = self.pool.imap(function, items, chunksize)
+        return results
+
+    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
+        return self.pool.apply_async(function, (item,))
+
+    def collect(self, handles: Sequence[Any]) -> list[Any]:
+        return [handle.get() for handle in handles]
+
+
+class _Gathered:
+    """Futures of Dask that are gathered in one go when somebody iterates."""
+
+    def __init__(self, client: Any, futures: Sequence[Any]) -> None:
+        self.client = client
+        self.futures = futures
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.client.gather(self.futures))
+
+
+class Dask(Peer):
+    """Dask distributed: a scheduler in this process, worker processes of one thread each.
+
+    ``pure=False``: results of an earlier, equal call must not answer for this one.
+    """
+
+    name = "dask"
+    module = "distributed"
+    distribution = "distributed"
+    scale = 10
+    depth_max = 10_000
+
+    def __init__(self) -> None:
+        self.cluster: Any = None
+        self.client: Any = None
+
+    def open(self) -> None:
+        distributed = importlib.import_module("distributed")
+        self.cluster = distributed.LocalCluster(
+            n_workers=WORKERS,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=50,
+        )
+        self.client = distributed.Client(self.cluster)
+
+    def close(self) -> None:
+        self.client.close()
+        self.cluster.close()
+
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], chunksize: int = 1
+    ) -> Iterable[Any]:
+        return _Gathered(self.client, self.client.map(function, items, pure=False))
+
+    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
+        return self.client.submit(function, item, pure=False)
+
+    def collect(self, handles: Sequence[Any]) -> list[Any]:
+        results: list[Any] = self.client.gather(handles)
+        return results
+
+
+class BarePipeline(Peer):
+    """No library at all: the sockets alone. Only the scenario of its name runs on it."""
+
+    name = "bare"
+    module = "zmq"
+    distribution = "pyzmq"
+
+    def open(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], chunksize: int = 1
+    ) -> Iterable[Any]:
+        raise NotImplementedError
+
+    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
+        raise NotImplementedError
+
+
+PEERS: dict[str, type[Peer]] = {
+    peer.name: peer for peer in (Ours, ProcessPool, MultiprocessingPool, Loky, Dask, BarePipeline)
+}

@@ -1,0 +1,82 @@
+"""What a scenario is: a name, the figures it yields, and the function that measures them once."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from benchmarks.peers import Peer
+
+
+class WrongResult(Exception):
+    """A peer returned something else than the task did; its figures mean nothing."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a scenario."""
+
+    key: str
+    unit: str
+    better: str = ""
+    """``more``, ``less``, or empty where neither is."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one scenario on one peer, in a process of its own."""
+
+    peer: Peer
+    full: bool
+    """Whether slow peers get as many tasks as the others."""
+
+    def count(self, number: int) -> int:
+        """Return how many of ``number`` tasks this peer gets."""
+        return number if self.full else number // self.peer.scale
+
+    @contextmanager
+    def opened(self) -> Iterator[Peer]:
+        """Start the peer, and end it also where the scenario fails."""
+        self.peer.open()
+        try:
+            yield self.peer
+        finally:
+            self.peer.close()
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A named measurement; ``measure`` is called once per repeat, each in a fresh process."""
+
+    name: str
+    summary: str
+    metrics: tuple[Metric, ...]
+    measure: Callable[[Run], dict[str, float]]
+    peers: tuple[str, ...] = ("ours", "ppe", "pool", "loky", "dask")
+    without: dict[str, str] = field(default_factory=dict)
+    """Peers that cannot do it, each with the reason."""
+    too_slow: dict[str, str] = field(default_factory=dict)
+    """Peers that do it only when asked for everything, each with the reason."""
+
+    def left_out(self, *, full: bool) -> dict[str, str]:
+        """Return the peers that will not run it, each with the reason."""
+        reasons = self.without if full else self.without | self.too_slow
+        return {peer: why for peer, why in reasons.items() if peer in self.peers}
+
+
+def check(results: Sequence[Any], expected: Sequence[Any]) -> None:
+    """Raise WrongResult unless both are equal."""
+    if list(results) != list(expected):
+        raise WrongResult(f"{len(results)} results differ from the {len(expected)} expected")
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return how many seconds the call took, and what it returned."""
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result

@@ -1,0 +1,1 @@
+"""What is measured, a module per question; :mod:`benchmarks.catalogue` has them all by name."""

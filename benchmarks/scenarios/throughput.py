@@ -1,0 +1,90 @@
+"""How many tasks a second: nothing in the tasks, so all that counts is the engine."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchmarks.processes import cpu_usage
+from benchmarks.scenario import Metric, Run, Scenario, check, timed
+from benchmarks.tasks import noop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.peers import Peer
+
+MAP_TASKS = 100_000
+SUBMITS = 20_000
+WARM_UP_TASKS = 2_000
+CHUNK = 100
+MEASURED_S = 0.5
+"""A fast engine is through in a tenth of that; then it does it again, until this has passed."""
+
+
+def _repeat(count: int, work: Callable[[], list[int]]) -> dict[str, float]:
+    """Do the work until it has taken long enough to be measured; return what one task costs."""
+    seconds, passes = 0.0, 0
+    client, cluster = cpu_usage()
+    while seconds < MEASURED_S:
+        took_s, results = timed(work)
+        seconds += took_s
+        passes += 1
+        if passes == 1:
+            first = results
+    client_now, cluster_now = cpu_usage()
+    check(first, range(count))
+    check(results, range(count))
+    tasks = passes * count
+    return {
+        "rate": tasks / seconds,
+        "client_cpu": (client_now - client) / tasks * 1e6,
+        "cluster_cpu": (cluster_now - cluster) / tasks * 1e6,
+        "tasks": count,
+    }
+
+
+def mapped(run: Run, chunksize: int) -> dict[str, float]:
+    """Map no-ops."""
+    count = run.count(MAP_TASKS)
+    with run.opened() as peer:
+        list(peer.map(noop, range(run.count(WARM_UP_TASKS)), chunksize))
+        return _repeat(count, lambda: list(peer.map(noop, range(count), chunksize)))
+
+
+def submitted(run: Run) -> dict[str, float]:
+    """Submit all, then collect all."""
+
+    def work(peer: Peer, count: int) -> list[int]:
+        handles = [peer.submit(noop, item) for item in range(count)]
+        results: list[int] = peer.collect(handles)
+        return results
+
+    count = run.count(SUBMITS)
+    with run.opened() as peer:
+        work(peer, run.count(WARM_UP_TASKS))
+        return _repeat(count, lambda: work(peer, count))
+
+
+METRICS = (
+    Metric("rate", "tasks/s", "more"),
+    Metric("client_cpu", "us/task", "less"),
+    Metric("cluster_cpu", "us/task", "less"),
+)
+
+SCENARIOS = (
+    Scenario(
+        "map_noop",
+        f"map of {MAP_TASKS:,} no-ops, each its own task",
+        METRICS,
+        partial(mapped, chunksize=1),
+    ),
+    Scenario(
+        "map_chunked",
+        f"map of {MAP_TASKS:,} no-ops, {CHUNK} to a task",
+        METRICS,
+        partial(mapped, chunksize=CHUNK),
+        without={"dask": "its map has no chunks"},
+    ),
+    Scenario("submit_collect", f"{SUBMITS:,} submits, then collect", METRICS, submitted),
+)
