@@ -1,0 +1,35 @@
+"""The examples run as printed, from a shell, and end cleanly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["simple_client.py"], "661.46"),
+        (["count_bigrams.py", str(ROOT / "docs"), str(ROOT / "examples")], "both counts agree"),
+        (["price_options.py", "--options", "6"], "tasks/s"),
+    ],
+)
+def test_example_runs(arguments: list[str], expected: str) -> None:
+    """An example exits with 0 and prints what it promises."""
+    script = ROOT / "examples" / arguments[0]
+
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments[1:]],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout
