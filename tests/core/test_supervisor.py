@@ -1,0 +1,259 @@
+"""Workers are started, watched, killed and started again."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from scaler_cluster.core.supervisor import (
+    BACKOFF_MAX_S,
+    BACKOFF_S,
+    HEARTBEAT_S,
+    STILLBORN_MAX,
+    Exit,
+    SupervisorConfig,
+    SupervisorCore,
+)
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.testing.describe import describe
+from scaler_cluster.wire import messages as m
+
+NOW = 100.0
+
+
+def make(workers=2, memory_limit_bytes=0):
+    config = SupervisorConfig(workers, memory_limit_bytes)
+    return SupervisorCore(config, b"Sxyz", "host", NOW)
+
+
+def spawn(core, now=NOW):
+    """Let time come; start what is to be started, and return slots and names."""
+    core.tick(now)
+    spawned = list(core.to_spawn)
+    core.to_spawn.clear()
+    for index, _ in spawned:
+        core.spawned(index, 1000 + index)
+    return spawned
+
+
+def an_exit(*, ready=True, exit_code=None, signal=9, initializer_failed=False, ran=(0, 0)):
+    return Exit(1234, exit_code, signal, 5_000_000, "last words", ready, initializer_failed, *ran)
+
+
+def sent(core):
+    return [describe(message) for message in core.take_actions()]
+
+
+@pytest.fixture
+def core():
+    """A supervisor whose two workers run."""
+    made = make()
+    spawn(made)
+    return made
+
+
+def test_every_slot_gets_a_worker_at_once():
+    """A supervisor starts as many workers as it is to keep, each with a name of its own."""
+    spawned = spawn(make(3))
+
+    assert [index for index, _ in spawned] == [0, 1, 2]
+    assert [name[:4] for _, name in spawned] == [b"Wxyz"] * 3
+    assert len({name for _, name in spawned}) == 3
+
+
+def test_a_worker_is_started_once(core):
+    """A slot whose worker lives asks for no other."""
+    assert spawn(core, NOW + 100) == []
+
+
+def test_it_says_that_the_machine_lives(core):
+    """Each HEARTBEAT_S the scheduler hears of it."""
+    assert core.deadline == NOW + HEARTBEAT_S
+    core.tick(NOW + HEARTBEAT_S)
+
+    assert sent(core) == ["Heartbeat"]
+    assert core.deadline == NOW + 2 * HEARTBEAT_S
+
+
+# -- deaths ----------------------------------------------------------------------------------
+
+
+def test_a_death_is_reported_with_its_diagnosis(core):
+    """The scheduler learns which worker died, what it ran, and how it ended."""
+    name = core.slots[1].peer
+    core.died(1, an_exit(signal=11, ran=(3, 7)), NOW)
+
+    (lost,) = core.take_actions()
+    assert lost == m.WorkerLost(
+        name,
+        3,
+        7,
+        {
+            "pid": 1234,
+            "host": "host",
+            "exit_code": None,
+            "signal": 11,
+            "peak_rss_bytes": 5_000_000,
+            "out_of_memory": False,
+            "stderr_tail": "last words",
+            "reason": "",
+        },
+    )
+
+
+def test_a_worker_that_died_at_work_is_replaced_at_once(core):
+    """A worker that had been ready leaves a slot that is due now, for one of another name."""
+    name = core.slots[0].peer
+    core.died(0, an_exit(), NOW + 5)
+
+    ((index, replacement),) = spawn(core, NOW + 5)
+    assert index == 0
+    assert replacement != name
+
+
+def test_stillborn_workers_back_off():
+    """A worker that died before it was ready is started again later and later."""
+    core = make(1)
+    now, pauses = NOW, []
+    for _ in range(STILLBORN_MAX - 1):
+        spawn(core, now)
+        core.died(0, an_exit(ready=False), now)
+        pauses.append(core.slots[0].spawn_at - now)
+        now = core.slots[0].spawn_at
+
+    assert pauses == pytest.approx(
+        [min(BACKOFF_S * 2**turn, BACKOFF_MAX_S) for turn in range(STILLBORN_MAX - 1)]
+    )
+
+
+def test_too_many_stillborn_workers_break_the_cluster():
+    """After STILLBORN_MAX in a row none is started again, and the scheduler learns why."""
+    core = make(2)
+    now = NOW
+    for _ in range(STILLBORN_MAX):
+        spawn(core, now)
+        core.take_actions()
+        core.died(0, an_exit(ready=False, signal=None, exit_code=3), now)
+        now += BACKOFF_MAX_S
+
+    _, failed = sent(core)
+    assert failed == (
+        "InitializerFailed: 5 workers in a row died before they were ready (exit code 3)\n"
+        "last words"
+    )
+    assert spawn(core, now + 1000) == []
+
+
+def test_one_ready_worker_ends_the_row():
+    """A worker that became ready shows that workers can: the count starts anew."""
+    core = make(1)
+    for turn in range(3 * STILLBORN_MAX):
+        spawn(core, NOW + 100 * turn)
+        core.died(0, an_exit(ready=turn % 2 == 1), NOW + 100 * turn)
+
+    assert core.slots[0].spawn_at < math.inf
+
+
+def test_a_failing_initializer_is_not_tried_again(core):
+    """An initializer that raised is the user's error: no worker is started any more."""
+    core.died(0, an_exit(ready=False, initializer_failed=True, signal=None, exit_code=66), NOW)
+
+    assert sent(core)[1] == "InitializerFailed: last words"
+    core.died(1, an_exit(ready=False, initializer_failed=True), NOW)
+    assert spawn(core, NOW + 1000) == []
+
+
+# -- kills -----------------------------------------------------------------------------------
+
+
+def test_the_scheduler_may_have_a_worker_killed(core):
+    """Kill names a worker; its slot is handed to the shell once, and the reason is reported."""
+    core.receive([m.Kill(core.slots[1].peer, "too slow")] * 2)
+
+    assert core.to_kill == [1]
+    core.died(1, an_exit(), NOW)
+    (lost,) = core.take_actions()
+    assert isinstance(lost, m.WorkerLost)
+    assert lost.death["reason"] == "too slow"
+
+
+def test_a_kill_that_comes_too_late_hits_nobody(core):
+    """A worker that died already is not killed, and neither is the one in its place."""
+    name = core.slots[0].peer
+    core.died(0, an_exit(), NOW)
+    spawn(core)
+    core.receive([m.Kill(name, "too late")])
+
+    assert core.to_kill == []
+
+
+def test_a_kill_that_comes_too_early_is_kept():
+    """A worker whose pid is not known yet is killed when it is."""
+    core = make(1)
+    core.tick(NOW)
+    core.receive([m.Kill(core.slots[0].peer, "early")])
+    core.to_kill.clear()
+    core.spawned(0, 77)
+
+    assert core.to_kill == [0]
+
+
+def test_a_killed_worker_is_no_stillborn_one():
+    """A worker killed on request before it was ready is replaced at once."""
+    core = make(1)
+    for _ in range(3 * STILLBORN_MAX):
+        ((_, name),) = spawn(core)
+        core.receive([m.Kill(name, "again")])
+        core.died(0, an_exit(ready=False), NOW)
+
+    assert core.slots[0].spawn_at == NOW
+
+
+def test_too_much_memory_kills():
+    """A worker above its limit is killed, once, and its death says that it was out of memory."""
+    core = make(2, memory_limit_bytes=100_000_000)
+    spawn(core)
+    core.sampled(0, 90_000_000)
+    core.sampled(1, 110_000_000)
+    core.sampled(1, 120_000_000)
+
+    assert core.to_kill == [1]
+    core.died(1, an_exit(), NOW)
+    (lost,) = core.take_actions()
+    assert isinstance(lost, m.WorkerLost)
+    assert lost.death["out_of_memory"]
+    assert "110 MB exceeded the limit of 100 MB" in lost.death["reason"]
+
+
+def test_without_a_limit_memory_is_free(core):
+    """Without a limit no size kills."""
+    core.sampled(0, 10**15)
+
+    assert core.to_kill == []
+
+
+# -- the scheduler ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (m.Refused("no"), "no"),
+        (m.Goodbye("go"), "go"),
+        (m.Unknown(), "the scheduler does not know this supervisor any more"),
+        (m.Welcome(0, 2), None),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, m.Message) else "",
+)
+def test_a_supervisor_is_told_to_leave(core, message, reason):
+    """Refused, Goodbye and Unknown end a supervisor, and its machine's workers with it."""
+    core.receive([message])
+
+    assert core.leave == reason
+
+
+def test_what_is_for_others_is_refused(core):
+    """A message that is not for a supervisor breaks the protocol."""
+    with pytest.raises(RemoteProtocolError, match="not for a supervisor"):
+        core.receive([m.Retire()])

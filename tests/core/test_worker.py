@@ -1,0 +1,443 @@
+"""What a worker has to run, gives back, drops and reports."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from scaler_cluster.core.worker import WorkerCore
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.testing.bench import function_id, payloads_of
+from scaler_cluster.testing.describe import describe
+from scaler_cluster.wire import messages as m
+
+
+def assign(first, count=1, session=1, function="f"):
+    batch = payloads_of(first, count)
+    return m.Assign(session, first, function_id(function), 0, False, False, batch)
+
+
+def sent(core):
+    """Return what the core has to send, as lines."""
+    return [describe(message) for message in core.take_actions()]
+
+
+def to_run(core):
+    """Return the session and id of every task that the worker would still start, in order."""
+    return [
+        (work.session, work.first + index)
+        for work in core.queue
+        for index in range(work.cursor + 1, work.stop)
+    ]
+
+
+def run_one(core, now=0.0, result=b"r"):
+    """Do what the shell does for the next task, up to its result; return its id."""
+    work = core.queue[0]
+    if work.cursor < 0:
+        work.cursor = 0
+        core.begin(work, now)
+    task = work.first + work.cursor
+    core.results.append(result)
+    core.last_end = now
+    work.cursor += 1
+    if work.cursor >= work.stop:
+        core.finish(work)
+    return task
+
+
+def claim(core, now=0.0):
+    """Let the shell start on the first task of its queue."""
+    work = core.queue[0]
+    work.cursor = 0
+    core.begin(work, now)
+    return work
+
+
+@pytest.fixture
+def core():
+    """A worker that knows the functions f and g."""
+    made = WorkerCore()
+    made.receive([m.Welcome(0, 0)])
+    for letter in "fg":
+        made.receive([m.Function(function_id(letter), letter.encode())])
+    return made
+
+
+# -- taking in -------------------------------------------------------------------------------
+
+
+def test_tasks_queue_in_order(core):
+    """What is assigned is run in the order in which it came."""
+    core.receive([assign(5, 2), assign(0, 1)])
+
+    assert to_run(core) == [(1, 5), (1, 6), (1, 0)]
+
+
+def test_an_unknown_function_is_the_schedulers_fault(core):
+    """Tasks of a function that was not sent, or was forgotten, break the protocol."""
+    core.receive([m.Forget(function_id("g"))])
+
+    for letter in "gx":
+        with pytest.raises(RemoteProtocolError, match="not sent"):
+            core.receive([assign(0, function=letter)])
+
+
+def test_a_forgotten_function_serves_what_is_queued(core):
+    """Tasks that were assigned before their function was forgotten still have it."""
+    core.receive([assign(0, function="g"), m.Forget(function_id("g"))])
+
+    assert core.queue[0].function.payload == b"g"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (m.Retire(), ""),
+        (m.Refused("no"), "no"),
+        (m.Goodbye("go"), "go"),
+        (m.Unknown(), "the scheduler does not know this worker any more"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, m.Message) else "",
+)
+def test_a_worker_is_told_to_leave(core, message, reason):
+    """Retire, Refused, Goodbye and Unknown end a worker, with a reason where there is trouble."""
+    assert core.leave is None
+    core.receive([message])
+
+    assert core.leave == reason
+
+
+@pytest.mark.parametrize(
+    "message", [m.Heartbeat(), m.Kill(b"W", ""), m.Results(0, payloads_of(0, 1))]
+)
+def test_what_is_for_others_is_refused(core, message):
+    """A message that is not for a worker breaks the protocol."""
+    with pytest.raises(RemoteProtocolError, match="not for a worker"):
+        core.receive([message])
+
+
+# -- giving back -----------------------------------------------------------------------------
+
+
+def test_all_of_a_waiting_run_is_given_back(core):
+    """Tasks behind others are given back whole."""
+    core.receive([assign(0, 2), assign(10, 5)])
+    claim(core)
+    core.receive([m.Revoke(1, 10, 5)])
+
+    assert sent(core) == ["Revoked 1:10-14 kept 0"]
+    assert to_run(core) == [(1, 1)]
+
+
+def test_the_tail_of_the_running_run_is_given_back(core):
+    """Of the run that runs, what is asked for and not started is given back."""
+    core.receive([assign(0, 10)])
+    claim(core).cursor = 3
+    core.receive([m.Revoke(1, 6, 4)])
+
+    assert sent(core) == ["Revoked 1:6-9 kept 0"]
+    assert to_run(core) == [(1, 4), (1, 5)]
+
+
+def test_what_was_started_is_kept(core):
+    """Tasks that ran, and the one that runs, are kept, and the answer says how many."""
+    core.receive([assign(0, 10)])
+    claim(core).cursor = 3
+    core.receive([m.Revoke(1, 1, 9)])
+
+    assert sent(core) == ["Revoked 1:1-9 kept 3"]
+    assert to_run(core) == []
+
+
+def test_a_run_that_is_over_is_kept_whole(core):
+    """Of tasks that are not here any more nothing is given back."""
+    core.receive([assign(0, 1)])
+    run_one(core)
+    core.receive([m.Revoke(1, 0, 1)])
+
+    assert sent(core)[-1] == "Revoked 1:0 kept 1"
+
+
+def test_a_gap_may_be_taken_out(core):
+    """Tasks from the middle of a run can be taken out; what is behind them stays."""
+    core.receive([assign(0, 10)])
+    core.receive([m.Revoke(1, 3, 4)])
+
+    assert sent(core) == ["Revoked 1:3-6 kept 0"]
+    assert to_run(core) == [(1, task) for task in (0, 1, 2, 7, 8, 9)]
+
+
+def test_other_sessions_are_left_alone(core):
+    """A Revoke names a session: another one's tasks of the same number stay."""
+    core.receive([assign(0, 3, session=1), assign(0, 3, session=2), m.Revoke(2, 0, 3)])
+
+    assert sent(core) == ["Revoked 2:0-2 kept 0"]
+    assert to_run(core) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_a_cursor_past_the_end_claims_nothing(core):
+    """Between a run's last task and its end nothing of what was given back comes to life."""
+    core.receive([assign(0, 5)])
+    work = claim(core)
+    core.receive([m.Revoke(1, 2, 3)])
+    work.cursor = 2
+    core.receive([m.Revoke(1, 0, 2)])
+
+    assert work.stop == 2
+    assert sent(core)[-1] == "Revoked 1:0-1 kept 2"
+
+
+# -- dropping --------------------------------------------------------------------------------
+
+
+def test_waiting_tasks_are_dropped(core):
+    """Aborted tasks that had not started are dropped, and reported."""
+    core.receive([assign(0, 10)])
+    claim(core)
+    core.receive([m.Abort(1, 4, 3)])
+
+    assert sent(core) == ["Aborted 1:4-6"]
+    assert to_run(core) == [(1, task) for task in (1, 2, 3, 7, 8, 9)]
+    assert core.interrupt is None
+
+
+def test_the_running_task_is_to_be_interrupted(core):
+    """An aborted task that runs is named to the shell, and reported only when it stopped."""
+    core.receive([assign(0, 10)])
+    work = claim(core)
+    core.receive([m.Abort(1, 0, 3)])
+
+    assert sent(core) == ["Aborted 1:1-2"]
+    assert core.interrupt == (1, 0)
+    assert core.interrupt_due()
+    core.interrupted(work)
+    assert sent(core) == ["Aborted 1:0"]
+    assert not core.interrupt_due()
+
+
+def test_results_before_an_interruption_are_reported_first(core):
+    """What had returned before the interrupted task goes out before its report."""
+    core.receive([assign(0, 3)])
+    run_one(core)
+    core.receive([m.Abort(1, 1, 1)])
+    core.interrupted(core.queue[0])
+
+    assert sent(core) == ["Done 1:0 [r]", "Aborted 1:1"]
+
+
+def test_a_task_that_ended_is_not_interrupted(core):
+    """Once the task is over, its interruption is moot: the next task is not hit."""
+    core.receive([assign(0, 2)])
+    work = claim(core)
+    core.receive([m.Abort(1, 0, 1)])
+    work.cursor = 1
+
+    assert not core.interrupt_due()
+    assert core.interrupt is None
+
+
+def test_an_interruption_outlives_no_queue(core):
+    """When nothing is left to run nothing is interrupted."""
+    core.receive([assign(0, 1)])
+    work = claim(core)
+    core.receive([m.Abort(1, 0, 1)])
+    core.finish(work)
+
+    assert not core.interrupt_due()
+
+
+def test_aborting_what_is_over_says_nothing(core):
+    """A task that came back before its Abort arrived is not mentioned again."""
+    core.receive([assign(0, 1)])
+    run_one(core)
+    sent(core)
+    core.receive([m.Abort(1, 0, 1)])
+
+    assert sent(core) == []
+
+
+# -- reporting -------------------------------------------------------------------------------
+
+
+def test_results_are_reported_together(core):
+    """A flush reports all results since the last one, with the time that they took."""
+    core.receive([assign(0, 5)])
+    for now, result in ((0.0, b"a"), (0.001, b"b"), (0.003, b"c")):
+        run_one(core, now, result)
+    core.flush()
+    (done,) = core.take_actions()
+
+    assert describe(done) == "Done 1:0-2 [a b c]"
+    assert isinstance(done, m.Done)
+    assert done.busy_s == 0.003
+
+
+def test_the_next_flush_goes_on_from_there(core):
+    """Time and tasks count from the last report; nothing new means no report."""
+    core.receive([assign(0, 5)])
+    run_one(core, 0.0)
+    run_one(core, 0.010)
+    core.flush()
+    core.flush()
+    run_one(core, 0.015)
+    core.flush()
+    reports = core.take_actions()
+
+    assert [describe(one) for one in reports] == ["Done 1:0-1 [r r]", "Done 1:2 [r]"]
+    assert [round(one.busy_s, 6) for one in reports if isinstance(one, m.Done)] == [0.010, 0.005]
+
+
+def test_another_run_is_another_report(core):
+    """Results of different runs are reported apart, though nobody flushed between."""
+    core.receive([assign(0, 1), assign(7, 1, session=2)])
+    run_one(core)
+    run_one(core)
+    core.flush()
+
+    assert sent(core) == ["Done 1:0 [r]", "Done 2:7 [r]"]
+
+
+def test_an_error_comes_after_the_results_before_it(core):
+    """What had returned is reported before what failed, and the next results after it."""
+    core.receive([assign(0, 3)])
+    run_one(core, 0.0)
+    work = core.queue[0]
+    core.erred(work, m.FAILED_EXCEPTION, b"", {})
+    work.cursor += 1
+    core.begin(work, 0.0)
+    run_one(core, 0.0)
+    core.flush()
+
+    assert sent(core) == ["Done 1:0 [r]", "Erred 1:1 exception", "Done 1:2 [r]"]
+
+
+def test_a_start_comes_after_the_results_before_it(core):
+    """Started is reported after what had returned: the scheduler sees tasks in their order."""
+    core.receive([assign(0, 2)])
+    run_one(core)
+    core.started(core.queue[0])
+    core.printed(core.queue[0], "stdout", "text")
+
+    assert sent(core) == ["Done 1:0 [r]", "Started 1:1", "Printed 1:1 stdout 'text'"]
+
+
+def test_actions_are_taken_once(core):
+    """What was taken is not returned again."""
+    core.receive([m.Revoke(1, 0, 1)])
+
+    assert [sent(core), sent(core)] == [["Revoked 1:0 kept 1"], []]
+
+
+# -- a model ---------------------------------------------------------------------------------
+
+
+class WorkerMachine(RuleBasedStateMachine):
+    """Each task is run, given back or dropped: exactly one of them, as reported, in order."""
+
+    @initialize()
+    def start(self) -> None:
+        self.core = WorkerCore()
+        self.core.receive([m.Function(function_id("f"), b"f")])
+        self.waiting: list[int] = []
+        self.running: int | None = None
+        self.next_task = 0
+        self.asked: list[tuple[int, int]] = []
+        self.done: list[int] = []
+        self.reported: list[int] = []
+
+    @rule(count=st.integers(1, 6), gap=st.integers(0, 2))
+    def assign(self, count, gap):
+        first = self.next_task + gap
+        self.next_task = first + count
+        self.core.receive([assign(first, count)])
+        self.waiting += range(first, first + count)
+
+    @precondition(lambda self: self.running is None and self.core.queue)
+    @rule()
+    def claim(self):
+        """Do as the main thread does until it stands on a task, or nothing is left."""
+        while self.core.queue:
+            work = self.core.queue[0]
+            if work.cursor < 0:
+                work.cursor = 0
+                self.core.begin(work, 0.0)
+            if work.cursor < work.stop:
+                self.running = self.waiting.pop(0)
+                assert self.running == work.first + work.cursor
+                return
+            self.core.finish(work)
+        assert not self.waiting
+
+    @precondition(lambda self: self.running is not None)
+    @rule(how=st.sampled_from(["returns", "raises", "stops"]))
+    def end(self, how):
+        core = self.core
+        work = core.queue[0]
+        if how == "returns":
+            core.results.append(b"%d" % self.running)
+            work.cursor += 1
+        else:
+            if how == "raises":
+                core.erred(work, m.FAILED_EXCEPTION, b"", {})
+            elif core.interrupt_due():
+                core.interrupted(work)
+            else:
+                return
+            work.cursor += 1
+            core.begin(work, 0.0)
+        self.done.append(self.running)
+        # The cursor stands on the next one: from here on that is claimed.
+        self.running = self.waiting.pop(0) if work.cursor < work.stop else None
+
+    @precondition(lambda self: self.next_task)
+    @rule(data=st.data(), message=st.sampled_from([m.Revoke, m.Abort]))
+    def take_out(self, data, message):
+        first = data.draw(st.integers(0, self.next_task - 1))
+        count = data.draw(st.integers(1, self.next_task - first))
+        self.core.flush()
+        self.read()
+        self.core.receive([message(1, first, count)])
+        out = [task for task in self.waiting if first <= task < first + count]
+        self.waiting = [task for task in self.waiting if task not in out]
+        answers = self.core.take_actions()
+        if message is m.Revoke:
+            assert answers == [m.Revoked(1, first, count, count - len(out))]
+        else:
+            dropped = [
+                task
+                for one in answers
+                if isinstance(one, m.Aborted)
+                for task in range(one.first, one.first + one.count)
+            ]
+            assert dropped == out
+            if self.running is not None and first <= self.running < first + count:
+                assert self.core.interrupt_due()
+
+    @rule()
+    def read(self):
+        """Report; what is reported is what ended, in order."""
+        self.core.flush()
+        for message in self.core.take_actions():
+            if isinstance(message, m.Done):
+                count = len(message.batch)
+                tasks = list(range(message.first, message.first + count))
+                assert [int(bytes(one)) for one in message.batch] == tasks
+            elif isinstance(message, m.Erred):
+                tasks = [message.task]
+            else:
+                assert isinstance(message, m.Aborted)
+                tasks = [message.first]
+            self.reported += tasks
+        assert self.reported == self.done
+
+    @invariant()
+    def runs_what_it_should(self):
+        if hasattr(self, "core"):
+            assert [task for _, task in to_run(self.core)] == self.waiting
+
+
+WorkerMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestWorkerMachine = WorkerMachine.TestCase
