@@ -5,21 +5,34 @@ from __future__ import annotations
 import pytest
 
 from scaler_exec import ScalerExecutor
-from tests.runtime.helpers import Flags, Program
+from tests.runtime.helpers import Flags, Program, shut_down
 
 
 @pytest.fixture
-def executor():
+def make_executor():
+    """Return what makes executors; at the end of the test each is shut down, which must not hang."""
+    executors: list[ScalerExecutor] = []
+
+    def make(*args, **options) -> ScalerExecutor:
+        executors.append(ScalerExecutor(*args, **options))
+        return executors[-1]
+
+    yield make
+
+    ended = [shut_down(executor) for executor in reversed(executors)]
+    assert all(ended), "shutdown() waits for something that never ends"
+
+
+@pytest.fixture
+def executor(make_executor):
     """Return an executor with two workers."""
-    with ScalerExecutor(2) as executor:
-        yield executor
+    return make_executor(2)
 
 
 @pytest.fixture
-def single():
+def single(make_executor):
     """Return an executor with one worker, so that tasks run one after the other."""
-    with ScalerExecutor(1) as executor:
-        yield executor
+    return make_executor(1)
 
 
 @pytest.fixture

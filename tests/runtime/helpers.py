@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -44,6 +45,17 @@ def wait_until(condition, what: str, timeout: float = BOUND_S) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.005)
+
+
+def shut_down(executor) -> bool:
+    """Shut an executor down, by force if it does not end by itself; return True if it did."""
+    thread = threading.Thread(target=executor.shutdown, daemon=True)
+    thread.start()
+    thread.join(BOUND_S)
+    if thread.is_alive():
+        executor.kill_workers()
+        return False
+    return True
 
 
 def is_gone(pid: int) -> bool:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 
 EXIT_CODE = 7
@@ -255,6 +256,16 @@ class Locked(Exception):
         self.lock = threading.Lock()
 
 
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """Refuses to have attributes set, also when it is unpickled."""
+
+    number: int
+
+    def __reduce__(self):
+        return Frozen, (self.number,)
+
+
 class Unspeakable(Exception):
     """Cannot even be shown."""
 
@@ -308,7 +319,10 @@ def unpickle_to_unspeakable() -> None:
 
 
 class RaisesUnspeakable:
-    """Cannot be unpickled, with an error that cannot be shown."""
+    """Cannot be unpickled, with an error that cannot be shown; may be called in vain."""
+
+    def __call__(self) -> None:
+        raise AssertionError("called")
 
     def __reduce__(self):
         return unpickle_to_unspeakable, ()

@@ -157,12 +157,14 @@ def map_calls(
     ahead = None if buffersize is None else max(1, -(-buffersize // chunksize))
     with session.leading():
         call.ask(itertools.islice(items, ahead))
-    if ahead is None:
-        return _results(call, owner, None, sys.maxsize, end, chunked=chunksize > 1)
     # What is taken is made up for in pieces: one by one, each would be a message of its own, and
     # its result another, for ever.
-    step = max(1, ahead // 4)
-    return _results(call, owner, items, step, end, chunked=chunksize > 1)
+    step = sys.maxsize if ahead is None else max(1, ahead // 4)
+    more = None if ahead is None else items
+    results = _results(call, owner, more, step, end, chunked=chunksize > 1)
+    # Under way, it lets go of the map when it is closed; before, that depends on the Python.
+    next(results)
+    return results
 
 
 def _chunks(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
@@ -176,6 +178,7 @@ def _results(
 ) -> Iterator[Any]:  # fmt: skip
     index = taken = 0
     try:
+        yield None
         while index < call.asked:
             segment = call.wait(index, None if end is None else end - monotonic())
             if isinstance(segment, Batch):

@@ -1,0 +1,246 @@
+"""Cancelling: queued and running tasks, willing and unwilling ones."""
+
+from __future__ import annotations
+
+import gc
+import os
+from concurrent.futures import CancelledError, wait
+
+import pytest
+
+from tests.runtime import tasks
+from tests.runtime.helpers import BOUND_S, wait_gone, wait_until
+
+
+def test_a_queued_task_never_starts(single, flags, tmp_path) -> None:
+    """cancel() of a queued task returns True, and the task is not run."""
+    path = tmp_path / "lines"
+    path.touch()
+    held = single.submit(tasks.hold, flags.path("held"), flags.path("go"))
+    flags.wait("held")
+    futures = [single.submit(tasks.append_line, str(path), str(n)) for n in range(10)]
+
+    cancelled = [future.cancel() for future in futures[::2]]
+    flags.set("go")
+    wait(futures, BOUND_S)
+    held.result(BOUND_S)
+
+    assert cancelled == [True] * 5
+    assert all(future.cancelled() for future in futures[::2])
+    assert path.read_text().split() == ["1", "3", "5", "7", "9"]
+
+
+def test_a_cancelled_future_raises_cancelled_error(single, flags) -> None:
+    """result() and exception() of a cancelled future raise CancelledError."""
+    future = single.submit(tasks.sleep, flags.path("started"))
+    flags.wait("started")
+    future.cancel()
+
+    with pytest.raises(CancelledError):
+        future.result(BOUND_S)
+    with pytest.raises(CancelledError):
+        future.exception(BOUND_S)
+
+
+def test_a_finished_task_cannot_be_cancelled(executor) -> None:
+    """cancel() returns False once the task came back, and the result stays."""
+    future = executor.submit(tasks.square, 3)
+    future.result(BOUND_S)
+
+    assert not future.cancel()
+    assert not future.cancelled()
+    assert future.result() == 9
+
+
+def test_cancelling_twice_is_harmless(single, flags) -> None:
+    """A second cancel() returns True as well."""
+    future = single.submit(tasks.sleep, flags.path("started"))
+
+    assert future.cancel()
+    assert future.cancel()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [tasks.sleep, tasks.spin])
+def test_a_running_task_is_interrupted(single, flags, task) -> None:
+    """A cancelled task that runs Python is stopped by an exception; its worker lives."""
+    pid = single.submit(os.getpid).result(BOUND_S)
+    future = single.submit(task, flags.path("started"))
+    flags.wait("started")
+
+    assert future.cancel()
+    assert single.submit(os.getpid).result(BOUND_S) == pid
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [tasks.spin_in_c, tasks.refuse_to_stop])
+def test_a_task_that_does_not_stop_is_killed(single, flags, task) -> None:
+    """A cancelled task that no exception stops is killed after a moment of grace."""
+    future = single.submit(task, flags.path("started"))
+    pid = flags.wait("started")
+
+    assert future.cancel()
+    assert single.submit(os.getpid).result(BOUND_S) != pid
+    wait_gone(pid)
+
+
+def test_a_cancelled_task_may_clean_up(single, flags) -> None:
+    """The finally blocks of an interrupted task run."""
+    future = single.submit(_sleep_and_clean_up, flags.path("started"), flags.path("clean"))
+    flags.wait("started")
+    future.cancel()
+
+    wait_until(lambda: flags.seen("clean"), "the finally block did not run")
+
+
+def _sleep_and_clean_up(started, clean) -> None:
+    try:
+        tasks.sleep(started)
+    finally:
+        tasks.announce(clean)
+
+
+@pytest.mark.slow
+def test_the_child_that_a_task_waits_for_dies_with_it(single, flags) -> None:
+    """A task that waits for a child process is interrupted, and ends its child as it would."""
+    future = single.submit(tasks.run_child, flags.path("started"))
+    child = flags.wait("started")
+    future.cancel()
+
+    wait_gone(child)
+
+
+@pytest.mark.slow
+def test_the_children_of_a_killed_task_die(single, flags) -> None:
+    """Processes started by a task that had to be killed are killed with it."""
+    future = single.submit(tasks.refuse_to_stop_with_child, flags.path("started"))
+    child = flags.wait("started")
+    future.cancel()
+
+    wait_gone(child)
+    assert single.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_cancelling_one_does_not_disturb_the_others(executor, flags) -> None:
+    """Tasks queued behind a cancelled one run, wherever they were."""
+    sleepers = [executor.submit(tasks.sleep, flags.path(f"s{n}")) for n in range(2)]
+    others = [executor.submit(tasks.square, n) for n in range(100)]
+    flags.wait("s0")
+    flags.wait("s1")
+    for sleeper in sleepers:
+        assert sleeper.cancel()
+
+    assert [future.result(BOUND_S) for future in others] == [n * n for n in range(100)]
+
+
+def test_many_are_cancelled_at_any_stage(executor) -> None:
+    """Whenever it is cancelled, each of many tasks is either cancelled or done."""
+    futures = [executor.submit(tasks.nap, n) for n in range(400)]
+    for n, future in enumerate(futures):
+        if n % 3 == 0:
+            future.cancel()
+
+    wait(futures, BOUND_S)
+
+    for n, future in enumerate(futures):
+        assert future.done()
+        assert future.cancelled() if n % 3 == 0 and future.cancelled() else future.result() == n
+
+
+def test_a_callback_learns_of_the_cancellation(single, flags) -> None:
+    """Callbacks of a cancelled future are called with it, once."""
+    future = single.submit(tasks.sleep, flags.path("started"))
+    seen: list[object] = []
+    future.add_done_callback(seen.append)
+    future.cancel()
+
+    wait_until(lambda: bool(seen), "the callback was not called")
+    assert seen == [future]
+
+
+def test_dropping_a_map_cancels_the_rest(single, flags, tmp_path) -> None:
+    """What has not run when a map's iterator is dropped does not run."""
+    path = tmp_path / "lines"
+    path.touch()
+    results = single.map(
+        _hold_or_append, [flags.path("held"), *[""] * 50], [flags.path("go")] * 51, [str(path)] * 51
+    )
+    flags.wait("held")
+    del results
+    gc.collect()
+    flags.set("go")
+
+    assert single.submit(tasks.square, 3).result(BOUND_S) == 9
+    assert path.read_text() == ""
+
+
+def _hold_or_append(started, release, path) -> None:
+    if started:
+        tasks.hold(started, release)
+    else:
+        tasks.append_line(path, "ran")
+
+
+def test_a_dropped_map_stops_what_runs(single, flags) -> None:
+    """The running call of a map whose iterator is dropped is interrupted."""
+    results = single.map(tasks.sleep, [flags.path("started")])
+    flags.wait("started")
+    results.close()  # type: ignore[attr-defined]
+
+    assert single.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_an_exception_in_a_map_cancels_the_rest_at_once(single, flags) -> None:
+    """Also while the exception, with its traceback, is still being handled."""
+    results = single.map(_fail_or_sleep, ["", flags.path("started")])
+
+    with pytest.raises(ValueError, match="on purpose") as caught:
+        next(results)
+
+    assert single.submit(tasks.square, 3).result(BOUND_S) == 9
+    assert caught.value.__traceback__ is not None
+
+
+def _fail_or_sleep(started) -> None:
+    if not started:
+        tasks.fail("raise")
+    tasks.sleep(started)
+
+
+def test_a_timeout_of_a_map_cancels_the_rest(single, flags) -> None:
+    """map(timeout=...) raises TimeoutError, and what has not come back is cancelled."""
+    results = single.map(tasks.sleep, [flags.path("a"), flags.path("b")], timeout=0.2)
+
+    with pytest.raises(TimeoutError):
+        next(results)
+
+    assert single.submit(tasks.square, 3).result(BOUND_S) == 9
+    assert not flags.seen("b")
+
+
+def test_shutdown_may_cancel_what_waits(single, flags) -> None:
+    """shutdown(cancel_futures=True) cancels what no worker has, and waits for the rest."""
+    held = single.submit(tasks.hold, flags.path("held"), flags.path("go"))
+    futures = [single.submit(tasks.square, n) for n in range(100)]
+    flags.wait("held")
+    single.shutdown(wait=False, cancel_futures=True)
+    flags.set("go")
+    wait([held, *futures], BOUND_S)
+    single.shutdown()
+
+    assert not held.cancelled()
+    assert all(future.done() for future in futures)
+    assert sum(future.cancelled() for future in futures) >= 90
+
+
+def test_shutdown_cancels_the_waiting_calls_of_maps(single, flags) -> None:
+    """shutdown(cancel_futures=True) reaches maps: their iterators raise CancelledError."""
+    held = single.submit(tasks.hold, flags.path("held"), flags.path("go"))
+    results = single.map(tasks.square, range(1000))
+    flags.wait("held")
+    single.shutdown(wait=False, cancel_futures=True)
+    flags.set("go")
+
+    with pytest.raises(CancelledError):
+        list(results)
+    held.result(BOUND_S)
