@@ -183,12 +183,13 @@ class ClientCore:
     def _close(self) -> None:
         """Make a Submit of the tasks submitted one by one so far."""
         payloads = self._open
-        if payloads:
-            function, call, options = self._open_key
-            batch = Batch.of(payloads) if len(payloads) > 1 else Batch.single(payloads[0])
-            self._outbox.append(m.Submit(self._open_first, function, call, options, batch))
-            self._open = []
-            self._open_bytes = 0
+        if not payloads:
+            return
+        function, call, options = self._open_key
+        batch = Batch.of(payloads) if len(payloads) > 1 else Batch.single(payloads[0])
+        self._outbox.append(m.Submit(self._open_first, function, call, options, batch))
+        self._open = []
+        self._open_bytes = 0
         self._open_key = (b"", 0, m.DEFAULT_OPTIONS)
         self.unsent = 0
 

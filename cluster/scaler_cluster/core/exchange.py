@@ -6,7 +6,7 @@ import math
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.channel import Channel
+from scaler_cluster.core.channel import ACKNOWLEDGE_AFTER_S, Channel
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import decode, encode
@@ -52,7 +52,7 @@ class Exchange:
             else:
                 return [m.Unknown()] if channel is None else []
         received = channel.receive(envelope, now)
-        self._look(peer, channel)
+        self._look(peer, channel, now)
         return received
 
     def send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> list[Buffer]:
@@ -61,17 +61,21 @@ class Exchange:
         if channel is None:
             channel = self._channels[peer] = Channel(self._incarnation)
         frames = channel.send(messages, now)
-        self._look(peer, channel)
+        self._look(peer, channel, now)
         return frames
 
-    def _look(self, peer: bytes, channel: Channel) -> None:
+    def _look(self, peer: bytes, channel: Channel, now: float) -> None:
         """Look at a channel when it has something to send, if that is not noted already.
 
         A deadline that moves on is noticed when the earlier one has come: so what this costs does
         not depend on the number of peers.
         """
+        noted = self._look_at.get(peer, math.inf)
+        if noted <= now + ACKNOWLEDGE_AFTER_S:
+            # The usual case in a conversation: nothing is due much sooner than that.
+            return
         when = channel.deadline
-        if when < self._look_at.get(peer, math.inf):
+        if when < noted:
             self._look_at[peer] = when
             heappush(self._looks, (when, peer))
 
@@ -103,5 +107,5 @@ class Exchange:
             del self._look_at[peer]
             channel = self._channels[peer]
             due += [(peer, frames) for frames in channel.tick(now)]
-            self._look(peer, channel)
+            self._look(peer, channel, now)
         return due

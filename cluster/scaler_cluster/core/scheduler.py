@@ -165,6 +165,8 @@ class SchedulerCore:
 
         Whoever of them speaks again is told that it is unknown, unless it says Hello.
         """
+        if not self._gone:
+            return []
         gone = [peer for peer in self._gone if not self.table.knows(peer)]
         self._gone.clear()
         return gone
@@ -315,9 +317,7 @@ class SchedulerCore:
         self._dispatch.give_out(now)
         spared = self._workers_to_come()
         runs = [
-            run
-            for run in self.table.overlapping(session, first, stop)
-            if run.state is State.READY
+            run for run in self.table.overlapping(session, first, stop) if run.state is State.READY
         ]
         for run in sorted(runs, key=lambda run: -run.options.priority):
             low, high = max(run.first, first), min(run.stop, stop)
@@ -336,20 +336,33 @@ class SchedulerCore:
 
     # -- workers -----------------------------------------------------------------------------
 
+    def _reporting(self, peer: bytes) -> WorkerRecord | None:
+        """Return the worker that reports, or None if it is given up: what it says is too late."""
+        worker = self.table.workers.get(peer)
+        if worker is None and (peer not in self._gone or self.table.knows(peer)):
+            raise RemoteProtocolError("only a worker reports on tasks")
+        return worker
+
     def _on_done(self, peer: bytes, message: m.Done, now: float) -> None:
-        worker = self.table.workers[peer]
+        worker = self._reporting(peer)
+        if worker is None:
+            return
         self._progress(worker, now)
         self._outcomes.done(worker, message)
         self._dispatch.consider(worker)
 
     def _on_erred(self, peer: bytes, message: m.Erred, now: float) -> None:
-        worker = self.table.workers[peer]
+        worker = self._reporting(peer)
+        if worker is None:
+            return
         self._progress(worker, now)
         self._outcomes.erred(worker, message)
         self._dispatch.consider(worker)
 
     def _on_revoked(self, peer: bytes, message: m.Revoked, now: float) -> None:
-        worker = self.table.workers[peer]
+        worker = self._reporting(peer)
+        if worker is None:
+            return
         if not worker.revoking or message.kept > message.count:
             raise RemoteProtocolError("gives back what nobody asked for")
         worker.revoking -= 1
@@ -357,7 +370,9 @@ class SchedulerCore:
         self._dispatch.consider(worker)
 
     def _on_aborted(self, peer: bytes, message: m.Aborted, now: float) -> None:
-        worker = self.table.workers[peer]
+        worker = self._reporting(peer)
+        if worker is None:
+            return
         self._progress(worker, now)
         self._outcomes.aborted(worker, message)
         self._dispatch.consider(worker)
@@ -368,7 +383,9 @@ class SchedulerCore:
         self._dispatch.watch(worker, now + STALL_S)
 
     def _on_started(self, peer: bytes, message: m.Started, now: float) -> None:
-        self._outcomes.started(self.table.workers[peer], message.session, message.task, now)
+        worker = self._reporting(peer)
+        if worker is not None:
+            self._outcomes.started(worker, message.session, message.task, now)
 
     def _on_printed(self, peer: bytes, message: m.Printed, now: float) -> None:
         session = self.table.session_by_number.get(message.session)

@@ -69,6 +69,6 @@ def signal_pipe() -> tuple[int, int]:
 
 
 def notify(pipe: int) -> None:
-    """Make the reader of a signal pipe look; a full pipe has told it already, a closed one is -1."""
+    """Make the reader of a signal pipe look; a full one has told it already, a closed one is -1."""
     with contextlib.suppress(OSError):
         os.write(pipe, b"x")

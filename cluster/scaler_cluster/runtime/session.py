@@ -169,7 +169,7 @@ class Session:
             if unsent < FLUSH_TASKS and (len(core.waiters) > 1 or core.calls):
                 settled = None
             else:
-                settled = self._pump()
+                settled = self._flush()
         if settled is None:
             if unsent == 1:
                 self._wake()
@@ -275,9 +275,11 @@ class Session:
             self._wake()
 
     def _switch_io(self, *, on: bool) -> None:
-        with contextlib.suppress(ValueError, OSError):
-            # The session may have ended meanwhile.
+        try:
             self._io_ready.switch(on=on)
+        except (ValueError, OSError):
+            # The session has ended meanwhile.
+            return
 
     def _lead_until(self, done: Callable[[], bool], deadline: float | None) -> None:
         lock, link = self.lock, self._link
@@ -356,6 +358,13 @@ class Session:
         settled: list[tuple[Any, object]] = core.settled  # type: ignore[assignment]
         core.settled = []
         return settled
+
+    def _flush(self) -> list[tuple[Any, object]]:
+        """Send what is to be sent; otherwise as :meth:`_pump`."""
+        now = clock()
+        self._link.send(HUB, self._exchange.send(HUB, self.core.take_actions(), now))
+        # A send may swallow the signal that something has arrived.
+        return self._pump() if self._link.readable() else []
 
     def _after(self, settled: list[tuple[Any, object]]) -> None:
         """Settle futures, and let their callbacks run in the I/O thread."""
