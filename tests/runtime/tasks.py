@@ -180,7 +180,7 @@ def use_multiprocessing(numbers: list[int]) -> list[int]:
     """Start a process pool of the standard library inside a task."""
     import multiprocessing
 
-    with multiprocessing.get_context("fork").Pool(2) as pool:
+    with multiprocessing.get_context("fork").Pool(2, initializer=print, initargs=("up",)) as pool:
         return pool.map(abs, numbers)
 
 
@@ -326,3 +326,14 @@ class RaisesUnspeakable:
 
     def __reduce__(self):
         return unpickle_to_unspeakable, ()
+
+
+def open_files() -> list[int]:
+    """Return the inodes of the files that this process has open."""
+    inodes = []
+    for fd in range(256):
+        try:
+            inodes.append(os.fstat(fd).st_ino)
+        except OSError:
+            continue
+    return inodes

@@ -86,6 +86,8 @@ class Session:
         self._following = 0
         """Threads that wait for results of a map while another thread leads."""
         self._arrivals = threading.Condition()
+        self._printing = threading.RLock()
+        """Keeps what tasks printed in order; reentrant, as a stream may be anything."""
         self._exchange = Exchange(os.getpid())
         self._pickle_function = payloads.FunctionPickler()
         self._closed = ""
@@ -368,6 +370,8 @@ class Session:
 
     def _after(self, settled: list[tuple[Any, object]]) -> None:
         """Settle futures, and let their callbacks run in the I/O thread."""
+        if self.core.printed:
+            self._print()
         if settled:
             for future, payload in settled:
                 if payload is None:
@@ -377,8 +381,6 @@ class Session:
                 self._callbacks.extend(called)
                 if threading.current_thread() is not self._thread:
                     self._wake()
-        if self.core.printed:
-            self._print()
         self._wake_followers()
 
     def _wake_followers(self) -> None:
@@ -391,11 +393,15 @@ class Session:
 
     def _print(self) -> None:
         printed = self.core.printed
-        while printed:
-            output = printed.pop(0)
-            stream = sys.stdout if output.stream == "stdout" else sys.stderr
-            stream.write(output.text)
-            stream.flush()
+        with self._printing:
+            outputs = printed[:]
+            del printed[: len(outputs)]
+            for output in outputs:
+                stream = sys.stdout if output.stream == "stdout" else sys.stderr
+                # A stream that is closed or broken here must not cost a result.
+                with contextlib.suppress(Exception):
+                    stream.write(output.text)
+                    stream.flush()
 
     def _wake(self) -> None:
         notify(self._wake_write)

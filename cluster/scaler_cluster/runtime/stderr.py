@@ -4,21 +4,56 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import selectors
+import threading
 
 TAIL_BYTES = 8192
 """What is kept of each worker's stderr: room for a faulthandler dump or a long traceback."""
 READ_BYTES = 65536
+PIECES_MAX = 256
+"""What waits to be passed on at most, in reads: 16 MiB."""
+LAST_WRITE_S = 1.0
 LAST_READS_MAX = 64
 """A process that the worker started may write on for ever."""
+
+
+class Passage:
+    """Writes to this process's own stderr, in a thread: whoever reads that may not keep up."""
+
+    def __init__(self) -> None:
+        self._pieces: queue.Queue[bytes] = queue.Queue(PIECES_MAX)
+        self._thread: threading.Thread | None = None
+
+    def send(self, data: bytes) -> None:
+        """Pass on; what comes faster than it is read for long is dropped."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="scaler-stderr", daemon=True)
+            self._thread.start()
+        with contextlib.suppress(queue.Full):
+            self._pieces.put_nowait(data)
+
+    def close(self) -> None:
+        """Wait, but not for long, until all was passed on."""
+        if self._thread is not None:
+            with contextlib.suppress(queue.Full):
+                self._pieces.put_nowait(b"")
+            self._thread.join(LAST_WRITE_S)
+
+    def _work(self) -> None:
+        while data := self._pieces.get():
+            with contextlib.suppress(OSError):
+                while data:
+                    data = data[os.write(2, data) :]
 
 
 class WorkerStderr:
     """Reads one worker's stderr until :meth:`close`; a keeper of one end of a pipe."""
 
-    def __init__(self, fd: int, selector: selectors.BaseSelector) -> None:
+    def __init__(self, fd: int, selector: selectors.BaseSelector, passage: Passage) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
+        self._passage = passage
         self._selector = selector
         self._tail = b""
         self._open = True
@@ -40,8 +75,7 @@ class WorkerStderr:
             self._open = False
             return False
         self._tail = (self._tail + data)[-TAIL_BYTES:]
-        with contextlib.suppress(OSError):
-            os.write(2, data)
+        self._passage.send(data)
         return True
 
     def close(self) -> str:

@@ -35,7 +35,7 @@ from scaler_cluster.runtime.process import (
     read_settings,
     remove_directory,
 )
-from scaler_cluster.runtime.stderr import WorkerStderr
+from scaler_cluster.runtime.stderr import Passage, WorkerStderr
 from scaler_cluster.runtime.worker import (
     SLOT_READY,
     SLOT_SESSION,
@@ -76,6 +76,7 @@ class SupervisorShell:
         self._exchange = Exchange(os.getpid())
         self._link = zmq_link.connect(settings["address"], self._peer)
         self._stderr: dict[int, WorkerStderr] = {}
+        self._passage = Passage()
         self._sample_at = 0.0
         self._selector = selectors.DefaultSelector()
         self._selector.register(LIFELINE_FD, selectors.EVENT_READ, self._on_lifeline)
@@ -148,7 +149,7 @@ class SupervisorShell:
         index = report["slot"]
         if fds:
             self._core.spawned(index, report["pid"])
-            self._stderr[index] = WorkerStderr(fds[0], self._selector)
+            self._stderr[index] = WorkerStderr(fds[0], self._selector, self._passage)
             return
         base = index * SLOT_WORDS
         words = self._words
@@ -194,6 +195,9 @@ class SupervisorShell:
                 forkserver.kill_group(slot.pid)
         self._server.close()
         os.waitpid(self._server_pid, 0)
+        for stderr in self._stderr.values():
+            stderr.close()
+        self._passage.close()
         # The scheduler ends at the same moment: whoever lingers waits in vain.
         self._link.close(linger_ms=0)
 

@@ -7,6 +7,7 @@ queued tasks back and interrupts a cancelled task. Both use the link and the cor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
 from scaler_cluster.errors import PayloadError
 from scaler_cluster.links.link import HUB
-from scaler_cluster.runtime.output import TaskOutput
+from scaler_cluster.runtime.output import TaskOutput, undivert
 from scaler_cluster.runtime.readiness import Readiness, notify, signal_pipe
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
@@ -48,6 +49,20 @@ class TaskInterrupted(BaseException):
     """Raised inside a running task to stop it."""
 
 
+class ForkedLock:
+    """The worker's lock in a child that a task forked: who comes back from the task ends here."""
+
+    def __enter__(self) -> None:
+        """End the process, as the end of its program would."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(0)
+
+    def __exit__(self, *_: object) -> None:
+        """Never get so far."""
+
+
 class WorkerShell:
     """Runs a worker until it is told to leave."""
 
@@ -66,6 +81,7 @@ class WorkerShell:
         self._control_ready = Readiness(self._wake_read, link.fd, on=False)
         self._pumped_at = 0.0
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
+        os.register_at_fork(after_in_child=self._on_forked)
         self._send([hello])
         threading.Thread(target=self._guard_control, name="scaler-control", daemon=True).start()
 
@@ -251,14 +267,17 @@ class WorkerShell:
     def _printed(self, work: Work) -> Callable[[str, str], None]:
         def printed(stream: str, text: str) -> None:
             in_task = self._in_task
-            if threading.get_ident() == self._main:
+            is_main = threading.get_ident() == self._main
+            if is_main:
                 # An interrupt in here would tear what is being sent; the next one comes soon.
                 self._in_task = False
-            with self._lock:
-                self._core.printed(work, stream, text)
-                self._pump()
-            if threading.get_ident() == self._main:
-                self._in_task = in_task
+            try:
+                with self._lock:
+                    self._core.printed(work, stream, text)
+                    self._pump()
+            finally:
+                if is_main:
+                    self._in_task = in_task
 
         return printed
 
@@ -270,6 +289,13 @@ class WorkerShell:
             if core.interrupt == (work.session, work.first + work.cursor):
                 core.interrupt = None
                 raise TaskInterrupted
+
+    def _on_forked(self) -> None:
+        """In the child of a task that forks: see that it never acts as the worker."""
+        undivert()
+        self._lock = ForkedLock()  # type: ignore[assignment]
+        for work in self._core.queue:
+            work.stop = 0
 
     # -- the control thread ------------------------------------------------------------------
 
