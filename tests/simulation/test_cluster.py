@@ -1,0 +1,80 @@
+"""The whole cluster from one seed: drops, repetitions, delays, pauses and deaths."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from scaler_cluster.testing.cluster import Plan, Simulation, simulate
+
+SEEDS = 320
+SEEDS_AT_ONCE = 20
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, SEEDS_AT_ONCE))
+def test_every_task_comes_back_once(start: int) -> None:
+    """Whatever is lost, repeated or killed, each task of a live client comes back once."""
+    for seed in range(start, start + SEEDS_AT_ONCE):
+        simulate(seed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clients_may_vanish(seed: int) -> None:
+    """What a vanished client asked for is dropped, and the others do not notice."""
+    simulate(seed, Plan(clients=3, leavers=2))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_machines_may_vanish(seed: int) -> None:
+    """Tasks survive the loss of one machine after the other."""
+    simulate(seed, Plan(machines=3, machine_crashes=6, worker_crashes=10))
+
+
+def test_faults_really_happen() -> None:
+    """The simulation does what it is for: tasks are lost, run again, stopped and cancelled."""
+    simulations = [Simulation(seed) for seed in range(10)]
+    for simulation in simulations:
+        simulation.run()
+
+    outcomes = [
+        getattr(outcome, "kind", type(outcome).__name__)
+        for simulation in simulations
+        for client in simulation.clients
+        for outcome in client.resolved.values()
+    ]
+    starts = [count for simulation in simulations for count in simulation.started.values()]
+
+    assert {"bytes", "timeout", "exception", "worker_died", "NoneType"} <= set(outcomes)
+    assert max(starts) > 1
+    assert any(simulation.machines_lost for simulation in simulations)
+
+
+def test_the_seed_decides_everything() -> None:
+    """The same seed gives the same messages, also in an interpreter that hashes otherwise."""
+    code = "from scaler_cluster.testing.cluster import simulate; print(simulate(7))"
+    environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+    assert simulate(7) == simulate(7) == elsewhere
+
+
+@pytest.mark.slow
+def test_ten_thousand_workers() -> None:
+    """A cluster of 10,000 workers runs 30,000 tasks and survives deaths."""
+    plan = Plan(
+        machines=100,
+        workers=100,
+        tasks=15_000,
+        worker_crashes=50,
+        machine_crashes=2,
+        faults_s=2.0,
+        check_every=1000,
+    )
+
+    simulate(1, plan)
