@@ -375,6 +375,7 @@ class WorkerMachine(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["returns", "raises", "stops"]))
     def end(self, how):
         core = self.core
+        assert self.running is not None
         work = core.queue[0]
         if how == "returns":
             core.results.append(b"%d" % self.running)

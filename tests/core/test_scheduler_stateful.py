@@ -1,0 +1,335 @@
+"""The scheduler among honest peers that come, go and die, in every order Hypothesis can think of.
+
+Workers are real worker cores; their messages travel in order on each connection, and at any pace
+against those of other connections. The model knows which tasks the clients still wait for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from scaler_cluster.core import invariants
+from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
+from scaler_cluster.core.worker import WorkerCore
+from scaler_cluster.testing.bench import PYTHON, function_id, hello, payloads_of
+from scaler_cluster.testing.hands import WorkerHands
+from scaler_cluster.wire import messages as m
+
+F = function_id("f")
+OPTIONS = [
+    m.DEFAULT_OPTIONS,
+    m.TaskOptions(priority=1),
+    m.TaskOptions(retries=2),
+    m.TaskOptions(timeout_s=0.3),
+    m.TaskOptions(timeout_s=0.3, retries=1),
+    m.TaskOptions(at_most_once=True),
+]
+TURNS_MAX = 1000
+
+
+class Peer:
+    """A process at the other end of a connection to the scheduler."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.outbox: deque[m.Message] = deque()
+        """Sent to the scheduler, not there yet."""
+        self.inbox: deque[m.Message] = deque()
+        """Sent by the scheduler, not here yet."""
+
+
+class Worker(Peer):
+    """A worker and its machine."""
+
+    def __init__(self, name: bytes, machine: Machine) -> None:
+        super().__init__(name)
+        self.machine = machine
+        self.hands = WorkerHands(WorkerCore())
+        self.outbox.append(hello(m.WORKER, supervisor=machine.name))
+
+
+class Machine(Peer):
+    """A supervisor."""
+
+    def __init__(self, name: bytes) -> None:
+        super().__init__(name)
+        self.outbox.append(hello(m.SUPERVISOR))
+
+
+class Client(Peer):
+    """A client, and what it waits for."""
+
+    def __init__(self, name: bytes) -> None:
+        super().__init__(name)
+        self.pending: dict[int, m.TaskOptions] = {}
+        self.answered: set[int] = set()
+        self.next_task = 0
+        self.outbox.append(hello(m.CLIENT))
+        self.outbox.append(m.Function(F, b"f"))
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Each task is answered exactly once; none is lost; the books are right after each step."""
+
+    @initialize()
+    def start(self) -> None:
+        self.now = 100.0
+        self.core = SchedulerCore(SchedulerConfig(PYTHON), self.now)
+        self.peers: dict[bytes, Peer] = {}
+        self.made = 0
+        self.add_machine()
+        self.add_client()
+        self.add_worker()
+
+    def of_kind(self, kind):
+        return [peer for peer in self.peers.values() if isinstance(peer, kind)]
+
+    def pick(self, data, kind):
+        return data.draw(st.sampled_from(self.of_kind(kind)))
+
+    def new_name(self, role: str) -> bytes:
+        self.made += 1
+        return f"{role}{self.made}".encode()
+
+    # -- coming and going --------------------------------------------------------------------
+
+    @rule()
+    def add_client(self):
+        if len(self.of_kind(Client)) < 3:
+            peer = Client(self.new_name("C"))
+            self.peers[peer.name] = peer
+
+    @rule()
+    def add_machine(self):
+        if len(self.of_kind(Machine)) < 3:
+            peer = Machine(self.new_name("S"))
+            self.peers[peer.name] = peer
+
+    @precondition(lambda self: self.of_kind(Machine))
+    @rule()
+    def add_worker(self):
+        machines = self.of_kind(Machine)
+        if len(self.of_kind(Worker)) < 5:
+            peer = Worker(self.new_name("W"), machines[self.made % len(machines)])
+            self.peers[peer.name] = peer
+
+    @precondition(lambda self: self.of_kind(Worker))
+    @rule(data=st.data(), arrives=st.integers(0, 3))
+    def kill_worker(self, data, arrives):
+        """A worker dies; the last things it sent may still arrive, in time or too late."""
+        worker = self.pick(data, Worker)
+        while len(worker.outbox) > arrives:
+            worker.outbox.pop()
+        self.die(worker)
+
+    def die(self, worker: Worker) -> None:
+        session, task = worker.hands.slot
+        worker.machine.outbox.append(m.WorkerLost(worker.name, session, task, {"signal": 9}))
+        self.peers[worker.name] = ghost = Peer(worker.name)
+        ghost.outbox = worker.outbox
+
+    @precondition(lambda self: len(self.of_kind(Machine)) > 1)
+    @rule(data=st.data())
+    def lose_machine(self, data):
+        """A machine is lost with all that it had under way."""
+        machine = self.pick(data, Machine)
+        del self.peers[machine.name]
+        for worker in self.of_kind(Worker):
+            if worker.machine is machine:
+                del self.peers[worker.name]
+        self.core.peer_lost(machine.name, self.now)
+        self.turn()
+
+    @precondition(lambda self: self.of_kind(Client))
+    @rule(data=st.data(), says_goodbye=st.booleans())
+    def client_leaves(self, data, says_goodbye):
+        client = self.pick(data, Client)
+        if says_goodbye:
+            client.outbox.append(m.Goodbye())
+            while client.outbox:
+                self.deliver(client)
+        else:
+            self.core.peer_lost(client.name, self.now)
+        del self.peers[client.name]
+        self.turn()
+
+    # -- clients -----------------------------------------------------------------------------
+
+    @precondition(lambda self: self.of_kind(Client))
+    @rule(data=st.data(), count=st.integers(1, 40), options=st.sampled_from(OPTIONS))
+    def submit(self, data, count, options):
+        client = self.pick(data, Client)
+        first = client.next_task
+        client.next_task += count
+        client.pending.update(dict.fromkeys(range(first, first + count), options))
+        client.outbox.append(m.Submit(first, F, 0, options, payloads_of(first, count)))
+
+    @precondition(lambda self: any(client.pending for client in self.of_kind(Client)))
+    @rule(data=st.data(), count=st.integers(1, 10))
+    def cancel(self, data, count):
+        client = data.draw(st.sampled_from([one for one in self.of_kind(Client) if one.pending]))
+        first = data.draw(st.sampled_from(list(client.pending)))
+        for task in range(first, first + count):
+            client.pending.pop(task, None)
+        client.outbox.append(m.Cancel(first, count))
+
+    @precondition(lambda self: self.of_kind(Client))
+    @rule(data=st.data())
+    def take_back(self, data):
+        client = self.pick(data, Client)
+        client.outbox.append(m.Cancel(0, client.next_task, queued_only=True))
+
+    def read(self, client: Client) -> None:
+        """What arrives at a client answers what it waits for, or what it gave up."""
+        while client.inbox:
+            message = client.inbox.popleft()
+            if isinstance(message, m.Results):
+                tasks = range(message.first, message.first + len(message.batch))
+                assert [bytes(one) for one in message.batch] == [b"r%d" % task for task in tasks]
+                self.answered(client, list(tasks))
+            elif isinstance(message, m.Failed):
+                self.answered(client, [message.task])
+            elif isinstance(message, m.Cancelled):
+                self.answered(client, list(range(message.first, message.first + message.count)))
+
+    def answered(self, client: Client, tasks: list[int]) -> None:
+        for task in tasks:
+            assert task not in client.answered, "answered twice"
+            client.answered.add(task)
+            client.pending.pop(task, None)
+
+    # -- workers -----------------------------------------------------------------------------
+
+    @precondition(lambda self: self.of_kind(Worker))
+    @rule(data=st.data(), count=st.integers(1, 20),
+          how=st.sampled_from(["returns", "returns", "raises", "stops"]))  # fmt: skip
+    def work(self, data, count, how):
+        worker = self.pick(data, Worker)
+        for _ in range(count):
+            self.work_once(worker, how)
+
+    def work_once(self, worker: Worker, how: str) -> None:
+        hands = worker.hands
+        work = hands.take_up(self.now)
+        if work is None:
+            return
+        if work.message.report_start and how != "stops":
+            hands.core.started(work)
+        if how == "returns":
+            hands.returned(hands.payload.replace(b"p", b"r"), self.now)
+        elif how == "raises":
+            hands.raised(m.FAILED_EXCEPTION, b"", {}, self.now)
+        elif hands.core.interrupt_due():
+            hands.stopped(self.now)
+
+    @precondition(lambda self: self.of_kind(Worker))
+    @rule(data=st.data())
+    def start_task(self, data):
+        """A worker starts on a task and stays in it."""
+        worker = self.pick(data, Worker)
+        work = worker.hands.take_up(self.now)
+        if work is not None and work.message.report_start:
+            worker.hands.core.started(work)
+
+    # -- the network and time ----------------------------------------------------------------
+
+    @rule(data=st.data(), count=st.integers(1, 10))
+    def travel(self, data, count):
+        """Some messages of one peer arrive, in either direction."""
+        peer = data.draw(st.sampled_from(list(self.peers.values())))
+        for _ in range(count):
+            self.exchange(peer)
+
+    def exchange(self, peer: Peer) -> None:
+        if isinstance(peer, Worker):
+            peer.hands.core.flush()
+            peer.outbox += peer.hands.core.take_actions()
+        if peer.outbox:
+            self.deliver(peer)
+        if isinstance(peer, Client):
+            self.read(peer)
+        elif isinstance(peer, Machine):
+            while peer.inbox:
+                message = peer.inbox.popleft()
+                if isinstance(message, m.Kill):
+                    worker = self.peers.get(message.worker)
+                    if isinstance(worker, Worker):
+                        self.die(worker)
+        elif isinstance(peer, Worker):
+            while peer.inbox:
+                peer.hands.core.receive([peer.inbox.popleft()])
+
+    def deliver(self, peer: Peer) -> None:
+        message = peer.outbox.popleft()
+        if self.core.table.knows(peer.name) or isinstance(message, m.Hello):
+            self.core.receive(peer.name, [message], self.now)
+        self.turn()
+
+    @rule(pause_s=st.sampled_from([0.001, 0.006, 0.012, 0.1, 0.4, 0.6]))
+    def tick(self, pause_s):
+        self.now += pause_s
+        self.live()
+        if self.now >= self.core.deadline:
+            self.core.tick(self.now)
+        self.turn()
+
+    def live(self) -> None:
+        """Whoever lives says so; a supervisor that never will is given up after its timeout."""
+        for session in self.core.table.sessions.values():
+            session.last_seen = self.now
+        for supervisor in self.core.table.supervisors.values():
+            if supervisor.peer in self.peers:
+                supervisor.last_seen = self.now
+
+    def turn(self) -> None:
+        for name, messages in self.core.take_actions(self.now).items():
+            if name in self.peers:
+                self.peers[name].inbox += messages
+        for name in self.core.take_gone():
+            if type(self.peers.get(name)) is Peer:
+                del self.peers[name]
+        invariants.check(self.core)
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def teardown(self):
+        """When the faults stop, everything is answered and the tables are empty."""
+        if not hasattr(self, "core"):
+            return
+        for _ in range(TURNS_MAX):
+            self.add_machine()
+            self.add_worker()
+            for peer in list(self.peers.values()):
+                if isinstance(peer, Worker) and peer.name in self.peers:
+                    stops = peer.hands.core.interrupt_due()
+                    self.work_once(peer, "stops" if stops else "returns")
+                while peer.outbox:
+                    self.exchange(peer)
+                self.exchange(peer)
+            self.tick(0.05)
+            if self.is_over():
+                break
+        assert not {name: peer.pending for name, peer in self.peers.items()
+                    if isinstance(peer, Client) and peer.pending}, "lost"  # fmt: skip
+        table = self.core.table
+        assert (table.ready.count, table.in_flight) == (0, 0)
+        assert not any(session.runs for session in table.sessions.values())
+
+    def is_over(self) -> bool:
+        table = self.core.table
+        return not (
+            any(client.pending for client in self.of_kind(Client))
+            or any(peer.outbox for peer in self.peers.values())
+            or table.ready.count
+            or table.in_flight
+        )
+
+
+SchedulerMachine.TestCase.settings = settings(
+    max_examples=80, stateful_step_count=50, deadline=None
+)
+TestSchedulerMachine = SchedulerMachine.TestCase
