@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import threading
 
 import pytest
 
 from scaler_exec import ScalerExecutor
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S
+from tests.runtime.helpers import BOUND_S, wait_until
 
 
 def test_what_a_task_prints_comes_to_the_client(make_executor, capsys) -> None:
@@ -149,3 +151,42 @@ def _use_kept_stream() -> int:
     written = tasks.kept[0].write("later\n")  # type: ignore[attr-defined]
     tasks.kept[0].flush()  # type: ignore[attr-defined]
     return int(written)
+
+
+@pytest.mark.slow
+def test_what_a_slow_terminal_cannot_show_is_dropped(make_executor, monkeypatch) -> None:
+    """Beyond a bound, output that nobody has read yet is dropped, and a line says how much."""
+    monkeypatch.setattr("scaler_cluster.core.client.OUTPUT_CHARS_MAX", 100_000)
+    stream = Slow()
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setattr("sys.stderr", stream)
+    executor = make_executor(1, stream_output=True)
+    future = executor.submit(tasks.print_much, 10_000_000)
+    waiter = threading.Thread(target=future.result)
+    waiter.start()
+    # The thread that prints holds nobody else up.
+    wait_until(future.done, "the task did not come back")
+    stream.ready.set()
+    waiter.join(BOUND_S)
+    executor.shutdown()
+
+    assert future.result() == 10_000_000
+    text = "".join(stream.texts)
+    assert text.count("x") < 10_000_000
+    assert re.search(r"\[scaler: \d+ characters came too fast to be shown\]", text)
+
+
+class Slow:
+    """A stream that takes nothing until it is ready."""
+
+    def __init__(self) -> None:
+        self.ready = threading.Event()
+        self.texts: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.ready.wait(BOUND_S)
+        self.texts.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing."""

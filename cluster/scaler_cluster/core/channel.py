@@ -120,6 +120,11 @@ class Channel:
         return messages
 
     @property
+    def unacknowledged(self) -> int:
+        """Number of envelopes that are kept."""
+        return len(self._unacked)
+
+    @property
     def deadline(self) -> float:
         """When :meth:`tick` has something to send."""
         if self._owed >= ACKNOWLEDGE_EVERY:

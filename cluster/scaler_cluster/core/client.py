@@ -20,6 +20,8 @@ RUN_TASKS_MAX = 4096
 """Tasks of one Submit at most: about what a worker is given at once."""
 RUN_BYTES_MAX = 256 * 1024
 """Payload of one Submit of small tasks at most: keeps turns short for other clients."""
+OUTPUT_CHARS_MAX = 1 << 26
+"""What tasks printed and nobody has shown yet: a slow terminal must not fill the memory."""
 FUNCTIONS_MAX = 1024
 """Functions the scheduler keeps for a client; the least recently used one is forgotten."""
 
@@ -58,6 +60,9 @@ class ClientCore:
         self.settled: list[tuple[object, m.Failed | bytes | memoryview | None]] = []
         """Single tasks that came back, and with what (None: cancelled); the shell empties it."""
         self.printed: list[m.Output] = []
+        """What tasks printed; the shell takes it with :meth:`take_printed`."""
+        self._printed_chars = 0
+        self._dropped_chars = 0
         self.unsent = 0
         """Tasks submitted one by one that are not in the outbox yet."""
         self.heard_at = 0.0
@@ -210,7 +215,7 @@ class ClientCore:
             elif kind is m.Cancelled:
                 self._on_cancelled(message)  # type: ignore[arg-type]
             elif kind is m.Output:
-                self.printed.append(message)  # type: ignore[arg-type]
+                self._on_output(message)  # type: ignore[arg-type]
             elif kind is m.Welcome:
                 self.session, self.workers = message.session, message.workers  # type: ignore[attr-defined]
             elif kind is m.Refused:
@@ -221,6 +226,20 @@ class ClientCore:
                 self.lost = True
             elif kind is not m.Heartbeat:
                 raise RemoteProtocolError(f"{kind.__name__} is not for a client")
+
+    def take_printed(self) -> tuple[list[m.Output], int]:
+        """Return what tasks printed, and how many characters more were dropped."""
+        printed, dropped = self.printed, self._dropped_chars
+        self.printed = []
+        self._printed_chars = self._dropped_chars = 0
+        return printed, dropped
+
+    def _on_output(self, message: m.Output) -> None:
+        if self._printed_chars > OUTPUT_CHARS_MAX:
+            self._dropped_chars += len(message.text)
+        else:
+            self._printed_chars += len(message.text)
+            self.printed.append(message)
 
     def _on_results(self, message: m.Results) -> None:
         number = message.first >> CALL_BITS

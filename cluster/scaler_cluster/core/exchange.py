@@ -55,6 +55,11 @@ class Exchange:
         self._look(peer, channel, now)
         return received
 
+    def backlog(self, peer: bytes) -> int:
+        """Return how many envelopes the peer has not acknowledged."""
+        channel = self._channels.get(peer)
+        return channel.unacknowledged if channel is not None else 0
+
     def send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> list[Buffer]:
         """Return the frames that carry these messages to the peer."""
         channel = self._channels.get(peer)

@@ -86,8 +86,8 @@ class Session:
         self._following = 0
         """Threads that wait for results of a map while another thread leads."""
         self._arrivals = threading.Condition()
-        self._printing = threading.RLock()
-        """Keeps what tasks printed in order; reentrant, as a stream may be anything."""
+        self._printing = threading.Lock()
+        """Keeps what tasks printed in order."""
         self._exchange = Exchange(os.getpid())
         self._pickle_function = payloads.FunctionPickler()
         self._closed = ""
@@ -392,16 +392,22 @@ class Session:
                 self._arrivals.notify_all()
 
     def _print(self) -> None:
-        printed = self.core.printed
-        with self._printing:
-            outputs = printed[:]
-            del printed[: len(outputs)]
-            for output in outputs:
-                stream = sys.stdout if output.stream == "stdout" else sys.stderr
-                # A stream that is closed or broken here must not cost a result.
-                with contextlib.suppress(Exception):
-                    stream.write(output.text)
-                    stream.flush()
+        # Another thread that prints will come to this as well: do not wait for its terminal.
+        while self.core.printed and self._printing.acquire(blocking=False):
+            try:
+                with self.lock:
+                    outputs, dropped = self.core.take_printed()
+                if dropped:
+                    text = f"\n[scaler: {dropped} characters came too fast to be shown]\n"
+                    outputs.append(m.Output(0, "stderr", text))
+                for output in outputs:
+                    stream = sys.stdout if output.stream == "stdout" else sys.stderr
+                    # A stream that is closed or broken here must not cost a result.
+                    with contextlib.suppress(Exception):
+                        stream.write(output.text)
+                        stream.flush()
+            finally:
+                self._printing.release()
 
     def _wake(self) -> None:
         notify(self._wake_write)

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from time import perf_counter as clock
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
@@ -40,6 +41,9 @@ INTERRUPT_SIGNAL = signal.SIGUSR2
 TICK_S = 0.005
 """Repetitions and acknowledgements are looked after this often at most."""
 DRAIN_LIMIT = 64
+PRINT_AHEAD = 1024
+"""Envelopes that the scheduler has not acknowledged, beyond which a task that prints waits: it
+acknowledges every 64th."""
 
 # Words of the memory that a worker shares with its supervisor: what it runs, should it die.
 SLOT_SESSION, SLOT_TASK, SLOT_READY, SLOT_WORDS = 0, 1, 2, 4
@@ -266,20 +270,28 @@ class WorkerShell:
 
     def _printed(self, work: Work) -> Callable[[str, str], None]:
         def printed(stream: str, text: str) -> None:
-            in_task = self._in_task
-            is_main = threading.get_ident() == self._main
-            if is_main:
-                # An interrupt in here would tear what is being sent; the next one comes soon.
-                self._in_task = False
-            try:
-                with self._lock:
-                    self._core.printed(work, stream, text)
-                    self._pump()
-            finally:
-                if is_main:
-                    self._in_task = in_task
+            while not self._try_print(work, stream, text):
+                sleep(FLUSH_S)
 
         return printed
+
+    def _try_print(self, work: Work, stream: str, text: str) -> bool:
+        """Send what a task printed, unless too much of it is under way."""
+        in_task = self._in_task
+        is_main = threading.get_ident() == self._main
+        if is_main:
+            # An interrupt in here would tear what is being sent; the next one comes soon.
+            self._in_task = False
+        try:
+            with self._lock:
+                has_room = self._exchange.backlog(HUB) < PRINT_AHEAD
+                if has_room:
+                    self._core.printed(work, stream, text)
+                self._pump()
+                return has_room
+        finally:
+            if is_main:
+                self._in_task = in_task
 
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         """Stop the running task if it is the one that was aborted; in the main thread."""
