@@ -1,4 +1,7 @@
-"""Writes ``docs/protocol.md`` and ``docs/task-states.md`` from the code: ``python docs/make_reference.py``."""
+"""Writes ``docs/protocol.md`` and ``docs/task-states.md`` from the code.
+
+Run it as ``python docs/make_reference.py``.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +14,30 @@ from scaler_cluster.wire import messages
 
 HERE = Path(__file__).parent
 
+INTRODUCTION = """\
+# Protocol
+
+<!-- made by docs/make_reference.py -->
+
+Protocol version {version}, over ZeroMQ: the scheduler's ROUTER socket, everyone else's DEALER. One
+ZeroMQ message is one *envelope*: its first frame is msgpack, `[incarnation, seq, ack, *messages]`,
+a message being `[tag, *fields]`; each buffer of 8 KiB or more is a frame of its own, and its number
+stands in the envelope. `seq` counts from 1 (0: nothing but an acknowledgement), `ack` is the last
+one received in order; what is not acknowledged is sent again. Both sides must run the same protocol
+version and the same minor version of Python: `Hello` says so, `Refused` answers.
+
+A *batch* is the payloads of contiguous tasks: `[ends, base, data]`, where `ends` are 32-bit
+little-endian offsets and `base` is where `data` begins among them. Whoever forwards a batch cuts it
+by these numbers and never reads the payloads.
+
+| tag | message | fields | meaning |
+|---|---|---|---|
+"""
+
 
 def protocol() -> str:
     """Return the reference of all messages."""
-    lines = [
-        "# Protocol",
-        "",
-        "<!-- made by docs/make_reference.py -->",
-        "",
-        f"Protocol version {messages.PROTOCOL_VERSION}, over ZeroMQ: the scheduler's ROUTER socket, "
-        "everyone else's DEALER. One ZeroMQ message is one *envelope*: its first frame is msgpack, "
-        "`[incarnation, seq, ack, *messages]`, a message being `[tag, *fields]`; each buffer of "
-        "8 KiB or more is a frame of its own, and its number stands in the envelope. `seq` counts "
-        "from 1 (0: nothing but an acknowledgement), `ack` is the last one received in order; what "
-        "is not acknowledged is sent again. Both sides must run the same protocol version and the "
-        "same minor version of Python: `Hello` says so, `Refused` answers.",
-        "",
-        "A *batch* is the payloads of contiguous tasks: `[ends, base, data]`, where `ends` are "
-        "32-bit little-endian offsets and `base` is where `data` begins among them. Whoever "
-        "forwards a batch cuts it by these numbers and never reads the payloads.",
-        "",
-        "| tag | message | fields | meaning |",
-        "|---|---|---|---|",
-    ]
+    lines = [*INTRODUCTION.format(version=messages.PROTOCOL_VERSION).splitlines()]
     classes = [
         kind
         for kind in vars(messages).values()

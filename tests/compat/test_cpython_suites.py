@@ -111,7 +111,9 @@ class ScalerMixin(util.ExecutorMixin):
         return multiprocessing.get_context("spawn")
 
 
-class ExecutorTest(ScalerMixin, _suite("test_process_pool").ProcessPoolExecutorTest, util.BaseTestCase):
+class ExecutorTest(
+    ScalerMixin, _suite("test_process_pool").ProcessPoolExecutorTest, util.BaseTestCase
+):
     """ExecutorTest, with what its process pool variant adds."""
 
 
@@ -152,7 +154,8 @@ class ShutdownTest(ScalerMixin, shutdown.ProcessPoolShutdownTest, util.BaseTestC
     def _run_python(self, *args: str):
         """Run one of CPython's scripts with our executor, and with our name for RuntimeError."""
         script = args[-1].replace(
-            "from concurrent.futures import ScalerExecutor", "from scaler_exec import ScalerExecutor"
+            "from concurrent.futures import ScalerExecutor",
+            "from scaler_exec import ScalerExecutor",
         )
         assert script != args[-1]
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)

@@ -209,7 +209,7 @@ def write_and_die(text: str) -> None:
 def allocate(nbytes: int, release: str) -> None:
     """Hold that much memory, every page of it."""
     block = bytearray(nbytes)
-    block[:: 4096] = b"x" * len(block[::4096])
+    block[::4096] = b"x" * len(block[::4096])
     wait_for(release)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
 import os
 from concurrent.futures import CancelledError, wait
@@ -211,7 +212,7 @@ def test_a_timeout_of_a_map_cancels_the_rest(single, flags) -> None:
     """map(timeout=...) raises TimeoutError, and what has not come back is cancelled."""
     results = single.map(tasks.sleep, [flags.path("a"), flags.path("b")], timeout=0.2)
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(concurrent.futures.TimeoutError):
         next(results)
 
     assert single.submit(tasks.square, 3).result(BOUND_S) == 9

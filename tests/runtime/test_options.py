@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 
 import pytest
@@ -65,9 +66,7 @@ def test_a_map_has_its_options_priority(busy, flags, tmp_path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "task", [tasks.sleep, tasks.spin, tasks.spin_in_c, tasks.refuse_to_stop]
-)
+@pytest.mark.parametrize("task", [tasks.sleep, tasks.spin, tasks.spin_in_c, tasks.refuse_to_stop])
 def test_a_task_that_runs_too_long_is_stopped(single, flags, task) -> None:
     """TaskTimeout, whatever the task does; the only worker is free for the next one."""
     future = single.options(timeout=0.2).submit(task, flags.path("started"))
@@ -82,7 +81,7 @@ def test_a_task_that_runs_too_long_is_stopped(single, flags, task) -> None:
 
 def test_a_timeout_is_a_timeout_error(single, flags) -> None:
     """TaskTimeout is caught by ``except TimeoutError``."""
-    with pytest.raises(TimeoutError):
+    with pytest.raises(concurrent.futures.TimeoutError):
         single.options(timeout=0.05).submit(tasks.sleep, flags.path("started")).result(BOUND_S)
 
 
@@ -90,7 +89,7 @@ def test_a_timeout_counts_from_the_start_of_the_task(busy, flags) -> None:
     """Waiting in the queue does not count: a queued task outlives its timeout."""
     future = busy.options(timeout=10.0).submit(tasks.square, 3)
     blocked = busy.options(timeout=0.05).submit(tasks.square, 4)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(concurrent.futures.TimeoutError):
         blocked.result(0.2)
     flags.set("go")
 

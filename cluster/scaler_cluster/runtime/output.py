@@ -42,7 +42,7 @@ class DivertedStream(io.TextIOWrapper):
 
     def __init__(self, name: str, send: Callable[[str, str], None]) -> None:
         self.sink = _Sink(name, send)
-        raw = io.BufferedWriter(self.sink)
+        raw = io.BufferedWriter(self.sink)  # type: ignore[type-var]
         super().__init__(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
