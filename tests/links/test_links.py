@@ -1,0 +1,180 @@
+"""One suite for every kind of link: the real one over ipc and tcp, and the one in memory."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.links import zmq_link
+from scaler_cluster.links.link import HUB
+from scaler_cluster.links.memory_link import MemoryHub
+
+BOUND_S = 10.0
+
+
+class Pair:
+    """A hub and as many spokes as a test wants."""
+
+    def __init__(self, hub, connect) -> None:
+        self.hub = hub
+        self._connect = connect
+        self._spokes: list = []
+
+    def spoke(self, name: bytes):
+        self._spokes.append(self._connect(name))
+        return self._spokes[-1]
+
+    def close(self) -> None:
+        for spoke in self._spokes:
+            spoke.close()
+        self.hub.close()
+
+
+@pytest.fixture(params=["memory", "ipc", "tcp"])
+def pair(request, tmp_path):
+    if request.param == "memory":
+        hub = MemoryHub()
+        made = Pair(hub, hub.connect)
+    else:
+        wanted = f"ipc://{tmp_path}/hub" if request.param == "ipc" else "tcp://127.0.0.1:0"
+        bound = zmq_link.bind(wanted)
+        made = Pair(bound, lambda name: zmq_link.connect(bound.address, name))
+    yield made
+    made.close()
+
+
+def receive(link, count):
+    """Return ``count`` envelopes, as plain bytes."""
+    got: list = []
+    deadline = time.monotonic() + BOUND_S
+    while len(got) < count:
+        assert time.monotonic() < deadline, f"only {len(got)} of {count} came"
+        got += link.receive(count - len(got))
+        if isinstance(link, zmq_link.ZmqLink) and len(got) < count:
+            link.wait(0.1)
+    return [(peer, [bytes(frame) for frame in frames]) for peer, frames in got]
+
+
+def test_envelopes_arrive_whole_and_in_order(pair) -> None:
+    """What a spoke sends arrives at the hub under its name, frame by frame, in order."""
+    spoke = pair.spoke(b"C1")
+    sent = [[b"%d" % n, *[b"x" * size for size in (0, 1, 9000)[: n % 4]]] for n in range(200)]
+    for frames in sent:
+        spoke.send(HUB, frames)
+
+    assert receive(pair.hub, 200) == [(b"C1", frames) for frames in sent]
+
+
+def test_the_hub_answers_by_name(pair) -> None:
+    """Each spoke gets what is meant for it, and knows its peer as the hub."""
+    spokes = {name: pair.spoke(name) for name in (b"C1", b"W1", b"W2")}
+    for name, spoke in spokes.items():
+        spoke.send(HUB, [name])
+    receive(pair.hub, 3)
+    for name in spokes:
+        pair.hub.send(name, [b"for " + name])
+
+    for name, spoke in spokes.items():
+        assert receive(spoke, 1) == [(HUB, [b"for " + name])]
+
+
+def test_large_frames_pass(pair) -> None:
+    """A frame of megabytes arrives as it was."""
+    large = bytes(range(256)) * 40_000
+    pair.spoke(b"C1").send(HUB, [b"header", memoryview(large)])
+
+    assert receive(pair.hub, 1) == [(b"C1", [b"header", large])]
+
+
+def test_the_limit_holds(pair) -> None:
+    """No more envelopes are taken in than were asked for; the others stay."""
+    spoke = pair.spoke(b"C1")
+    for n in range(10):
+        spoke.send(HUB, [b"%d" % n])
+    receive(pair.hub, 1)
+    got: list = []
+    deadline = time.monotonic() + BOUND_S
+    while len(got) < 9 and time.monotonic() < deadline:
+        some = pair.hub.receive(2)
+        assert len(some) <= 2
+        got += some
+
+    assert [bytes(frames[0]) for _, frames in got] == [b"%d" % n for n in range(1, 10)]
+
+
+def test_an_unknown_peer_costs_nothing(pair) -> None:
+    """What is sent to nobody is dropped, and the others still get theirs."""
+    spoke = pair.spoke(b"C1")
+    spoke.send(HUB, [b"hello"])
+    receive(pair.hub, 1)
+    pair.hub.send(b"nobody", [b"lost"])
+    pair.hub.send(b"C1", [b"found"])
+
+    assert receive(spoke, 1) == [(HUB, [b"found"])]
+
+
+def test_many_spokes(pair) -> None:
+    """A hundred spokes talk to the hub, each in its own order."""
+    names = [b"C%d" % n for n in range(100)]
+    for name, number in itertools.product(names, range(3)):
+        if number == 0:
+            pair.spoke(name)
+        pair._spokes[names.index(name)].send(HUB, [b"%d" % number])
+
+    got = receive(pair.hub, 300)
+
+    for name in names:
+        assert [frames[0] for peer, frames in got if peer == name] == [b"0", b"1", b"2"]
+
+
+def test_a_spoke_may_come_before_the_hub(tmp_path) -> None:
+    """A spoke that connects first delivers once the hub is there."""
+    address = f"ipc://{tmp_path}/late"
+    spoke = zmq_link.connect(address, b"C1")
+    spoke.send(HUB, [b"early"])
+    hub = zmq_link.bind(address)
+    try:
+        assert receive(hub, 1) == [(b"C1", [b"early"])]
+    finally:
+        spoke.close()
+        hub.close()
+
+
+def test_port_zero_is_any_free_port() -> None:
+    """The address of a hub on port 0 is the real one."""
+    hub = zmq_link.bind("tcp://127.0.0.1:0")
+    try:
+        assert hub.address.startswith("tcp://127.0.0.1:")
+        assert not hub.address.endswith(":0")
+    finally:
+        hub.close()
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:notaport", "nonsense", "smoke://signal"])
+def test_an_address_that_cannot_be_is_named(address) -> None:
+    """An impossible address gives an error that names it, at either end."""
+    with pytest.raises(ConfigError, match=address):
+        zmq_link.bind(address)
+    with pytest.raises(ClusterUnreachable, match=address):
+        zmq_link.connect(address, b"C1")
+
+
+def test_an_address_in_use_is_named() -> None:
+    """A port in use gives an error that names it."""
+    hub = zmq_link.bind("tcp://127.0.0.1:0")
+    try:
+        with pytest.raises(ConfigError, match=hub.address):
+            zmq_link.bind(hub.address)
+    finally:
+        hub.close()
+
+
+def test_nothing_to_read_is_seen(pair) -> None:
+    """A link on which nothing has arrived returns nothing, at once."""
+    assert pair.hub.receive(10) == []
+    if isinstance(pair.hub, zmq_link.ZmqLink):
+        assert not pair.hub.readable()
+        assert not pair.hub.spin(0.0)
