@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from scaler_cluster.client.map import MapCall
     from scaler_cluster.runtime.spawn import EmbeddedCluster
     from scaler_cluster.wire.batch import Batch
+
+log = logging.getLogger("concurrent.futures")
+"""The standard library's: who listens for failing callbacks there hears of them here."""
 
 CONNECT_TIMEOUT_S = 10.0
 HEARTBEAT_S = 1.0
@@ -455,8 +459,9 @@ class Session:
             for callback in callbacks:
                 try:
                     callback(future)
-                except Exception:
-                    sys.excepthook(*sys.exc_info())
+                except BaseException:
+                    # Even of a SystemExit: this thread has others to serve.
+                    log.exception("exception calling callback for %r", future)
 
     def _check_cluster(self, now: float, *, late: bool) -> None:
         core = self.core
