@@ -241,3 +241,20 @@ def test_everything_arrives_once_in_order_over_any_link(faults, pace):
                 received[here] += numbers(sides[here].receive(decode(frames), now))
 
     assert received == [list(range(20)), list(range(20))]
+
+
+def test_a_peer_that_speaks_is_not_kept_waiting(pair):
+    """After a cut of seconds the first sign of the peer brings what it missed, not the back-off."""
+    (lost,) = pair.send()
+    for _ in range(4):
+        pair.now = pair.ours.deadline
+        pair.ours.tick(pair.now)
+    pair.now += RESEND_AFTER_S + 0.5
+    assert pair.ours.deadline > pair.now + 10
+    pair.answer(pair.theirs.send([m.Heartbeat()], pair.now))
+
+    assert pair.ours.deadline <= pair.now
+    assert pair.ours.tick(pair.now)[0] == lost
+    pair.answer(pair.theirs.send([m.Heartbeat()], pair.now))
+    assert pair.ours.deadline >= pair.now + ACKNOWLEDGE_AFTER_S
+    assert all(seq_of(frames) == 0 for frames in pair.ours.tick(pair.now + 0.9))

@@ -93,6 +93,11 @@ class Channel:
             recovering = self._recovering = self._resend_after > RESEND_AFTER_S and bool(unacked)
             self._resend_after = RESEND_AFTER_S
             self._resend_at = (now if recovering else now + RESEND_AFTER_S) if unacked else math.inf
+        elif self._resend_after > RESEND_AFTER_S:
+            # The peer speaks, so it can hear: the long pauses were for one that could not. After
+            # a cut of seconds it would else be given up for what waits behind the lost one.
+            self._resend_at += RESEND_AFTER_S - self._resend_after
+            self._resend_after = RESEND_AFTER_S
         if envelope.seq == 0:
             return []
         if not self._owed:
