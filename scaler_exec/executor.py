@@ -19,6 +19,7 @@ from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
 
     from scaler_cluster.client.future import ScalerFuture
 
@@ -195,6 +196,17 @@ class ScalerExecutor(Executor):
 
         """
         self._session.close(CLOSED, wait=wait, cancel_queued=cancel_futures)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Shut down and wait for what was submitted, but for nothing after Ctrl-C."""
+        if kind is KeyboardInterrupt:
+            self._session.give_up()
+        self.shutdown()
 
     def terminate_workers(self) -> None:
         """Stop everything now: SIGTERM for the workers, BrokenExecutor for what is pending."""

@@ -34,6 +34,7 @@ from scaler_cluster.errors import (
 )
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
+from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.runtime.process import PYTHON_VERSION, host_name, make_peer_id
 from scaler_cluster.runtime.readiness import Readiness, notify, signal_pipe
 from scaler_cluster.wire import messages as m
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("concurrent.futures")
 """The standard library's: who listens for failing callbacks there hears of them here."""
+
+TORN = "a submit was interrupted in the middle by Ctrl-C or an exit: make a new one"
 
 CONNECT_TIMEOUT_S = 10.0
 HEARTBEAT_S = 1.0
@@ -96,6 +99,8 @@ class Session:
         self._pickle_function = payloads.FunctionPickler()
         self._closed = ""
         self._forked = False
+        self._torn = False
+        """True while a thread changes what a KeyboardInterrupt must not leave half changed."""
         self._error: ScalerError | None = None
         self._dropped_calls: deque[MapCall] = deque()
         self._callbacks: deque[tuple[ScalerFuture[Any], list[Any]]] = deque()
@@ -145,6 +150,8 @@ class Session:
             )
         if self._closed:
             raise SessionClosed(self._closed)
+        if self._torn:
+            raise ClusterBroken(TORN)
         if self._error is not None:
             raise ClusterBroken(str(self._error)) from self._error
 
@@ -168,31 +175,34 @@ class Session:
         core = self.core
         with self.lock:
             self.check_usable()
+            self._torn = True
             core.teach(digest, packed)
             call = m.CALL_KWARGS if kwargs else m.CALL_ARGS
             future._task = core.submit(digest, call, options, payload, future)
             unsent = core.unsent
-            if unsent < FLUSH_TASKS and (len(core.waiters) > 1 or core.calls):
-                settled = None
-            else:
-                settled = self._flush()
-        if settled is None:
+            self._torn = False
+        if unsent < FLUSH_TASKS and (len(core.waiters) > 1 or core.calls):
             if unsent == 1:
                 self._wake()
-        elif settled:
-            self._after(settled)
+        else:
+            with deferred:
+                with self.lock:
+                    settled = self._flush()
+                if settled:
+                    self._after(settled)
         return future
 
     def cancel(self, futures: Sequence[ScalerFuture[Any]]) -> int:
         """Give tasks up; return how many had not come back."""
         if self._forked:
             return 0
-        with self.lock:
-            given_up = self.core.cancel([future._task for future in futures])
-            settled = self._pump() if self._error is None else []
-        for future in given_up:
-            future._cancel_here()  # type: ignore[attr-defined]
-        self._after(settled)
+        with deferred:
+            with self.lock:
+                given_up = self.core.cancel([future._task for future in futures])
+                settled = self._pump() if self._error is None else []
+            for future in given_up:
+                future._cancel_here()  # type: ignore[attr-defined]
+            self._after(settled)
         return len(given_up)
 
     def function(self, function: Callable[..., Any]) -> tuple[bytes, bytes]:
@@ -201,7 +211,7 @@ class Session:
 
     def open_call(self, call: MapCall) -> int:
         """Take a map in; return the id that its first task will have."""
-        with self.lock:
+        with deferred, self.lock:
             self.check_usable()
             return self.core.open_call(call)
 
@@ -214,12 +224,13 @@ class Session:
         batch: Batch,
     ) -> None:
         """Ask for contiguous tasks of a map, and take in what has arrived meanwhile."""
-        with self.lock:
-            self.check_usable()
-            self.core.teach(*function)
-            self.core.submit_run(first, function[0], call, options, batch)
-            settled = self._pump()
-        self._after(settled)
+        with deferred:
+            with self.lock:
+                self.check_usable()
+                self.core.teach(*function)
+                self.core.submit_run(first, function[0], call, options, batch)
+                settled = self._pump()
+            self._after(settled)
 
     def drop_call(self, call: MapCall) -> None:
         """Nobody will ask this map for results any more; called from a finalizer, so no lock."""
@@ -245,7 +256,8 @@ class Session:
                 raise SessionClosed("this was closed before the result came")
             if self._lead.acquire(blocking=False):
                 try:
-                    self._lead_until(done, deadline)
+                    with deferred:
+                        self._lead_until(done, deadline)
                 finally:
                     self._lead.release()
             else:
@@ -262,11 +274,9 @@ class Session:
             return
         try:
             self._begin_lead()
-            try:
-                yield
-            finally:
-                self._end_lead()
+            yield
         finally:
+            self._end_lead()
             self._lead.release()
 
     def _begin_lead(self) -> None:
@@ -291,8 +301,9 @@ class Session:
         lock, link = self.lock, self._link
         arrived = self.core.has_unsent
         self._begin_lead()
+        deferred.tell(self._nudge_write)
         try:
-            while not self._finished.is_set():
+            while not self._finished.is_set() and deferred.came is None:
                 if arrived:
                     with lock:
                         settled = self._pump()
@@ -367,8 +378,9 @@ class Session:
 
     def _flush(self) -> list[tuple[Any, object]]:
         """Send what is to be sent; otherwise as :meth:`_pump`."""
-        now = clock()
-        self._link.send(HUB, self._exchange.send(HUB, self.core.take_actions(), now))
+        actions = self.core.take_actions()
+        if actions:
+            self._link.send(HUB, self._exchange.send(HUB, actions, clock()))
         # A send may swallow the signal that something has arrived.
         return self._pump() if self._link.readable() else []
 
@@ -478,7 +490,9 @@ class Session:
 
     def _trouble(self) -> ScalerError | None:
         core = self.core
-        if core.broken:
+        if self._torn:
+            self._error = ClusterBroken(TORN)
+        elif core.broken:
             self._error = ClusterBroken(core.broken)
         elif core.lost:
             self._error = ClusterUnreachable(
@@ -510,13 +524,14 @@ class Session:
         if self._forked:
             return
         settled: list[tuple[Any, object]] = []
-        with self.lock:
-            if not self._closed:
-                self._closed = reason
-            if cancel_queued and not self._finished.is_set():
-                self.core.take_back()
-                settled = self._pump()
-        self._after(settled)
+        with deferred:
+            with self.lock:
+                if not self._closed:
+                    self._closed = reason
+                if cancel_queued and not self._finished.is_set():
+                    self.core.take_back()
+                    settled = self._pump()
+            self._after(settled)
         if abandon:
             self.give_up()
         if not self._finished.is_set():
@@ -529,17 +544,18 @@ class Session:
         """Cancel everything that has not come back."""
         if self._forked or self._finished.is_set():
             return
-        with self.lock:
-            cancelled: list[Any] = self.core.cancel(list(self.core.waiters))
-            calls: list[Any] = list(self.core.calls.values())
-            for call in calls:
-                self.core.close_call(call.first, call.asked)
-                call.abort(CancelledError())
-            settled = self._pump() if not self._finished.is_set() else []
-        for future in cancelled:
-            future._cancel_here()
-        self._after(settled)
-        self._wake_followers()
+        with deferred:
+            with self.lock:
+                cancelled: list[Any] = self.core.cancel(list(self.core.waiters))
+                calls: list[Any] = list(self.core.calls.values())
+                for call in calls:
+                    self.core.close_call(call.first, call.asked)
+                    call.abort(CancelledError())
+                settled = self._pump() if not self._finished.is_set() else []
+            for future in cancelled:
+                future._cancel_here()
+            self._after(settled)
+            self._wake_followers()
 
     def break_now(self, error: ScalerError) -> None:
         """Fail everything pending with ``error`` and take no more work."""
@@ -573,8 +589,17 @@ class Session:
 
 def _finish_all() -> None:
     """Let what was submitted finish before the interpreter exits, as the standard library does."""
-    for session in list(_sessions):
-        session.close("cannot schedule new futures after interpreter shutdown")
+    # Whoever ends the program by Ctrl-C does not want to wait for what runs.
+    interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
+    reason = "cannot schedule new futures after interpreter shutdown"
+    sessions = list(_sessions)
+    try:
+        for session in sessions:
+            session.close(reason, abandon=interrupted)
+    except KeyboardInterrupt:
+        for session in sessions:
+            session.close(reason, abandon=True)
+        raise
 
 
 def _mark_forked() -> None:
