@@ -43,7 +43,6 @@ def start(worker_main: Callable[[int, bytes], int]) -> tuple[int, socket.socket]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
     gc.freeze()
-    supervisor = os.getpid()
     pid = os.fork()
     if pid:
         theirs.close()
@@ -51,7 +50,8 @@ def start(worker_main: Callable[[int, bytes], int]) -> tuple[int, socket.socket]
         return pid, ours
     try:
         ours.close()
-        die_with_parent(supervisor)
+        # The kernel does not end this one with its parent: what tasks started has to be killed
+        # first. The end of the socket pair tells of the parent's death as surely.
         _serve(theirs, worker_main)
     finally:
         os._exit(0)
@@ -71,7 +71,10 @@ def _serve(channel: socket.socket, worker_main: Callable[[int, bytes], int]) -> 
         while True:
             for key, _ in selector.select():
                 if key.fileobj is channel:
-                    request = channel.recv(65536)
+                    try:
+                        request = channel.recv(65536)
+                    except ConnectionError:
+                        request = b""
                     if not request:
                         for pid in children:
                             kill_group(pid)

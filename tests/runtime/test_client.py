@@ -1,0 +1,124 @@
+"""Client and SchedulerClusterCombo."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError
+
+import pytest
+
+from scaler_exec import Client, ConfigError, SchedulerClusterCombo, SessionClosed
+from tests.runtime import tasks
+from tests.runtime.helpers import BOUND_S
+
+
+@pytest.fixture
+def combo():
+    """A cluster of one worker."""
+    with SchedulerClusterCombo(n_workers=1) as combo:
+        yield combo
+
+
+@pytest.fixture
+def client(combo):
+    """A client of that cluster."""
+    with Client(address=combo.get_address()) as client:
+        yield client
+
+
+def test_a_client_submits(client) -> None:
+    """submit() returns a future of the call, keywords included."""
+    assert client.submit(pow, 2, 5).result(BOUND_S) == 32
+    assert client.submit(int, "11", base=2).result(BOUND_S) == 3
+
+
+def test_map_returns_a_list(client) -> None:
+    """map() is the builtin map's list, over one or several iterables."""
+    assert client.map(tasks.square, range(100)) == [n * n for n in range(100)]
+    assert client.map(pow, [2, 3], [3, 2]) == [8, 9]
+    assert client.map(tasks.square, []) == []
+
+
+def test_map_without_an_iterable_is_a_type_error(client) -> None:
+    """map(function) alone raises TypeError, as the builtin does."""
+    with pytest.raises(TypeError):
+        client.map(tasks.square)
+
+
+def test_starmap_unpacks(client) -> None:
+    """starmap() calls with each item's members."""
+    assert client.starmap(pow, [(2, 3), (3, 2)]) == [8, 9]
+
+
+def test_map_raises_the_first_exception(client) -> None:
+    """The first exception of a map, in order, is raised, and the client goes on."""
+    with pytest.raises(ZeroDivisionError):
+        client.map(divmod, [1, 2, 3], [1, 0, 1])
+
+    assert client.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_clear_cancels_everything(client, flags) -> None:
+    """clear() cancels what has not come back, running or queued; the client goes on."""
+    done = client.submit(tasks.square, 3)
+    assert done.result(BOUND_S) == 9
+    running = client.submit(tasks.sleep, flags.path("started"))
+    queued = [client.submit(tasks.square, n) for n in range(10)]
+    flags.wait("started")
+    client.clear()
+
+    assert all(future.cancelled() for future in (running, *queued))
+    assert done.result() == 9
+    assert client.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_disconnect_cancels_and_closes(combo, flags) -> None:
+    """After disconnect(), pending futures are cancelled and submit raises; it may be repeated."""
+    client = Client(combo.get_address())
+    future = client.submit(tasks.sleep, flags.path("started"))
+    client.disconnect()
+    client.disconnect()
+
+    with pytest.raises(CancelledError):
+        future.result(BOUND_S)
+    with pytest.raises(SessionClosed):
+        client.submit(tasks.square, 1)
+
+
+def test_a_client_that_is_forgotten_leaves(combo) -> None:
+    """A client without a reference disconnects, and another works on."""
+    Client(combo.get_address()).submit(tasks.square, 2)
+    with Client(combo.get_address()) as other:
+        assert other.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_several_clients_work_at_once(combo) -> None:
+    """Clients of one cluster get their own results."""
+    clients = [Client(combo.get_address()) for _ in range(4)]
+    futures = [[client.submit(pow, n, k) for n in range(50)] for k, client in enumerate(clients)]
+
+    for k, batch in enumerate(futures):
+        assert [future.result(BOUND_S) for future in batch] == [n**k for n in range(50)]
+    for client in clients:
+        client.disconnect()
+
+
+def test_a_combo_may_be_shut_down_twice() -> None:
+    """shutdown() is idempotent."""
+    combo = SchedulerClusterCombo(1)
+    combo.shutdown()
+    combo.shutdown()
+
+
+def test_a_combo_without_workers_queues(flags) -> None:
+    """With no workers tasks wait, until they are cancelled."""
+    with SchedulerClusterCombo(0) as combo, Client(combo.get_address()) as client:
+        future = client.submit(tasks.square, 3)
+        with pytest.raises(TimeoutError):
+            future.result(0.2)
+        assert future.cancel()
+
+
+def test_a_negative_number_of_workers_is_refused() -> None:
+    """n_workers < 0 is a ConfigError."""
+    with pytest.raises(ConfigError, match="n_workers"):
+        SchedulerClusterCombo(-1)

@@ -1,0 +1,437 @@
+"""Schedulers, supervisors and clients that join, die, lie or are not there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+
+import pytest
+import zmq
+
+from scaler_cluster.runtime.process import PYTHON_VERSION
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.codec import decode, encode
+from scaler_exec import (
+    ClusterBroken,
+    ClusterUnreachable,
+    ConfigError,
+    ScalerExecutor,
+    SchedulerClusterCombo,
+)
+from tests.runtime import tasks
+from tests.runtime.helpers import BOUND_S, cluster_process, wait_gone
+
+
+@pytest.fixture
+def combo():
+    """A cluster of two workers at a TCP port."""
+    with SchedulerClusterCombo(2, "tcp://127.0.0.1:0") as combo:
+        yield combo
+
+
+# -- processes of the cluster that die -----------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["scheduler", "supervisor"])
+def test_a_cluster_whose_process_dies_is_broken(make_executor, flags, name) -> None:
+    """When scheduler or supervisor is killed, pending futures and maps raise ClusterBroken."""
+    executor = make_executor(2)
+    done = executor.submit(tasks.square, 3)
+    assert done.result(BOUND_S) == 9
+    running = executor.submit(tasks.sleep, flags.path("started"))
+    queued = [executor.submit(tasks.hold, flags.path("q"), flags.path("go")) for _ in range(10)]
+    results = executor.map(tasks.hold, [flags.path("m")], [flags.path("go")])
+    worker = flags.wait("started")
+
+    victim = cluster_process(name)
+    victim.kill()
+
+    for future in (running, *queued):
+        error = future.exception(BOUND_S)
+        assert type(error) is ClusterBroken
+        assert f"{name} process {victim.pid}" in str(error)
+    with pytest.raises(ClusterBroken):
+        next(results)
+    with pytest.raises(ClusterBroken):
+        executor.submit(tasks.square, 1)
+    assert done.result() == 9
+    executor.shutdown()
+    wait_gone(worker)
+
+
+@pytest.mark.slow
+def test_a_fork_server_that_dies_takes_its_workers_along(make_executor, flags) -> None:
+    """When the workers' fork server is killed nothing is left, and pending futures say so."""
+    executor = make_executor(2)
+    running = executor.submit(tasks.refuse_to_stop_with_child, flags.path("child"))
+    child = flags.wait("child")
+    servers = cluster_process("supervisor").children()
+    workers = [worker.pid for server in servers for worker in server.children()]
+    for server in servers:
+        server.kill()
+
+    assert type(running.exception(BOUND_S)) is ClusterBroken
+    executor.shutdown()
+    wait_gone(*workers, child)
+
+
+@pytest.mark.slow
+def test_the_children_of_tasks_die_with_a_killed_supervisor(make_executor, flags) -> None:
+    """What tasks started does not outlive a supervisor that was killed."""
+    executor = make_executor(1)
+    executor.submit(tasks.refuse_to_stop_with_child, flags.path("child"))
+    child = flags.wait("child")
+    cluster_process("supervisor").kill()
+    executor.shutdown()
+
+    wait_gone(child)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["scheduler", "supervisor"])
+def test_a_process_that_was_stopped_for_a_while_goes_on(executor, flags, name) -> None:
+    """A scheduler or supervisor that is stopped for a moment delays, and loses nothing."""
+    held = executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
+    flags.wait("held")
+    process = cluster_process(name)
+    process.suspend()
+    try:
+        futures = [executor.submit(tasks.square, n) for n in range(100)]
+        with pytest.raises(TimeoutError):
+            held.result(1.5)
+        flags.set("go")
+    finally:
+        process.resume()
+
+    assert [future.result(BOUND_S) for future in futures] == [n * n for n in range(100)]
+    assert held.result(BOUND_S) > 0
+
+
+def test_a_client_that_joined_hears_of_the_end(combo, flags) -> None:
+    """When a cluster is shut down, futures of clients that joined raise ClusterBroken."""
+    with ScalerExecutor(address=combo.get_address()) as executor:
+        future = executor.submit(tasks.sleep, flags.path("started"))
+        flags.wait("started")
+        combo.shutdown()
+
+        assert type(future.exception(BOUND_S)) is ClusterBroken
+        assert "shut down" in str(future.exception())
+
+
+@pytest.mark.slow
+def test_a_client_that_joined_gives_a_silent_scheduler_up(combo, flags, monkeypatch) -> None:
+    """A scheduler that answers no more is ClusterUnreachable, with its address."""
+    monkeypatch.setattr("scaler_cluster.runtime.session.SILENCE_MAX_S", 2.0)
+    with ScalerExecutor(address=combo.get_address()) as executor:
+        future = executor.submit(tasks.sleep, flags.path("started"))
+        flags.wait("started")
+        cluster_process("scheduler").kill()
+        error = future.exception(BOUND_S)
+
+        assert type(error) is ClusterUnreachable
+        assert combo.get_address() in str(error)
+
+
+# -- addresses -----------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def test_nobody_at_the_address_is_told_in_time(tmp_path) -> None:
+    """A dead address is ClusterUnreachable within the timeout; the message names it."""
+    for address in (f"tcp://127.0.0.1:{free_port()}", f"ipc://{tmp_path}/nobody"):
+        began = time.monotonic()
+        with pytest.raises(ClusterUnreachable, match="no scheduler answered") as caught:
+            ScalerExecutor(address=address, timeout=0.3)
+
+        assert address in str(caught.value)
+        assert isinstance(caught.value, ConnectionError)
+        assert time.monotonic() - began < BOUND_S
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense", "", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "http://x:1"]
+)
+def test_what_is_no_address_is_told_at_once(address) -> None:
+    """A malformed address is ClusterUnreachable; the message names it."""
+    with pytest.raises(ClusterUnreachable) as caught:
+        ScalerExecutor(address=address, timeout=BOUND_S)
+
+    assert address in str(caught.value)
+
+
+def test_something_else_at_the_address_is_told_in_time() -> None:
+    """A server that speaks something else is ClusterUnreachable within the timeout."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ClusterUnreachable, match=address):
+            ScalerExecutor(address=address, timeout=0.3)
+
+
+def test_a_port_in_use_is_told(combo) -> None:
+    """A port that is taken is a ConfigError that names the address."""
+    address = combo.get_address()
+    with pytest.raises(ConfigError, match=f"{address}.*in use"):
+        SchedulerClusterCombo(1, address)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:x", "ipc:///no/such/place/x"])
+def test_an_address_that_cannot_be_bound_is_told(address) -> None:
+    """What cannot be bound is a ConfigError that names the address."""
+    with pytest.raises(ConfigError) as caught:
+        SchedulerClusterCombo(1, address)
+
+    assert address in str(caught.value)
+
+
+def test_port_0_takes_a_free_port(combo) -> None:
+    """With port 0 get_address() names the real port."""
+    assert not combo.get_address().endswith(":0")
+    with ScalerExecutor(address=combo.get_address()) as executor:
+        assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_options_of_an_embedded_cluster_do_not_fit_a_running_one(combo) -> None:
+    """An initializer with address= is a ConfigError: it is the cluster's own affair."""
+    with pytest.raises(ConfigError, match="initializer"):
+        ScalerExecutor(address=combo.get_address(), initializer=print)
+
+
+# -- sharing -------------------------------------------------------------------------------------
+
+
+def test_two_executors_share_one_cluster(executor) -> None:
+    """Executors that joined one cluster get their own results, from the same workers."""
+    with ScalerExecutor(address=executor.address) as other:
+        ours = [executor.submit(tasks.square, n) for n in range(500)]
+        theirs = [other.submit(_negative, n) for n in range(500)]
+        our_map = executor.map(_negative, range(300))
+        their_map = other.map(tasks.square, range(300))
+
+        assert [future.result(BOUND_S) for future in ours] == [n * n for n in range(500)]
+        assert [future.result(BOUND_S) for future in theirs] == [-n for n in range(500)]
+        assert list(our_map) == [-n for n in range(300)]
+        assert list(their_map) == [n * n for n in range(300)]
+        assert set(other.map(_pid, range(100))) <= set(executor.map(_pid, range(2000)))
+
+
+def _negative(number):
+    return -number
+
+
+def _pid(_):
+    return os.getpid()
+
+
+def test_one_that_leaves_does_not_disturb_the_other(executor, flags) -> None:
+    """An executor that shuts down ends its own tasks only."""
+    other = ScalerExecutor(address=executor.address)
+    ours = executor.submit(tasks.hold, flags.path("ours"), flags.path("go"))
+    flags.wait("ours")
+    assert other.submit(tasks.square, 3).result(BOUND_S) == 9
+    other.shutdown()
+    flags.set("go")
+
+    assert ours.result(BOUND_S) > 0
+    assert list(executor.map(tasks.square, range(50))) == [n * n for n in range(50)]
+
+
+def test_a_client_that_is_dropped_stops_its_tasks(executor, flags) -> None:
+    """What a client that left had running is stopped: its worker is free again."""
+    from scaler_exec import Client
+
+    client = Client(executor.address)
+    client.submit(tasks.sleep, flags.path("a"))
+    client.submit(tasks.refuse_to_stop, flags.path("b"))
+    flags.wait("a")
+    flags.wait("b")
+    client.disconnect()
+
+    assert list(executor.map(tasks.square, range(50))) == [n * n for n in range(50)]
+
+
+# -- who does not fit ----------------------------------------------------------------------------
+
+
+class Raw:
+    """A peer made by hand."""
+
+    def __init__(self, address: str, name: bytes) -> None:
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.ROUTING_ID, name)
+        self.socket.linger = 0
+        self.socket.connect(address)
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+        self.context.term()
+
+    def ask(self, *messages: m.Message) -> list[m.Message]:
+        """Send messages as the first ones of a conversation; return the answer."""
+        self.socket.send_multipart(encode(1, 1, 0, messages), copy=True)
+        assert self.socket.poll(BOUND_S * 1000)
+        return list(decode(self.socket.recv_multipart()).messages)
+
+
+def hello(role: str, *, protocol: int = m.PROTOCOL_VERSION, python: str = PYTHON_VERSION):
+    """Return a Hello."""
+    return m.Hello(role, protocol, python, os.getpid(), "here", b"S-unknown")
+
+
+@pytest.mark.parametrize("role", [m.CLIENT, m.WORKER, m.SUPERVISOR])
+@pytest.mark.parametrize(
+    ("versions", "sentence"),
+    [
+        ({"python": "2.7"}, f"runs Python 2.7, this cluster {PYTHON_VERSION}"),
+        ({"protocol": 999}, f"speaks protocol 999, this scheduler {m.PROTOCOL_VERSION}"),
+    ],
+)
+def test_another_version_is_refused(combo, role, versions, sentence) -> None:
+    """Another Python or protocol is refused with one sentence that says what differs."""
+    with Raw(combo.get_address(), b"raw") as raw:
+        (answer,) = raw.ask(hello(role, **versions))
+
+    assert type(answer) is m.Refused
+    assert sentence in answer.reason
+
+
+def test_a_client_of_another_python_is_told(combo, monkeypatch) -> None:
+    """ScalerExecutor(address=...) raises the scheduler's sentence at once."""
+    monkeypatch.setattr("scaler_cluster.runtime.session.PYTHON_VERSION", "2.7")
+    with pytest.raises(ClusterUnreachable, match="runs Python 2.7"):
+        ScalerExecutor(address=combo.get_address())
+
+
+def garbage() -> list[list[bytes]]:
+    """Return messages that are none."""
+    good = encode(1, 1, 0, [hello(m.CLIENT)])[0]
+    assert isinstance(good, bytes)
+    return [
+        [b""],
+        [b"garbage"],
+        [b"\xff" * 10_000],
+        [b"\xdd\xff\xff\xff\xff"],
+        [b"\xc6\xff\xff\xff\xff"],
+        [b"\x80"],
+        [good[:-3]],
+        [good + b"\x00"],
+        [b"x"] * 500,
+        [os.urandom(5000), os.urandom(100)],
+        list(map(bytes, encode(1, 1, 0, [m.Heartbeat()]))),
+        list(map(bytes, encode(1, 1, 0, [hello("emperor")]))),
+        list(map(bytes, encode(1, 1, 0, [hello(m.CLIENT), m.Cancelled(0, 1)]))),
+        list(map(bytes, encode(1, 1, 0, [hello(m.CLIENT), m.Forget(b"f" * 16)]))),
+        list(map(bytes, encode(1, 1, 99, [hello(m.CLIENT)]))),
+    ]
+
+
+SERVER = """
+import os
+from scaler_exec import ScalerExecutor, SchedulerClusterCombo
+with SchedulerClusterCombo(1, 'tcp://127.0.0.1:0') as combo:
+    print(combo.get_address(), flush=True)
+    with ScalerExecutor(address=combo.get_address()) as executor:
+        while not os.path.exists({stop!r}):
+            executor.submit(abs, -1).result()
+        print(list(executor.map(abs, range(-100, 0))) == list(range(100, 0, -1)))
+"""
+
+
+@pytest.mark.slow
+def test_garbage_hurts_only_who_sends_it(start_program, flags) -> None:
+    """Peers that send garbage are dropped, with few log lines; a client at work notices nothing."""
+    program = start_program(SERVER.format(stop=flags.path("stop")))
+    address = program.line()
+    for number, frames in enumerate(garbage()):
+        with Raw(address, b"raw%d" % number) as raw:
+            raw.socket.send_multipart(frames)
+            # In order behind the garbage: who was dropped is asked to start over, or refused.
+            raw.ask(hello(m.CLIENT, python="2.7"))
+    flags.set("stop")
+    code, out, err = program.end()
+
+    assert (code, out) == (0, "True\n")
+    lines = err.splitlines()
+    assert 1 <= len(lines) <= 10, err
+    assert all("dropped peer" in line for line in lines), err
+
+
+@pytest.mark.slow
+def test_garbage_below_the_protocol_hurts_nobody(start_program, flags) -> None:
+    """Bytes that are no ZeroMQ, and connections that break off, are survived with few words."""
+    program = start_program(SERVER.format(stop=flags.path("stop")))
+    host, port = program.line().removeprefix("tcp://").split(":")
+    for data in (
+        b"",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        bytes(range(256)) * 12,
+        b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f",
+        b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + bytes(48) + b"\x06\xff\xff\xff\xff",
+    ):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(data)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    flags.set("stop")
+    code, out, err = program.end()
+
+    assert (code, out) == (0, "True\n")
+    lines = err.splitlines()
+    # Some of it passes for a message of ZeroMQ's first version.
+    assert len(lines) <= 4, err
+    assert all("dropped peer" in line for line in lines), err
+
+
+def test_a_peer_that_claims_a_huge_message_is_dropped(executor) -> None:
+    """A length beyond the limit is not allocated; others work on."""
+    with Raw(executor.address, b"raw") as raw:
+        raw.socket.send(b"\xc6\xff\xff\xff\xff", zmq.SNDMORE)
+        raw.socket.send(b"x" * 1000)
+
+        assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+@pytest.mark.slow
+def test_a_worker_that_speaks_nonsense_is_replaced(make_executor, flags) -> None:
+    """Garbage in the name of a worker costs that worker its life, and the cluster nothing."""
+    executor = make_executor(1)
+    future = executor.submit(_impersonate, executor.address)
+
+    assert future.exception(BOUND_S) is not None
+    assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def _impersonate(address: str) -> None:
+    import gc
+
+    from scaler_cluster.runtime.worker import WorkerShell
+
+    shell = next(one for one in gc.get_objects() if isinstance(one, WorkerShell))
+    shell._link._socket.send(b"garbage")
+    time.sleep(tasks.FOREVER_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_supervisor_that_is_told_to_end_ends(make_executor, number) -> None:
+    """SIGTERM ends a supervisor, and so breaks the cluster; SIGINT, meant for the client, does not."""
+    executor = make_executor(1)
+    executor.submit(tasks.square, 3).result(BOUND_S)
+    process = cluster_process("supervisor")
+    process.send_signal(number)
+    if number == signal.SIGTERM:
+        wait_gone(process.pid)
+    else:
+        assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
