@@ -66,7 +66,6 @@ DRAIN_LIMIT = 64
 FOLLOW_S = 0.05
 """The I/O thread, waiting inside a callback for another thread's lead, looks after this."""
 
-_yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -310,17 +309,11 @@ class Session:
                     self._after(settled)
                 if done():
                     return
-                now = clock()
-                end = now + (SPIN_S if self.core.is_lone else 0.0)
-                arrived = False
-                while not arrived and now < end:
-                    with lock:
-                        arrived = link.readable()
-                    if not arrived:
-                        _yield_cpu()
-                        now = clock()
+                with lock:
+                    arrived = link.spin(SPIN_S if self.core.is_lone else 0.0)
                 if arrived:
                     continue
+                now = clock()
                 if deadline is not None and now >= deadline:
                     return
                 until = self._exchange.deadline if deadline is None else deadline
