@@ -380,7 +380,9 @@ def test_garbage_below_the_protocol_hurts_nobody(start_program, flags) -> None:
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         bytes(range(256)) * 12,
         b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f",
-        b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + bytes(48) + b"\x06\xff\xff\xff\xff",
+        b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL"
+        + bytes(48)
+        + b"\x06\xff\xff\xff\xff",
     ):
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(data)

@@ -81,7 +81,7 @@ def test_a_task_that_runs_too_long_is_stopped(single, flags, task) -> None:
 
 def test_a_timeout_is_a_timeout_error(single, flags) -> None:
     """TaskTimeout is caught by ``except TimeoutError``."""
-    with pytest.raises(concurrent.futures.TimeoutError):
+    with pytest.raises(TimeoutError):
         single.options(timeout=0.05).submit(tasks.sleep, flags.path("started")).result(BOUND_S)
 
 
