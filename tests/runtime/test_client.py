@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from concurrent.futures import CancelledError
 
 import pytest
@@ -113,7 +114,7 @@ def test_a_combo_without_workers_queues(flags) -> None:
     """With no workers tasks wait, until they are cancelled."""
     with SchedulerClusterCombo(0) as combo, Client(combo.get_address()) as client:
         future = client.submit(tasks.square, 3)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(concurrent.futures.TimeoutError):
             future.result(0.2)
         assert future.cancel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import signal
 import socket
@@ -100,7 +101,7 @@ def test_a_process_that_was_stopped_for_a_while_goes_on(executor, flags, name) -
     process.suspend()
     try:
         futures = [executor.submit(tasks.square, n) for n in range(100)]
-        with pytest.raises(TimeoutError):
+        with pytest.raises(concurrent.futures.TimeoutError):
             held.result(1.5)
         flags.set("go")
     finally:
