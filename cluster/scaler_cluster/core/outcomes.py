@@ -148,8 +148,12 @@ class Outcomes:
         """When :meth:`tick` is due."""
         return self._deadlines.next
 
-    def tick(self, now: float) -> None:
-        """Stop tasks whose time is over, and kill workers whose task did not stop."""
+    def tick(self, now: float) -> list[WorkerRecord]:
+        """Stop tasks whose time is over, and have workers killed whose task did not stop.
+
+        Returns those workers: they are to get nothing more.
+        """
+        doomed = []
         for watch in self._deadlines.due(now):
             run, reason, worker = watch.run, watch.reason, watch.worker
             if worker is None or watch.is_moot:
@@ -158,6 +162,7 @@ class Outcomes:
                 # Only the task at the head can be running; others were dropped or will be.
                 if worker.runs and worker.runs[0] is run and not worker.killed:
                     worker.killed = reason
+                    doomed.append(worker)
                     self._table.send(worker.supervisor, m.Kill(worker.peer, reason))
                 elif not worker.killed:
                     self._deadlines.add(now + self._cancel_grace_s, watch)
@@ -167,6 +172,7 @@ class Outcomes:
                     run.session, m.Failed(run.first, m.FAILED_TIMEOUT, b"", detail)
                 )
                 self._stop(run, Event.EXPIRE, "its task ran out of time", now)
+        return doomed
 
     # -- deaths ------------------------------------------------------------------------------
 

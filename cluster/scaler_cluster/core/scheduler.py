@@ -134,7 +134,8 @@ class SchedulerCore:
         for supervisor in list(table.supervisors.values()):
             if now - supervisor.last_seen >= self.config.supervisor_timeout_s:
                 self.peer_lost(supervisor.peer, now)
-        self._outcomes.tick(now)
+        for worker in self._outcomes.tick(now):
+            self._dispatch.consider(worker)
         self._dispatch.tick(now)
 
     @property
