@@ -25,6 +25,8 @@ from scaler_exec import (
     WorkerDied,
 )
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = "test.test_concurrent_futures"
 pytest.importorskip("test.support", reason="this interpreter ships no test package")
 pytest.importorskip(PACKAGE, reason=f"this interpreter ships no {PACKAGE}")

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from scaler_exec import ScalerExecutor
 from tests.runtime.helpers import Flags, Program, shut_down
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Mark every test in here as slow: each starts processes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def cluster_process(name: str, parent: int | None = None) -> psutil.Process:
 def environment() -> dict[str, str]:
     """Return the environment in which a program finds what this process finds."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    return os.environ | {"PYTHONPATH": path}
+    return os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": ""}
 
 
 def run_program(source: str, *, stdin: bool = False) -> subprocess.CompletedProcess[str]:

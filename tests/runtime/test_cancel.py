@@ -61,7 +61,6 @@ def test_cancelling_twice_is_harmless(single, flags) -> None:
     assert future.cancel()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", [tasks.sleep, tasks.spin])
 def test_a_running_task_is_interrupted(single, flags, task) -> None:
     """A cancelled task that runs Python is stopped by an exception; its worker lives."""
@@ -73,7 +72,6 @@ def test_a_running_task_is_interrupted(single, flags, task) -> None:
     assert single.submit(os.getpid).result(BOUND_S) == pid
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", [tasks.spin_in_c, tasks.refuse_to_stop])
 def test_a_task_that_does_not_stop_is_killed(single, flags, task) -> None:
     """A cancelled task that no exception stops is killed after a moment of grace."""
@@ -101,7 +99,6 @@ def _sleep_and_clean_up(started, clean) -> None:
         tasks.announce(clean)
 
 
-@pytest.mark.slow
 def test_the_child_that_a_task_waits_for_dies_with_it(single, flags) -> None:
     """A task that waits for a child process is interrupted, and ends its child as it would."""
     future = single.submit(tasks.run_child, flags.path("started"))
@@ -111,7 +108,6 @@ def test_the_child_that_a_task_waits_for_dies_with_it(single, flags) -> None:
     wait_gone(child)
 
 
-@pytest.mark.slow
 def test_the_children_of_a_killed_task_die(single, flags) -> None:
     """Processes started by a task that had to be killed are killed with it."""
     future = single.submit(tasks.refuse_to_stop_with_child, flags.path("started"))

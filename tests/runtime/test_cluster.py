@@ -35,7 +35,6 @@ def combo():
 # -- processes of the cluster that die -----------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scheduler", "supervisor"])
 def test_a_cluster_whose_process_dies_is_broken(make_executor, flags, name) -> None:
     """When scheduler or supervisor is killed, pending futures and maps raise ClusterBroken."""
@@ -63,7 +62,6 @@ def test_a_cluster_whose_process_dies_is_broken(make_executor, flags, name) -> N
     wait_gone(worker)
 
 
-@pytest.mark.slow
 def test_a_fork_server_that_dies_takes_its_workers_along(make_executor, flags) -> None:
     """When the workers' fork server is killed nothing is left, and pending futures say so."""
     executor = make_executor(2)
@@ -79,7 +77,6 @@ def test_a_fork_server_that_dies_takes_its_workers_along(make_executor, flags) -
     wait_gone(*workers, child)
 
 
-@pytest.mark.slow
 def test_the_children_of_tasks_die_with_a_killed_supervisor(make_executor, flags) -> None:
     """What tasks started does not outlive a supervisor that was killed."""
     executor = make_executor(1)
@@ -91,7 +88,6 @@ def test_the_children_of_tasks_die_with_a_killed_supervisor(make_executor, flags
     wait_gone(child)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scheduler", "supervisor"])
 def test_a_process_that_was_stopped_for_a_while_goes_on(executor, flags, name) -> None:
     """A scheduler or supervisor that is stopped for a moment delays, and loses nothing."""
@@ -122,7 +118,6 @@ def test_a_client_that_joined_hears_of_the_end(combo, flags) -> None:
         assert "shut down" in str(future.exception())
 
 
-@pytest.mark.slow
 def test_a_client_that_joined_gives_a_silent_scheduler_up(combo, flags, monkeypatch) -> None:
     """A scheduler that answers no more is ClusterUnreachable, with its address."""
     monkeypatch.setattr("scaler_cluster.runtime.session.SILENCE_MAX_S", 2.0)
@@ -274,7 +269,7 @@ class Raw:
         self.socket.linger = 0
         self.socket.connect(address)
 
-    def __enter__(self) -> Raw:
+    def __enter__(self):
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -352,7 +347,6 @@ with SchedulerClusterCombo(1, 'tcp://127.0.0.1:0') as combo:
 """
 
 
-@pytest.mark.slow
 def test_garbage_hurts_only_who_sends_it(start_program, flags) -> None:
     """Peers that send garbage are dropped, with few log lines; a client at work notices nothing."""
     program = start_program(SERVER.format(stop=flags.path("stop")))
@@ -371,7 +365,6 @@ def test_garbage_hurts_only_who_sends_it(start_program, flags) -> None:
     assert all("dropped peer" in line for line in lines), err
 
 
-@pytest.mark.slow
 def test_garbage_below_the_protocol_hurts_nobody(start_program, flags) -> None:
     """Bytes that are no ZeroMQ, and connections that break off, are survived with few words."""
     program = start_program(SERVER.format(stop=flags.path("stop")))
@@ -407,7 +400,6 @@ def test_a_peer_that_claims_a_huge_message_is_dropped(executor) -> None:
         assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
 
 
-@pytest.mark.slow
 def test_a_worker_that_speaks_nonsense_is_replaced(make_executor, flags) -> None:
     """Garbage in the name of a worker costs that worker its life, and the cluster nothing."""
     executor = make_executor(1)

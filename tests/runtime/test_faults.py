@@ -58,7 +58,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("submit", [submit_argument, submit_function, submit_call, submit_result])
 def test_a_fault_fails_its_own_future_alone(executor, submit, how) -> None:
@@ -76,7 +75,6 @@ def test_a_fault_fails_its_own_future_alone(executor, submit, how) -> None:
         assert (error.death.exit_code, error.death.signal) == DEATHS[how]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 def test_a_fault_in_a_map_ends_that_map_in_order(executor, how) -> None:
     """A map yields what comes before the fault, then raises it; another map goes on."""
@@ -156,7 +154,6 @@ def test_sys_exit_while_pickling_reaches_the_caller(executor) -> None:
     assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["os_exit", "kill", "segfault"])
 def test_a_client_that_dies_while_pickling_leaves_nothing(how) -> None:
     """A client process that dies while it pickles takes its cluster with it."""
@@ -203,7 +200,6 @@ def _make(pid):
 # -- the initializer -----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 def test_a_fault_in_the_initializer_breaks_the_executor(how, capfd) -> None:
     """Pending futures, and submit from then on, raise ClusterBroken, which says what it was."""
@@ -238,7 +234,6 @@ def _lock():
     return threading.Lock()
 
 
-@pytest.mark.slow
 def test_the_initializer_runs_in_every_worker_before_its_first_task(tmp_path) -> None:
     """Each worker process, a replaced one too, has run the initializer before its first task."""
     with ScalerExecutor(2, initializer=_initialize, initargs=("done",)) as executor:

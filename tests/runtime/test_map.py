@@ -14,7 +14,6 @@ from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_until
 
 
-@pytest.mark.slow
 def test_results_are_complete_and_in_order(executor) -> None:
     """Whatever the chunks and buffers, a map yields what the builtin one does."""
     expected = [n * n for n in range(500)]

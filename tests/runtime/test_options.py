@@ -65,7 +65,6 @@ def test_a_map_has_its_options_priority(busy, flags, tmp_path) -> None:
 # -- timeout -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", [tasks.sleep, tasks.spin, tasks.spin_in_c, tasks.refuse_to_stop])
 def test_a_task_that_runs_too_long_is_stopped(single, flags, task) -> None:
     """TaskTimeout, whatever the task does; the only worker is free for the next one."""
@@ -121,7 +120,6 @@ def test_a_task_that_ends_in_time_is_left_alone(executor) -> None:
     assert [view.submit(tasks.square, n).result(BOUND_S) for n in range(5)] == [0, 1, 4, 9, 16]
 
 
-@pytest.mark.slow
 def test_the_children_of_a_task_that_is_killed_die(single, flags) -> None:
     """Processes started by a task that had to be killed are killed with it."""
     future = single.options(timeout=0.3).submit(
@@ -136,7 +134,6 @@ def test_the_children_of_a_task_that_is_killed_die(single, flags) -> None:
 # -- retries -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["raise", "exit", "os_exit", "kill", "segfault"])
 def test_a_task_is_run_again_as_often_as_asked(executor, tmp_path, how) -> None:
     """With retries=2 a task that goes wrong twice succeeds the third time."""

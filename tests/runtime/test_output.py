@@ -61,7 +61,6 @@ def test_text_that_utf_8_cannot_hold_is_written_out(make_executor, capsys) -> No
     assert capsys.readouterr().out == "name \\udc80\n"
 
 
-@pytest.mark.slow
 def test_printing_much_does_not_hang(make_executor, monkeypatch) -> None:
     """100 MB of streamed output arrive whole, and the task comes back."""
     counter = Counter()
@@ -153,7 +152,6 @@ def _use_kept_stream() -> int:
     return int(written)
 
 
-@pytest.mark.slow
 def test_what_a_slow_terminal_cannot_show_is_dropped(make_executor, monkeypatch) -> None:
     """Beyond a bound, output that nobody has read yet is dropped, and a line says how much."""
     monkeypatch.setattr("scaler_cluster.core.client.OUTPUT_CHARS_MAX", 100_000)

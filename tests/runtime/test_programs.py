@@ -13,8 +13,6 @@ import pytest
 
 from tests.runtime.helpers import BOUND_S, environment, run_program, wait_gone
 
-pytestmark = pytest.mark.slow
-
 
 def check(source: str, out: str, *, stdin: bool = False) -> None:
     """Run a program; it must print exactly this, nothing on stderr, and exit with 0."""

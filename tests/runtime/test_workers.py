@@ -126,7 +126,6 @@ def _counts(items) -> dict[int, int]:
     return counts
 
 
-@pytest.mark.slow
 def test_a_task_that_takes_too_much_memory_is_killed(make_executor, flags) -> None:
     """Beyond memory_limit the worker is killed; WorkerDied says out_of_memory, and why."""
     executor = make_executor(1, memory_limit=150 * MEGABYTE)
@@ -150,7 +149,6 @@ def test_a_task_within_its_memory_is_left_alone(make_executor) -> None:
 # -- under fire ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_kills_under_load_lose_nothing(make_executor) -> None:
     """Of tasks over workers that are killed 50 times, each comes back once: done or WorkerDied."""
     executor = make_executor(2)
@@ -182,7 +180,6 @@ def test_kills_under_load_lose_nothing(make_executor) -> None:
     assert sorted(calls) == list(range(total))
 
 
-@pytest.mark.slow
 def test_a_stopped_worker_holds_up_no_more_than_it_was_given(executor, flags) -> None:
     """While a worker is stopped the other one does the work; once it goes on, all is done."""
     held = executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
@@ -200,7 +197,6 @@ def test_a_stopped_worker_holds_up_no_more_than_it_was_given(executor, flags) ->
     assert held.result(BOUND_S) == pid
 
 
-@pytest.mark.slow
 def test_a_stopped_worker_can_be_cancelled_away(single, flags) -> None:
     """Cancelling the task of a stopped worker kills it, and another takes its place."""
     future = single.submit(tasks.sleep, flags.path("started"))
@@ -249,7 +245,6 @@ def _fork_and_raise() -> str:
     return "worker"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stream_output", [False, True])
 def test_a_task_may_use_multiprocessing(make_executor, stream_output) -> None:
     """A pool of the standard library works inside a task, whose children may print as well."""
