@@ -179,13 +179,13 @@ def test_what_is_said_keeps_its_place(core):
     assert sent(core) == ["Function f", "Submit 0 f", "Heartbeat", "Submit 1 f"]
 
 
-def test_has_unsent_says_whether_a_turn_is_worth_it(core):
+def test_has_actions_says_whether_a_turn_is_worth_it(core):
     """It is true while anything waits to be sent."""
-    assert not core.has_unsent
+    assert not core.has_actions
     submit(core)
-    assert core.has_unsent
+    assert core.has_actions
     sent(core)
-    assert not core.has_unsent
+    assert not core.has_actions
 
 
 # -- answers ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 
-from tests.runtime.helpers import BOUND_S, environment, run_program, wait_gone
+from tests.runtime.helpers import BOUND_S, environment, run_program, wait_gone, wait_until
 
 
 def check(source: str, out: str, *, stdin: bool = False) -> None:
@@ -413,6 +413,20 @@ def test_a_client_that_is_killed_leaves_nothing(start_program, flags, number) ->
     assert program.end()[0] == -number
     assert len(below) >= 5
     wait_gone(child, spinner, *below)
+
+
+@pytest.mark.parametrize("children", [1, 2, 3, 4])
+def test_a_client_that_is_killed_while_it_starts_leaves_nothing(start_program, children) -> None:
+    """Killed when its first child is there, or its second and so on: all end, without a word."""
+    program = start_program(
+        "import time\nfrom scaler_exec import ScalerExecutor\nexecutor = ScalerExecutor(2)\ntime.sleep(1000)\n"
+    )
+    wait_until(lambda: len(program.children()) >= children, "nothing is started")
+    below = program.children()
+    os.kill(program.pid, signal.SIGKILL)
+
+    assert program.end() == (-signal.SIGKILL, "", "")
+    wait_gone(*below)
 
 
 def test_a_forked_child_of_the_client_does_not_keep_the_cluster_alive(start_program, flags) -> None:

@@ -174,7 +174,7 @@ class ClientCore:
         return len(self.waiters) == 1 and not self.calls
 
     @property
-    def has_unsent(self) -> bool:
+    def has_actions(self) -> bool:
         """Return True if :meth:`take_actions` has something."""
         return bool(self._open or self._outbox)
 

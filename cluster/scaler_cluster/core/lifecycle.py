@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import LocalProtocolError
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.tasks import Run
 
 
-class State(Enum):
+class State(IntEnum):
     """Where a task stands in the scheduler."""
 
     READY = auto()
@@ -27,7 +27,7 @@ class State(Enum):
     CANCELLED = auto()
 
 
-class Event(Enum):
+class Event(IntEnum):
     """What may happen to a task."""
 
     ASSIGN = auto()

@@ -24,6 +24,7 @@ class ReadyQueue:
 
     def __init__(self) -> None:
         self._levels: SortedDict[int, OrderedDict[int, deque[Run]]] = SortedDict()
+        """By negated priority; the last one stays when it becomes empty."""
         self.count = 0
         """Number of tasks."""
 
@@ -46,13 +47,18 @@ class ReadyQueue:
         levels = self._levels
         while levels:
             priority, level = levels.peekitem(0)
+            if not level:
+                if len(levels) == 1:
+                    return None
+                del levels[priority]
+                continue
             session, runs = next(iter(level.items()))
             first: Run = runs[0]
             if first.state is State.READY:
                 return first
             runs.popleft()
             if not runs:
-                self._drop(priority, session)
+                del level[session]
         return None
 
     def take(self, limit: int) -> Run:
@@ -60,16 +66,16 @@ class ReadyQueue:
 
         Its session goes last in turn. What is left of a run that was cut stays next in it.
         """
-        priority, level = self._levels.peekitem(0)
+        level = self._levels.peekitem(0)[1]
         session, runs = next(iter(level.items()))
         run: Run = runs[0]
         if run.count > limit:
             run = run.cut_head(limit)
         else:
             runs.popleft()
-            if not runs:
-                self._drop(priority, session)
-        if len(level) > 1 and session in level:
+        if not runs:
+            del level[session]
+        elif len(level) > 1:
             level.move_to_end(session)
         self.count -= run.count
         return run
@@ -88,12 +94,6 @@ class ReadyQueue:
         del runs[index]
         for part in reversed(parts):
             runs.insert(index, part)
-
-    def _drop(self, priority: int, session: int) -> None:
-        level = self._levels[priority]
-        del level[session]
-        if not level:
-            del self._levels[priority]
 
     def __iter__(self) -> Iterator[Run]:
         """Yield every queued run, in no promised order."""

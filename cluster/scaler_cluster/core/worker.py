@@ -221,6 +221,11 @@ class WorkerCore:
         task = work.first + work.cursor
         self._outbox.append(m.Printed(work.session, task, stream, text))
 
+    @property
+    def has_actions(self) -> bool:
+        """Return True if :meth:`take_actions` has something."""
+        return bool(self._outbox)
+
     def take_actions(self) -> list[m.Message]:
         """Return what is to be sent to the scheduler."""
         outbox = self._outbox

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import zmq
@@ -28,13 +29,13 @@ RECONNECT_MAX_MS = 1000
 LINGER_MS = 500
 """How long a closed socket goes on delivering: enough for a Goodbye on a live connection."""
 KEEPALIVE_IDLE_S = 30
-CROWDED_S = 0.0002
+CROWDED_S = 0.001
 """Who gets the CPU back so long after it gave it away is not alone."""
 CROWDED_PAUSE_S = 0.02
 """Then it does not spin for this long."""
 
 # Plain numbers: the enumerations' operators cost more than the calls they are passed to.
-EVENTS, POLLIN, NOBLOCK = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)
+POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
 SNDMORE_NOBLOCK = int(zmq.SNDMORE | zmq.NOBLOCK)
 
 _yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
@@ -57,8 +58,12 @@ class ZmqLink:
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S)
         self._crowded_until = 0.0
         self.address = ""
-        self._getsockopt: Callable[[int], int] = socket.getsockopt  # type: ignore[assignment]
-        self.fd: int = self._getsockopt(zmq.FD)
+        # Each look costs system calls, so none is taken twice; this way it costs no Python, as
+        # asking for the option EVENTS would.
+        self._look: Callable[[], Sequence[object]] = partial(zmq.zmq_poll, [(socket, POLLIN)], 0)
+        self._arrived = False
+        """True if a look has found something that :meth:`receive` has not taken yet."""
+        self.fd: int = socket.getsockopt(zmq.FD)  # type: ignore[assignment]
         """Becomes readable when something may have changed; after any use of the link, ask
         :meth:`readable` before waiting for it."""
 
@@ -79,10 +84,9 @@ class ZmqLink:
         """Return up to ``limit`` envelopes that have arrived, with who sent them."""
         received: list[tuple[bytes, list[Buffer]]] = []
         recv = self._socket.recv
-        getsockopt = self._getsockopt
         is_hub = self._is_hub
-        # Asking first costs half of what catching zmq.Again does.
-        while len(received) < limit and getsockopt(EVENTS) & POLLIN:
+        arrived = self._arrived or self.readable()
+        while arrived:
             peer = recv(NOBLOCK) if is_hub else HUB
             frame = recv(NOBLOCK, copy=False)
             frames: list[Buffer] = [frame.bytes]
@@ -90,11 +94,14 @@ class ZmqLink:
                 frame = recv(NOBLOCK, copy=False)
                 frames.append(frame.buffer)
             received.append((peer, frames))
+            arrived = len(received) < limit and self.readable()
+        self._arrived = False
         return received
 
     def readable(self) -> bool:
         """Return True if something has arrived."""
-        return bool(self._getsockopt(EVENTS) & POLLIN)
+        self._arrived = arrived = bool(self._look())
+        return arrived
 
     def spin(self, duration_s: float) -> bool:
         """Wait a moment for something to arrive, giving the CPU to whoever wants it.
@@ -104,12 +111,11 @@ class ZmqLink:
         milliseconds, while a thread that sleeps is let in as soon as it is woken. Returns True if
         something has arrived.
         """
-        getsockopt = self._getsockopt
         now = time.perf_counter
         last = start = now()
         if start < self._crowded_until:
             duration_s = 0.0
-        while not getsockopt(EVENTS) & POLLIN:
+        while not self.readable():
             if last - start >= duration_s:
                 return False
             _yield_cpu()
@@ -121,7 +127,9 @@ class ZmqLink:
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
-        return bool(self._socket.poll(min(int(timeout_s * 1000) + 1, 1_000_000)))
+        timeout_ms = min(int(timeout_s * 1000) + 1, 1_000_000)
+        self._arrived = arrived = bool(zmq.zmq_poll([(self._socket, POLLIN)], timeout_ms))
+        return arrived
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Let go of everything; what was sent before is still delivered for a moment."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
+
+# Not ``signal``: what that wraps around these makes enumerations, nine of ten microseconds.
+from _signal import SIGINT, getsignal  # type: ignore[import-not-found]
+from _signal import signal as set_handler
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scaler_cluster.runtime.readiness import notify
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-# The wrapper around it makes enumerations: nine of its ten microseconds.
-_set_handler: Callable[[int, Any], Any] = getattr(signal.signal, "__wrapped__", signal.signal)
-_get_handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
 
 
 class Deferral:
@@ -43,10 +39,10 @@ class Deferral:
         if get_ident() != self._main:
             return
         if self._depth == 0:
-            handler = _get_handler(signal.SIGINT)
+            handler = getsignal(SIGINT)
             # Otherwise it is ignored, ends the process, or is none of Python's business.
             if callable(handler):
-                _set_handler(signal.SIGINT, self._on_signal)
+                set_handler(SIGINT, self._on_signal)
                 self._handler = handler
         self._depth += 1
 
@@ -65,7 +61,7 @@ class Deferral:
             came, self.came = self.came, None
             self._wake = -1
             if handler is not None:
-                _set_handler(signal.SIGINT, handler)
+                set_handler(SIGINT, handler)
                 if came is not None:
                     handler(*came)
 

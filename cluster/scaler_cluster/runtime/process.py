@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -31,19 +32,25 @@ def make_peer_id(role: str) -> bytes:
 def read_settings() -> dict[str, Any]:
     """Return the settings that the parent wrote to standard input.
 
-    Unbuffered and to the end of the line only: the rest of the pipe is the lifeline.
+    Unbuffered and to the end of the line only: the rest of the pipe is the lifeline. Ends the
+    process if the parent is gone already.
     """
     line = bytearray()
-    while (byte := os.read(LIFELINE_FD, 1)) not in (b"", b"\n"):
+    while (byte := os.read(LIFELINE_FD, 1)) != b"\n":
+        if not byte:
+            raise SystemExit(1)
         line += byte
     settings: dict[str, Any] = json.loads(line)
     return settings
 
 
 def say_ready(**news: object) -> None:
-    """Tell the parent that this process is ready (``address=``) or cannot be (``error=``)."""
+    """Tell the parent that this process is ready (``address=``) or cannot be (``error=``).
+
+    A parent that is gone is told nothing: the lifeline ends this process soon.
+    """
     fd = int(os.environ.pop(READY_FD_VARIABLE))
-    with os.fdopen(fd, "wb") as pipe:
+    with contextlib.suppress(BrokenPipeError), os.fdopen(fd, "wb") as pipe:
         pipe.write(json.dumps(news).encode() + b"\n")
 
 

@@ -14,6 +14,7 @@ import math
 import os
 import signal
 import sys
+from pathlib import Path
 from time import perf_counter as clock
 from typing import Any
 
@@ -77,9 +78,10 @@ class SchedulerShell:
 
     def _turn(self) -> None:
         """Work until nothing more arrives for a moment."""
-        link = self._link
+        link, core = self._link, self._core
         while True:
-            received = link.receive(DRAIN_LIMIT)
+            # In a conversation more is unlikely, and looking for it would keep this one waiting.
+            received = link.receive(1 if core.in_conversation else DRAIN_LIMIT)
             now = clock()
             for peer, frames in received:
                 self._take_in(peer, frames, now)
@@ -91,7 +93,7 @@ class SchedulerShell:
                     # turn, and the others go on.
                     self._log(now, "a turn failed", is_bug=True)
             if len(received) < DRAIN_LIMIT:
-                spin_s = SPIN_S if self._core.in_conversation else 0.0
+                spin_s = SPIN_S if core.in_conversation else 0.0
                 if not link.spin(spin_s):
                     break
         self._set_timer()
@@ -152,12 +154,22 @@ class SchedulerShell:
         self._turn()
 
 
+def _bind(settings: dict[str, Any]) -> zmq_link.ZmqLink:
+    if directory := settings.get("directory"):
+        try:
+            Path(directory).mkdir(mode=0o700)
+        except OSError as error:
+            raise ConfigError(f"cannot make {directory}: {error.strerror}") from error
+    return zmq_link.bind(settings["address"])
+
+
 async def serve(settings: dict[str, Any]) -> None:
     """Bind, tell the parent where, and schedule until the parent is gone or SIGTERM comes."""
     try:
-        link = zmq_link.bind(settings["address"])
+        link = _bind(settings)
     except ConfigError as error:
         say_ready(error=str(error))
+        remove_directory(settings)
         return
     config = SchedulerConfig(python=PYTHON_VERSION, **settings.get("scheduler", {}))
     shell = SchedulerShell(link, SchedulerCore(config, clock()), check=settings.get("check", False))

@@ -186,7 +186,7 @@ class Session:
         else:
             with deferred:
                 with self.lock:
-                    settled = self._flush()
+                    settled = self._pump()
                 if settled:
                     self._after(settled)
         return future
@@ -298,7 +298,7 @@ class Session:
 
     def _lead_until(self, done: Callable[[], bool], deadline: float | None) -> None:
         lock, link = self.lock, self._link
-        arrived = self.core.has_unsent
+        arrived = self.core.has_actions
         self._begin_lead()
         deferred.tell(self._nudge_write)
         try:
@@ -340,7 +340,7 @@ class Session:
     # -- the lock's keepers ------------------------------------------------------------------
 
     def _pump(self) -> list[tuple[Any, object]]:
-        """Take in what has arrived and send what is to be sent; the lock is held.
+        """Send what is to be sent and take in what has arrived; the lock is held.
 
         Returns what the caller must hand to :meth:`_after` without the lock.
         """
@@ -349,13 +349,7 @@ class Session:
             call = self._dropped_calls.popleft()
             core.close_call(call.first, call.asked)
         while True:
-            received = link.receive(DRAIN_LIMIT)
             now = clock()
-            for _, frames in received:
-                try:
-                    core.receive(exchange.receive(HUB, frames, now), now)
-                except RemoteProtocolError as error:
-                    self._error = error
             actions = core.take_actions()
             if actions:
                 link.send(HUB, exchange.send(HUB, actions, now))
@@ -363,19 +357,18 @@ class Session:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
-            if len(received) < DRAIN_LIMIT and not (actions and link.readable()):
+            # After the last send: that may swallow the signal that something has arrived.
+            received = link.receive(DRAIN_LIMIT)
+            for _, frames in received:
+                try:
+                    core.receive(exchange.receive(HUB, frames, now), now)
+                except RemoteProtocolError as error:
+                    self._error = error
+            if len(received) < DRAIN_LIMIT and not core.has_actions:
                 break
         settled: list[tuple[Any, object]] = core.settled  # type: ignore[assignment]
         core.settled = []
         return settled
-
-    def _flush(self) -> list[tuple[Any, object]]:
-        """Send what is to be sent; otherwise as :meth:`_pump`."""
-        actions = self.core.take_actions()
-        if actions:
-            self._link.send(HUB, self._exchange.send(HUB, actions, clock()))
-        # A send may swallow the signal that something has arrived.
-        return self._pump() if self._link.readable() else []
 
     def _after(self, settled: list[tuple[Any, object]]) -> None:
         """Settle futures, and let their callbacks run in the I/O thread."""

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -62,13 +63,15 @@ class EmbeddedCluster:
             settings["max_tasks_per_child"] = max_tasks_per_child
         if memory_limit_bytes is not None:
             settings["memory_limit_bytes"] = memory_limit_bytes
-        self._directory = settings["directory"] = tempfile.mkdtemp(prefix="scaler-")
         self._children: list[subprocess.Popen[bytes]] = []
+        # The scheduler makes it: a client that is killed while it starts leaves nothing then.
+        self._directory = Path(tempfile.gettempdir()) / f"scaler-{secrets.token_hex(8)}"
+        settings["directory"] = str(self._directory)
         try:
             chosen = address if address is not None else self._private_address()
             scheduling = {
                 "address": chosen,
-                "directory": self._directory,
+                "directory": str(self._directory),
                 "event_loop": event_loop,
                 "scheduler": {"workers_expected": workers},
             }
@@ -85,7 +88,7 @@ class EmbeddedCluster:
             raise
 
     def _private_address(self) -> str:
-        path = Path(self._directory) / "scheduler"
+        path = self._directory / "scheduler"
         if sys.platform == "win32" or len(bytes(path)) > SOCKET_PATH_MAX:
             return "tcp://127.0.0.1:0"
         return f"ipc://{path}"

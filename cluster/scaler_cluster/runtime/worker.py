@@ -22,7 +22,6 @@ from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
 from scaler_cluster.errors import PayloadError
 from scaler_cluster.links.link import HUB
 from scaler_cluster.runtime.output import TaskOutput, undivert
-from scaler_cluster.runtime.readiness import Readiness, notify, signal_pipe
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 
     from scaler_cluster.links.zmq_link import ZmqLink
 
-SPIN_S = 0.0005
-"""How long a worker whose last task was as short looks for the next one before it sleeps: about
-one trip to the client and back."""
 TICK_MAX_S = 0.02
 """How late at most the control thread looks at the socket while a long task runs."""
 INTERRUPT_SIGNAL = signal.SIGUSR2
@@ -81,8 +77,7 @@ class WorkerShell:
         self._ticking = False
         self._main = threading.get_ident()
         self._tick_at = 0.0
-        self._wake_read, self._wake_write = signal_pipe()
-        self._control_ready = Readiness(self._wake_read, link.fd, on=False)
+        self._wake = threading.Event()
         self._pumped_at = 0.0
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
         os.register_at_fork(after_in_child=self._on_forked)
@@ -91,8 +86,7 @@ class WorkerShell:
 
     def run(self) -> None:
         """Run tasks until told to leave and nothing is left to run."""
-        core, link, control = self._core, self._link, self._control_ready
-        busy_since = 0.0
+        core, link = self._core, self._link
         while True:
             if not core.queue or clock() - self._pumped_at >= FLUSH_S:
                 with self._lock:
@@ -100,20 +94,17 @@ class WorkerShell:
                     self._pump()
                     self._busy = bool(core.queue)
             if self._busy:
-                busy_since = clock()
-                # While I am inside a lone task, the control thread listens for me; where there
-                # are more, I listen often enough myself, and it looks in from time to time.
-                is_lone = len(core.queue) == 1 and core.queue[0].stop == 1
-                if is_lone:
-                    control.switch(on=True)
+                if not self._ticking:
+                    self._ticking = True
+                    self._wake.set()
                 while core.queue and clock() - self._pumped_at < FLUSH_S:
                     self._run(core.queue[0])
-                if is_lone:
-                    control.switch(on=False)
             elif core.leave is not None:
                 self._send([m.Goodbye()])
                 return
-            elif not link.spin(SPIN_S if core.last_end - busy_since < SPIN_S else 0.0):
+            else:
+                # No spinning here: two CPUs are enough for client and scheduler to converse with
+                # a worker that sleeps, but not for three that spin.
                 link.wait(min(max(self._exchange.deadline - clock(), 0.0), 3600.0))
 
     # -- the lock's keepers ------------------------------------------------------------------
@@ -122,13 +113,10 @@ class WorkerShell:
         self._link.send(HUB, self._exchange.send(HUB, messages, clock()))
 
     def _pump(self) -> None:
-        """Take in what has arrived and send what is to be sent; the lock is held."""
+        """Send what is to be sent and take in what has arrived; the lock is held."""
         link, exchange, core = self._link, self._exchange, self._core
         while True:
-            received = link.receive(DRAIN_LIMIT)
             now = self._pumped_at = clock()
-            for _, frames in received:
-                core.receive(exchange.receive(HUB, frames, now))
             actions = core.take_actions()
             if actions:
                 link.send(HUB, exchange.send(HUB, actions, now))
@@ -136,7 +124,11 @@ class WorkerShell:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
-            if len(received) < DRAIN_LIMIT and not (actions and link.readable()):
+            # After the last send: that may swallow the signal that something has arrived.
+            received = link.receive(DRAIN_LIMIT)
+            for _, frames in received:
+                core.receive(exchange.receive(HUB, frames, now))
+            if len(received) < DRAIN_LIMIT and not core.has_actions:
                 return
 
     # -- the main thread ---------------------------------------------------------------------
@@ -183,8 +175,6 @@ class WorkerShell:
         work.cursor = 0
         with self._lock:
             core.begin(work, clock())
-        if work.stop > 1 or len(core.queue) > 1:
-            self._tick_soon()
         call = self._load(work)
         if call is None:
             return
@@ -311,12 +301,6 @@ class WorkerShell:
 
     # -- the control thread ------------------------------------------------------------------
 
-    def _tick_soon(self) -> None:
-        """Let the control thread look after the results while the main thread runs tasks."""
-        if not self._ticking:
-            self._ticking = True
-            notify(self._wake_write)
-
     def _guard_control(self) -> None:
         try:
             self._control()
@@ -326,23 +310,24 @@ class WorkerShell:
             os._exit(1)
 
     def _control(self) -> None:
-        """Act for the main thread while it is inside a task."""
-        core, ready = self._core, self._control_ready
+        """Act for the main thread while it is inside a task; sleep when no task has run lately."""
+        core = self._core
+        seen = 0.0
         pause_s: float | None = None
         while True:
-            arrived = ready.wait(pause_s)
-            if not arrived and pause_s is None:
-                pause_s = FLUSH_S
+            if self._wake.wait(pause_s):
+                self._wake.clear()
             with self._lock:
-                if not self._busy:
+                if not self._busy and core.last_end == seen:
                     self._ticking = False
                     pause_s = None
                     continue
-                waited_s = clock() - core.last_end
-                if arrived or waited_s >= FLUSH_S:
+                seen = core.last_end
+                waited_s = clock() - seen
+                pause_s = min(max(FLUSH_S, waited_s / 2), TICK_MAX_S)
+                if self._busy and waited_s >= FLUSH_S:
                     core.flush()
                     self._pump()
-                pause_s = min(max(FLUSH_S, waited_s / 2), TICK_MAX_S)
                 if core.interrupt_due():
                     signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
 

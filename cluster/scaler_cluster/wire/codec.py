@@ -86,18 +86,16 @@ def _decode(frames: Sequence[Buffer]) -> Envelope:
     )
     if type(body) is not list or len(body) < 3 or len(body) > MESSAGES_MAX:
         raise RemoteProtocolError("an envelope is a list of 3 numbers and messages")
-    incarnation, seq, ack, *items = body
-    _check_number(incarnation)
-    _check_number(seq)
-    _check_number(ack)
+    incarnation, seq, ack = body[:3]
+    if (
+        not (type(incarnation) is type(seq) is type(ack) is int)
+        or not 0 <= incarnation <= TASK_ID_MAX
+        or not 0 <= seq <= TASK_ID_MAX
+        or not 0 <= ack <= TASK_ID_MAX
+    ):
+        raise RemoteProtocolError(f"not numbers in range: {body[:3]!r:.200}")
     decoders = _DECODERS
-    return Envelope(incarnation, seq, ack, [decoders[item[0]](item, frames) for item in items])
-
-
-def _check_number(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= TASK_ID_MAX:
-        raise RemoteProtocolError(f"not a number in range: {value!r:.80}")
-    return value
+    return Envelope(incarnation, seq, ack, [decoders[item[0]](item, frames) for item in body[3:]])
 
 
 # -- fields ----------------------------------------------------------------------------------
@@ -256,23 +254,21 @@ def _put_done(x: m.Done, frames: list[Buffer]) -> list[object]:
 
 def _get_submit(item: list[Any], frames: Sequence[Buffer]) -> m.Submit:
     _, first, function, call, options, batch = item
-    _check_number(first)
-    _check_number(call)
-    _check_digest(function)
-    return m.Submit(first, function, call, _get_options(options), _get_batch(batch, frames))
+    _check_run(0, first, function, call)
+    options = m.DEFAULT_OPTIONS if options is None else _get_options(options)
+    return m.Submit(first, function, call, options, _get_batch(batch, frames))
 
 
 def _get_results(item: list[Any], frames: Sequence[Buffer]) -> m.Results:
     _, first, batch = item
-    return m.Results(_check_number(first), _get_batch(batch, frames))
+    if type(first) is not int or not 0 <= first <= TASK_ID_MAX:
+        raise RemoteProtocolError("Results.first is a task")
+    return m.Results(first, _get_batch(batch, frames))
 
 
 def _get_assign(item: list[Any], frames: Sequence[Buffer]) -> m.Assign:
     _, session, first, function, call, report_start, stream_output, batch = item
-    _check_number(session)
-    _check_number(first)
-    _check_number(call)
-    _check_digest(function)
+    _check_run(session, first, function, call)
     if type(report_start) is not bool or type(stream_output) is not bool:
         raise RemoteProtocolError("the options of an Assign are booleans")
     return m.Assign(
@@ -282,16 +278,27 @@ def _get_assign(item: list[Any], frames: Sequence[Buffer]) -> m.Assign:
 
 def _get_done(item: list[Any], frames: Sequence[Buffer]) -> m.Done:
     _, session, first, busy_s, batch = item
-    _check_number(session)
-    _check_number(first)
-    if type(busy_s) is not float or not 0.0 <= busy_s <= SECONDS_MAX:
-        raise RemoteProtocolError("Done.busy_s is a number of seconds")
+    if (
+        not (type(session) is type(first) is int)
+        or not 0 <= session <= TASK_ID_MAX
+        or not 0 <= first <= TASK_ID_MAX
+        or type(busy_s) is not float
+        or not 0.0 <= busy_s <= SECONDS_MAX
+    ):
+        raise RemoteProtocolError("Done names a session, a task and a number of seconds")
     return m.Done(session, first, busy_s, _get_batch(batch, frames))
 
 
-def _check_digest(value: object) -> None:
-    if type(value) is not bytes or len(value) != FUNCTION_ID_BYTES:
-        raise RemoteProtocolError("not the digest of a function")
+def _check_run(session: object, first: object, function: object, call: object) -> None:
+    if (
+        not (type(session) is type(first) is type(call) is int)
+        or not 0 <= session <= TASK_ID_MAX
+        or not 0 <= first <= TASK_ID_MAX
+        or not 0 <= call <= TASK_ID_MAX
+        or type(function) is not bytes
+        or len(function) != FUNCTION_ID_BYTES
+    ):
+        raise RemoteProtocolError("tasks are named by numbers, and their function by its digest")
 
 
 _ENCODERS: dict[type[m.Message], Callable[[Any, list[Buffer]], list[object]]] = {}
