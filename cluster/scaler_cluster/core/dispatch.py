@@ -68,6 +68,11 @@ class Dispatch:
             self._watched.pop(worker.peer, None)
             self._watched[worker.peer] = (when, worker)
 
+    def offers_work_to(self, worker: WorkerRecord) -> bool:
+        """Return True if the worker is among those that get what is ready."""
+        pool = self._hungry if worker.count else self._idle
+        return worker.peer in pool
+
     def forget(self, worker: WorkerRecord) -> None:
         """A worker is gone."""
         for place in (self._idle, self._hungry, self._loaded, self._watched):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.credit import is_hungry
 from scaler_cluster.core.lifecycle import State
 
 if TYPE_CHECKING:
     from scaler_cluster.core.scheduler import SchedulerCore
+    from scaler_cluster.core.tasks import Run
 
 ON_WORKER = (State.ASSIGNED, State.REVOKING, State.CANCELLING)
 
@@ -15,42 +17,53 @@ ON_WORKER = (State.ASSIGNED, State.REVOKING, State.CANCELLING)
 def check(core: SchedulerCore) -> None:
     """Raise AssertionError if something that must be true is not; costs O(everything)."""
     table = core.table
-    queued = list(table.ready)
+    places: dict[int, Run] = {}
     users: dict[bytes, int] = {}
-    _true(sum(run.count for run in queued) == table.ready.count, "the queue counts its tasks")
-    for run in queued:
-        _true(run.state is State.READY and run.worker is None, f"queued but not ready: {run}")
-    for worker in table.workers.values():
-        _true(
-            sum(run.count for run in worker.runs) == worker.count, "a worker's count is its runs'"
-        )
-        for run in worker.runs:
-            _true(run.worker is worker and run.state in ON_WORKER, f"not on its worker: {run}")
-    held = sum(worker.count for worker in table.workers.values())
-    _true(held == table.in_flight, "the table counts what workers have")
-    places = {id(run) for run in queued}
-    for worker in table.workers.values():
-        for run in worker.runs:
-            _true(id(run) not in places, f"at two places: {run}")
-            places.add(id(run))
-            if run.session not in table.session_by_number:
-                users[run.function] = users.get(run.function, 0) + 1
-                _true(run.state is State.CANCELLING, f"of a session that left: {run}")
+    queued = 0
+    for run in table.ready:
+        queued += run.count
+        _true(run.state is State.READY and run.worker is None, "queued but not ready: %s", run)
+        _true(id(run) not in places, "queued twice: %s", run)
+        places[id(run)] = run
+    _true(queued == table.ready.count, "the queue counts its tasks")
+    _check_workers(core, places, users)
     for session in table.sessions.values():
         end = 0
         for first, run in session.runs.items():
-            _true(first == run.first and run.count > 0, f"filed under {first}: {run}")
-            _true(first >= end, f"overlaps another: {run}")
+            _true(first == run.first and run.count > 0, "filed elsewhere: %s", run)
+            _true(first >= end, "overlaps another: %s", run)
             end = run.stop
-            _true(id(run) in places, f"nobody has it: {run}")
+            _true(id(run) in places, "nobody has it: %s", run)
             users[run.function] = users.get(run.function, 0) + 1
         for digest in session.functions:
             users[digest] = users.get(digest, 0) + 1
     for digest, function in table.functions.items():
-        _true(function.users == users.get(digest, 0), f"users of function {digest.hex()}")
-    _true(not users.keys() - table.functions.keys(), "a function in use was dropped")
+        _true(function.users == users.get(digest, 0), "miscounted users of function %r", digest)
+    _true(users.keys() <= table.functions.keys(), "a function in use was dropped")
 
 
-def _true(condition: bool, what: str) -> None:
+def _check_workers(core: SchedulerCore, places: dict[int, Run], users: dict[bytes, int]) -> None:
+    table, dispatch = core.table, core._dispatch
+    held = 0
+    for peer, worker in table.workers.items():
+        count = 0
+        for run in worker.runs:
+            count += run.count
+            _true(run.worker is worker and run.state in ON_WORKER, "not on its worker: %s", run)
+            _true(id(run) not in places, "at two places: %s", run)
+            places[id(run)] = run
+            if run.session not in table.session_by_number:
+                users[run.function] = users.get(run.function, 0) + 1
+                _true(run.state is State.CANCELLING, "of a session that left: %s", run)
+        held += count
+        _true(count == worker.count, "a worker's count is its runs': %r", peer)
+        _true(worker.revoking >= 0, "answered more than it was asked: %r", peer)
+        _true(table.supervisors[worker.supervisor].workers.get(peer) is worker, "astray: %r", peer)
+        _true(dispatch.offers_work_to(worker) == is_hungry(worker), "overlooked: %r", worker)
+    _true(held == table.in_flight, "the table counts what workers have")
+
+
+def _true(condition: bool, what: str, about: object = None) -> None:
+    # The text is made only when it is needed: it would take longer than all the checks.
     if not condition:
-        raise AssertionError(what)
+        raise AssertionError(what % about if about is not None else what)

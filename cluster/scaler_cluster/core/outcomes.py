@@ -261,6 +261,12 @@ class Outcomes:
         return self._isolate(run, task, task + 1)
 
     def _held(self, worker: WorkerRecord, session: int, first: int, stop: int) -> list[Run]:
+        """Return the worker's runs that hold tasks of a range."""
+        record = self._table.session_by_number.get(session)
+        if record is not None:
+            # Not among the worker's: it may have thousands, and be asked for each of them.
+            runs = self._table.overlapping(record, first, stop)
+            return [run for run in runs if run.worker is worker]
         return [
             run
             for run in worker.runs

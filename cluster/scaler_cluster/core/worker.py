@@ -135,23 +135,32 @@ class WorkerCore:
                 self.interrupt = (work.session, running)
 
     def _take_out(self, session: int, first: int, stop: int) -> list[tuple[int, int]]:
-        """Remove the tasks of this range that are not claimed; return them as ranges."""
-        removed = []
-        index = 0
-        while index < len(self.queue):
-            work = self.queue[index]
-            index += 1
+        """Remove the tasks of this range that are not claimed; return them as ranges.
+
+        From the end, where the scheduler begins to ask, until the range is found: it may ask for
+        each of thousands.
+        """
+        queue, removed = self.queue, []
+        left = stop - first
+        for index in range(len(queue) - 1, -1, -1):
+            work = queue[index]
             low = max(first - work.first, 0)
             high = min(stop - work.first, work.stop)
             if work.session != session or low >= high:
                 continue
+            left -= high - low
             old_stop = work.stop
             low = self._shrink(work, low)
             if low < high:
                 removed.append((work.first + low, work.first + high))
             if high < old_stop:
-                self.queue.insert(index, work.part(max(low, high), old_stop))
-                index += 1
+                queue.insert(index + 1, work.part(max(low, high), old_stop))
+            if not work.stop and index:
+                # The shell looks at the first one without a lock: that one stays.
+                del queue[index]
+            if not left:
+                break
+        removed.reverse()
         return removed
 
     def _shrink(self, work: Work, stop: int) -> int:
