@@ -93,7 +93,7 @@ class Executor(ScalerExecutor):
 
     @property
     def _broken(self) -> bool:
-        return self._session._error is not None
+        return self._session.connection.error is not None
 
 
 Executor.__name__ = "ScalerExecutor"

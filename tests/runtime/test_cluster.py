@@ -307,7 +307,7 @@ def test_another_version_is_refused(combo, role, versions, sentence) -> None:
 
 def test_a_client_of_another_python_is_told(combo, monkeypatch) -> None:
     """ScalerExecutor(address=...) raises the scheduler's sentence at once."""
-    monkeypatch.setattr("scaler_cluster.runtime.session.PYTHON_VERSION", "2.7")
+    monkeypatch.setattr("scaler_cluster.runtime.connection.PYTHON_VERSION", "2.7")
     with pytest.raises(ClusterUnreachable, match="runs Python 2.7"):
         ScalerExecutor(address=combo.get_address())
 

@@ -96,7 +96,7 @@ class MapCall:
         try:
             self._send(Batch.single(payloads.dumps(item)))
         except PayloadError as error:
-            with self._session.lock:
+            with self._session.connection.lock:
                 self.segments[self.asked] = error
                 self.asked += 1
                 self._arrived += 1

@@ -52,7 +52,8 @@ class Exchange:
             else:
                 return [m.Unknown()] if channel is None else []
         received = channel.receive(envelope, now)
-        self._look(peer, channel, now)
+        if self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
+            self._look(peer, channel)
         return received
 
     def backlog(self, peer: bytes) -> int:
@@ -66,21 +67,19 @@ class Exchange:
         if channel is None:
             channel = self._channels[peer] = Channel(self._incarnation)
         frames = channel.send(messages, now)
-        self._look(peer, channel, now)
+        if self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
+            self._look(peer, channel)
         return frames
 
-    def _look(self, peer: bytes, channel: Channel, now: float) -> None:
+    def _look(self, peer: bytes, channel: Channel) -> None:
         """Look at a channel when it has something to send, if that is not noted already.
 
-        A deadline that moves on is noticed when the earlier one has come: so what this costs does
+        In a conversation it usually is: nothing is due much sooner than an acknowledgement. A
+        deadline that moves on is noticed when the earlier one has come: so what this costs does
         not depend on the number of peers.
         """
-        noted = self._look_at.get(peer, math.inf)
-        if noted <= now + ACKNOWLEDGE_AFTER_S:
-            # The usual case in a conversation: nothing is due much sooner than that.
-            return
         when = channel.deadline
-        if when < noted:
+        if when < self._look_at.get(peer, math.inf):
             self._look_at[peer] = when
             heappush(self._looks, (when, peer))
 
@@ -112,5 +111,5 @@ class Exchange:
             del self._look_at[peer]
             channel = self._channels[peer]
             due += [(peer, frames) for frames in channel.tick(now)]
-            self._look(peer, channel, now)
+            self._look(peer, channel)
         return due

@@ -61,6 +61,8 @@ class ZmqLink:
         # Each look costs system calls, so none is taken twice; this way it costs no Python, as
         # asking for the option EVENTS would.
         self._look: Callable[[], Sequence[object]] = partial(zmq.zmq_poll, [(socket, POLLIN)], 0)
+        # Without the wrapper, which serves socket types that we do not use.
+        self._send = super(zmq.Socket, socket).send
         self._arrived = False
         """True if a look has found something that :meth:`receive` has not taken yet."""
         self.fd: int = socket.getsockopt(zmq.FD)  # type: ignore[assignment]
@@ -69,14 +71,13 @@ class ZmqLink:
 
     def send(self, peer: bytes, frames: Sequence[Buffer]) -> None:
         """Send frames to a peer, or drop them if it is gone or its queue is full."""
-        socket = self._socket
         try:
             if self._is_hub:
-                socket.send(peer, SNDMORE_NOBLOCK)
+                self._send(peer, SNDMORE_NOBLOCK)
             if len(frames) == 1:
-                socket.send(frames[0], NOBLOCK)
+                self._send(frames[0], NOBLOCK)
             else:
-                socket.send_multipart(frames, NOBLOCK, copy=False)
+                self._socket.send_multipart(frames, NOBLOCK, copy=False)
         except zmq.Again:
             return
 
@@ -85,7 +86,8 @@ class ZmqLink:
         received: list[tuple[bytes, list[Buffer]]] = []
         recv = self._socket.recv
         is_hub = self._is_hub
-        arrived = self._arrived or self.readable()
+        look = self._look
+        arrived: object = self._arrived or look()
         while arrived:
             peer = recv(NOBLOCK) if is_hub else HUB
             frame = recv(NOBLOCK, copy=False)
@@ -94,7 +96,7 @@ class ZmqLink:
                 frame = recv(NOBLOCK, copy=False)
                 frames.append(frame.buffer)
             received.append((peer, frames))
-            arrived = len(received) < limit and self.readable()
+            arrived = len(received) < limit and look()
         self._arrived = False
         return received
 

@@ -79,9 +79,9 @@ class SchedulerShell:
     def _turn(self) -> None:
         """Work until nothing more arrives for a moment."""
         link, core = self._link, self._core
+        limit = DRAIN_LIMIT
         while True:
-            # In a conversation more is unlikely, and looking for it would keep this one waiting.
-            received = link.receive(1 if core.in_conversation else DRAIN_LIMIT)
+            received = link.receive(limit)
             now = clock()
             for peer, frames in received:
                 self._take_in(peer, frames, now)
@@ -93,8 +93,10 @@ class SchedulerShell:
                     # turn, and the others go on.
                     self._log(now, "a turn failed", is_bug=True)
             if len(received) < DRAIN_LIMIT:
-                spin_s = SPIN_S if core.in_conversation else 0.0
-                if not link.spin(spin_s):
+                lone = core.in_conversation
+                # There more is unlikely, and looking for it would keep this one waiting.
+                limit = 1 if lone else DRAIN_LIMIT
+                if not link.spin(SPIN_S if lone else 0.0):
                     break
         self._set_timer()
 

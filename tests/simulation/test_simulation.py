@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from scaler_cluster.testing.cluster import Plan, Simulation, simulate
+from scaler_cluster.testing.simulation import Plan, Simulation, simulate
 
 SEEDS = 320
 SEEDS_AT_ONCE = 20
@@ -54,7 +54,7 @@ def test_faults_really_happen() -> None:
 
 def test_the_seed_decides_everything() -> None:
     """The same seed gives the same messages, also in an interpreter that hashes otherwise."""
-    code = "from scaler_cluster.testing.cluster import simulate; print(simulate(7))"
+    code = "from scaler_cluster.testing.simulation import simulate; print(simulate(7))"
     environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": os.pathsep.join(sys.path)}
 
     elsewhere = subprocess.run(

@@ -1,0 +1,129 @@
+"""A client's connection: link, exchange and core, which move together under one lock."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from time import perf_counter as clock
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.core.client import ClientCore
+from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.errors import ClusterUnreachable, RemoteProtocolError, ScalerError
+from scaler_cluster.links import zmq_link
+from scaler_cluster.links.link import HUB
+from scaler_cluster.runtime.process import PYTHON_VERSION, host_name, make_peer_id
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scaler_cluster.client.map import MapCall
+
+SPIN_S = 0.0005
+"""How long a waiting thread looks for its result before it sleeps; see ``ZmqLink.spin``."""
+TICK_S = 0.005
+"""Repetitions and acknowledgements are looked after this often at most."""
+DRAIN_LIMIT = 64
+LOOK_S = 0.1
+"""How often a client that waits for its welcome looks whether anybody is left to give it."""
+
+
+class Connection:
+    """The client's end of the wire. Everything but :meth:`drop_call` needs :attr:`lock`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.core = ClientCore()
+        self.lock = threading.Lock()
+        self.error: ScalerError | None = None
+        """Why nothing comes back any more."""
+        self.closed = False
+        self._exchange = Exchange(os.getpid())
+        self._dropped_calls: deque[MapCall] = deque()
+        self._tick_at = 0.0
+        self._link = zmq_link.connect(address, make_peer_id("C"))
+
+    @property
+    def fd(self) -> int:
+        """Becomes readable when something may have arrived."""
+        return self._link.fd
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`pump` has something to send again."""
+        return self._exchange.deadline
+
+    def shake_hands(self, timeout: float, dead_child: Callable[[], str]) -> None:
+        """Say Hello and wait for the answer.
+
+        Raises ClusterUnreachable if none comes within ``timeout`` seconds, if the scheduler
+        refuses, or as soon as ``dead_child()`` says why none can come.
+        """
+        core = self.core
+        core.say(m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()))
+        end = clock() + timeout
+        while not core.session:
+            self.pump()
+            if core.refused:
+                raise ClusterUnreachable(f"the scheduler at {self.address} says: {core.refused}")
+            left = end - clock()
+            if left <= 0:
+                raise ClusterUnreachable(
+                    f"no scheduler answered at {self.address} within {timeout} s: is it running, "
+                    "and is this its address?"
+                )
+            if not core.session:
+                self._link.wait(min(left, max(self.deadline - clock(), 0.0), LOOK_S))
+                if reason := dead_child():
+                    raise ClusterUnreachable(reason)
+
+    def drop_call(self, call: MapCall) -> None:
+        """Forget a map with the next :meth:`pump`; takes no lock."""
+        self._dropped_calls.append(call)
+
+    def spin(self) -> bool:
+        """Return True if something has arrived, or does within a moment in which it is likely."""
+        return self.closed or self._link.spin(SPIN_S if self.core.is_lone else 0.0)
+
+    def pump(self) -> list[tuple[Any, object]]:
+        """Send what is to be sent and take in what has arrived.
+
+        Returns the futures that came back, each with what came; they are to be settled without
+        the lock. None comes back from a connection that was closed.
+        """
+        if self.closed:
+            return []
+        link, exchange, core = self._link, self._exchange, self.core
+        while self._dropped_calls:
+            call = self._dropped_calls.popleft()
+            core.close_call(call.first, call.asked)
+        while True:
+            now = clock()
+            actions = core.take_actions()
+            if actions:
+                link.send(HUB, exchange.send(HUB, actions, now))
+            if now >= self._tick_at:
+                self._tick_at = now + TICK_S
+                for _, frames in exchange.tick(now):
+                    link.send(HUB, frames)
+            # After the last send: that may swallow the signal that something has arrived.
+            received = link.receive(DRAIN_LIMIT)
+            for _, frames in received:
+                try:
+                    core.receive(exchange.receive(HUB, frames, now), now)
+                except RemoteProtocolError as error:
+                    self.error = error
+            if len(received) < DRAIN_LIMIT and not core.has_actions:
+                break
+        settled: list[tuple[Any, object]] = core.settled  # type: ignore[assignment]
+        core.settled = []
+        return settled
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self.closed = True
+        # A Goodbye is worth a moment's wait; a scheduler that is gone is not.
+        is_worth_it = self.error is None and self.core.session
+        self._link.close(zmq_link.LINGER_MS if is_worth_it else 0)
