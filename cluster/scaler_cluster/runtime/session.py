@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.client.future import ScalerFuture, settle_all
-from scaler_cluster.client.printing import TaskPrinter
 from scaler_cluster.errors import (
     ClusterBroken,
     ClusterUnreachable,
@@ -31,6 +30,7 @@ from scaler_cluster.errors import (
 from scaler_cluster.runtime.connection import Connection
 from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.runtime.lead import Lead
+from scaler_cluster.runtime.printing import TaskPrinter
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
