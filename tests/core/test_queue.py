@@ -22,8 +22,8 @@ def make_run(session: int, first: int, count: int = 1, priority: int = 0) -> Run
 def drain(queue: ReadyQueue, limit: int = 1000) -> list[tuple[int, int, int]]:
     """Take everything; return session, first task and number of tasks of each take."""
     taken = []
-    while queue.peek() is not None:
-        run = queue.take(limit)
+    while (head := queue.peek()) is not None:
+        run = queue.take(head, limit)
         taken.append((run.session, run.first, run.count))
     return taken
 
@@ -165,7 +165,7 @@ class QueueMachine(RuleBasedStateMachine):
         expected = level[peeked.session][0]
         first, count = expected.first, min(expected.count, limit)
 
-        taken = self.queue.take(limit)
+        taken = self.queue.take(peeked, limit)
 
         assert peeked is expected
         assert (taken.session, taken.first, taken.count) == (expected.session, first, count)

@@ -102,7 +102,7 @@ class Dispatch:
             limit = grant(worker, unit_s, share)
             if limit == 0:
                 return
-            self._assign(worker, ready.take(limit), unit_s, now)
+            self._assign(worker, ready.take(run, limit), unit_s, now)
             if worker.peer in self._hungry:
                 # It had its turn: what little is left goes to the others first.
                 self._hungry[worker.peer] = self._hungry.pop(worker.peer)

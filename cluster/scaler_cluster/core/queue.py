@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
-
-from sortedcontainers import SortedDict
 
 from scaler_cluster.core.lifecycle import State
 
@@ -23,8 +22,10 @@ class ReadyQueue:
     """
 
     def __init__(self) -> None:
-        self._levels: SortedDict[int, OrderedDict[int, deque[Run]]] = SortedDict()
-        """By negated priority; the last one stays when it becomes empty."""
+        self._levels: dict[int, OrderedDict[int, deque[Run]]] = {}
+        """Runs by session, by negated priority; the last level stays when it becomes empty."""
+        self._order: list[int] = []
+        """A heap of the keys of the levels."""
         self.count = 0
         """Number of tasks."""
 
@@ -33,6 +34,7 @@ class ReadyQueue:
         level = self._levels.get(-run.options.priority)
         if level is None:
             level = self._levels[-run.options.priority] = OrderedDict()
+            heappush(self._order, -run.options.priority)
         runs = level.get(run.session)
         if runs is None:
             runs = level[run.session] = deque()
@@ -44,13 +46,13 @@ class ReadyQueue:
 
     def peek(self) -> Run | None:
         """Return the run that is next, or None if nothing is queued."""
-        levels = self._levels
-        while levels:
-            priority, level = levels.peekitem(0)
+        order = self._order
+        while order:
+            level = self._levels[order[0]]
             if not level:
-                if len(levels) == 1:
+                if len(order) == 1:
                     return None
-                del levels[priority]
+                del self._levels[heappop(order)]
                 continue
             session, runs = next(iter(level.items()))
             first: Run = runs[0]
@@ -61,15 +63,17 @@ class ReadyQueue:
                 del level[session]
         return None
 
-    def take(self, limit: int) -> Run:
+    def take(self, run: Run, limit: int) -> Run:
         """Take up to ``limit`` tasks off the run that :meth:`peek` returned.
 
         Its session goes last in turn. What is left of a run that was cut stays next in it.
         """
-        level = self._levels.peekitem(0)[1]
-        session, runs = next(iter(level.items()))
-        run: Run = runs[0]
-        if run.count > limit:
+        level = self._levels[-run.options.priority]
+        session = run.session
+        runs = level[session]
+        count = run.count
+        if count > limit:
+            count = limit
             run = run.cut_head(limit)
         else:
             runs.popleft()
@@ -77,7 +81,7 @@ class ReadyQueue:
             del level[session]
         elif len(level) > 1:
             level.move_to_end(session)
-        self.count -= run.count
+        self.count -= count
         return run
 
     def discard(self, run: Run) -> None:
@@ -86,6 +90,7 @@ class ReadyQueue:
         if not self.count:
             # Nobody may look for long: who only submits and cancels must not fill the memory.
             self._levels.clear()
+            self._order.clear()
 
     def replace(self, run: Run, parts: list[Run]) -> None:
         """Put what a queued run was split into in its place; costs O(runs of its session)."""

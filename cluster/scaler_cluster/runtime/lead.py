@@ -44,7 +44,10 @@ class Lead:
     def begin(self) -> None:
         """Switch the I/O thread off."""
         self._leader = get_ident()
-        self._switch_io(on=False)
+        try:
+            self._io_ready.switch(on=False)
+        except CLOSED:
+            return
 
     def end(self) -> None:
         """Switch the I/O thread on again: what comes now is signalled to it.
@@ -52,11 +55,8 @@ class Lead:
         The last thing a leader does with the link must be to find it empty.
         """
         self._leader = 0
-        self._switch_io(on=True)
-
-    def _switch_io(self, *, on: bool) -> None:
         try:
-            self._io_ready.switch(on=on)
+            self._io_ready.switch(on=True)
         except CLOSED:
             return
 

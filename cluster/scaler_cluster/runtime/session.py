@@ -131,7 +131,8 @@ class Session:
             return future
         core = self.core
         with self.connection.lock:
-            self.check_usable()
+            if self._closed or self._torn or self.connection.error is not None:
+                self.check_usable()
             self._torn = True
             core.teach(digest, packed)
             call = m.CALL_KWARGS if kwargs else m.CALL_ARGS

@@ -124,11 +124,13 @@ class WorkerShell:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
-            # After the last send: that may swallow the signal that something has arrived.
-            received = link.receive(DRAIN_LIMIT)
+            # After the last send: that may swallow the signal that something has arrived. Who has
+            # nothing to do begins with the first that comes, and looks for more a little later.
+            limit = DRAIN_LIMIT if self._busy else 1
+            received = link.receive(limit)
             for _, frames in received:
                 core.receive(exchange.receive(HUB, frames, now))
-            if len(received) < DRAIN_LIMIT and not core.has_actions:
+            if not core.has_actions and (core.queue or len(received) < limit):
                 return
 
     # -- the main thread ---------------------------------------------------------------------

@@ -72,6 +72,8 @@ class Batch:
 
     def __iter__(self) -> Iterator[memoryview]:
         """Yield each payload as a view."""
+        if len(self.ends) == 1:
+            return iter((memoryview(self.data),))
         base = self.base
         ends = self.ends.tolist()
         if base:
