@@ -88,6 +88,7 @@ class ZmqLink:
         is_hub = self._is_hub
         look = self._look
         arrived: object = self._arrived or look()
+        self._arrived = False
         while arrived:
             peer = recv(NOBLOCK) if is_hub else HUB
             frame = recv(NOBLOCK, copy=False)
@@ -97,7 +98,6 @@ class ZmqLink:
                 frames.append(frame.buffer)
             received.append((peer, frames))
             arrived = len(received) < limit and look()
-        self._arrived = False
         return received
 
     def readable(self) -> bool:

@@ -28,8 +28,8 @@ class Lead:
         self._leader = 0
         self._wake_read, self._wake_write = signal_pipe()
         self._nudge_read, self.nudge_pipe = signal_pipe()
-        self._io_ready = Readiness(self._wake_read, fd, on=True)
-        self._leader_ready = Readiness(self._nudge_read, fd, on=True)
+        self._io_ready = Readiness(self._wake_read, fd)
+        self._leader_ready = Readiness(self._nudge_read, fd)
         self._following = 0
         self._arrivals = threading.Condition()
 

@@ -19,15 +19,15 @@ class Readiness:
     elsewhere after PORTABLE_TICK_S.
     """
 
-    def __init__(self, always: int, sometimes: int, *, on: bool) -> None:
+    def __init__(self, always: int, sometimes: int) -> None:
         self._always = always
         self._sometimes = sometimes
-        self._on = on
+        self._on = True
         self._epoll: select.epoll | None = None
         if sys.platform == "linux":
             self._epoll = select.epoll()
             self._epoll.register(always, select.EPOLLIN)
-            self._epoll.register(sometimes, select.EPOLLIN if on else 0)
+            self._epoll.register(sometimes, select.EPOLLIN)
 
     def switch(self, *, on: bool) -> None:
         """Let ``sometimes`` count or not."""
@@ -35,8 +35,8 @@ class Readiness:
         if self._epoll is not None:
             self._epoll.modify(self._sometimes, select.EPOLLIN if on else 0)
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait at most ``timeout_s``; empty ``always``; return True if ``sometimes`` is ready."""
+    def wait(self, timeout_s: float) -> None:
+        """Wait at most ``timeout_s``; empty ``always``."""
         if self._epoll is not None:
             ready = [fd for fd, _ in self._epoll.poll(timeout_s)]
         else:
@@ -44,15 +44,13 @@ class Readiness:
         if self._always in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._always, 4096)
-        return self._sometimes in ready
 
-    def _wait_portably(self, timeout_s: float | None) -> list[int]:
-        timeout_s = PORTABLE_TICK_S if timeout_s is None else min(timeout_s, PORTABLE_TICK_S)
+    def _wait_portably(self, timeout_s: float) -> list[int]:
         with selectors.DefaultSelector() as selector:
             selector.register(self._always, selectors.EVENT_READ)
             if self._on:
                 selector.register(self._sometimes, selectors.EVENT_READ)
-            return [key.fd for key, _ in selector.select(timeout_s)]
+            return [key.fd for key, _ in selector.select(min(timeout_s, PORTABLE_TICK_S))]
 
     def close(self) -> None:
         """Let go of what was needed to wait."""
