@@ -399,6 +399,9 @@ def test_control_c_in_the_middle_of_much_work(start_program, work) -> None:
 def test_a_client_that_is_killed_leaves_nothing(start_program, flags, number) -> None:
     """When the client dies by a signal, scheduler, supervisor and workers end, and their tasks'."""
     program = start_program(
+        "import signal\n"
+        # Whoever runs the tests under nohup has it ignored.
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "from scaler_exec import ScalerExecutor\n"
         "from tests.runtime import tasks\n"
         "executor = ScalerExecutor(2)\n"
