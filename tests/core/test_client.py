@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import sys
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -47,11 +51,31 @@ def core():
 
 def submit(core, count=1, function=F, options=m.DEFAULT_OPTIONS, payload=b"p"):
     """Ask for single tasks; each one's waiter is its id as text."""
-    first = core._next_single
+    first = core.next_task
     for task in range(first, first + count):
-        core.teach(function, b"pickle")
-        assert core.submit(function, m.CALL_ARGS, options, payload, str(task)) == task
+        asked = (function, b"pickle"), m.CALL_ARGS, options, payload
+        assert core.submit(*asked, str(task)) == task
     return first
+
+
+@contextlib.contextmanager
+def interrupted_at_line(number):
+    """Raise KeyboardInterrupt when ``ClientCore.submit`` comes to its ``number``-th line."""
+    lines = itertools.count()
+
+    def trace(frame, event, _):
+        if frame.f_code is not ClientCore.submit.__code__:
+            return None
+        if event == "line" and next(lines) == number:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def sent(core):
@@ -59,7 +83,8 @@ def sent(core):
 
 
 def receive(core, *messages):
-    """Let messages come; return who was settled, with what."""
+    """Let messages come, to what has been sent; return who was settled, with what."""
+    core.pending()
     core.receive(messages, 1.0)
     settled = [(who, bytes(what) if isinstance(what, memoryview) else what)
                for who, what in core.settled]  # fmt: skip
@@ -186,6 +211,33 @@ def test_has_actions_says_whether_a_turn_is_worth_it(core):
     assert core.has_actions
     sent(core)
     assert not core.has_actions
+
+
+def test_a_submission_that_is_interrupted_was_made_or_was_not(core):
+    """Wherever in it a KeyboardInterrupt is raised, what is submitted next comes back right."""
+    for moment in itertools.count():
+        before = core.next_task
+        try:
+            with interrupted_at_line(moment):
+                core.submit((F, b"pickle"), m.CALL_ARGS, m.DEFAULT_OPTIONS, b"first", "first")
+        except KeyboardInterrupt:
+            task = core.submit((F, b"pickle"), m.CALL_ARGS, m.DEFAULT_OPTIONS, b"next", "next")
+        else:
+            break
+        payloads = {
+            first: bytes(payload)
+            for message in core.take_actions()
+            if isinstance(message, m.Submit)
+            for first, payload in enumerate(message.batch, message.first)
+        }
+        assert payloads[task] == b"next"
+        assert payloads.pop(before, b"first") in (b"first", b"next")
+        assert receive(core, m.Results(task, payloads_of(task, 1, "r"))) == [
+            ("next", b"r%d" % task)
+        ]
+        core.cancel(core.pending())
+        core.take_actions()
+    assert moment > 2
 
 
 # -- answers ---------------------------------------------------------------------------------
@@ -408,8 +460,8 @@ class ClientMachine(RuleBasedStateMachine):
           options=st.sampled_from([m.DEFAULT_OPTIONS, URGENT]))  # fmt: skip
     def submit(self, count, function, options):
         for _ in range(count):
-            self.core.teach(function, b"")
-            task = self.core.submit(function, 0, options, b"p%d" % self.asked, self.asked)
+            payload = b"p%d" % self.asked
+            task = self.core.submit((function, b""), 0, options, payload, self.asked)
             assert task == self.asked
             self.pending.add(task)
             self.asked += 1
@@ -430,6 +482,7 @@ class ClientMachine(RuleBasedStateMachine):
         first = data.draw(st.integers(0, self.asked - 1))
         count = 1 if how == "failed" else data.draw(st.integers(1, self.asked - first))
         tasks = set(range(first, first + count))
+        self.send()
         message: m.Message
         if how == "results":
             message = m.Results(first, payloads_of(first, count, "r"))

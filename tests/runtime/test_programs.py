@@ -367,7 +367,6 @@ def test_control_c_in_the_middle_of_much_work(start_program, work) -> None:
     """Wherever in its code SIGINT hits, nothing hangs, and no result is lost or mistaken."""
     program = start_program(
         "import itertools\n"
-        "from concurrent.futures import BrokenExecutor\n"
         "from scaler_exec import ScalerExecutor\n"
         "executor = ScalerExecutor(2)\n"
         "for round in range(5):\n"
@@ -376,12 +375,9 @@ def test_control_c_in_the_middle_of_much_work(start_program, work) -> None:
         f"        {work}\n"
         "    except KeyboardInterrupt:\n"
         "        print('interrupted', flush=True)\n"
-        "try:\n"
-        "    print(list(executor.map(abs, range(-2000, 0))) == list(range(2000, 0, -1)))\n"
-        "    futures = [executor.submit(abs, n) for n in range(-2000, 0)]\n"
-        "    print([f.result() for f in futures] == list(range(2000, 0, -1)))\n"
-        "except BrokenExecutor as error:\n"
-        "    print(error)\n"
+        "print(list(executor.map(abs, range(-2000, 0))) == list(range(2000, 0, -1)))\n"
+        "futures = [executor.submit(abs, n) for n in range(-2000, 0)]\n"
+        "print([f.result() for f in futures] == list(range(2000, 0, -1)))\n"
         "executor.kill_workers()\n"
     )
     for n in range(5):
@@ -389,10 +385,7 @@ def test_control_c_in_the_middle_of_much_work(start_program, work) -> None:
         program.process.send_signal(signal.SIGINT)
         assert program.line() == "interrupted"
 
-    code, out, err = program.end()
-    assert (code, err) == (0, "")
-    # Only in the few microseconds in which submit() numbers a task is it told that it broke.
-    assert out == "True\nTrue\n" or "interrupted in the middle" in out
+    assert program.end() == (0, "True\nTrue\n", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])

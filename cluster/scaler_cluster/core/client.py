@@ -5,7 +5,7 @@ A future is resolved once: who is not pending any more is not resolved again, wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from scaler_cluster.errors import LocalProtocolError, RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, CALL_MAX, INDEX_MASK, TASK_ID_MAX, first_task_id
@@ -24,6 +24,11 @@ OUTPUT_CHARS_MAX = 1 << 26
 """What tasks printed and nobody has shown yet: a slow terminal must not fill the memory."""
 FUNCTIONS_MAX = 1024
 """Functions the scheduler keeps for a client; the least recently used one is forgotten."""
+
+Function: TypeAlias = tuple[bytes, bytes]
+"""Digest and pickle of a function."""
+Key: TypeAlias = tuple[Function, int, m.TaskOptions]
+"""What tasks of one Submit share."""
 
 
 class Call(Protocol):
@@ -63,16 +68,13 @@ class ClientCore:
         """What tasks printed; the shell takes it with :meth:`take_printed`."""
         self._printed_chars = 0
         self._dropped_chars = 0
-        self.unsent = 0
-        """Tasks submitted one by one that are not in the outbox yet."""
         self.heard_at = 0.0
-        self._next_single = 0
+        self.next_task = 0
+        """Id that the next single task will have."""
         self._next_call = 1
         self._functions: dict[bytes, None] = {}
-        self._open: list[bytes] = []
-        self._open_bytes = 0
-        self._open_first = 0
-        self._open_key: tuple[bytes, int, m.TaskOptions] = (b"", 0, m.DEFAULT_OPTIONS)
+        self._asked: list[tuple[int, Function, int, m.TaskOptions, bytes, object]] = []
+        """Tasks submitted one by one that are not in the outbox yet."""
         self._outbox: list[m.Message] = []
 
     # -- asking ------------------------------------------------------------------------------
@@ -85,7 +87,6 @@ class ClientCore:
                 del known[function]
                 known[function] = None
             return
-        self._close()
         known[function] = None
         self._outbox.append(m.Function(function, payload))
         if len(known) > FUNCTIONS_MAX:
@@ -94,26 +95,26 @@ class ClientCore:
             self._outbox.append(m.Forget(oldest))
 
     def submit(
-        self, function: bytes, call: int, options: m.TaskOptions, payload: bytes, waiter: object
+        self, function: Function, call: int, options: m.TaskOptions, payload: bytes, waiter: object
     ) -> int:
-        """Ask for one task of a function that was taught; return its id."""
-        index = self._next_single
-        self._next_single = index + 1
-        key = (function, call, options)
-        if (
-            self._open_key != key
-            or self._open_bytes + len(payload) > RUN_BYTES_MAX
-            or len(self._open) >= RUN_TASKS_MAX
-            or len(payload) >= FRAME_BYTES
-        ):
-            self._close()
-            self._open_key = key
-            self._open_first = index
-        self._open.append(payload)
-        self._open_bytes += len(payload)
-        self.unsent += 1
-        self.waiters[index] = waiter
-        return index
+        """Ask for one task; return its id.
+
+        A KeyboardInterrupt may hit anywhere in here: then nothing was asked for.
+        """
+        task = self.next_task
+        self.next_task = task + 1
+        self._asked.append((task, function, call, options, payload, waiter))
+        return task
+
+    @property
+    def unsent(self) -> int:
+        """Return how many single tasks were submitted since :meth:`take_actions`."""
+        return len(self._asked)
+
+    def pending(self) -> list[int]:
+        """Return the ids of the single tasks that have not come back."""
+        self._pack_asked()
+        return list(self.waiters)
 
     def open_call(self, call: Call) -> int:
         """Return the id that the first task of a new map will have."""
@@ -138,7 +139,7 @@ class ClientCore:
 
     def cancel(self, tasks: Sequence[int]) -> list[object]:
         """Give single tasks up; return who waited for them, without those that came back."""
-        self._close()
+        self._pack_asked()
         waiters = []
         for task in tasks:
             waiter = self.waiters.pop(task, None)
@@ -154,49 +155,77 @@ class ClientCore:
 
     def take_back(self) -> None:
         """Ask for everything back that has not gone to a worker yet."""
-        self._close()
+        self._pack_asked()
         if self.busy:
             self._outbox.append(m.Cancel(0, TASK_ID_MAX, queued_only=True))
 
     def say(self, message: m.Message) -> None:
         """Send something that has no state here (a Hello, a Heartbeat, a Goodbye)."""
-        self._close()
+        self._pack_asked()
         self._outbox.append(message)
 
     @property
     def busy(self) -> bool:
         """Return True while somebody waits for something."""
-        return bool(self.waiters) or any(call.outstanding for call in self.calls.values())
+        return bool(self.waiters or self._asked) or any(
+            call.outstanding for call in self.calls.values()
+        )
 
     @property
     def is_lone(self) -> bool:
         """Return True if one single task is all that is waited for."""
-        return len(self.waiters) == 1 and not self.calls
+        return len(self.waiters) + len(self._asked) == 1 and not self.calls
 
     @property
     def has_actions(self) -> bool:
         """Return True if :meth:`take_actions` has something."""
-        return bool(self._open or self._outbox)
+        return bool(self._asked or self._outbox)
 
     def take_actions(self) -> list[m.Message]:
         """Return what is to be sent to the scheduler."""
-        self._close()
+        self._pack_asked()
         outbox = self._outbox
         self._outbox = []
         return outbox
 
-    def _close(self) -> None:
-        """Make a Submit of the tasks submitted one by one so far."""
-        payloads = self._open
-        if not payloads:
+    def _pack_asked(self) -> None:
+        """Make Submits of the tasks submitted one by one so far."""
+        asked = self._asked
+        if not asked:
             return
-        function, call, options = self._open_key
+        self._asked = []
+        waiters = self.waiters
+        run: list[bytes] = []
+        key = None
+        first = nbytes = 0
+        for task, function, call, options, payload, waiter in asked:
+            waiters[task] = waiter
+            if (
+                key != (function, call, options)
+                or task != first + len(run)
+                or nbytes + len(payload) > RUN_BYTES_MAX
+                or len(run) >= RUN_TASKS_MAX
+                or len(payload) >= FRAME_BYTES
+            ):
+                self._send_run(first, key, run)
+                self.teach(*function)
+                key = function, call, options
+                first, run, nbytes = task, [], 0
+            run.append(payload)
+            nbytes += len(payload)
+        self._send_run(first, key, run)
+
+    def _send_run(
+        self,
+        first: int,
+        key: Key | None,
+        payloads: list[bytes],
+    ) -> None:
+        if key is None:
+            return
+        function, call, options = key
         batch = Batch.of(payloads) if len(payloads) > 1 else Batch.single(payloads[0])
-        self._outbox.append(m.Submit(self._open_first, function, call, options, batch))
-        self._open = []
-        self._open_bytes = 0
-        self._open_key = (b"", 0, m.DEFAULT_OPTIONS)
-        self.unsent = 0
+        self._outbox.append(m.Submit(first, function[0], call, options, batch))
 
     # -- answers -----------------------------------------------------------------------------
 

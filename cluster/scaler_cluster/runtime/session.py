@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("concurrent.futures")
 """The standard library's: who listens for failing callbacks there hears of them here."""
 
-TORN = "a submit was interrupted in the middle by Ctrl-C or an exit: make a new one"
-
 CONNECT_TIMEOUT_S = 10.0
 HEARTBEAT_S = 1.0
 SILENCE_MAX_S = 60.0
@@ -79,8 +77,6 @@ class Session:
         self._pickle_function = payloads.FunctionPickler()
         self._closed = ""
         self._forked = False
-        self._torn = False
-        """True while a thread changes what a KeyboardInterrupt must not leave half changed."""
         self._callbacks: deque[tuple[ScalerFuture[Any], list[Any]]] = deque()
         self._printer = TaskPrinter(self.core, self.connection.lock)
         self._lead = Lead(self.connection.fd)
@@ -107,8 +103,6 @@ class Session:
             )
         if self._closed:
             raise SessionClosed(self._closed)
-        if self._torn:
-            raise ClusterBroken(TORN)
         if self.connection.error is not None:
             raise ClusterBroken(str(self.connection.error)) from self.connection.error
 
@@ -124,22 +118,19 @@ class Session:
             self.check_usable()
         future: ScalerFuture[Any] = ScalerFuture(self)
         try:
-            digest, packed = self._pickle_function(function)
+            packed = self._pickle_function(function)
             payload = payloads.dumps_call(function, args, kwargs)
         except PayloadError as error:
             settle_all([(future, error)])
             return future
+        call = m.CALL_KWARGS if kwargs else m.CALL_ARGS
         core = self.core
         with self.connection.lock:
-            if self._closed or self._torn or self.connection.error is not None:
+            if self._closed or self.connection.error is not None:
                 self.check_usable()
-            self._torn = True
-            core.teach(digest, packed)
-            call = m.CALL_KWARGS if kwargs else m.CALL_ARGS
-            future._task = core.submit(digest, call, options, payload, future)
+            future._task = core.submit(packed, call, options, payload, future)
             unsent = core.unsent
-            self._torn = False
-        if unsent < FLUSH_TASKS and (len(core.waiters) > 1 or core.calls):
+        if unsent < FLUSH_TASKS and not (unsent == 1 and core.is_lone):
             if unsent == 1:
                 self._lead.wake_io()
         else:
@@ -356,9 +347,7 @@ class Session:
 
     def _trouble(self) -> ScalerError | None:
         core = self.core
-        if self._torn:
-            self.connection.error = ClusterBroken(TORN)
-        elif core.broken:
+        if core.broken:
             self.connection.error = ClusterBroken(core.broken)
         elif core.lost:
             self.connection.error = ClusterUnreachable(
@@ -369,13 +358,11 @@ class Session:
     def _break(self, error: ScalerError) -> None:
         """Fail everything that is pending: nothing will come back any more."""
         with self.connection.lock:
-            waiters = self.core.waiters
-            settled: list[tuple[Any, object]] = [(waiter, error) for waiter in waiters.values()]
-            waiters.clear()
+            waiters = self.core.cancel(self.core.pending())
             for call in self.core.calls.values():
                 call.abort(error)  # type: ignore[attr-defined]
             self.core.calls.clear()
-        self._after(settled)
+        self._after([(waiter, error) for waiter in waiters])
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -411,7 +398,7 @@ class Session:
             return
         with deferred:
             with self.connection.lock:
-                cancelled: list[Any] = self.core.cancel(list(self.core.waiters))
+                cancelled: list[Any] = self.core.cancel(self.core.pending())
                 calls: list[Any] = list(self.core.calls.values())
                 for call in calls:
                     self.core.close_call(call.first, call.asked)
@@ -424,9 +411,10 @@ class Session:
 
     def break_now(self, error: ScalerError) -> None:
         """Fail everything pending with ``error`` and take no more work."""
-        with self.connection.lock:
-            self.connection.error = error
-        self._break(error)
+        with deferred:
+            with self.connection.lock:
+                self.connection.error = error
+            self._break(error)
 
     def _finish(self) -> None:
         with self.connection.lock:

@@ -12,6 +12,7 @@ from scaler_cluster.testing.tasks import Task
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
+    from scaler_cluster.core.client import Function
     from scaler_cluster.testing.simulation import Simulation
     from scaler_cluster.wire.batch import Buffer
 
@@ -110,11 +111,10 @@ class ClientNode(Node):
     def _submit_some(self) -> None:
         if not self.is_alive() or not self._to_submit:
             return
-        dice, core = self.simulation.random, self.core
+        dice = self.simulation.random
         count = min(self._to_submit, dice.randint(1, 30))
         self._to_submit -= count
-        function = bytes([dice.randint(1, 3)]) * 16
-        core.teach(function, b"function")
+        function = bytes([dice.randint(1, 3)]) * 16, b"function"
         options = dice.choice(
             (
                 m.DEFAULT_OPTIONS,
@@ -131,21 +131,22 @@ class ClientNode(Node):
         self.turn()
         self.simulation.at(self.simulation.now + dice.uniform(0, 0.5), self._submit_some)
 
-    def _map(self, function: bytes, count: int, options: m.TaskOptions) -> None:
+    def _map(self, function: Function, count: int, options: m.TaskOptions) -> None:
         from scaler_cluster.wire.batch import Batch
 
         call = Slots(self, count)
         call.first = self.core.open_call(call)
         numbers = range(call.first, call.first + count)
         batch = Batch.of([Task(0, number).payload for number in numbers])
-        self.core.submit_run(call.first, function, m.CALL_ARGS, options, batch)
+        self.core.teach(*function)
+        self.core.submit_run(call.first, function[0], m.CALL_ARGS, options, batch)
         self.asked.update(dict.fromkeys(numbers, options))
 
-    def _submit(self, function: bytes, count: int, options: m.TaskOptions) -> None:
+    def _submit(self, function: Function, count: int, options: m.TaskOptions) -> None:
         waiters = []
         for _ in range(count):
             waiter = Waiter()
-            number = self.core._next_single
+            number = self.core.next_task
             payload = Task(0, number).payload
             waiter.task = self.core.submit(function, m.CALL_ARGS, options, payload, waiter)
             self.asked[waiter.task] = options
