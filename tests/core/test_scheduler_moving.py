@@ -162,7 +162,7 @@ def test_a_retry_may_cross_a_revocation(one):
 def test_a_retry_within_a_longer_revocation(loaded):
     """The same where the Revoke named more: what had not started is free, the retry stays."""
     loaded.submit(200, 3, options=RETRY)
-    loaded.done(0, 100, each_s=0.003)
+    loaded.done(0, 100, each_s=0.0045)
     assert loaded.wait(0.05)["W1"] == ["Revoke 1:201", "Revoke 1:202"][::-1]
     loaded.erred(200)
     loaded.erred(201)

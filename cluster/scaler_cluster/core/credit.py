@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from scaler_cluster.core.records import FunctionRecord, WorkerRecord
 
-WINDOW_S = 0.008
-"""Work given ahead. Some round trips' worth, so nobody idles; short, so it can go elsewhere."""
+WINDOW_S = 0.012
+"""Work given ahead, three reports' worth: what one report asks for comes after it was made and is
+taken in with the next. Short, so that it can go elsewhere."""
 LOW_WATER_S = 0.75 * WINDOW_S
-"""A worker with less than this ahead is given more: with each of its reports, that is, since they
-come twice in a window. With half a window it would wait for the report that says it ran dry."""
+"""A worker with less than this ahead is given more: with each of its reports, that is. With half
+a window it would wait for the report that says it ran dry."""
 TASKS_MAX = 4096
 """Tasks given ahead at most, however short they are measured: bounds what a death can lose."""
 AHEAD_MIN = 2

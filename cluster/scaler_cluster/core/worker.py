@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Buffer
 
 FLUSH_S = 0.004
-"""Results wait at most this long for more of them. A report costs worker, scheduler and client
+"""Results wait about this long for more of them. A report costs worker, scheduler and client
 some 0.2 ms each when it finds their caches cold: every 2 ms, that was a tenth of a core."""
 
 

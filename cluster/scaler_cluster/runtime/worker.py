@@ -1,8 +1,9 @@
 """The worker process: runs tasks in its main thread, one at a time.
 
 The main thread reads the socket itself between tasks, so nothing is handed from thread to thread
-on the fast path. A control thread acts while a task runs: it flushes results that wait, gives
-queued tasks back and interrupts a cancelled task. Both use the link and the core under one lock.
+on the fast path. A control thread acts while a task sleeps or computes outside of Python: it
+reports results that wait, takes new tasks in, gives queued ones back and interrupts a cancelled
+one. Both use the link and the core under one lock.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 
     from scaler_cluster.links.zmq_link import ZmqLink
 
-TICK_MAX_S = 0.02
+OVERDUE_S = 0.005
+"""Results that wait so long are reported by the main thread, between two tasks: the tasks leave
+the control thread no chance to run."""
+TICK_MIN_S, TICK_MAX_S = 0.0005, 0.02
 """How late at most the control thread looks at the socket while a long task runs."""
 INTERRUPT_SIGNAL = signal.SIGUSR2
 TICK_S = 0.005
@@ -88,16 +92,15 @@ class WorkerShell:
         """Run tasks until told to leave and nothing is left to run."""
         core, link = self._core, self._link
         while True:
-            if not core.queue or clock() - self._pumped_at >= FLUSH_S:
-                with self._lock:
-                    core.flush()
-                    self._pump()
-                    self._busy = bool(core.queue)
+            with self._lock:
+                core.flush()
+                self._pump()
+                self._busy = bool(core.queue)
             if self._busy:
                 if not self._ticking:
                     self._ticking = True
                     self._wake.set()
-                while core.queue and clock() - self._pumped_at < FLUSH_S:
+                while core.queue:
                     self._run(core.queue[0])
             elif core.leave is not None:
                 self._send([m.Goodbye()])
@@ -185,7 +188,8 @@ class WorkerShell:
         items = list(work.batch)
         first = work.first
         output = TaskOutput(self._printed(work)) if message.stream_output else None
-        flush_at = clock() + FLUSH_S
+        overdue_at = self._pumped_at + OVERDUE_S
+        now = clock()
         index = 0
         while True:
             work.cursor = index
@@ -229,6 +233,7 @@ class WorkerShell:
                 self._in_task = False
                 stopped = True
             args = value = None
+            before = now
             now = core.last_end = clock()
             if error is None and not stopped:
                 append(result)
@@ -238,11 +243,12 @@ class WorkerShell:
                     work.cursor = index + 1
                     core.begin(work, now)
                 error = None
-            if now >= flush_at:
-                with self._lock:
-                    core.flush()
-                    self._pump()
-                flush_at = now + FLUSH_S
+            if now >= overdue_at:
+                if now - before >= FLUSH_S or now - self._pumped_at >= OVERDUE_S:
+                    with self._lock:
+                        core.flush()
+                        self._pump()
+                overdue_at = self._pumped_at + OVERDUE_S
             index += 1
 
     def _report(self, work: Work, stage: str, error: BaseException | None) -> None:
@@ -325,11 +331,12 @@ class WorkerShell:
                     pause_s = None
                     continue
                 seen = core.last_end
-                waited_s = clock() - seen
-                pause_s = min(max(FLUSH_S, waited_s / 2), TICK_MAX_S)
-                if self._busy and waited_s >= FLUSH_S:
+                now = clock()
+                if self._busy and now - self._pumped_at >= FLUSH_S:
                     core.flush()
                     self._pump()
+                pause_s = max(self._pumped_at + FLUSH_S - now, (now - seen) / 2, TICK_MIN_S)
+                pause_s = min(pause_s, TICK_MAX_S)
                 if core.interrupt_due():
                     signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
 
