@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from scaler_cluster.links.link import HUB
+
 BOUND_S = 30.0
 """What must end ends within this, however busy the machine is."""
 
@@ -45,6 +47,20 @@ def wait_until(condition, what: str, timeout: float = BOUND_S) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.005)
+
+
+def wait_delivered(executor) -> None:
+    """Wait until the scheduler has taken in what was asked for so far.
+
+    It travels by another way than what workers report: who lets a task end then can count on it.
+    """
+    connection = executor._session.connection
+
+    def is_delivered() -> bool:
+        with connection.lock:
+            return not (connection.core.has_actions or connection._exchange.backlog(HUB))
+
+    wait_until(is_delivered, "the scheduler does not acknowledge")
 
 
 def shut_down(executor) -> bool:

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, wait
 import pytest
 
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, wait_gone, wait_until
+from tests.runtime.helpers import BOUND_S, wait_delivered, wait_gone, wait_until
 
 
 def test_a_queued_task_never_starts(single, flags, tmp_path) -> None:
@@ -220,6 +220,7 @@ def test_shutdown_may_cancel_what_waits(single, flags) -> None:
     futures = [single.submit(tasks.square, n) for n in range(100)]
     flags.wait("held")
     single.shutdown(wait=False, cancel_futures=True)
+    wait_delivered(single)
     flags.set("go")
     wait([held, *futures], BOUND_S)
     single.shutdown()
@@ -235,6 +236,7 @@ def test_shutdown_cancels_the_waiting_calls_of_maps(single, flags) -> None:
     results = single.map(tasks.square, range(1000))
     flags.wait("held")
     single.shutdown(wait=False, cancel_futures=True)
+    wait_delivered(single)
     flags.set("go")
 
     with pytest.raises(CancelledError):

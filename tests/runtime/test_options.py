@@ -9,7 +9,7 @@ import pytest
 
 from scaler_exec import ConfigError, ScalerExecutor, TaskTimeout, WorkerDied
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, wait_gone
+from tests.runtime.helpers import BOUND_S, wait_delivered, wait_gone
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def test_higher_priority_runs_first(busy, flags, tmp_path) -> None:
     for priority in (0, -5, 10, 5):
         view = busy.options(priority=priority)
         futures += [view.submit(tasks.append_line, str(path), f"{priority}.{n}") for n in (1, 2)]
+    wait_delivered(busy)
     flags.set("go")
 
     for future in ahead + futures:
@@ -52,6 +53,7 @@ def test_a_map_has_its_options_priority(busy, flags, tmp_path) -> None:
     ahead = [busy.submit(tasks.append_line, str(path), "ahead") for _ in range(4)]
     low = busy.options(priority=-1).map(tasks.append_line, [str(path)] * 3, ["low"] * 3)
     high = busy.options(priority=1).map(tasks.append_line, [str(path)] * 3, ["high"] * 3)
+    wait_delivered(busy)
     flags.set("go")
     for future in ahead:
         future.result(BOUND_S)
