@@ -57,7 +57,7 @@ def test_no_worker_is_given_too_many(worker):
     assert not is_hungry(load(worker, TASKS_MAX, 0.0))
 
 
-@pytest.mark.parametrize("why", ["stalled", "retiring", "killed"])
+@pytest.mark.parametrize("why", ["stalled", "retiring", "killed", "revoking"])
 def test_some_workers_get_nothing(worker, why):
     """A worker that is stalled, retiring or about to be killed is never hungry."""
     setattr(worker, why, "yes")

@@ -148,15 +148,35 @@ def test_a_long_task_at_the_head_is_not_taken(one):
 # -- races -----------------------------------------------------------------------------------
 
 
+def test_what_is_given_back_is_not_overtaken(one):
+    """A worker that may give something back gets nothing until it has said what."""
+    one.submit(0, 3)
+    assert one.wait(STALL_S * 5) == {"W1": ["Revoke 1:1"]}
+    assert one.done(0) == {"C1": ["Results 0 [r0]"]}
+
+    sent = one.feed(b"W1", m.Revoked(1, 1, 1, 0))
+    assert sent == {"W1": ["Assign 1:1 f", "Assign 1:2 f"]}
+
+
 def test_a_retry_may_cross_a_revocation(one):
-    """A retry on the same worker stays there, though an answer to an older Revoke names it."""
+    """A task that was asked back, and failed meanwhile, is not taken for the one that was asked."""
     one.submit(0, 2, options=RETRY)
     assert one.wait(STALL_S * 5) == {"W1": ["Revoke 1:1"]}
     one.done(0)
-    assert one.erred(1)["W1"] == ["Assign 1:1 f"]
+    assert one.erred(1) == {}
 
-    assert one.feed(b"W1", m.Revoked(1, 1, 1, 1)) == {}
+    assert one.feed(b"W1", m.Revoked(1, 1, 1, 1)) == {"W1": ["Assign 1:1 f"]}
     assert one.done(1) == {"C1": ["Results 1 [r1]"]}
+
+
+def test_what_is_given_back_in_parts_keeps_its_order(loaded):
+    """Where a cancellation cut what was asked back, its parts wait in their order."""
+    loaded.wait(STALL_S * 2)
+    loaded.feed(b"C1", m.Cancel(30, 10))
+    loaded.feed(b"W1", m.Revoked(1, 1, 99, 0))
+
+    queued = [run.first for run in loaded.core.table.ready]
+    assert queued == [1, 40]
 
 
 def test_a_retry_within_a_longer_revocation(loaded):

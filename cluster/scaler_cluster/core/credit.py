@@ -39,8 +39,11 @@ def measure(function: FunctionRecord, count: int, busy_s: float) -> None:
 
 
 def is_hungry(worker: WorkerRecord) -> bool:
-    """Return True if the worker should be given more."""
-    if worker.stalled or worker.killed or worker.retiring:
+    """Return True if the worker should be given more.
+
+    Not while it is asked to give something back: that comes before what it would get now.
+    """
+    if worker.stalled or worker.killed or worker.retiring or worker.revoking:
         return False
     if worker.task_limit and worker.given >= worker.task_limit:
         return False

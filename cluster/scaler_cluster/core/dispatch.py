@@ -180,7 +180,6 @@ class Dispatch:
             else:
                 worker.stalled = True
                 self._revoke(worker, worker.count - 1)
-                self.consider(worker)
 
     def _steal(self, now: float) -> None:
         """Ask one loaded worker for half of what it has queued, for those that idle."""
@@ -214,3 +213,4 @@ class Dispatch:
             move(run, Event.REVOKE)
             worker.revoking += 1
             self._table.send(worker.peer, m.Revoke(run.session, run.first, run.count))
+        self.consider(worker)

@@ -78,10 +78,8 @@ class Outcomes:
         """A worker answers a Revoke: the first ``kept`` tasks stay, the others are free again."""
         border = message.first + message.kept
         stop = message.first + message.count
-        for run in self._held(worker, message.session, message.first, stop):
-            if run.state is State.ASSIGNED and run.stop <= border:
-                # Not what was asked back: that failed meanwhile, and was given here once more.
-                continue
+        # The last one first: each goes to the front of the queue.
+        for run in reversed(self._held(worker, message.session, message.first, stop)):
             if run.first < border:
                 if run.stop > border and run.state is State.CANCELLING:
                     self._finish_tail(worker, run, run.stop - border)
