@@ -13,6 +13,9 @@
     ├── PayloadError                     could not pickle or unpickle; says which object
     │   ├── DeserializeObjectError       a worker could not unpickle a function or an argument
     │   └── ResultUnpicklable            a worker could not pickle the result
+    ├── ObjectStorageException           about large data, which lies in the object storage
+    │   ├── StorageFull                  neither memory nor disk have room for an object
+    │   └── MissingObjects               an object is not there, or not this client's to name
     ├── RemoteException                  stands in for a remote exception that cannot travel
     ├── TaskTimeout(TimeoutError)        the task ran longer than its ``timeout``
     ├── WorkerDied(BrokenExecutor)       the process that ran the task died
@@ -71,6 +74,18 @@ class DeserializeObjectError(PayloadError):
 
 class ResultUnpicklable(PayloadError):
     """The task finished, but a worker could not pickle what it returned."""
+
+
+class ObjectStorageException(ScalerError):
+    """Something is wrong with the storage of large objects."""
+
+
+class StorageFull(ObjectStorageException):
+    """Neither the memory for objects nor the disk has room for this one."""
+
+
+class MissingObjects(ObjectStorageException):
+    """An object is not there (any more), or it is not this client's to name."""
 
 
 class RemoteException(ScalerError):

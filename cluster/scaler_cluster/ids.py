@@ -5,6 +5,9 @@ call that made it (0: every ``submit``; 1, 2, ...: one ``map`` each), the lower 
 that call. So the tasks of one map are contiguous however they interleave with other work.
 
 A *peer id* is the ZeroMQ routing id of a process: one letter for its role, then random bytes.
+
+An *object id* is the digest of the object's bytes, or for a result the name of its *segment*: the
+file that holds them, named by the peer that wrote it and a number.
 """
 
 from __future__ import annotations
@@ -18,6 +21,10 @@ TASK_ID_MAX = (CALL_MAX << CALL_BITS) - 1
 FUNCTION_ID_BYTES = 16
 """Length of the BLAKE2b digest that names a pickled function."""
 
+OBJECT_ID_BYTES = 16
+"""Length of the BLAKE3 digest that names an object."""
+SEGMENT_NAME_BYTES_MAX = 64
+
 PEER_RANDOM_BYTES = 12
 
 
@@ -29,3 +36,8 @@ def first_task_id(call: int) -> int:
 def call_of(task: int) -> int:
     """Return the number of the call that a task belongs to."""
     return task >> CALL_BITS
+
+
+def segment_prefix(owner: bytes) -> bytes:
+    """Return how the name of every segment begins that a peer writes."""
+    return owner.hex().encode() + b"-"

@@ -26,9 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
+    from scaler_cluster.core.client import Function, Objects
     from scaler_cluster.wire.batch import Buffer
 
 PROTOCOL = 5
+OBJECT_BYTES = 64 * 1024
+"""From here on a buffer, or the pickle of one argument, is an object: stored once, then mapped."""
+BATCH_STEP = 64
+"""Values pickled before their size is looked at."""
 TEXT_CHARS_MAX = 100_000
 """Tracebacks and messages are cut to this: an endless recursion's text must stay sendable."""
 
@@ -40,43 +45,119 @@ loads = pickle.loads
 c_dumps = pickle.dumps
 
 
-def dumps(value: object) -> bytes:
-    """Pickle a value.
+class Token(bytes):
+    """The id of an object that is stored already; where a buffer is wanted it stands for it."""
+
+    __slots__ = ()
+
+
+class Collector:
+    """Keeps the large buffers of what is pickled out of its stream: given to a pickler."""
+
+    __slots__ = ("buffers",)
+
+    def __init__(self) -> None:
+        self.buffers: list[memoryview] = []
+        """The buffers of the stream, in order: not copied, and not to be changed before use."""
+
+    def __call__(self, buffer: pickle.PickleBuffer) -> bool:
+        """Return True if this buffer is to stay in the stream."""
+        raw = buffer.raw()
+        if raw.nbytes < OBJECT_BYTES and type(raw.obj) is not Token:
+            return True
+        self.buffers.append(raw)
+        return False
+
+
+class Whole:
+    """Stands for a value that is large in itself: what it is made from are buffers."""
+
+    __slots__ = ("load", "parts")
+
+    def __init__(self, load: Callable[..., Any], parts: Sequence[Buffer]) -> None:
+        self.load = load
+        self.parts = parts
+
+    @classmethod
+    def of(cls, value: object) -> object:
+        """Return what to pickle in place of a value: itself unless it is large.
+
+        Raises PayloadError if it cannot be pickled.
+        """
+        if type(value) in {bytes, bytearray}:
+            large = len(value) >= OBJECT_BYTES  # type: ignore[arg-type]
+            return cls(type(value), (value,)) if large else value  # type: ignore[arg-type]
+        collector = Collector()
+        stream = dumps(value, collector)
+        if len(stream) < OBJECT_BYTES:
+            return value
+        return cls(load_parts, (stream, *collector.buffers))
+
+    def __reduce__(self) -> Any:
+        """Become the value itself, where it is unpickled."""
+        return self.load, tuple(map(pickle.PickleBuffer, self.parts))
+
+
+def load_parts(stream: Buffer, *buffers: Buffer) -> Any:
+    """Return the value that was pickled into a stream and buffers."""
+    return pickle.loads(stream, buffers=buffers)
+
+
+def dumps(value: object, collector: Collector | None = None) -> bytes:
+    """Pickle a value; its large buffers go to the collector, if there is one.
 
     Raises PayloadError, with the original error as its cause, if it cannot be pickled or is
     larger than a message may be.
     """
     try:
-        data = pickle.dumps(value, PROTOCOL)
+        data = pickle.dumps(value, PROTOCOL, buffer_callback=collector)
         if b"__main__" not in data:
             return _checked(data)
     except errors.PayloadError:
         raise
     except Exception:  # noqa: S110 - whatever C pickle stumbles over, cloudpickle may not
         pass
+    if collector is not None:
+        collector.buffers.clear()
     try:
-        return _checked(cloudpickle.dumps(value, PROTOCOL))
+        return _checked(cloudpickle.dumps(value, PROTOCOL, buffer_callback=collector))
     except errors.PayloadError:
         raise
     except Exception as error:
         raise errors.PayloadError(f"cannot pickle {_name(value)}: {show(error, str)}") from error
 
 
-def dumps_batch(values: Sequence[object]) -> Batch:
-    """Pickle values one by one into a batch; raises PayloadError, naming no one.
+def dumps_batch(values: Sequence[object], *, check_size: bool) -> Batch | None:
+    """Pickle values one by one into a batch; None if some are large and that is to be checked.
 
-    Values that C pickle would name as members of ``__main__`` go the longer way, each.
+    Raises PayloadError, naming no one. Values that C pickle would name as members of
+    ``__main__`` go the longer way, each.
     """
+    collector = Collector() if check_size else None
+    parts: list[bytes] = []
     try:
-        batch = Batch.of([pickle.dumps(value, PROTOCOL) for value in values])
+        while len(parts) < len(values):
+            # Only one at first: the same large value may be in all of them.
+            some = values[len(parts) : len(parts) + BATCH_STEP] if parts else values[:1]
+            step = [pickle.dumps(value, PROTOCOL, buffer_callback=collector) for value in some]
+            if collector is not None and _is_large(collector, step):
+                return None
+            parts += step
+        batch = Batch.of(parts)
         if b"__main__" not in batch.data:
             return batch
     except Exception:  # noqa: S110 - as in dumps
         pass
-    parts = [dumps(value) for value in values]
+    parts = [dumps(value, collector) for value in values]
+    if collector is not None and _is_large(collector, parts):
+        return None
     if sum(map(len, parts)) >= BATCH_BYTES_MAX:
         raise errors.PayloadError("these values are too large for one message")
     return Batch.of(parts)
+
+
+def _is_large(collector: Collector, parts: list[bytes]) -> bool:
+    return bool(collector.buffers) or max(map(len, parts)) >= OBJECT_BYTES
 
 
 def _checked(data: bytes) -> bytes:
@@ -96,21 +177,42 @@ def _name(value: object) -> str:
 
 
 def dumps_call(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    collector: Collector | None = None,
 ) -> bytes:
     """Pickle the arguments of one call; a PayloadError names the one at fault."""
     try:
-        return dumps((args, kwargs) if kwargs else args)
+        if collector is None:
+            return dumps((args, kwargs) if kwargs else args)
+        for value in args:
+            if type(value) is bytes and len(value) >= OBJECT_BYTES:
+                break
+        else:
+            data = dumps((args, kwargs) if kwargs else args, collector)
+            if len(data) < OBJECT_BYTES:
+                return data
+        collector.buffers.clear()
+        args = tuple(map(Whole.of, args))
+        kwargs = {name: Whole.of(value) for name, value in kwargs.items()}
+        return dumps((args, kwargs) if kwargs else args, collector)
     except errors.PayloadError as whole:
         named = [*((f"argument {i}", v) for i, v in enumerate(args)), *kwargs.items()]
         for name, value in named:
             try:
-                dumps(value)
+                dumps(value, Collector())
             except errors.PayloadError as error:
                 raise errors.PayloadError(
                     f"{name} of {function_name(function)}: {error}"
                 ) from error.__cause__
         raise whole from whole.__cause__
+
+
+def dumps_result(value: object, collector: Collector) -> bytes:
+    """Pickle what a task returned, of which any part may be large; raises PayloadError."""
+    collector.buffers.clear()
+    return dumps(Whole.of(value), collector)
 
 
 # -- functions -------------------------------------------------------------------------------
@@ -120,35 +222,51 @@ class FunctionPickler:
     """Pickles functions, each once as long as it lives.
 
     So a function that is changed in place after its first use (a closure's cell, a global of
-    ``__main__``) keeps running as it was.
+    ``__main__``) keeps running as it was. ``store`` gets the large buffers of a function, and the
+    function if it is to be watched, and returns their ids; without it they stay in the pickle.
     """
 
-    def __init__(self) -> None:
-        self._known: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
+    def __init__(self, store: Callable[[list[memoryview], object], Objects] | None) -> None:
+        self._store = store
+        self._known: WeakKeyDictionary[Any, Function] = WeakKeyDictionary()
 
-    def __call__(self, function: Callable[..., Any]) -> tuple[bytes, bytes]:
-        """Return the digest and the pickle of a function; raises PayloadError."""
+    def __call__(self, function: Callable[..., Any], held: list[bytes]) -> Function:
+        """Return digest, pickle and objects of a function; raises PayloadError, StorageFull.
+
+        Objects that were stored just now are added to ``held``: to be released after its use.
+        """
         kind = type(function)
         cacheable = kind in _CACHEABLE or (
             kind is BuiltinFunctionType and type(function.__self__) is ModuleType  # type: ignore[attr-defined]
         )
-        if cacheable:
+        if cacheable or kind is functools.partial:
             known = self._known.get(function)
             if known is not None:
                 return known
+        collector = Collector() if self._store is not None else None
         try:
-            payload = dumps(function)
+            payload = dumps(function, collector)
+            if collector is not None and len(payload) >= OBJECT_BYTES:
+                collector.buffers.clear()
+                payload = dumps(Whole.of(function), collector)
         except errors.PayloadError as error:
             raise errors.PayloadError(
                 f"the function {function_name(function)}: {error}"
             ) from error.__cause__
-        digest = blake2b(payload, digest_size=FUNCTION_ID_BYTES).digest()
+        objects: Objects = ()
+        if collector is not None and collector.buffers:
+            # What is heavy is not made anew for each use: a partial counts like an array.
+            cacheable = cacheable or kind is functools.partial
+            objects = self._store(collector.buffers, function if cacheable else None)  # type: ignore[misc]
+            held += objects
+        digest = blake2b(payload + b"".join(objects), digest_size=FUNCTION_ID_BYTES).digest()
+        packed = digest, payload, objects
         if cacheable:
-            self._known[function] = digest, payload
-        return digest, payload
+            self._known[function] = packed
+        return packed
 
 
-# Not bound methods, of builtins neither, nor partials: what they hold may change between uses.
+# Not bound methods, of builtins neither, nor light partials: what they hold may change.
 _CACHEABLE = (FunctionType, type)
 
 
@@ -230,6 +348,10 @@ def failure_to_exception(failure: m.Failed) -> BaseException:
         return errors.TaskLost(
             f"the task was lost with the machine or worker that held it ({detail.get('losses')} "
             "times) and may not be started again"
+        )
+    if kind == m.FAILED_MISSING:
+        return errors.MissingObjects(
+            str(detail.get("message", "the task names an object that this client does not have"))
         )
     cls = (
         errors.DeserializeObjectError if kind == m.FAILED_DESERIALIZE else errors.ResultUnpicklable

@@ -35,6 +35,9 @@ class Call:
     def settle(self, index, batch):
         self.told.append(("settled", index, [bytes(one) for one in batch]))
 
+    def returned(self, index, result):
+        self.told.append(("returned", index, result))
+
     def fail(self, index, failure):
         self.told.append(("failed", index, failure.kind))
 
@@ -53,7 +56,7 @@ def submit(core, count=1, function=F, options=m.DEFAULT_OPTIONS, payload=b"p"):
     """Ask for single tasks; each one's waiter is its id as text."""
     first = core.next_task
     for task in range(first, first + count):
-        asked = (function, b"pickle"), m.CALL_ARGS, options, payload
+        asked = (function, b"pickle", ()), m.CALL_ARGS, options, (), payload
         assert core.submit(*asked, str(task)) == task
     return first
 
@@ -219,9 +222,13 @@ def test_a_submission_that_is_interrupted_was_made_or_was_not(core):
         before = core.next_task
         try:
             with interrupted_at_line(moment):
-                core.submit((F, b"pickle"), m.CALL_ARGS, m.DEFAULT_OPTIONS, b"first", "first")
+                core.submit(
+                    (F, b"pickle", ()), m.CALL_ARGS, m.DEFAULT_OPTIONS, (), b"first", "first"
+                )
         except KeyboardInterrupt:
-            task = core.submit((F, b"pickle"), m.CALL_ARGS, m.DEFAULT_OPTIONS, b"next", "next")
+            task = core.submit(
+                (F, b"pickle", ()), m.CALL_ARGS, m.DEFAULT_OPTIONS, (), b"next", "next"
+            )
         else:
             break
         payloads = {
@@ -394,7 +401,7 @@ def test_a_map_hears_of_its_own_tasks(core):
     one, other = Call(), Call()
     first = core.open_call(one)
     core.open_call(other)
-    core.submit_run(first, F, 0, m.DEFAULT_OPTIONS, payloads_of(0, 9))
+    core.submit_run(first, F, 0, m.DEFAULT_OPTIONS, (), payloads_of(0, 9))
 
     assert sent(core) == [f"Submit {first}-{first + 8} f"]
     receive(
@@ -461,7 +468,7 @@ class ClientMachine(RuleBasedStateMachine):
     def submit(self, count, function, options):
         for _ in range(count):
             payload = b"p%d" % self.asked
-            task = self.core.submit((function, b""), 0, options, payload, self.asked)
+            task = self.core.submit((function, b"", ()), 0, options, (), payload, self.asked)
             assert task == self.asked
             self.pending.add(task)
             self.asked += 1

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scaler_cluster import payload as payloads
-from scaler_cluster.errors import PayloadError
+from scaler_cluster.errors import MissingObjects, PayloadError
 from scaler_cluster.wire.messages import Failed
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 PENDING, FINISHED = "PENDING", "FINISHED"
 CANCELLED, CANCELLED_AND_NOTIFIED = "CANCELLED", "CANCELLED_AND_NOTIFIED"
+
+PLAIN = (bytes, memoryview)
+"""What a small result comes in; another has a method ``load``."""
 
 _creation = threading.Lock()
 """Guards the moment in which a future either gets its condition or is settled without one."""
@@ -178,9 +181,13 @@ def load(payload: object) -> tuple[Any, BaseException | None]:
     if isinstance(payload, BaseException):
         return None, payload
     try:
-        return payloads.loads(payload), None  # type: ignore[arg-type]
+        if type(payload) in PLAIN:
+            return payloads.loads(payload), None  # type: ignore[arg-type]
+        return payload.load(), None  # type: ignore[attr-defined]
     except KeyboardInterrupt:
         raise
+    except MissingObjects as error:
+        return None, error
     except BaseException as error:
         failure = PayloadError(f"the result cannot be unpickled here: {payloads.show(error)}")
         failure.__cause__ = error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import itertools
 import sys
 from time import monotonic
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import payload as payloads
 from scaler_cluster.client.future import load
 from scaler_cluster.core.client import RUN_BYTES_MAX
-from scaler_cluster.errors import PayloadError
+from scaler_cluster.errors import PayloadError, StorageFull
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from scaler_cluster.objects.sent import CallObjects
     from scaler_cluster.runtime.session import Session
 
 RUN_TASKS_FIRST = 64
@@ -31,7 +33,8 @@ class MapCall:
     def __init__(self, session: Session, function: Callable[..., Any], call: int,
                  options: m.TaskOptions) -> None:  # fmt: skip
         self._session = session
-        self._function = session.function(function)
+        self._held: list[bytes] = []
+        self._function = session.function(function, self._held)
         self._call = call
         self._options = options
         self.asked = 0
@@ -40,6 +43,9 @@ class MapCall:
         """What came back and was not taken yet, by the index of its first task."""
         self._arrived = 0
         self._run_tasks = RUN_TASKS_FIRST
+        self._objects: CallObjects | None = None
+        self._are_large = False
+        """True if there was something large in the last group: then it is likely in the next."""
         self.error: BaseException | None = None
         self.first = session.open_call(self)
 
@@ -54,6 +60,11 @@ class MapCall:
         """Tasks from ``index`` on returned these."""
         self.segments[index] = batch
         self._arrived += len(batch)
+
+    def returned(self, index: int, result: object) -> None:
+        """One task returned a value that lies in segments."""
+        self.segments[index] = result
+        self._arrived += 1
 
     def fail(self, index: int, failure: m.Failed) -> None:
         """One task failed."""
@@ -79,12 +90,15 @@ class MapCall:
         An item that cannot be pickled fails by itself, when its turn comes.
         """
         begin = self.asked
+        stores = self._session.connection.stores
         while group := list(itertools.islice(items, self._run_tasks)):
-            try:
-                batch = payloads.dumps_batch(group)
-            except PayloadError:
-                for item in group:
-                    self._ask_one(item)
+            batch = None
+            if not self._are_large:
+                with contextlib.suppress(PayloadError):
+                    batch = payloads.dumps_batch(group, check_size=stores)
+            if batch is None:
+                self._ask_each(group)
+                self._run_tasks = RUN_TASKS_FIRST
                 continue
             for part in batch.split(RUN_BYTES_MAX):
                 self._send(part)
@@ -92,19 +106,58 @@ class MapCall:
             self._run_tasks = max(1, min(2 * self._run_tasks, RUN_TASKS_MAX, room))
         return self.asked - begin
 
-    def _ask_one(self, item: Any) -> None:
-        try:
-            self._send(Batch.single(payloads.dumps(item)))
-        except PayloadError as error:
-            with self._session.connection.lock:
-                self.segments[self.asked] = error
-                self.asked += 1
-                self._arrived += 1
+    def _ask_each(self, group: list[Any]) -> None:
+        """Submit items of which some are large, or cannot be pickled."""
+        run: list[bytes] = []
+        shared: tuple[bytes, ...] = ()
+        self._are_large = False
+        for item in group:
+            try:
+                payload, objects = self._pack(item)
+            except (PayloadError, StorageFull) as error:
+                self._send_run(run, shared)
+                run = []
+                with self._session.connection.lock:
+                    self.segments[self.asked] = error
+                    self.asked += 1
+                    self._arrived += 1
+                continue
+            self._are_large |= bool(objects)
+            if objects != shared:
+                self._send_run(run, shared)
+                run, shared = [], objects
+            run.append(payload)
+        self._send_run(run, shared)
 
-    def _send(self, batch: Batch) -> None:
+    def _pack(self, item: Any) -> tuple[bytes, tuple[bytes, ...]]:
+        """Pickle what a call is given; return also the objects that it refers to."""
+        if not self._session.connection.stores:
+            return payloads.dumps(item), ()
+        if self._objects is None:
+            self._objects = self._session.call_objects()
+        objects = self._objects
+        chunked = self._call == m.CALL_CHUNK
+        collector = payloads.Collector()
+        item = [objects.shrink(args) for args in item] if chunked else objects.shrink(item)
+        payload = payloads.dumps(item, collector)
+        return payload, objects.hold(collector.buffers)
+
+    def _send_run(self, payloads_: list[bytes], objects: tuple[bytes, ...]) -> None:
+        if payloads_:
+            for part in Batch.of(payloads_).split(RUN_BYTES_MAX):
+                self._send(part, objects)
+
+    def _send(self, batch: Batch, objects: tuple[bytes, ...] = ()) -> None:
         first = self.first + self.asked
         self.asked += len(batch)
-        self._session.submit_run(self._function, first, self._call, self._options, batch)
+        self._session.submit_run(self._function, first, self._call, self._options, objects, batch)
+
+    def all_asked(self) -> None:
+        """Nothing more will be asked for: let go of the objects that were stored for that."""
+        self._session.release(self._held)
+        self._held = []
+        if self._objects is not None:
+            self._objects.close()
 
     def wait(self, index: int, timeout: float | None) -> Any:
         """Return the segment that begins with a task; raises TimeoutError."""
@@ -157,6 +210,8 @@ def map_calls(
     ahead = None if buffersize is None else max(1, -(-buffersize // chunksize))
     with session.leading():
         call.ask(itertools.islice(items, ahead))
+    if ahead is None:
+        call.all_asked()
     # What is taken is made up for in pieces: one by one, each would be a message of its own, and
     # its result another, for ever.
     step = sys.maxsize if ahead is None else max(1, ahead // 4)
@@ -198,12 +253,26 @@ def _results(
                         yield from values
                     del values
             else:
-                _, error = load(segment)
-                try:
-                    raise error if error is not None else AssertionError(segment)
-                finally:
-                    del error, segment
+                value, error = load(segment)
+                del segment
+                if error is not None:
+                    try:
+                        raise error
+                    finally:
+                        del error
+                index += 1
+                taken += 1
+                if more is not None and taken >= step:
+                    call.ask(itertools.islice(more, taken))
+                    taken = 0
+                if chunked:
+                    yield from _give_away(value)
+                else:
+                    yield value
+                del value
     finally:
+        if more is not None:
+            call.all_asked()
         # At once, though the traceback of an exception may hold on to this frame for long.
         del owner
 

@@ -14,7 +14,7 @@ from scaler_cluster.wire.batch import Batch
 from scaler_cluster.wire.codec import FRAME_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 RUN_TASKS_MAX = 4096
 """Tasks of one Submit at most: about what a worker is given at once."""
@@ -25,9 +25,11 @@ OUTPUT_CHARS_MAX = 1 << 26
 FUNCTIONS_MAX = 1024
 """Functions the scheduler keeps for a client; the least recently used one is forgotten."""
 
-Function: TypeAlias = tuple[bytes, bytes]
-"""Digest and pickle of a function."""
-Key: TypeAlias = tuple[Function, int, m.TaskOptions]
+Objects: TypeAlias = tuple[bytes, ...]
+"""Ids of objects."""
+Function: TypeAlias = tuple[bytes, bytes, Objects]
+"""Digest and pickle of a function, and the objects that hold the buffers of that."""
+Key: TypeAlias = tuple[Function, int, m.TaskOptions, Objects]
 """What tasks of one Submit share."""
 
 
@@ -36,6 +38,9 @@ class Call(Protocol):
 
     def settle(self, index: int, batch: Batch) -> None:
         """Tasks from ``index`` on returned these."""
+
+    def returned(self, index: int, result: object) -> None:
+        """One task returned a value with large buffers."""
 
     def fail(self, index: int, failure: m.Failed) -> None:
         """One task failed."""
@@ -55,6 +60,9 @@ class ClientCore:
         self.session = 0
         """Number that the scheduler gave this client; 0: not yet."""
         self.workers = 0
+        self.welcome = m.Welcome(0, 0)
+        self.stand_in: Callable[[m.Returned], object] = lambda message: message
+        """Makes what is handed on for a value that lies in segments."""
         self.refused = ""
         self.broken = ""
         self.lost = False
@@ -62,7 +70,7 @@ class ClientCore:
         self.waiters: dict[int, object] = {}
         """Who waits for a single task, by its id."""
         self.calls: dict[int, Call] = {}
-        self.settled: list[tuple[object, m.Failed | bytes | memoryview | None]] = []
+        self.settled: list[tuple[object, object]] = []
         """Single tasks that came back, and with what (None: cancelled); the shell empties it."""
         self.printed: list[m.Output] = []
         """What tasks printed; the shell takes it with :meth:`take_printed`."""
@@ -73,14 +81,14 @@ class ClientCore:
         """Id that the next single task will have."""
         self._next_call = 1
         self._functions: dict[bytes, None] = {}
-        self._asked: list[tuple[int, Function, int, m.TaskOptions, bytes, object]] = []
+        self._asked: list[tuple[int, Key, bytes, object]] = []
         """Tasks submitted one by one that are not in the outbox yet."""
         self._outbox: list[m.Message] = []
 
     # -- asking ------------------------------------------------------------------------------
 
-    def teach(self, function: bytes, payload: bytes) -> None:
-        """Send a function unless the scheduler has it."""
+    def teach(self, function: bytes, payload: bytes, objects: Objects) -> None:
+        """Send a function unless the scheduler has it; its objects were offered before."""
         known = self._functions
         if function in known:
             if len(known) > FUNCTIONS_MAX // 2:
@@ -88,22 +96,28 @@ class ClientCore:
                 known[function] = None
             return
         known[function] = None
-        self._outbox.append(m.Function(function, payload))
+        self._outbox.append(m.Function(function, payload, objects))
         if len(known) > FUNCTIONS_MAX:
             oldest = next(iter(known))
             del known[oldest]
             self._outbox.append(m.Forget(oldest))
 
     def submit(
-        self, function: Function, call: int, options: m.TaskOptions, payload: bytes, waiter: object
+        self,
+        function: Function,
+        call: int,
+        options: m.TaskOptions,
+        objects: Objects,
+        payload: bytes,
+        waiter: object,
     ) -> int:
-        """Ask for one task; return its id.
+        """Ask for one task, whose objects were offered before; return its id.
 
         A KeyboardInterrupt may hit anywhere in here: then nothing was asked for.
         """
         task = self.next_task
         self.next_task = task + 1
-        self._asked.append((task, function, call, options, payload, waiter))
+        self._asked.append((task, (function, call, options, objects), payload, waiter))
         return task
 
     @property
@@ -132,10 +146,24 @@ class ClientCore:
             self._outbox.append(m.Cancel(first, asked))
 
     def submit_run(
-        self, first: int, function: bytes, call: int, options: m.TaskOptions, batch: Batch
+        self,
+        first: int,
+        function: bytes,
+        call: int,
+        options: m.TaskOptions,
+        objects: Objects,
+        batch: Batch,
     ) -> None:
-        """Ask for contiguous tasks of an open call."""
-        self._outbox.append(m.Submit(first, function, call, options, batch))
+        """Ask for contiguous tasks of an open call that share their objects."""
+        self._outbox.append(m.Submit(first, function, call, options, batch, objects))
+
+    def offer(self, one: bytes, segment: bytes, nbytes: int) -> None:
+        """Say that an object is stored."""
+        self._outbox.append(m.Object(one, segment, nbytes))
+
+    def release(self, objects: Objects) -> None:
+        """Say that objects will not be named again by what is asked for from now on."""
+        self.say(m.Release(objects))
 
     def cancel(self, tasks: Sequence[int]) -> list[object]:
         """Give single tasks up; return who waited for them, without those that came back."""
@@ -196,20 +224,20 @@ class ClientCore:
         self._asked = []
         waiters = self.waiters
         run: list[bytes] = []
-        key = None
+        key: Key | None = None
         first = nbytes = 0
-        for task, function, call, options, payload, waiter in asked:
+        for task, asked_key, payload, waiter in asked:
             waiters[task] = waiter
             if (
-                key != (function, call, options)
+                key != asked_key
                 or task != first + len(run)
                 or nbytes + len(payload) > RUN_BYTES_MAX
                 or len(run) >= RUN_TASKS_MAX
                 or len(payload) >= FRAME_BYTES
             ):
                 self._send_run(first, key, run)
-                self.teach(*function)
-                key = function, call, options
+                self.teach(*asked_key[0])
+                key = asked_key
                 first, run, nbytes = task, [], 0
             run.append(payload)
             nbytes += len(payload)
@@ -223,9 +251,9 @@ class ClientCore:
     ) -> None:
         if key is None:
             return
-        function, call, options = key
+        function, call, options, objects = key
         batch = Batch.of(payloads) if len(payloads) > 1 else Batch.single(payloads[0])
-        self._outbox.append(m.Submit(first, function[0], call, options, batch))
+        self._outbox.append(m.Submit(first, function[0], call, options, batch, objects))
 
     # -- answers -----------------------------------------------------------------------------
 
@@ -241,11 +269,14 @@ class ClientCore:
                 self._on_results(message)  # type: ignore[arg-type]
             elif kind is m.Failed:
                 self._on_failed(message)  # type: ignore[arg-type]
+            elif kind is m.Returned:
+                self._on_returned(message)  # type: ignore[arg-type]
             elif kind is m.Cancelled:
                 self._on_cancelled(message)  # type: ignore[arg-type]
             elif kind is m.Output:
                 self._on_output(message)  # type: ignore[arg-type]
             elif kind is m.Welcome:
+                self.welcome = message  # type: ignore[assignment]
                 self.session, self.workers = message.session, message.workers  # type: ignore[attr-defined]
             elif kind is m.Refused:
                 self.refused = message.reason  # type: ignore[attr-defined]
@@ -283,6 +314,21 @@ class ClientCore:
             waiter = waiters.pop(task, None)
             if waiter is not None:
                 settled.append((waiter, payload))
+
+    def _on_returned(self, message: m.Returned) -> None:
+        number = message.task >> CALL_BITS
+        if number:
+            call = self.calls.get(number)
+            if call is not None:
+                call.returned(message.task & INDEX_MASK, self.stand_in(message))
+                return
+        else:
+            waiter = self.waiters.pop(message.task, None)
+            if waiter is not None:
+                self.settled.append((waiter, self.stand_in(message)))
+                return
+        # Nobody waits for it any more.
+        self.release(message.objects)
 
     def _on_failed(self, message: m.Failed) -> None:
         number = message.task >> CALL_BITS

@@ -118,7 +118,7 @@ class Dispatch:
             rest = session.runs[run.first]
             session.runs[run.first] = run
             session.runs[rest.first] = rest
-            table.functions[run.function].users += 1
+            table.use(run)
         run.worker = worker
         run.unit_s = unit_s
         if worker.count == 0:
@@ -141,6 +141,7 @@ class Dispatch:
                 options.timeout_s is not None,
                 options.stream_output,
                 run.batch,
+                table.segments(run.objects, worker) if run.objects else (),
             ),
         )
         self.consider(worker)
@@ -153,7 +154,9 @@ class Dispatch:
             known.move_to_end(function)
             return
         known[function] = None
-        self._table.send(worker.peer, m.Function(function, self._table.functions[function].payload))
+        record = self._table.functions[function]
+        segments = self._table.segments(record.objects, worker)
+        self._table.send(worker.peer, m.Function(function, record.payload, segments))
         if len(known) > WORKER_FUNCTIONS_MAX:
             self._table.send(worker.peer, m.Forget(known.popitem(last=False)[0]))
 

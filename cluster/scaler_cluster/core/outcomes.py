@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.credit import measure
 from scaler_cluster.core.deadlines import Deadlines
 from scaler_cluster.core.lifecycle import Event, State, move
+from scaler_cluster.core.records import ObjectRecord
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
@@ -60,6 +61,24 @@ class Outcomes:
             measure(self._table.functions[run.function], count, message.busy_s * count / total)
             self._finish(worker, run, count, Event.RETURNED)
             index += count
+
+    def stored(self, worker: WorkerRecord, message: m.Stored) -> None:
+        """One task returned a value whose large buffers are in segments, which are its client's."""
+        table = self._table
+        run = self._single(worker, message.session, message.task)
+        measure(table.functions[run.function], 1, message.busy_s)
+        if not table.objects.keys().isdisjoint(message.objects):
+            raise RemoteProtocolError("a result in segments that hold something else")
+        session = table.session_by_number.get(run.session)
+        if session is None or run.state is State.CANCELLING:
+            table.remove_segments(message.objects)
+        else:
+            for segment in message.objects:
+                table.objects[segment] = ObjectRecord(segment, users=1)
+                session.objects[segment] = None
+            returned = m.Returned(message.task, message.payload, message.objects)
+            table.send(session.peer, returned)
+        self._finish(worker, run, 1, Event.RETURNED)
 
     def erred(self, worker: WorkerRecord, message: m.Erred) -> None:
         """One task raised: it fails, or is run again if it may."""

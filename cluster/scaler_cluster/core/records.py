@@ -27,6 +27,8 @@ class SessionRecord:
     """Its live runs by their first task."""
     functions: dict[bytes, None] = field(default_factory=dict)
     """Digests of the functions it may name."""
+    objects: dict[bytes, None] = field(default_factory=dict)
+    """Ids of the objects it may name: what it stored, and results it has not released."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +79,8 @@ class FunctionRecord:
     """A pickled function and who may still name it."""
 
     payload: bytes | memoryview
+    objects: tuple[bytes, ...] = ()
+    """Ids of the buffers of its pickle."""
     users: int = 0
     """Sessions that know it plus live runs that need it."""
     mean_s: float = WINDOW_S
@@ -84,3 +88,15 @@ class FunctionRecord:
     worker's window."""
     busy_s: float = 0.0
     count: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class ObjectRecord:
+    """Stored bytes, and who may still name them."""
+
+    segment: bytes
+    nbytes: int = 0
+    users: int = 0
+    """Sessions that may name it, functions whose pickle and live runs whose payload needs it."""
+    workers: dict[bytes, None] = field(default_factory=dict)
+    """Peers of the workers that were told of it, and may have mapped it."""

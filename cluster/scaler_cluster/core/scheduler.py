@@ -16,6 +16,7 @@ from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.outcomes import Outcomes
 from scaler_cluster.core.records import (
     FunctionRecord,
+    ObjectRecord,
     SessionRecord,
     SupervisorRecord,
     WorkerRecord,
@@ -29,6 +30,8 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+SESSION_OBJECTS_MAX = 10_000_000
+"""Far more than fit into a machine: beyond this a client is misbehaving."""
 SESSION_FUNCTIONS_MAX = 4096
 """A client forgets functions well before; beyond this it is misbehaving."""
 LOST_MAX = 1024
@@ -51,6 +54,12 @@ class SchedulerConfig:
     """A task that does not stop when interrupted is killed after this."""
     workers_expected: int = 0
     """Workers that come with the scheduler, and are on their way before they say so."""
+    memory: str = ""
+    """Directory in shared memory for objects; empty: there is none."""
+    disk: str = ""
+    """Directory for objects that find no room in memory."""
+    memory_limit: int = 0
+    """Bytes that objects may take in memory."""
 
 
 class SchedulerCore:
@@ -73,7 +82,11 @@ class SchedulerCore:
             m.Forget: self._on_forget,
             m.Submit: self._on_submit,
             m.Cancel: self._on_cancel,
+            m.Object: self._on_object,
+            m.Release: self._on_release,
+            m.Inventory: self._on_inventory,
             m.Done: self._on_done,
+            m.Stored: self._on_stored,
             m.Erred: self._on_erred,
             m.Revoked: self._on_revoked,
             m.Aborted: self._on_aborted,
@@ -116,6 +129,8 @@ class SchedulerCore:
             worker = table.workers[peer]
             table.send(worker.supervisor, m.Kill(peer, "it broke the protocol"))
             self._lose_worker(worker, None, now)
+        elif peer == table.storage:
+            table.storage = None
         self._gone[peer] = None
 
     def tick(self, now: float) -> None:
@@ -201,9 +216,17 @@ class SchedulerCore:
             )
             supervisor.workers_wanted = hello.workers
             supervisor.last_seen = now
-            self.table.send(peer, m.Welcome(0, hello.workers))
+            self._welcome(peer, 0, hello.workers)
+        elif hello.role == m.STORAGE:
+            self.table.storage = peer
+            self._welcome(peer)
         else:
             raise RemoteProtocolError(f"nobody has the role {hello.role!r:.40}")
+
+    def _welcome(self, peer: bytes, session: int = 0, workers: int = 0) -> None:
+        config = self.config
+        place = config.memory, config.disk, config.memory_limit
+        self.table.send(peer, m.Welcome(session, workers, *place))
 
     def _welcome_client(self, peer: bytes, hello: m.Hello, now: float) -> None:
         table = self.table
@@ -211,7 +234,7 @@ class SchedulerCore:
         number = self._sessions_made
         table.add_session(SessionRecord(number, peer, hello.host, hello.pid, now))
         workers = sum(one.workers_wanted for one in table.supervisors.values())
-        table.send(peer, m.Welcome(number, workers))
+        self._welcome(peer, number, workers)
         if self._broken:
             table.send(peer, m.Broken(self._broken))
 
@@ -232,7 +255,7 @@ class SchedulerCore:
         worker.progress_at = now
         supervisor.workers[peer] = worker
         table.workers[peer] = worker
-        table.send(peer, m.Welcome(0, 0))
+        self._welcome(peer)
         self._dispatch.consider(worker)
 
     def _on_heartbeat(self, peer: bytes, message: m.Message, now: float) -> None:
@@ -257,12 +280,15 @@ class SchedulerCore:
             self._outcomes.cancel(run, run.first, run.stop, now)
         for function in list(session.functions):
             self.table.release_function(function)
+        self.table.release_objects(session.objects)
         self.table.drop_session(session)
+        self.table.purge(session.peer)
         self._gone[session.peer] = None
 
     def _lose_worker(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:
         self._gone[worker.peer] = None
         self.table.drop_worker(worker)
+        self.table.purge(worker.peer)
         self._dispatch.forget(worker)
         self._outcomes.worker_lost(worker, lost, now)
 
@@ -277,12 +303,44 @@ class SchedulerCore:
         session.functions[message.function] = None
         record = self.table.functions.get(message.function)
         if record is None:
-            record = self.table.functions[message.function] = FunctionRecord(message.payload)
+            if not session.objects.keys() >= set(message.objects):
+                raise RemoteProtocolError("a function whose objects were not announced")
+            record = FunctionRecord(message.payload, message.objects)
+            self.table.hold_objects(message.objects)
+            self.table.functions[message.function] = record
         record.users += 1
 
     def _on_forget(self, peer: bytes, message: m.Forget, now: float) -> None:
         del self.table.sessions[peer].functions[message.function]
         self.table.release_function(message.function)
+
+    def _on_object(self, peer: bytes, message: m.Object, now: float) -> None:
+        table = self.table
+        session = table.sessions[peer]
+        session.last_seen = now
+        if message.object in session.objects:
+            raise RemoteProtocolError("an object that was announced before")
+        if len(session.objects) >= SESSION_OBJECTS_MAX:
+            raise RemoteProtocolError("a client that never releases an object")
+        record = table.objects.get(message.object)
+        if record is None:
+            record = ObjectRecord(message.segment, message.nbytes)
+            table.objects[message.object] = record
+        else:
+            table.remove_segments((message.segment,))
+        session.objects[message.object] = None
+        record.users += 1
+
+    def _on_release(self, peer: bytes, message: m.Release, now: float) -> None:
+        session = self.table.sessions[peer]
+        for one in message.objects:
+            del session.objects[one]
+        self.table.release_objects(message.objects)
+
+    def _on_inventory(self, peer: bytes, message: m.Inventory, now: float) -> None:
+        if peer != self.table.storage:
+            raise RemoteProtocolError("only a storage has an inventory")
+        self.table.take_inventory(message.objects)
 
     def _on_submit(self, peer: bytes, message: m.Submit, now: float) -> None:
         table = self.table
@@ -292,6 +350,10 @@ class SchedulerCore:
             raise RemoteProtocolError("a task whose function was not sent")
         if message.first + len(message.batch) > TASK_ID_MAX:
             raise RemoteProtocolError("a task beyond the last id")
+        if message.objects and not session.objects.keys() >= set(message.objects):
+            for task in range(message.first, message.first + len(message.batch)):
+                table.send(peer, m.Failed(task, m.FAILED_MISSING))
+            return
         run = Run(
             session.number,
             message.first,
@@ -299,6 +361,7 @@ class SchedulerCore:
             message.call,
             message.options,
             message.batch,
+            message.objects,
         )
         table.add_run(run)
         table.ready.push(run)
@@ -350,6 +413,15 @@ class SchedulerCore:
             return
         self._progress(worker, now)
         self._outcomes.done(worker, message)
+        self._dispatch.consider(worker)
+
+    def _on_stored(self, peer: bytes, message: m.Stored, now: float) -> None:
+        worker = self._reporting(peer)
+        if worker is None:
+            self.table.remove_segments(message.objects)
+            return
+        self._progress(worker, now)
+        self._outcomes.stored(worker, message)
         self._dispatch.consider(worker)
 
     def _on_erred(self, peer: bytes, message: m.Erred, now: float) -> None:

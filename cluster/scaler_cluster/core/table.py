@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.lifecycle import ENDS, Event, move
 from scaler_cluster.core.queue import ReadyQueue
 from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.ids import segment_prefix
+from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scaler_cluster.core.records import (
         FunctionRecord,
+        ObjectRecord,
         SessionRecord,
         SupervisorRecord,
         WorkerRecord,
     )
     from scaler_cluster.core.tasks import Run
-    from scaler_cluster.wire import messages as m
 
+_NONE = object()
 EMPTY = Batch(b"", memoryview(b"").cast("I"))
 """The batch of a run that ended."""
 
@@ -32,6 +37,11 @@ class Table:
         self.supervisors: dict[bytes, SupervisorRecord] = {}
         self.workers: dict[bytes, WorkerRecord] = {}
         self.functions: dict[bytes, FunctionRecord] = {}
+        self.objects: dict[bytes, ObjectRecord] = {}
+        self.storage: bytes | None = None
+        """The peer that removes segments."""
+        self.garbage: list[bytes] = []
+        """Segments to be removed as soon as there is a storage."""
         self.ready = ReadyQueue()
         self.outbox: dict[bytes, list[m.Message]] = {}
         self.in_flight = 0
@@ -54,8 +64,13 @@ class Table:
     # -- peers -------------------------------------------------------------------------------
 
     def knows(self, peer: bytes) -> bool:
-        """Return True if the peer is a client, a worker or a supervisor."""
-        return peer in self.sessions or peer in self.workers or peer in self.supervisors
+        """Return True if the peer is a client, a worker, a supervisor or the storage."""
+        return (
+            peer in self.sessions
+            or peer in self.workers
+            or peer in self.supervisors
+            or peer == self.storage
+        )
 
     def add_session(self, session: SessionRecord) -> None:
         """Take a client in."""
@@ -78,8 +93,70 @@ class Table:
         """Count one user of a function out, and drop it with the last one."""
         record = self.functions[function]
         record.users -= 1
-        if record.users == 0:
-            del self.functions[function]
+        if record.users:
+            return
+        del self.functions[function]
+        if record.objects:
+            for worker in self.workers.values():
+                if worker.functions.pop(function, _NONE) is None:
+                    self.send(worker.peer, m.Forget(function))
+            self.release_objects(record.objects)
+
+    # -- objects -----------------------------------------------------------------------------
+
+    def hold_objects(self, objects: tuple[bytes, ...]) -> None:
+        """Count one user more of each of these objects."""
+        for one in objects:
+            self.objects[one].users += 1
+
+    def release_objects(self, objects: Iterable[bytes]) -> None:
+        """Count one user of each out; what nobody uses any more is unmapped and removed."""
+        for one in objects:
+            record = self.objects[one]
+            record.users -= 1
+            if record.users:
+                continue
+            del self.objects[one]
+            for worker in record.workers:
+                if worker in self.workers:
+                    self.send(worker, m.Release((record.segment,)))
+            self.remove_segments((record.segment,))
+
+    def remove_segments(self, segments: tuple[bytes, ...]) -> None:
+        """Have segments removed that nobody uses."""
+        if self.storage is None:
+            self.garbage += segments
+        else:
+            self.send(self.storage, m.Release(segments))
+
+    def purge(self, owner: bytes) -> None:
+        """Have everything removed that a peer that is gone stored without having said so."""
+        if self.storage is not None:
+            prefix = segment_prefix(owner)
+            segments = (record.segment for record in self.objects.values())
+            keep = tuple(segment for segment in segments if segment.startswith(prefix))
+            self.send(self.storage, m.Purge(prefix, keep))
+
+    def take_inventory(self, segments: tuple[bytes, ...]) -> None:
+        """Let a storage that has come up remove, of what it found, what nobody has a use for."""
+        known = {record.segment for record in self.objects.values()}
+        prefixes = tuple(segment_prefix(peer) for peer in (*self.sessions, *self.workers))
+        for segment in segments:
+            # What its owner has not announced yet is about to be.
+            if segment not in known and not segment.startswith(prefixes):
+                self.garbage.append(segment)
+        garbage, self.garbage = self.garbage, []
+        if garbage:
+            self.remove_segments(tuple(garbage))
+
+    def segments(self, objects: tuple[bytes, ...], worker: WorkerRecord) -> tuple[bytes, ...]:
+        """Return where a worker finds objects, and remember that it may map them."""
+        found = []
+        for one in objects:
+            record = self.objects[one]
+            record.workers[worker.peer] = None
+            found.append(record.segment)
+        return tuple(found)
 
     # -- runs --------------------------------------------------------------------------------
 
@@ -95,7 +172,13 @@ class Table:
         if not is_last and self.overlapping(session, run.first, run.stop):
             raise RemoteProtocolError(f"task {run.first} was submitted twice")
         runs[run.first] = run
+        self.use(run)
+
+    def use(self, run: Run) -> None:
+        """Count a run among the users of what it needs."""
         self.functions[run.function].users += 1
+        if run.objects:
+            self.hold_objects(run.objects)
 
     def overlapping(self, session: SessionRecord, first: int, stop: int) -> list[Run]:
         """Return the session's live runs that hold tasks of ``first <= id < stop``, in order."""
@@ -112,7 +195,7 @@ class Table:
         """Cut the first ``count`` tasks off a run and return them; ``run`` becomes the rest."""
         session = self.session_by_number.get(run.session)
         head = run.cut_head(count)
-        self.functions[run.function].users += 1
+        self.use(head)
         if session is not None:
             session.runs[head.first] = head
             session.runs[run.first] = run
@@ -136,6 +219,8 @@ class Table:
         if session is not None:
             del session.runs[run.first]
         self.release_function(run.function)
+        if run.objects:
+            self.release_objects(run.objects)
         run.worker = None
         # A deadline may hold on to the run for long; it must not hold on to the payloads.
         run.batch = EMPTY

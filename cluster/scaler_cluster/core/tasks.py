@@ -26,6 +26,8 @@ class Run:
     call: int
     options: TaskOptions
     batch: Batch
+    objects: tuple[bytes, ...] = ()
+    """Ids of the objects that each of its payloads refers to, in order."""
     state: State = State.READY
     worker: WorkerRecord | None = field(default=None, repr=False)
     unit_s: float = 0.0
@@ -59,6 +61,7 @@ class Run:
             self.call,
             self.options,
             self.batch.cut(0, count),
+            self.objects,
             self.state,
             self.worker,
             self.unit_s,

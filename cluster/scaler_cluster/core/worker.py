@@ -27,10 +27,11 @@ some 0.2 ms each when it finds their caches cold: every 2 ms, that was a tenth o
 class FunctionEntry:
     """A function that this worker was sent, and what it became when it was unpickled."""
 
-    __slots__ = ("call", "payload")
+    __slots__ = ("call", "objects", "payload")
 
-    def __init__(self, payload: Buffer) -> None:
+    def __init__(self, payload: Buffer, objects: tuple[bytes, ...]) -> None:
         self.payload = payload
+        self.objects = objects
         self.call: Callable[..., Any] | None = None
 
 
@@ -65,6 +66,8 @@ class WorkerCore:
     def __init__(self) -> None:
         self.queue: deque[Work] = deque()
         self.functions: dict[bytes, FunctionEntry] = {}
+        self.mapped: dict[bytes, memoryview] = {}
+        """Segments that the shell has mapped."""
         self.results: list[bytes] = []
         """Pickled results of the open segment; the shell appends without a lock."""
         self.last_end = 0.0
@@ -73,7 +76,8 @@ class WorkerCore:
         """Session and task that the shell should interrupt, if it runs."""
         self.leave: str | None = None
         """Why to leave, once the queue is empty; None: stay."""
-        self.welcome = False
+        self.welcome = m.Welcome(0, 0)
+        """Says where objects lie."""
         self._segment: tuple[int, int] = (0, 0)
         self._since = 0.0
         self._outbox: list[m.Message] = []
@@ -90,15 +94,18 @@ class WorkerCore:
             if kind is m.Assign:
                 self._on_assign(message)  # type: ignore[arg-type]
             elif kind is m.Function:
-                self.functions[message.function] = FunctionEntry(message.payload)  # type: ignore[attr-defined]
+                self._on_function(message)  # type: ignore[arg-type]
             elif kind is m.Forget:
                 self.functions.pop(message.function, None)  # type: ignore[attr-defined]
             elif kind is m.Revoke:
                 self._on_revoke(message)  # type: ignore[arg-type]
             elif kind is m.Abort:
                 self._on_abort(message)  # type: ignore[arg-type]
+            elif kind is m.Release:
+                for segment in message.objects:  # type: ignore[attr-defined]
+                    self.mapped.pop(segment, None)
             elif kind is m.Welcome:
-                self.welcome = True
+                self.welcome = message  # type: ignore[assignment]
             elif kind is m.Retire:
                 self.leave = ""
             elif kind in (m.Refused, m.Goodbye):
@@ -107,6 +114,9 @@ class WorkerCore:
                 self.leave = "the scheduler does not know this worker any more"
             else:
                 raise RemoteProtocolError(f"{kind.__name__} is not for a worker")
+
+    def _on_function(self, message: m.Function) -> None:
+        self.functions[message.function] = FunctionEntry(message.payload, message.objects)
 
     def _on_assign(self, message: m.Assign) -> None:
         function = self.functions.get(message.function)
@@ -203,6 +213,13 @@ class WorkerCore:
         """The task at the cursor starts, and the scheduler wants to know."""
         self.flush()
         self._outbox.append(m.Started(work.session, work.first + work.cursor))
+
+    def stored(self, work: Work, payload: bytes, segments: tuple[bytes, ...]) -> None:
+        """The task at the cursor returned a value with large buffers; then as for erred."""
+        self.flush()
+        task = work.first + work.cursor
+        busy_s = max(self.last_end - self._since, 0.0)
+        self._outbox.append(m.Stored(work.session, task, busy_s, payload, segments))
 
     def erred(self, work: Work, kind: str, payload: bytes, detail: dict[str, Any]) -> None:
         """The task at the cursor failed; the shell calls :meth:`begin` before the next."""

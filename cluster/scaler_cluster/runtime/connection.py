@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from pathlib import Path
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scaler_cluster.client.map import MapCall
+    from scaler_cluster.objects.sent import SentObjects
 
 SPIN_S = 0.0005
 """How long a waiting thread looks for its result before it sleeps; see ``ZmqLink.spin``."""
@@ -40,10 +42,16 @@ class Connection:
         self.error: ScalerError | None = None
         """Why nothing comes back any more."""
         self.closed = False
+        self.sent: SentObjects | None = None
+        """What was stored; None as long as nothing was."""
+        self.stores = False
+        """True if this process can see the directories of the cluster's objects."""
+        self.core.stand_in = lambda message: self._stored().stand_in(message)
         self._exchange = Exchange(os.getpid())
         self._dropped_calls: deque[MapCall] = deque()
         self._tick_at = 0.0
-        self._link = zmq_link.connect(address, make_peer_id("C"))
+        self._peer = make_peer_id("C")
+        self._link = zmq_link.connect(address, self._peer)
 
     @property
     def fd(self) -> int:
@@ -78,6 +86,23 @@ class Connection:
                 self._link.wait(min(left, max(self.deadline - clock(), 0.0), LOOK_S))
                 if reason := dead_child():
                     raise ClusterUnreachable(reason)
+        self.stores = bool(core.welcome.disk) and Path(core.welcome.disk).is_dir()
+
+    def stored(self) -> SentObjects:
+        """Return what stores objects here; only where :attr:`stores` is true."""
+        with self.lock:
+            return self._stored()
+
+    def _stored(self) -> SentObjects:
+        if self.sent is None:
+            # Not at the start: most sessions never store anything.
+            from scaler_cluster.objects.segments import Segments
+            from scaler_cluster.objects.sent import SentObjects
+
+            welcome = self.core.welcome
+            place = welcome.memory, welcome.disk, welcome.memory_limit
+            self.sent = SentObjects(self.core, self.lock, Segments(*place, self._peer))
+        return self.sent
 
     def drop_call(self, call: MapCall) -> None:
         """Forget a map with the next :meth:`pump`; takes no lock."""
@@ -96,6 +121,8 @@ class Connection:
         if self.closed:
             return []
         link, exchange, core = self._link, self._exchange, self.core
+        if self.sent is not None and self.sent.has_dead:
+            self.sent.sweep()
         while self._dropped_calls:
             call = self._dropped_calls.popleft()
             core.close_call(call.first, call.asked)
@@ -117,7 +144,7 @@ class Connection:
                     self.error = error
             if len(received) < DRAIN_LIMIT and not core.has_actions:
                 break
-        settled: list[tuple[Any, object]] = core.settled  # type: ignore[assignment]
+        settled: list[tuple[Any, object]] = core.settled
         core.settled = []
         return settled
 

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 PYTHON_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -54,12 +55,17 @@ def say_ready(**news: object) -> None:
         pipe.write(json.dumps(news).encode() + b"\n")
 
 
-def remove_directory(settings: dict[str, Any]) -> None:
-    """Remove the private directory of an embedded cluster: its parent may have died before."""
+def remove_directories(settings: dict[str, Any]) -> None:
+    """Remove the private directories of a cluster: its parent may have died before."""
     import shutil  # at the end of a process, not at its start
 
-    if directory := settings.get("directory"):
-        shutil.rmtree(directory, ignore_errors=True)
+    for name in ("memory", "directory"):
+        if directory := settings.get(name):
+            # Moved away first: a worker that is about to end must not put anything in any more.
+            removed = Path(directory + ".removed")
+            with contextlib.suppress(OSError):
+                Path(directory).rename(removed)
+            shutil.rmtree(removed, ignore_errors=True)
 
 
 def die_with_parent(parent: int) -> None:

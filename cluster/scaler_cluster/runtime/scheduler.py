@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import math
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from time import perf_counter as clock
@@ -27,7 +29,7 @@ from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
     read_settings,
-    remove_directory,
+    remove_directories,
     say_ready,
 )
 from scaler_cluster.wire import messages as m
@@ -40,6 +42,10 @@ SPIN_S = 0.0003
 """How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
 TICK_S = 0.001
 """While messages keep coming, time is looked at this often."""
+STORAGE_LOOK_S = 1.0
+"""How often it is looked whether the object storage runs."""
+STORAGE_STOP_S = 2.0
+"""An object storage that has not ended by itself after this is killed."""
 LOG_EVERY_S = 1.0
 """Broken peers are logged at most this often: garbage must not fill a disk."""
 
@@ -47,8 +53,16 @@ LOG_EVERY_S = 1.0
 class SchedulerShell:
     """Moves bytes between the link and the core."""
 
-    def __init__(self, link: zmq_link.ZmqLink, core: SchedulerCore, *, check: bool = False) -> None:
+    def __init__(
+        self,
+        link: zmq_link.ZmqLink,
+        core: SchedulerCore,
+        storage: StorageProcess | None = None,
+        *,
+        check: bool = False,
+    ) -> None:
         self._link = link
+        self._storage = storage
         self._core = core
         self._check = check
         self._exchange = Exchange(os.getpid())
@@ -75,6 +89,8 @@ class SchedulerShell:
             frames = self._exchange.send(peer, [m.Goodbye("the cluster was shut down")], clock())
             self._link.send(peer, frames)
         self._link.close(zmq_link.LINGER_MS if clients else 0)
+        if self._storage is not None:
+            self._storage.stop()
 
     def _turn(self) -> None:
         """Work until nothing more arrives for a moment."""
@@ -135,11 +151,18 @@ class SchedulerShell:
             link.send(peer, exchange.send(peer, messages, now))
         for peer in core.take_gone():
             exchange.drop(peer)
+        if core.table.objects and self._storage is not None and now >= self._storage.look_at:
+            self._look_after_storage(self._storage, now)
         if ticks and now >= exchange.deadline:
             for peer, frames in exchange.tick(now):
                 link.send(peer, frames)
         if self._check:
             invariants.check(core)
+
+    def _look_after_storage(self, storage: StorageProcess, now: float) -> None:
+        """Start the storage with the first object, and again if it died."""
+        if storage.look_after(now) and self._core.table.storage is not None:
+            self._core.peer_lost(self._core.table.storage, now)
 
     def _set_timer(self) -> None:
         due = min(self._core.deadline, self._exchange.deadline)
@@ -156,12 +179,52 @@ class SchedulerShell:
         self._turn()
 
 
+class StorageProcess:
+    """The object storage, a child of this process."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.look_at = 0.0
+        """When :meth:`look_after` is next due."""
+        self._settings = settings
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def look_after(self, now: float) -> bool:
+        """Start it unless it runs; return True if it had died."""
+        self.look_at = now + STORAGE_LOOK_S
+        if self._child is not None and self._child.poll() is None:
+            return False
+        had_died = self._child is not None
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "scaler_cluster.runtime.storage"],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._child.stdin is not None
+        self._child.stdin.write(json.dumps(self._settings).encode() + b"\n")
+        self._child.stdin.flush()
+        return had_died
+
+    def stop(self) -> None:
+        """End it."""
+        if self._child is not None:
+            assert self._child.stdin is not None
+            self._child.stdin.close()
+            try:
+                self._child.wait(STORAGE_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                self._child.wait()
+
+
 def _bind(settings: dict[str, Any]) -> zmq_link.ZmqLink:
-    if directory := settings.get("directory"):
-        try:
-            Path(directory).mkdir(mode=0o700)
-        except OSError as error:
-            raise ConfigError(f"cannot make {directory}: {error.strerror}") from error
+    for name in ("directory", "memory"):
+        if directory := settings.get(name):
+            try:
+                Path(directory).mkdir(mode=0o700)
+            except OSError as error:
+                raise ConfigError(f"cannot make {directory}: {error.strerror}") from error
+    if disk := settings.get("disk"):
+        Path(disk).mkdir(mode=0o700)
     return zmq_link.bind(settings["address"])
 
 
@@ -171,10 +234,13 @@ async def serve(settings: dict[str, Any]) -> None:
         link = _bind(settings)
     except ConfigError as error:
         say_ready(error=str(error))
-        remove_directory(settings)
+        remove_directories(settings)
         return
-    config = SchedulerConfig(python=PYTHON_VERSION, **settings.get("scheduler", {}))
-    shell = SchedulerShell(link, SchedulerCore(config, clock()), check=settings.get("check", False))
+    place = {"memory": settings.get("memory", ""), "disk": settings.get("disk", "")}
+    config = SchedulerConfig(python=PYTHON_VERSION, **place, **settings.get("scheduler", {}))
+    storage = StorageProcess(settings | {"address": link.address}) if place["disk"] else None
+    core = SchedulerCore(config, clock())
+    shell = SchedulerShell(link, core, storage, check=settings.get("check", False))
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
@@ -190,7 +256,7 @@ async def serve(settings: dict[str, Any]) -> None:
     await stopped.wait()
     loop.remove_reader(LIFELINE_FD)
     shell.close()
-    remove_directory(settings)
+    remove_directories(settings)
 
 
 def main() -> None:

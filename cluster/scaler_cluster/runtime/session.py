@@ -26,6 +26,7 @@ from scaler_cluster.errors import (
     ScalerError,
     SessionClosed,
     SessionForked,
+    StorageFull,
 )
 from scaler_cluster.runtime.connection import Connection
 from scaler_cluster.runtime.interrupts import deferred
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from scaler_cluster.client.map import MapCall
+    from scaler_cluster.core.client import Function
+    from scaler_cluster.objects.sent import CallObjects
     from scaler_cluster.runtime.spawn import EmbeddedCluster
     from scaler_cluster.wire.batch import Batch
 
@@ -74,7 +77,6 @@ class Session:
         self.cluster = cluster
         self.connection = Connection(address)
         self.core = self.connection.core
-        self._pickle_function = payloads.FunctionPickler()
         self._closed = ""
         self._forked = False
         self._callbacks: deque[tuple[ScalerFuture[Any], list[Any]]] = deque()
@@ -86,6 +88,8 @@ class Session:
         except BaseException:
             self._close_sockets()
             raise
+        stores = self.connection.stores
+        self._pickle_function = payloads.FunctionPickler(self._store_function if stores else None)
         self._thread = threading.Thread(target=self._io, name="scaler-io", daemon=True)
         self._thread.start()
         _sessions.add(self)
@@ -117,10 +121,17 @@ class Session:
         if self._closed or self._forked or self.connection.error is not None:
             self.check_usable()
         future: ScalerFuture[Any] = ScalerFuture(self)
+        collector = payloads.Collector() if self.connection.stores else None
+        objects: tuple[bytes, ...] = ()
+        held: list[bytes] = []
         try:
-            packed = self._pickle_function(function)
-            payload = payloads.dumps_call(function, args, kwargs)
-        except PayloadError as error:
+            packed = self._pickle_function(function, held)
+            payload = payloads.dumps_call(function, args, kwargs, collector)
+            if collector is not None and collector.buffers:
+                objects = self.connection.stored().hold(collector.buffers)
+                held += objects
+        except (PayloadError, StorageFull) as error:
+            self.release(held)
             settle_all([(future, error)])
             return future
         call = m.CALL_KWARGS if kwargs else m.CALL_ARGS
@@ -128,8 +139,9 @@ class Session:
         with self.connection.lock:
             if self._closed or self.connection.error is not None:
                 self.check_usable()
-            future._task = core.submit(packed, call, options, payload, future)
+            future._task = core.submit(packed, call, options, objects, payload, future)
             unsent = core.unsent
+        self.release(held)
         if unsent < FLUSH_TASKS and not (unsent == 1 and core.is_lone):
             if unsent == 1:
                 self._lead.wake_io()
@@ -154,9 +166,27 @@ class Session:
             self._after(settled)
         return len(given_up)
 
-    def function(self, function: Callable[..., Any]) -> tuple[bytes, bytes]:
-        """Return digest and pickle of a function; raises PayloadError."""
-        return self._pickle_function(function)
+    def function(self, function: Callable[..., Any], held: list[bytes]) -> Function:
+        """Return digest, pickle and objects of a function; see :class:`FunctionPickler`."""
+        return self._pickle_function(function, held)
+
+    def release(self, held: list[bytes]) -> None:
+        """Let go of objects that were stored for what has been asked for by now."""
+        if held:
+            self.connection.stored().release(held)
+
+    def _store_function(self, buffers: list[memoryview], owner: object) -> tuple[bytes, ...]:
+        stored = self.connection.stored()
+        objects = stored.hold(buffers)
+        if owner is not None:
+            stored.hold_for(owner, objects)
+        return objects
+
+    def call_objects(self, *, again: bool = False) -> CallObjects:
+        """Return what stores the large values of one map."""
+        from scaler_cluster.objects.sent import CallObjects
+
+        return CallObjects(self.connection.stored(), again=again)
 
     def open_call(self, call: MapCall) -> int:
         """Take a map in; return the id that its first task will have."""
@@ -166,10 +196,11 @@ class Session:
 
     def submit_run(
         self,
-        function: tuple[bytes, bytes],
+        function: Function,
         first: int,
         call: int,
         options: m.TaskOptions,
+        objects: tuple[bytes, ...],
         batch: Batch,
     ) -> None:
         """Ask for contiguous tasks of a map, and take in what has arrived meanwhile."""
@@ -177,7 +208,7 @@ class Session:
             with self.connection.lock:
                 self.check_usable()
                 self.core.teach(*function)
-                self.core.submit_run(first, function[0], call, options, batch)
+                self.core.submit_run(first, function[0], call, options, objects, batch)
                 settled = self.connection.pump()
             self._after(settled)
 

@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import ClusterUnreachable, ConfigError
-from scaler_cluster.runtime.process import READY_FD_VARIABLE
+from scaler_cluster.runtime.process import READY_FD_VARIABLE, remove_directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +27,17 @@ START_TIMEOUT_S = 30.0
 """An interpreter that has not come up after this never will, even on a loaded machine."""
 STOP_TIMEOUT_S = 5.0
 """A child that has not ended by itself after this is killed."""
+SHARED_MEMORY_VARIABLE = "SCALER_SHARED_MEMORY"
+"""Names another tmpfs than /dev/shm, which is tiny in some containers."""
+MEMORY_SHARE = 0.8
+"""What of the machine's shared memory objects may take, unless it is said otherwise."""
 SOCKET_PATH_MAX = 100
 """Unix socket paths hold 107 bytes; an ``ipc://`` address beyond falls back to loopback."""
+
+
+def shared_memory() -> Path:
+    """Return the directory in shared memory where clusters keep objects, if it is there."""
+    return Path(os.environ.get(SHARED_MEMORY_VARIABLE, "/dev/shm"))  # noqa: S108
 
 
 class EmbeddedCluster:
@@ -48,6 +56,7 @@ class EmbeddedCluster:
         initargs: tuple[Any, ...] = (),
         max_tasks_per_child: int | None = None,
         memory_limit_bytes: int | None = None,
+        object_memory_bytes: int | None = None,
         event_loop: str = "builtin",
     ) -> None:
         self.workers = workers
@@ -66,14 +75,21 @@ class EmbeddedCluster:
         self._children: list[subprocess.Popen[bytes]] = []
         # The scheduler makes it: a client that is killed while it starts leaves nothing then.
         self._directory = Path(tempfile.gettempdir()) / f"scaler-{secrets.token_hex(8)}"
-        settings["directory"] = str(self._directory)
+        memory = shared_memory() / self._directory.name
+        self._memory = str(memory) if memory.parent.is_dir() else ""
+        settings |= {"directory": str(self._directory), "memory": self._memory}
         try:
             chosen = address if address is not None else self._private_address()
             scheduling = {
                 "address": chosen,
                 "directory": str(self._directory),
+                "memory": self._memory,
+                "disk": str(self._directory / "objects"),
                 "event_loop": event_loop,
-                "scheduler": {"workers_expected": workers},
+                "scheduler": {
+                    "workers_expected": workers,
+                    "memory_limit": self._object_memory(object_memory_bytes),
+                },
             }
             ready = self._start("scheduler", scheduling, True)
             if chosen.startswith("ipc://"):
@@ -86,6 +102,12 @@ class EmbeddedCluster:
         except BaseException:
             self.stop()
             raise
+
+    def _object_memory(self, wanted: int | None) -> int:
+        if not self._memory:
+            return 0
+        place = os.statvfs(Path(self._memory).parent)
+        return int(place.f_blocks * place.f_frsize * MEMORY_SHARE) if wanted is None else wanted
 
     def _private_address(self) -> str:
         path = self._directory / "scheduler"
@@ -174,4 +196,4 @@ class EmbeddedCluster:
             except subprocess.TimeoutExpired:
                 child.send_signal(signal.SIGKILL)
                 child.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        remove_directories({"directory": str(self._directory), "memory": self._memory})

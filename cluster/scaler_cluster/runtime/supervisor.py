@@ -33,7 +33,7 @@ from scaler_cluster.runtime.process import (
     host_name,
     make_peer_id,
     read_settings,
-    remove_directory,
+    remove_directories,
 )
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
 from scaler_cluster.runtime.worker import (
@@ -234,7 +234,7 @@ class SupervisorShell:
             )
             link = zmq_link.connect(settings["address"], peer)
             mine[SLOT_READY] = 1
-            WorkerShell(link, WorkerCore(), mine, hello).run()
+            WorkerShell(link, WorkerCore(), mine, peer, hello).run()
             link.close()
             return 0
 
@@ -245,7 +245,7 @@ def main() -> None:
     """Run the supervisor process."""
     settings = read_settings()
     SupervisorShell(settings).run()
-    remove_directory(settings)
+    remove_directories(settings)
 
 
 if __name__ == "__main__":

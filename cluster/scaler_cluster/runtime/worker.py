@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from time import perf_counter as clock
 from time import sleep
 from typing import TYPE_CHECKING, Any
@@ -20,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import payload as payloads
 from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
-from scaler_cluster.errors import PayloadError
+from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull
 from scaler_cluster.links.link import HUB
+from scaler_cluster.objects.worker_store import WorkerStore
 from scaler_cluster.runtime.output import TaskOutput, undivert
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +71,9 @@ class ForkedLock:
 class WorkerShell:
     """Runs a worker until it is told to leave."""
 
-    def __init__(self, link: ZmqLink, core: WorkerCore, slot: memoryview, hello: m.Hello) -> None:
+    def __init__(
+        self, link: ZmqLink, core: WorkerCore, slot: memoryview, peer: bytes, hello: m.Hello
+    ) -> None:
         self._link = link
         self._core = core
         self._slot = slot
@@ -83,6 +86,8 @@ class WorkerShell:
         self._tick_at = 0.0
         self._wake = threading.Event()
         self._pumped_at = 0.0
+        self._peer = peer
+        self._store = WorkerStore(peer, core.welcome, core.mapped)
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
         os.register_at_fork(after_in_child=self._on_forked)
         self._send([hello])
@@ -96,6 +101,8 @@ class WorkerShell:
                 core.flush()
                 self._pump()
                 self._busy = bool(core.queue)
+            if core.welcome is not self._store.welcome:
+                self._store = WorkerStore(self._peer, core.welcome, core.mapped)
             if self._busy:
                 if not self._ticking:
                     self._ticking = True
@@ -143,9 +150,9 @@ class WorkerShell:
         entry = work.function
         if entry.call is None:
             try:
-                entry.call = payloads.loads(entry.payload)
+                entry.call = payloads.loads(entry.payload, buffers=self._store.map(entry.objects))
             except BaseException as error:
-                self._fail_all(work, error)
+                self._fail_all(work, error, "the worker cannot unpickle the function")
                 return None
         function = entry.call
         kind = work.message.call
@@ -155,10 +162,11 @@ class WorkerShell:
             return lambda args, kwargs: function(*args, **kwargs)
         return lambda *chunk: [function(*args) for args in chunk]
 
-    def _fail_all(self, work: Work, error: BaseException) -> None:
+    def _fail_all(self, work: Work, error: BaseException, what: str) -> None:
         core = self._core
         _, detail = payloads.dumps_exception(error, error.__traceback__)
-        detail["message"] = f"the worker cannot unpickle the function: {payloads.show(error)}"
+        detail["message"] = f"{what}: {payloads.show(error)}"
+        kind = m.FAILED_MISSING if isinstance(error, MissingObjects) else m.FAILED_DESERIALIZE
         index = 0
         while True:
             work.cursor = index
@@ -167,7 +175,7 @@ class WorkerShell:
                     core.finish(work)
                     return
                 core.begin(work, clock())
-                core.erred(work, m.FAILED_DESERIALIZE, b"", detail)
+                core.erred(work, kind, b"", detail)
             index += 1
 
     def _run(self, work: Work) -> None:
@@ -183,7 +191,17 @@ class WorkerShell:
         call = self._load(work)
         if call is None:
             return
-        loads, append = payloads.loads, core.results.append
+        loads: Callable[[Any], Any] = payloads.loads
+        if message.objects:
+            try:
+                loads = partial(payloads.loads, buffers=self._store.map(message.objects))
+            except BaseException as caught:
+                self._fail_all(work, caught, "the worker cannot map the arguments")
+                return
+        append, store = core.results.append, self._store
+        collector, large = store.collector, store.large
+        buffers = collector.buffers if collector is not None else ()
+        segments: tuple[bytes, ...] = ()
         dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
         items = list(work.batch)
         first = work.first
@@ -217,9 +235,12 @@ class WorkerShell:
                         with output:
                             value = call(*args)
                     stage = m.FAILED_RESULT
-                    result = dumps(value, protocol)
-                    if b"__main__" in result or len(result) >= BATCH_BYTES_MAX:
-                        result = payloads.dumps(value)
+                    if type(value) is bytes and len(value) >= large:
+                        result, segments = store.pack(value)
+                    else:
+                        result = dumps(value, protocol, buffer_callback=collector)
+                        if b"__main__" in result or len(result) >= large or buffers:
+                            result, segments = store.pack(value)
                     self._in_task = False
                 except TaskInterrupted:
                     raise
@@ -227,7 +248,7 @@ class WorkerShell:
                     error = caught
                     if stage == m.FAILED_RESULT:
                         # C pickle cannot do all that cloudpickle can.
-                        result, error = _dumps_again(value)
+                        result, segments, error = self._pack_again(value)
                     self._in_task = False
             except TaskInterrupted:
                 self._in_task = False
@@ -235,11 +256,15 @@ class WorkerShell:
             args = value = None
             before = now
             now = core.last_end = clock()
-            if error is None and not stopped:
+            if error is None and not stopped and not segments:
                 append(result)
             else:
                 with self._lock:
-                    self._report(work, stage, error)
+                    if segments:
+                        core.stored(work, result, segments)
+                        segments = ()
+                    else:
+                        self._report(work, stage, error)
                     work.cursor = index + 1
                     core.begin(work, now)
                 error = None
@@ -251,6 +276,15 @@ class WorkerShell:
                 overdue_at = self._pumped_at + OVERDUE_S
             index += 1
 
+    def _pack_again(self, value: object) -> tuple[bytes, tuple[bytes, ...], BaseException | None]:
+        """Pickle what C pickle cannot."""
+        try:
+            return *self._store.pack(value), None
+        except TaskInterrupted:
+            raise
+        except BaseException as error:
+            return b"", (), error
+
     def _report(self, work: Work, stage: str, error: BaseException | None) -> None:
         """Report a task that did not return: it raised, or was interrupted (None)."""
         core = self._core
@@ -261,6 +295,8 @@ class WorkerShell:
         payload, detail = payloads.dumps_exception(error, trace.tb_next if trace else None)
         if stage == m.FAILED_DESERIALIZE:
             detail["message"] = f"the worker cannot unpickle the arguments: {payloads.show(error)}"
+        elif stage == m.FAILED_RESULT and isinstance(error, StorageFull):
+            stage = m.FAILED_EXCEPTION
         elif stage == m.FAILED_RESULT:
             cause = payloads.show(error, str if isinstance(error, PayloadError) else repr)
             detail["message"] = f"the worker cannot pickle the result: {cause}"
@@ -339,12 +375,3 @@ class WorkerShell:
                 pause_s = min(pause_s, TICK_MAX_S)
                 if core.interrupt_due():
                     signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
-
-
-def _dumps_again(value: object) -> tuple[bytes, BaseException | None]:
-    try:
-        return payloads.dumps(value), None
-    except TaskInterrupted:
-        raise
-    except BaseException as error:
-        return b"", error

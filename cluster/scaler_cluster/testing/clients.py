@@ -31,6 +31,9 @@ class Slots:
             self._client.resolve(task, bytes(payload))
         self._done += len(batch)
 
+    def returned(self, index: int, result: object) -> None:
+        raise AssertionError("no simulated task returns an object")
+
     def fail(self, index: int, failure: m.Failed) -> None:
         self._client.resolve(self.first + index, failure)
         self._done += 1
@@ -99,8 +102,8 @@ class ClientNode(Node):
             core.say(m.Heartbeat())
         settled, core.settled = core.settled, []
         for waiter, outcome in settled:
-            known = isinstance(outcome, m.Failed) or outcome is None
-            self.resolve(waiter.task, outcome if known else bytes(outcome))  # type: ignore[attr-defined, arg-type]
+            plain = bytes(outcome) if isinstance(outcome, memoryview) else outcome
+            self.resolve(waiter.task, plain)  # type: ignore[attr-defined]
         if core.lost:
             # The scheduler gave it up while it was paused: what the shell does is break.
             self.stop()
@@ -114,7 +117,7 @@ class ClientNode(Node):
         dice = self.simulation.random
         count = min(self._to_submit, dice.randint(1, 30))
         self._to_submit -= count
-        function = bytes([dice.randint(1, 3)]) * 16, b"function"
+        function = bytes([dice.randint(1, 3)]) * 16, b"function", ()
         options = dice.choice(
             (
                 m.DEFAULT_OPTIONS,
@@ -139,7 +142,7 @@ class ClientNode(Node):
         numbers = range(call.first, call.first + count)
         batch = Batch.of([Task(0, number).payload for number in numbers])
         self.core.teach(*function)
-        self.core.submit_run(call.first, function[0], m.CALL_ARGS, options, batch)
+        self.core.submit_run(call.first, function[0], m.CALL_ARGS, options, (), batch)
         self.asked.update(dict.fromkeys(numbers, options))
 
     def _submit(self, function: Function, count: int, options: m.TaskOptions) -> None:
@@ -148,7 +151,7 @@ class ClientNode(Node):
             waiter = Waiter()
             number = self.core.next_task
             payload = Task(0, number).payload
-            waiter.task = self.core.submit(function, m.CALL_ARGS, options, payload, waiter)
+            waiter.task = self.core.submit(function, m.CALL_ARGS, options, (), payload, waiter)
             self.asked[waiter.task] = options
             waiters.append(waiter.task)
         if self.simulation.random.random() < 0.3:

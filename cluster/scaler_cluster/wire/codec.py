@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import FUNCTION_ID_BYTES, TASK_ID_MAX
+from scaler_cluster.ids import FUNCTION_ID_BYTES, SEGMENT_NAME_BYTES_MAX, TASK_ID_MAX
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -31,6 +31,8 @@ FRAME_BYTES = 8 * 1024
 HEADER_BYTES_MAX = 64 * 1024 * 1024
 """No turn's envelope comes near; a peer that claims more is broken or hostile."""
 FRAMES_MAX = 100_000
+OBJECTS_MAX = 100_000
+"""Large buffers of one payload: as many as a list of arrays may have, each 64 KiB or more."""
 MESSAGES_MAX = 1_000_000
 TEXT_BYTES_MAX = 1 << 20
 """Texts are tracebacks, reasons and printed lines; senders cut them long before."""
@@ -162,6 +164,18 @@ def _get_options(value: Any) -> m.TaskOptions:
     return m.TaskOptions(priority, timeout_s, retries, at_most_once, stream_output)
 
 
+def _get_objects(value: Any) -> tuple[bytes, ...]:
+    if value == []:
+        return ()
+    if (
+        type(value) is not list
+        or len(value) > OBJECTS_MAX
+        or not all(type(one) is bytes and len(one) <= SEGMENT_NAME_BYTES_MAX for one in value)
+    ):
+        raise RemoteProtocolError("objects are named by short bytes")
+    return tuple(value)
+
+
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "int": lambda value: type(value) is int and 0 <= value <= TASK_ID_MAX,
     "float": lambda value: type(value) in (int, float) and 0 <= value <= SECONDS_MAX,
@@ -193,6 +207,9 @@ def _register(cls: type[m.Message]) -> None:
         elif kind == "Buffer":
             puts.append((name, _put_buffer))
             gets.append((name, _get_buffer))
+        elif kind == "tuple[bytes, ...]":
+            puts.append((name, None))
+            gets.append((name, lambda value, _: _get_objects(value)))
         elif kind == "TaskOptions":
             puts.append((name, lambda value, _: _put_options(value)))
             gets.append((name, lambda value, _: _get_options(value)))
@@ -239,7 +256,8 @@ def _checked(owner: str, name: str, kind: str) -> Callable[[Any, Sequence[Buffer
 
 
 def _put_submit(x: m.Submit, frames: list[Buffer]) -> list[object]:
-    return [12, x.first, x.function, x.call, _put_options(x.options), _put_batch(x.batch, frames)]
+    options, batch = _put_options(x.options), _put_batch(x.batch, frames)
+    return [12, x.first, x.function, x.call, options, batch, x.objects]
 
 
 def _put_results(x: m.Results, frames: list[Buffer]) -> list[object]:
@@ -248,7 +266,8 @@ def _put_results(x: m.Results, frames: list[Buffer]) -> list[object]:
 
 def _put_assign(x: m.Assign, frames: list[Buffer]) -> list[object]:
     batch = _put_batch(x.batch, frames)
-    return [20, x.session, x.first, x.function, x.call, x.report_start, x.stream_output, batch]
+    flags = x.report_start, x.stream_output
+    return [20, x.session, x.first, x.function, x.call, *flags, batch, x.objects]
 
 
 def _put_done(x: m.Done, frames: list[Buffer]) -> list[object]:
@@ -256,10 +275,11 @@ def _put_done(x: m.Done, frames: list[Buffer]) -> list[object]:
 
 
 def _get_submit(item: list[Any], frames: Sequence[Buffer]) -> m.Submit:
-    _, first, function, call, options, batch = item
+    _, first, function, call, options, batch, objects = item
     _check_run(0, first, function, call)
     options = m.DEFAULT_OPTIONS if options is None else _get_options(options)
-    return m.Submit(first, function, call, options, _get_batch(batch, frames))
+    batch = _get_batch(batch, frames)
+    return m.Submit(first, function, call, options, batch, _get_objects(objects))
 
 
 def _get_results(item: list[Any], frames: Sequence[Buffer]) -> m.Results:
@@ -270,13 +290,13 @@ def _get_results(item: list[Any], frames: Sequence[Buffer]) -> m.Results:
 
 
 def _get_assign(item: list[Any], frames: Sequence[Buffer]) -> m.Assign:
-    _, session, first, function, call, report_start, stream_output, batch = item
+    _, session, first, function, call, report_start, stream_output, batch, objects = item
     _check_run(session, first, function, call)
     if type(report_start) is not bool or type(stream_output) is not bool:
         raise RemoteProtocolError("the options of an Assign are booleans")
-    return m.Assign(
-        session, first, function, call, report_start, stream_output, _get_batch(batch, frames)
-    )
+    batch = _get_batch(batch, frames)
+    objects = _get_objects(objects)
+    return m.Assign(session, first, function, call, report_start, stream_output, batch, objects)
 
 
 def _get_done(item: list[Any], frames: Sequence[Buffer]) -> m.Done:

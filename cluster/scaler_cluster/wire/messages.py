@@ -25,6 +25,7 @@ CALL_CHUNK = 2
 CLIENT = "client"
 WORKER = "worker"
 SUPERVISOR = "supervisor"
+STORAGE = "storage"
 
 
 class Message:
@@ -88,6 +89,12 @@ class Welcome(Message):
     session: int
     workers: int
     """Number of workers the cluster has, or is about to have."""
+    memory: str = ""
+    """Directory in shared memory for objects; empty: there is none."""
+    disk: str = ""
+    """Directory for objects that find no room in memory."""
+    memory_limit: int = 0
+    """Bytes that objects may take in memory."""
 
 
 @dataclass(slots=True)
@@ -130,6 +137,8 @@ class Function(Message):
     tag = 10
     function: bytes
     payload: Buffer
+    objects: tuple[bytes, ...] = ()
+    """The buffers of its pickle: their ids, or on the way to a worker their segments."""
 
 
 @dataclass(slots=True)
@@ -150,6 +159,8 @@ class Submit(Message):
     call: int
     options: TaskOptions
     batch: Batch
+    objects: tuple[bytes, ...] = ()
+    """Ids of the buffers of each payload, in order."""
 
 
 @dataclass(slots=True)
@@ -216,12 +227,26 @@ class Cancelled(Message):
     count: int
 
 
+@dataclass(slots=True)
+class Returned(Message):
+    """Scheduler to client: one task returned a value with large buffers, in these segments.
+
+    The client says Release with their names once it has no use for them any more.
+    """
+
+    tag = 19
+    task: int
+    payload: Buffer
+    objects: tuple[bytes, ...]
+
+
 FAILED_EXCEPTION = "exception"
 FAILED_DESERIALIZE = "deserialize"
 FAILED_RESULT = "result"
 FAILED_TIMEOUT = "timeout"
 FAILED_WORKER_DIED = "worker_died"
 FAILED_LOST = "lost"
+FAILED_MISSING = "missing"
 
 
 # -- scheduler <-> worker --------------------------------------------------------------------
@@ -240,6 +265,8 @@ class Assign(Message):
     """Send Started before each of these tasks."""
     stream_output: bool
     batch: Batch
+    objects: tuple[bytes, ...] = ()
+    """Segments that hold the buffers of each payload, in order."""
 
 
 @dataclass(slots=True)
@@ -332,6 +359,65 @@ class Retire(Message):
     """Scheduler to worker: leave; its supervisor starts another."""
 
     tag = 29
+
+
+@dataclass(slots=True)
+class Stored(Message):
+    """Worker to scheduler: one task returned a value with large buffers, in these segments."""
+
+    tag = 30
+    session: int
+    task: int
+    busy_s: float
+    payload: Buffer
+    objects: tuple[bytes, ...]
+
+
+# -- objects ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Object(Message):
+    """Client to scheduler: content of this id is in that segment, and I may name it.
+
+    The id is the digest of the content; if the scheduler has it already, it removes the segment.
+    """
+
+    tag = 50
+    object: bytes
+    segment: bytes
+    nbytes: int
+
+
+@dataclass(slots=True)
+class Release(Message):
+    """The sender will not name these objects again.
+
+    To a worker: unmap them; to the storage: remove them.
+    """
+
+    tag = 51
+    objects: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class Inventory(Message):
+    """Storage to scheduler, after its Hello: these segments lie here."""
+
+    tag = 52
+    objects: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class Purge(Message):
+    """Scheduler to storage: remove what has a name that begins so, but for some.
+
+    The peer that wrote it is gone; what is kept is what it had announced.
+    """
+
+    tag = 53
+    prefix: bytes
+    keep: tuple[bytes, ...]
 
 
 # -- scheduler <-> supervisor ----------------------------------------------------------------

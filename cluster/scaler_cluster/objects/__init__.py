@@ -1,0 +1,1 @@
+"""Large data: files in shared memory that every process of a machine maps."""

@@ -1,0 +1,216 @@
+"""What a client has stored: each buffer is written once, as long as whoever owns it lives."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from scaler_cluster.payload import Token, Whole, loads
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterable
+
+    from scaler_cluster.core.client import ClientCore, Objects
+    from scaler_cluster.objects.segments import Segments
+    from scaler_cluster.wire.messages import Returned
+
+Key: TypeAlias = tuple[int, int, int]
+"""Identity of a buffer: of its owner, its address and its size."""
+
+
+class StoredResult:
+    """A value that came back in segments: mapped when it is asked for, dropped when it is not."""
+
+    __slots__ = ("_message", "_sent")
+
+    def __init__(self, sent: SentObjects, message: Returned) -> None:
+        self._sent = sent
+        self._message = message
+
+    def load(self) -> Any:
+        """Return the value; what it is made of is this process's own, to be written to as well.
+
+        Raises MissingObjects if it is gone, and whatever unpickling raises.
+        """
+        segments = self._sent.segments
+        buffers = [segments.open(one, writable=True) for one in self._message.objects]
+        return loads(self._message.payload, buffers=buffers)
+
+    def __del__(self) -> None:
+        self._sent.drop(self._message.objects)
+
+
+class SentObjects:
+    """Stores buffers, and counts who of this process still needs each.
+
+    A buffer is known by its owner (the array at the end of a chain of views), its address and its
+    size: as long as that owner lives, the same buffer is not looked at again, even if its content
+    was changed. Equal content is stored once. ``lock`` is the core's; no bytes move under it.
+    """
+
+    def __init__(self, core: ClientCore, lock: threading.Lock, segments: Segments) -> None:
+        self._core = core
+        self._lock = lock
+        self.segments = segments
+        self._known: dict[Key, tuple[bytes, weakref.ref[Any]]] = {}
+        self._held: dict[bytes, int] = {}
+        """How many owners and calls in here need each object."""
+        self._dead: deque[Key] = deque()
+        """Buffers whose owner died."""
+        self._dropped: deque[Objects] = deque()
+        """Results that were fetched, or that nobody will ask for."""
+
+    def hold(self, buffers: Iterable[memoryview], *, again: bool = False) -> Objects:
+        """Return the ids of buffers, stored now unless they are; the caller releases them.
+
+        With ``again`` it looks at all bytes, also of a buffer that is known. Raises StorageFull.
+        """
+        ids: list[bytes] = []
+        try:
+            for buffer in buffers:
+                ids.append(self._hold(buffer, again=again))  # noqa: PERF401 - it may raise half-way
+        except BaseException:
+            self.release(ids)
+            raise
+        return tuple(ids)
+
+    def stand_in(self, message: Returned) -> StoredResult:
+        """Return what stands for a value in segments until it is asked for."""
+        return StoredResult(self, message)
+
+    def hold_for(self, owner: object, objects: Objects) -> None:
+        """Hold objects as well as long as somebody lives."""
+        with self._lock:
+            for number, one in enumerate(objects):
+                self._remember((id(owner), 0, number), owner, one)
+
+    def release(self, objects: Iterable[bytes]) -> None:
+        """Let go of objects, after what names them was asked for."""
+        with self._lock:
+            self._let_go(objects)
+
+    def drop(self, segments: Objects) -> None:
+        """Let go of a result; takes no lock, so a finalizer may call it."""
+        self._dropped.append(segments)
+
+    @property
+    def has_dead(self) -> bool:
+        """Return True if :meth:`sweep` has something to do."""
+        return bool(self._dead or self._dropped)
+
+    def sweep(self) -> None:
+        """Let go of what was dropped and of objects whose owners died; the lock is held."""
+        while self._dropped:
+            self._core.release(self._dropped.popleft())
+        while self._dead:
+            key = self._dead.popleft()
+            known = self._known.get(key)
+            # Another owner may have come to live at the same place.
+            if known is not None and known[1]() is None:
+                del self._known[key]
+                self._let_go((known[0],))
+
+    def _hold(self, buffer: memoryview, *, again: bool) -> bytes:
+        if type(buffer.obj) is Token:
+            with self._lock:
+                self._held[buffer.obj] += 1
+            return bytes(buffer.obj)
+        key, owner = identify(buffer)
+        if not again:
+            with self._lock:
+                known = self._known.get(key)
+                if known is not None and known[1]() is not None:
+                    self._held[known[0]] += 1
+                    return known[0]
+        segment, one = self.segments.write_hashed(buffer)
+        with self._lock:
+            is_new = one not in self._held
+            self._held[one] = self._held.get(one, 0) + 1
+            if is_new:
+                self._core.offer(one, segment, buffer.nbytes)
+            self._remember(key, owner, one)
+        if not is_new:
+            self.segments.remove(segment)
+        return one
+
+    def _remember(self, key: Key, owner: object, one: bytes) -> None:
+        dead = self._dead
+        try:
+            reference = weakref.ref(owner, lambda _: dead.append(key))
+        except TypeError:
+            # Whoever cannot be watched is held by the call alone.
+            return
+        before = self._known.get(key)
+        self._known[key] = one, reference
+        self._held[one] += 1
+        if before is not None:
+            self._let_go((before[0],))
+
+    def _let_go(self, objects: Iterable[bytes]) -> None:
+        gone = []
+        for one in objects:
+            self._held[one] -= 1
+            if not self._held[one]:
+                del self._held[one]
+                gone.append(one)
+        if gone:
+            self._core.release(tuple(gone))
+
+
+class CallObjects:
+    """What the tasks of one map refer to: a large value is known by its identity until the end."""
+
+    def __init__(self, sent: SentObjects, *, again: bool) -> None:
+        self._sent = sent
+        self._again = again
+        self._known: dict[int, tuple[object, object]] = {}
+        """Large values by their id, and what stands for each."""
+        self._held: list[bytes] = []
+
+    def hold(self, buffers: Iterable[memoryview]) -> Objects:
+        """Return the ids of buffers, stored unless they are."""
+        objects = self._sent.hold(buffers, again=self._again)
+        self._held += objects
+        return objects
+
+    def shrink(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the values, the large ones replaced by what stands for them."""
+        return tuple(map(self._shrink, values))
+
+    def _shrink(self, value: object) -> object:
+        known = self._known.get(id(value))
+        if known is not None:
+            return known[1]
+        whole = Whole.of(value)
+        if type(whole) is not Whole:
+            return value
+        objects = self.hold(map(memoryview, whole.parts))
+        token = Whole(whole.load, tuple(map(Token, objects)))
+        self._known[id(value)] = value, token
+        return token
+
+    def close(self) -> None:
+        """Let go of everything."""
+        held, self._held = self._held, []
+        self._known.clear()
+        self._sent.release(held)
+
+
+def identify(buffer: memoryview) -> tuple[Key, object]:
+    """Return what tells this buffer from others as long as its owner lives, and that owner.
+
+    A view (a slice, a transposed array, a column of a frame) is often made anew for each pickle;
+    what it is a view of stays.
+    """
+    owner: Any = buffer.obj
+    interface = getattr(owner, "__array_interface__", None)
+    address = id(owner) if interface is None else interface["data"][0]
+    while (base := getattr(owner, "base", None)) is not None and _is_watchable(base):
+        owner = base
+    return (id(owner), address, buffer.nbytes), owner
+
+
+def _is_watchable(value: object) -> bool:
+    return type(value).__weakrefoffset__ != 0
