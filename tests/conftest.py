@@ -57,11 +57,6 @@ def _command(process: psutil.Process) -> str:
         return f"{process.pid}: ended"
 
 
-def _segments() -> set[str]:
-    shared = Path("/dev/shm")
-    return {path.name for path in shared.glob("scaler*")} if shared.is_dir() else set()
-
-
 @pytest.fixture(autouse=True)
 def nothing_left(request, tmp_path_factory, monkeypatch):
     """Fail a test that leaves a process, a temporary directory or a shared segment behind."""
@@ -73,8 +68,10 @@ def nothing_left(request, tmp_path_factory, monkeypatch):
     private = tempfile.mkdtemp(prefix="t-", dir="/tmp" if os.path.isdir("/tmp") else None)
     monkeypatch.setenv("TMPDIR", private)
     monkeypatch.setattr(tempfile, "tempdir", private)
+    # Here as well: other tests may run on this machine at the same time.
+    shared = tempfile.mkdtemp(prefix="t-", dir="/dev/shm") if os.path.isdir("/dev/shm") else private
+    monkeypatch.setenv("SCALER_SHARED_MEMORY", shared)
     before = {process.pid for process in our_processes()}
-    segments = _segments()
 
     def left() -> list[psutil.Process]:
         return [process for process in our_processes() if process.pid not in before]
@@ -89,9 +86,15 @@ def nothing_left(request, tmp_path_factory, monkeypatch):
             process.kill()
         except psutil.Error:
             continue
-    wait_until(lambda: not list(Path(private).glob("scaler-*")), 0.0 if commands else 2.0)
-    directories = sorted(path.name for path in Path(private).glob("scaler-*"))
+
+    def directories() -> list[str]:
+        return sorted(
+            str(path) for place in (private, shared) for path in Path(place).glob("scaler-*")
+        )
+
+    wait_until(lambda: not directories(), 0.0 if commands else 2.0)
+    remaining = directories()
     shutil.rmtree(private, ignore_errors=True)
+    shutil.rmtree(shared, ignore_errors=True)
     assert not commands, "processes were left behind"
-    assert not directories, "temporary directories were left behind"
-    assert _segments() <= segments, "shared memory was left behind"
+    assert not remaining, "temporary directories or shared memory were left behind"

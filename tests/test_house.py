@@ -35,6 +35,7 @@ FLOORS = (
     # What a session fills with results. The client that users hold lives above it.
     ("scaler_cluster.client.map",),
     ("scaler_cluster.client.future",),
+    ("scaler_cluster.objects",),
     ("scaler_cluster.core", "scaler_cluster.links", "scaler_cluster.payload"),
     ("scaler_cluster.wire",),
     ("scaler_cluster.errors", "scaler_cluster.ids"),

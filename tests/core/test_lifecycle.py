@@ -16,7 +16,7 @@ ILLEGAL = [pair for pair in PAIRS if pair not in LEGAL]
 
 
 def make_run(state: State) -> Run:
-    return Run(3, 7, function_id("f"), 0, m.DEFAULT_OPTIONS, payloads_of(7, 2), state)
+    return Run(3, 7, function_id("f"), 0, m.DEFAULT_OPTIONS, payloads_of(7, 2), state=state)
 
 
 def names(pair) -> str:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import FUNCTION_ID_BYTES, TASK_ID_MAX
+from scaler_cluster.ids import FUNCTION_ID_BYTES, SEGMENT_NAME_BYTES_MAX, TASK_ID_MAX
 from scaler_cluster.wire import codec
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -59,6 +59,9 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
     "Batch": batches | cut_batches,
     "TaskOptions": st.just(m.DEFAULT_OPTIONS) | options,
     "dict[str, Any]": details,
+    "tuple[bytes, ...]": st.lists(st.binary(max_size=SEGMENT_NAME_BYTES_MAX), max_size=3).map(
+        tuple
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.credit import is_hungry
@@ -18,7 +19,7 @@ def check(core: SchedulerCore) -> None:
     """Raise AssertionError if something that must be true is not; costs O(everything)."""
     table = core.table
     places: dict[int, Run] = {}
-    users: dict[bytes, int] = {}
+    users: Counter[bytes] = Counter()
     queued = 0
     for run in table.ready:
         queued += run.count
@@ -34,15 +35,18 @@ def check(core: SchedulerCore) -> None:
             _true(first >= end, "overlaps another: %s", run)
             end = run.stop
             _true(id(run) in places, "nobody has it: %s", run)
-            users[run.function] = users.get(run.function, 0) + 1
-        for digest in session.functions:
-            users[digest] = users.get(digest, 0) + 1
+            _count(users, run)
+        users.update(session.functions.keys())
+        users.update(session.objects.keys())
     for digest, function in table.functions.items():
-        _true(function.users == users.get(digest, 0), "miscounted users of function %r", digest)
-    _true(users.keys() <= table.functions.keys(), "a function in use was dropped")
+        _true(function.users == users.pop(digest, 0), "miscounted users of function %r", digest)
+        users.update(function.objects)
+    for one, record in table.objects.items():
+        _true(record.users == users.pop(one, 0) != 0, "miscounted users of object %r", one)
+    _true(not users, "functions or objects in use were dropped: %r", users)
 
 
-def _check_workers(core: SchedulerCore, places: dict[int, Run], users: dict[bytes, int]) -> None:
+def _check_workers(core: SchedulerCore, places: dict[int, Run], users: Counter[bytes]) -> None:
     table, dispatch = core.table, core._dispatch
     held = 0
     for peer, worker in table.workers.items():
@@ -53,7 +57,7 @@ def _check_workers(core: SchedulerCore, places: dict[int, Run], users: dict[byte
             _true(id(run) not in places, "at two places: %s", run)
             places[id(run)] = run
             if run.session not in table.session_by_number:
-                users[run.function] = users.get(run.function, 0) + 1
+                _count(users, run)
                 _true(run.state is State.CANCELLING, "of a session that left: %s", run)
         held += count
         _true(count == worker.count, "a worker's count is its runs': %r", peer)
@@ -61,6 +65,11 @@ def _check_workers(core: SchedulerCore, places: dict[int, Run], users: dict[byte
         _true(table.supervisors[worker.supervisor].workers.get(peer) is worker, "astray: %r", peer)
         _true(dispatch.offers_work_to(worker) == is_hungry(worker), "overlooked: %r", worker)
     _true(held == table.in_flight, "the table counts what workers have")
+
+
+def _count(users: Counter[bytes], run: Run) -> None:
+    users[run.function] += 1
+    users.update(run.objects)
 
 
 def _true(condition: bool, what: str, about: object = None) -> None:

@@ -300,11 +300,11 @@ class SchedulerCore:
             return
         if len(session.functions) >= SESSION_FUNCTIONS_MAX:
             raise RemoteProtocolError("a client that never forgets a function")
+        if message.objects and not session.objects.keys() >= set(message.objects):
+            raise RemoteProtocolError("a function whose objects were not announced")
         session.functions[message.function] = None
         record = self.table.functions.get(message.function)
         if record is None:
-            if not session.objects.keys() >= set(message.objects):
-                raise RemoteProtocolError("a function whose objects were not announced")
             record = FunctionRecord(message.payload, message.objects)
             self.table.hold_objects(message.objects)
             self.table.functions[message.function] = record
@@ -335,7 +335,7 @@ class SchedulerCore:
         session = self.table.sessions[peer]
         for one in message.objects:
             del session.objects[one]
-        self.table.release_objects(message.objects)
+            self.table.release_objects((one,))
 
     def _on_inventory(self, peer: bytes, message: m.Inventory, now: float) -> None:
         if peer != self.table.storage:

@@ -131,7 +131,7 @@ class Segments:
 
     def _find(self, name: bytes) -> int:
         text = name.decode("ascii", "replace")
-        if "/" not in text and not text.startswith((DRAFT, USAGE)):
+        if text and "/" not in text and not text.startswith((DRAFT, USAGE)):
             for directory in (self._memory, self._disk):
                 if directory is not None:
                     with contextlib.suppress(FileNotFoundError):

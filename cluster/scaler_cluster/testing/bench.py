@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core import invariants
 from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
+from scaler_cluster.ids import OBJECT_ID_BYTES, segment_prefix
 from scaler_cluster.testing.describe import describe_all
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -26,6 +27,16 @@ TURNS_MAX = 100_000
 def function_id(letter: str) -> bytes:
     """Return the digest that a function of one letter is known by on the bench."""
     return letter.encode() * 16
+
+
+def object_id(letter: str) -> bytes:
+    """Return the id that an object of one letter has on the bench."""
+    return letter.encode() * OBJECT_ID_BYTES
+
+
+def segment(owner: bytes, number: int) -> bytes:
+    """Return the name of a segment that a peer made."""
+    return segment_prefix(owner) + str(number).encode()
 
 
 def payloads_of(first: int, count: int, prefix: str = "p") -> Batch:
@@ -99,6 +110,20 @@ class SchedulerBench:
         """Let a worker come."""
         return self.feed(peer, hello(m.WORKER, supervisor=supervisor, task_limit=task_limit))
 
+    def storage(self, peer: bytes = b"O1", *segments: bytes) -> dict[str, list[str]]:
+        """Let a storage come that has these segments."""
+        return self.feed(peer, hello(m.STORAGE), m.Inventory(segments))
+
+    # -- objects -----------------------------------------------------------------------------
+
+    def store(self, letter: str, *, peer: bytes = b"C1", number: int = 0) -> dict[str, list[str]]:
+        """Let a client store the object of a letter, in its segment of that number."""
+        return self.feed(peer, m.Object(object_id(letter), segment(peer, number), 1000))
+
+    def release(self, letters: str, *, peer: bytes = b"C1") -> dict[str, list[str]]:
+        """Let a client release objects."""
+        return self.feed(peer, m.Release(tuple(map(object_id, letters))))
+
     # -- tasks -------------------------------------------------------------------------------
 
     def submit(
@@ -109,9 +134,10 @@ class SchedulerBench:
         peer: bytes = b"C1",
         function: str = "f",
         options: m.TaskOptions = m.DEFAULT_OPTIONS,
+        objects: str = "",
     ) -> dict[str, list[str]]:
         """Let a client submit contiguous tasks."""
-        return self.feed(peer, *submission(first, count, function, options))
+        return self.feed(peer, *submission(first, count, function, options, objects))
 
     def done(
         self, first: int, count: int = 1, *, peer: bytes = b"W1", session: int = 1,
@@ -146,10 +172,11 @@ def submission(
     count: int = 1,
     function: str = "f",
     options: m.TaskOptions = m.DEFAULT_OPTIONS,
+    objects: str = "",
 ) -> Sequence[m.Message]:
     """Return what a client sends to submit contiguous tasks."""
-    digest = function_id(function)
+    digest, ids = function_id(function), tuple(map(object_id, objects))
     return (
         m.Function(digest, function.encode()),
-        m.Submit(first, digest, m.CALL_ARGS, options, payloads_of(first, count)),
+        m.Submit(first, digest, m.CALL_ARGS, options, payloads_of(first, count), ids),
     )

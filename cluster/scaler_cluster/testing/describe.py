@@ -46,14 +46,24 @@ def _payloads(batch: Batch) -> str:
     return f"[{' '.join(name(payload) for payload in batch)}]"
 
 
+def _with(objects: tuple[bytes, ...]) -> str:
+    return f" with {_names(objects)}" if objects else ""
+
+
+def _names(objects: tuple[bytes, ...]) -> str:
+    return " ".join(map(name, objects))
+
+
 def _submit(x: m.Submit) -> str:
     options = "" if x.options == m.DEFAULT_OPTIONS else f" {x.options}"
-    return f"Submit {tasks(x.first, len(x.batch))} {name(x.function)}{options}"
+    what = f"{name(x.function)}{options}{_with(x.objects)}"
+    return f"Submit {tasks(x.first, len(x.batch))} {what}"
 
 
 def _assign(x: m.Assign) -> str:
     extra = " reporting start" * x.report_start + " streaming" * x.stream_output
-    return f"Assign {tasks(x.first, len(x.batch), x.session)} {name(x.function)}{extra}"
+    what = f"{name(x.function)}{extra}{_with(x.objects)}"
+    return f"Assign {tasks(x.first, len(x.batch), x.session)} {what}"
 
 
 def _hello(x: m.Hello) -> str:
@@ -77,7 +87,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Heartbeat: lambda x: "Heartbeat",
     m.Goodbye: _reason,
     m.Unknown: lambda x: "Unknown",
-    m.Function: lambda x: f"Function {name(x.function)}",
+    m.Function: lambda x: f"Function {name(x.function)}{_with(x.objects)}",
     m.Forget: lambda x: f"Forget {name(x.function)}",
     m.Submit: _submit,
     m.Cancel: lambda x: _range(x) + " queued only" * x.queued_only,
@@ -86,6 +96,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Output: lambda x: f"Output {x.task} {x.stream} {x.text!r}",
     m.Broken: _reason,
     m.Cancelled: _range,
+    m.Returned: lambda x: f"Returned {x.task}{_with(x.objects)}",
     m.Assign: _assign,
     m.Revoke: _range,
     m.Revoked: lambda x: f"{_range(x)} kept {x.kept}",
@@ -96,6 +107,11 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Erred: lambda x: f"Erred {tasks(x.task, 1, x.session)} {x.kind}",
     m.Printed: lambda x: f"Printed {tasks(x.task, 1, x.session)} {x.stream} {x.text!r}",
     m.Retire: lambda x: "Retire",
+    m.Stored: lambda x: f"Stored {tasks(x.task, 1, x.session)}{_with(x.objects)}",
+    m.Object: lambda x: f"Object {name(x.object)} in {name(x.segment)}",
+    m.Release: lambda x: f"Release {_names(x.objects)}",
+    m.Inventory: lambda x: f"Inventory {_names(x.objects)}",
+    m.Purge: lambda x: f"Purge {name(x.prefix)} but {_names(x.keep)}",
     m.WorkerLost: lambda x: f"WorkerLost {name(x.worker)} {tasks(x.task, 1, x.session)}",
     m.Kill: lambda x: f"Kill {name(x.worker)}: {x.reason}",
     m.InitializerFailed: lambda x: f"InitializerFailed: {x.text}",

@@ -1,0 +1,258 @@
+"""Who may name an object, and when it is unmapped and removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaler_cluster.core import scheduler as module
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.testing.bench import object_id, segment, submission
+from scaler_cluster.wire import messages as m
+
+RESULT = segment(b"W1", 0)
+C1_0, C1_1, C2_0 = segment(b"C1", 0), segment(b"C1", 1), segment(b"C2", 0)
+
+
+@pytest.fixture
+def stored(one):
+    """``one`` with storage O1, where client C1 stored object a."""
+    one.storage()
+    one.store("a")
+    return one
+
+
+def text(*segments):
+    """Return names of segments as they are described."""
+    return " ".join(name.decode() for name in segments)
+
+
+def stored_result(bench, task, *segments, worker=b"W1"):
+    """Let a worker return a value in segments."""
+    return bench.feed(worker, m.Stored(1, task, 0.001, b"r", segments))
+
+
+# -- arguments -------------------------------------------------------------------------------
+
+
+def test_a_worker_is_told_where_objects_lie(stored):
+    """A task that names an object reaches its worker with the segment that holds it."""
+    sent = stored.submit(0, objects="a")
+
+    assert sent["W1"][-1] == f"Assign 1:0 f with {text(C1_0)}"
+
+
+def test_an_object_lives_as_long_as_its_client_may_name_it(stored):
+    """It outlives the tasks that needed it, until the client releases it."""
+    stored.submit(0, objects="a")
+
+    assert stored.done(0) == {"C1": ["Results 0 [r0]"]}
+    assert stored.release("a") == {
+        "W1": [f"Release {text(C1_0)}"],
+        "O1": [f"Release {text(C1_0)}"],
+    }
+    assert stored.core.table.objects == {}
+
+
+def test_an_object_lives_as_long_as_tasks_need_it(stored):
+    """A client may release what it has just submitted: it goes with the last task."""
+    stored.submit(0, 2, objects="a")
+
+    assert stored.release("a") == {}
+    stored.done(0)
+    assert stored.done(1)["O1"] == [f"Release {text(C1_0)}"]
+
+
+def test_cancelled_tasks_let_go_of_their_objects(stored):
+    """A task that only waited needs its objects no longer once it is cancelled."""
+    stored.submit(0, objects="a")
+    stored.submit(1, 1000, objects="a")
+    stored.release("a")
+    stored.feed(b"C1", m.Cancel(1, 1000))
+    stored.feed(b"W1", m.Aborted(1, 1, stored.core.table.workers[b"W1"].count - 1))
+
+    assert stored.done(0)["O1"] == [f"Release {text(C1_0)}"]
+
+
+def test_a_worker_that_was_not_told_is_not_asked_to_unmap(stored):
+    """Only who was given a task with the object hears of its end."""
+    stored.submit(0, objects="a")
+    stored.worker(b"W2")
+
+    assert "W2" not in stored.release("a") | stored.done(0)
+
+
+def test_a_retry_finds_its_objects(stored):
+    """Objects stay with a task whose worker died, and its next worker is told of them."""
+    stored.submit(0, options=m.TaskOptions(retries=1), objects="a")
+    stored.release("a")
+    stored.died(0)
+
+    assert stored.worker(b"W2")["W2"][-1] == f"Assign 1:0 f with {text(C1_0)}"
+
+
+def test_equal_content_is_kept_once(stored):
+    """What another client stored already is removed, and both may name it."""
+    stored.client(b"C2")
+
+    assert stored.store("a", peer=b"C2") == {"O1": [f"Release {text(C2_0)}"]}
+    assert stored.release("a") == {}
+    sent = stored.submit(0, peer=b"C2", objects="a")
+    assert sent["W1"][-1] == f"Assign 2:0 f with {text(C1_0)}"
+    assert stored.release("a", peer=b"C2") == {}
+
+
+def test_a_client_that_leaves_takes_its_objects_along(stored):
+    """Whatever it stored is removed, announced or not."""
+    assert stored.feed(b"C1", m.Goodbye()) == {
+        "O1": [f"Release {text(C1_0)}", f"Purge {segment(b'C1', 0)[:-1].decode()} but "]
+    }
+
+
+def test_what_others_still_need_is_spared(stored):
+    """A client that leaves does not take along what another one names as well."""
+    stored.client(b"C2")
+    stored.store("a", peer=b"C2")
+
+    assert stored.feed(b"C1", m.Goodbye()) == {
+        "O1": [f"Purge {segment(b'C1', 0)[:-1].decode()} but {text(C1_0)}"]
+    }
+
+
+@pytest.mark.parametrize("name", ["b", "ab"])
+def test_naming_what_one_has_not_fails_the_tasks(stored, name):
+    """Tasks that name an unknown object, or another client's, fail; the client goes on."""
+    stored.client(b"C2")
+    stored.store("b", peer=b"C2")
+
+    assert stored.submit(0, 2, objects=name) == {"C1": ["Failed 0 missing", "Failed 1 missing"]}
+    assert stored.submit(2, objects="a")["W1"][-1].startswith("Assign 1:2")
+
+
+# -- functions -------------------------------------------------------------------------------
+
+
+def test_the_objects_of_a_function_live_with_it(stored):
+    """A heavy function is forgotten by its workers, with its objects, when its client is done."""
+    function, submit = submission(0)
+    function.objects = (object_id("a"),)
+
+    sent = stored.feed(b"C1", function, submit, m.Release((object_id("a"),)))
+    assert sent["W1"] == [f"Function f with {text(C1_0)}", "Assign 1:0 f"]
+    stored.done(0)
+    assert stored.feed(b"C1", m.Forget(function.function)) == {
+        "W1": ["Forget f", f"Release {text(C1_0)}"],
+        "O1": [f"Release {text(C1_0)}"],
+    }
+
+
+# -- results ---------------------------------------------------------------------------------
+
+
+def test_a_stored_result_is_its_clients(stored):
+    """The client is told of its segments, and has them removed once it has no use for them."""
+    stored.submit(0)
+
+    assert stored_result(stored, 0, RESULT) == {"C1": [f"Returned 0 with {text(RESULT)}"]}
+    assert stored.feed(b"C1", m.Release((RESULT,))) == {"O1": [f"Release {text(RESULT)}"]}
+
+
+def test_a_result_outlives_its_worker(stored):
+    """What a worker returned before it died is spared when its remains are removed."""
+    stored.submit(0)
+    stored_result(stored, 0, RESULT)
+
+    prefix = RESULT[:-1].decode()
+    assert stored.died()["O1"] == [f"Purge {prefix} but {text(RESULT)}"]
+    assert stored.feed(b"C1", m.Release((RESULT,))) == {"O1": [f"Release {text(RESULT)}"]}
+
+
+def test_a_result_that_nobody_waits_for_is_removed(stored):
+    """A task that was cancelled meanwhile leaves nothing, nor does one of a client that left."""
+    stored.submit(0)
+    stored.feed(b"C1", m.Cancel(0, 1))
+
+    assert stored_result(stored, 0, RESULT) == {"O1": [f"Release {text(RESULT)}"]}
+
+
+def test_a_result_of_a_worker_given_up_is_removed(stored):
+    """Its task runs elsewhere: what it stored comes too late."""
+    stored.submit(0)
+    stored.died(0)
+
+    assert stored_result(stored, 0, RESULT)["O1"] == [f"Release {text(RESULT)}"]
+
+
+def test_other_results_of_the_run_are_not_disturbed(stored):
+    """A task in the middle of a run may return in segments, its neighbours in messages."""
+    stored.submit(0, 3)
+    stored.done(0)
+    stored_result(stored, 1, RESULT)
+
+    assert stored.done(2) == {"C1": ["Results 2 [r2]"]}
+    assert stored.core.table.workers[b"W1"].count == 0
+
+
+# -- the storage -----------------------------------------------------------------------------
+
+
+def test_what_was_released_before_there_is_a_storage_is_removed_later(one):
+    """A storage that comes up is told what to remove, and nothing that is in use."""
+    one.store("a", number=0)
+    one.store("b", number=1)
+    one.release("a")
+
+    assert one.storage(b"O1", C1_0, C1_1)["O1"][1:] == [f"Release {text(C1_0)}"]
+
+
+def test_what_a_storage_finds_of_peers_that_are_gone_is_removed(one):
+    """Nobody will ever announce it; what a live peer has not announced yet is spared."""
+    drafts = segment(b"C9", 0), segment(b"C1", 5), segment(b"W1", 5)
+
+    assert one.storage(b"O1", *drafts)["O1"][1:] == [f"Release {text(drafts[0])}"]
+
+
+def test_a_storage_can_be_replaced(stored):
+    """When it died the objects stay what they are, and the next one goes on."""
+    stored.lose(b"O1")
+    stored.submit(0, objects="a")
+    stored.done(0)
+    stored.release("a")
+
+    assert stored.storage(b"O2", C1_0)["O2"][1:] == [f"Release {text(C1_0)}"]
+
+
+# -- hostile peers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("peer", "message"),
+    [
+        (b"C1", m.Object(object_id("a"), C1_1, 1)),
+        (b"C1", m.Release((object_id("x"),))),
+        (b"C1", m.Inventory(())),
+        (b"W1", m.Object(object_id("x"), C1_1, 1)),
+        (b"W1", m.Release((object_id("a"),))),
+        (b"C1", m.Function(b"g" * 16, b"", (object_id("x"),))),
+        (b"W1", m.Stored(1, 0, 0.1, b"", (C1_0,))),
+        (b"W1", m.Stored(1, 7, 0.1, b"", (RESULT,))),
+        (b"O1", m.Stored(1, 0, 0.1, b"", (RESULT,))),
+    ],
+)
+def test_who_breaks_the_rules_is_refused(stored, peer, message):
+    """Announcing twice, releasing what one has not, or storing over others breaks the protocol."""
+    stored.submit(0)
+    # A result of client C1 that has the name of the segment.
+    stored.core.table.objects.setdefault(C1_0, stored.core.table.objects[object_id("a")])
+    try:
+        with pytest.raises(RemoteProtocolError):
+            stored.core.receive(peer, [message], stored.now)
+    finally:
+        del stored.core.table.objects[C1_0]
+
+
+def test_a_client_must_release_some_day(stored, monkeypatch):
+    """A client cannot announce without end."""
+    monkeypatch.setattr(module, "SESSION_OBJECTS_MAX", 1)
+
+    with pytest.raises(RemoteProtocolError, match="never releases"):
+        stored.store("b", number=1)

@@ -1,0 +1,200 @@
+"""Segments on a real file system: written once, mapped by many, counted, removed."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+
+import pytest
+
+from scaler_cluster.errors import MissingObjects, StorageFull
+from scaler_cluster.ids import segment_prefix
+from scaler_cluster.objects import segments as module
+from scaler_cluster.objects.segments import DRAFT, Segments
+
+MB = 1_000_000
+
+
+@pytest.fixture
+def places(tmp_path):
+    """Return a directory that stands for the memory, and one on disk."""
+    for name in ("memory", "disk"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "memory", tmp_path / "disk"
+
+
+@pytest.fixture
+def make(places):
+    """Return what makes the segments of an owner, with 10 MB of memory."""
+
+    def make(owner=b"C1", limit=10 * MB, memory=True):
+        return Segments(str(places[0]) if memory else "", str(places[1]), limit, owner)
+
+    return make
+
+
+def data(nbytes=MB, fill=7):
+    return memoryview(bytes([fill]) * nbytes)
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir() if path.name != "usage")
+
+
+def test_what_is_written_can_be_mapped_by_others(make):
+    """Another process of the machine finds the same bytes by name, and cannot change them."""
+    name = make().write(data())
+
+    view = make(b"W1").open(name)
+    assert view == data()
+    assert view.readonly
+
+
+def test_a_writable_mapping_is_private(make):
+    """What is written to it is seen by nobody else."""
+    segments = make()
+    name = segments.write(data())
+    view = segments.open(name, writable=True)
+    view[0] = 1
+
+    assert segments.open(name) == data()
+
+
+def test_names_are_never_used_twice(make):
+    """Each write has its own segment, also of equal bytes; names tell the owner."""
+    segments = make()
+
+    one, other = segments.write(data()), segments.write(data())
+    assert one != other
+    assert one.startswith(segment_prefix(b"C1"))
+
+
+@pytest.mark.parametrize("nbytes", [1, 70_000, module.PARALLEL_BYTES + 1])
+def test_the_digest_tells_equal_content(make, nbytes):
+    """Equal bytes have equal digests, whatever their size; others have not."""
+    segments = make()
+    (_, one), (_, same) = segments.write_hashed(data(nbytes)), segments.write_hashed(data(nbytes))
+    _, other = segments.write_hashed(data(nbytes, fill=8))
+
+    assert one == same
+    assert one != other
+
+
+def test_any_contiguous_buffer_is_written(make):
+    """The items of a buffer may have any type and shape."""
+    segments = make()
+    items = memoryview(data(24).cast("B")).cast("d", shape=[3, 1])
+
+    assert segments.open(segments.write(items)) == data(24)
+
+
+def test_a_removed_segment_stays_with_who_mapped_it(make, places):
+    """Its memory is given back with the last mapping; nobody else finds it."""
+    segments = make()
+    name = segments.write(data())
+    view = segments.open(name)
+    segments.remove(name)
+    segments.remove(name)
+
+    assert view == data()
+    assert names(places[0]) == []
+    with pytest.raises(MissingObjects, match="on this machine"):
+        segments.open(name)
+
+
+@pytest.mark.parametrize("name", [b"usage", b"../disk/x", b"/etc/passwd", b"draft-1", b"\xff", b""])
+def test_only_segments_can_be_opened(make, name):
+    """A name that no segment has does not lead anywhere else."""
+    segments = make()
+    segments.write(data())
+
+    with pytest.raises(MissingObjects):
+        segments.open(name)
+
+
+# -- limits ----------------------------------------------------------------------------------
+
+
+def test_memory_is_shared_and_counted(make, places):
+    """All processes together use no more memory than the limit; what has no room goes to disk."""
+    one, other = make(b"C1", 3 * MB), make(b"W1", 3 * MB)
+    written = [segments.write(data()) for segments in (one, other, one, other)]
+
+    assert one.nbytes_in_memory == 3 * MB
+    assert (len(names(places[0])), len(names(places[1]))) == (3, 1)
+    assert all(one.open(name) == data() for name in written)
+    for name in written:
+        other.remove(name)
+    assert one.nbytes_in_memory == 0
+    assert names(places[1]) == []
+
+
+def test_without_shared_memory_everything_is_on_disk(make, places):
+    """Where a machine has none, files do."""
+    segments = make(memory=False)
+    name = segments.write(data())
+
+    assert segments.open(name) == data()
+    assert names(places[1]) == [name.decode()]
+    assert segments.nbytes_in_memory == 0
+
+
+def fail_to_write(monkeypatch, *, below, number=errno.ENOSPC):
+    """Let the file systems below some directories be full."""
+    real = os.pwrite
+
+    def pwrite(fd, buffer, offset):
+        if len(buffer) > 8 and os.readlink(f"/proc/self/fd/{fd}").startswith(tuple(map(str, below))):
+            raise OSError(number, os.strerror(number))
+        return real(fd, buffer, offset)
+
+    monkeypatch.setattr(module.os, "pwrite", pwrite)
+
+
+def test_memory_smaller_than_the_limit_is_noticed_once(make, places, monkeypatch, caplog):
+    """When /dev/shm is full before the limit is reached, files on disk do; a warning says so."""
+    fail_to_write(monkeypatch, below=[places[0]])
+    segments = make()
+    with caplog.at_level(logging.WARNING):
+        written = [segments.write(data()) for _ in range(3)]
+
+    assert len([record for record in caplog.records if "less room" in record.message]) == 1
+    assert all(segments.open(name) == data() for name in written)
+    assert names(places[0]) == []
+    assert segments.nbytes_in_memory == 0
+
+
+def test_no_room_anywhere_is_a_clear_error(make, places, monkeypatch):
+    """It names size, limit and disk, and leaves nothing behind."""
+    fail_to_write(monkeypatch, below=places)
+    segments = make()
+
+    with pytest.raises(StorageFull, match=r"object of 1\.0 MB: the 10 MB of memory .* is full"):
+        segments.write(data())
+    assert names(places[0]) == names(places[1]) == []
+
+
+def test_other_errors_of_the_file_system_are_raised(make, places, monkeypatch):
+    """A broken disk is not taken for a full one, and leaves no draft either."""
+    fail_to_write(monkeypatch, below=places, number=errno.EIO)
+
+    with pytest.raises(OSError, match="Input/output"):
+        make().write(data())
+    assert names(places[0]) == names(places[1]) == []
+
+
+# -- what others left ------------------------------------------------------------------------
+
+
+def test_the_remains_of_an_owner_are_removed(make, places):
+    """Segments and drafts of one owner go, in memory and on disk, but for those to be kept."""
+    gone, other = make(b"W1", 2 * MB), make(b"W2", 2 * MB)
+    kept, *_ = [gone.write(data()) for _ in range(3)]
+    theirs = other.write(data())
+    for place in places:
+        (place / f"{DRAFT}{segment_prefix(b'W1').decode()}9").write_bytes(b"x")
+    other.purge(segment_prefix(b"W1"), (kept,))
+
+    assert set(other.inventory()) == {kept, theirs}
+    assert other.nbytes_in_memory < 2 * MB
