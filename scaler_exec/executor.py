@@ -47,6 +47,8 @@ class ScalerExecutor(Executor):
         max_tasks_per_child: Tasks after which a worker is replaced by a new process.
         mp_context: Accepted, without effect: workers are forked from a server of the engine.
         memory_limit: Bytes of resident memory beyond which a worker is killed.
+        object_memory_limit: Bytes of shared memory that large arguments and results may take
+            together before further ones go to disk; default: 80 % of what the machine has.
         stream_output: Whether what tasks print is printed here, wherever they ran.
         timeout: Seconds to wait for the scheduler at ``address``.
 
@@ -66,6 +68,7 @@ class ScalerExecutor(Executor):
         max_tasks_per_child: int | None = None,
         address: str | None = None,
         memory_limit: int | None = None,
+        object_memory_limit: int | None = None,
         stream_output: bool = False,
         timeout: float = CONNECT_TIMEOUT_S,
     ) -> None:
@@ -79,11 +82,11 @@ class ScalerExecutor(Executor):
             raise TypeError("initializer must be a callable")
         self._options = intern_options(TaskOptions(stream_output=stream_output))
         if address is not None:
-            given = (initializer, max_tasks_per_child, memory_limit)
+            given = (initializer, max_tasks_per_child, memory_limit, object_memory_limit)
             if any(option is not None for option in given):
                 raise ConfigError(
-                    "initializer, max_tasks_per_child and memory_limit belong to the workers of an "
-                    "embedded cluster; those of a running cluster are set where it is started"
+                    "initializer, max_tasks_per_child and the memory limits belong to an embedded "
+                    "cluster; those of a running cluster are set where it is started"
                 )
             self._session = Session(address, timeout=timeout)
             self._max_workers = max_workers or max(self._session.core.workers, 1)
@@ -95,6 +98,7 @@ class ScalerExecutor(Executor):
                 initargs=initargs,
                 max_tasks_per_child=max_tasks_per_child,
                 memory_limit_bytes=memory_limit,
+                object_memory_bytes=object_memory_limit,
             )
             try:
                 self._session = Session(cluster.address, timeout=START_TIMEOUT_S, cluster=cluster)

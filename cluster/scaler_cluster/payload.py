@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from scaler_cluster.core.client import Function, Objects
+    from scaler_cluster.objects.sent import SentObjects
     from scaler_cluster.wire.batch import Buffer
 
 PROTOCOL = 5
@@ -222,12 +223,12 @@ class FunctionPickler:
     """Pickles functions, each once as long as it lives.
 
     So a function that is changed in place after its first use (a closure's cell, a global of
-    ``__main__``) keeps running as it was. ``store`` gets the large buffers of a function, and the
-    function if it is to be watched, and returns their ids; without it they stay in the pickle.
+    ``__main__``) keeps running as it was. ``stored`` returns what keeps the large buffers of
+    functions; without it they stay in the pickle.
     """
 
-    def __init__(self, store: Callable[[list[memoryview], object], Objects] | None) -> None:
-        self._store = store
+    def __init__(self, stored: Callable[[], SentObjects] | None) -> None:
+        self._stored = stored
         self._known: WeakKeyDictionary[Any, Function] = WeakKeyDictionary()
 
     def __call__(self, function: Callable[..., Any], held: list[bytes]) -> Function:
@@ -243,7 +244,7 @@ class FunctionPickler:
             known = self._known.get(function)
             if known is not None:
                 return known
-        collector = Collector() if self._store is not None else None
+        collector = Collector() if self._stored is not None else None
         try:
             payload = dumps(function, collector)
             if collector is not None and len(payload) >= OBJECT_BYTES:
@@ -254,13 +255,15 @@ class FunctionPickler:
                 f"the function {function_name(function)}: {error}"
             ) from error.__cause__
         objects: Objects = ()
-        if collector is not None and collector.buffers:
-            # What is heavy is not made anew for each use: a partial counts like an array.
-            cacheable = cacheable or kind is functools.partial
-            objects = self._store(collector.buffers, function if cacheable else None)  # type: ignore[misc]
+        if self._stored is not None and collector is not None and collector.buffers:
+            objects = self._stored().hold(collector.buffers)
             held += objects
         digest = blake2b(payload + b"".join(objects), digest_size=FUNCTION_ID_BYTES).digest()
         packed = digest, payload, objects
+        if self._stored is not None and objects:
+            # What is heavy is not pickled anew for each use: a partial counts like an array.
+            cacheable = cacheable or kind is functools.partial
+            self._stored().watch(getattr(function, "__self__", function), packed)
         if cacheable:
             self._known[function] = packed
         return packed

@@ -6,7 +6,7 @@ import pytest
 
 from scaler_cluster.core import scheduler as module
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.testing.bench import object_id, segment, submission
+from scaler_cluster.testing.bench import function_id, object_id, segment, submission
 from scaler_cluster.wire import messages as m
 
 RESULT = segment(b"W1", 0)
@@ -133,8 +133,8 @@ def test_naming_what_one_has_not_fails_the_tasks(stored, name):
 
 def test_the_objects_of_a_function_live_with_it(stored):
     """A heavy function is forgotten by its workers, with its objects, when its client is done."""
-    function, submit = submission(0)
-    function.objects = (object_id("a"),)
+    _, submit = submission(0)
+    function = m.Function(function_id("f"), b"f", (object_id("a"),))
 
     sent = stored.feed(b"C1", function, submit, m.Release((object_id("a"),)))
     assert sent["W1"] == [f"Function f with {text(C1_0)}", "Assign 1:0 f"]

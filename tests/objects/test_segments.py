@@ -145,11 +145,13 @@ def fail_to_write(monkeypatch, *, below, number=errno.ENOSPC):
     real = os.pwrite
 
     def pwrite(fd, buffer, offset):
-        if len(buffer) > 8 and os.readlink(f"/proc/self/fd/{fd}").startswith(tuple(map(str, below))):
+        if len(buffer) > 8 and os.readlink(f"/proc/self/fd/{fd}").startswith(
+            tuple(map(str, below))
+        ):
             raise OSError(number, os.strerror(number))
         return real(fd, buffer, offset)
 
-    monkeypatch.setattr(module.os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "pwrite", pwrite)
 
 
 def test_memory_smaller_than_the_limit_is_noticed_once(make, places, monkeypatch, caplog):

@@ -102,6 +102,16 @@ class ClientCore:
             del known[oldest]
             self._outbox.append(m.Forget(oldest))
 
+    def forget(self, function: bytes) -> None:
+        """Say that a function will not be named again by what is asked for from now on.
+
+        Should it be all the same, it is taught anew.
+        """
+        self._pack_asked()
+        if function in self._functions:
+            del self._functions[function]
+            self._outbox.append(m.Forget(function))
+
     def submit(
         self,
         function: Function,

@@ -88,9 +88,9 @@ class Segments:
             return False
         try:
             _fill(directory, name, data)
-        except OSError as error:
+        except BaseException as error:
             self._remove_from_memory(directory, DRAFT + name)
-            if error.errno not in FULL:
+            if not _is_full(error):
                 raise
             if not self._has_warned:
                 self._has_warned = True
@@ -106,9 +106,9 @@ class Segments:
     def _write_to_disk(self, name: str, data: memoryview) -> None:
         try:
             _fill(self._disk, name, data)
-        except OSError as error:
+        except BaseException as error:
             (self._disk / (DRAFT + name)).unlink(missing_ok=True)
-            if error.errno not in FULL:
+            if not _is_full(error):
                 raise
             raise StorageFull(
                 f"no room for an object of {len(data) / 1e6:.1f} MB: the {self.limit / 1e6:.0f} MB "
@@ -203,6 +203,10 @@ class Segments:
 def digest_of(data: memoryview) -> bytes:
     """Return the digest that names this content."""
     return blake3(data, max_threads=blake3.AUTO).digest(OBJECT_ID_BYTES)
+
+
+def _is_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in FULL
 
 
 def _fill(directory: Path, name: str, data: memoryview) -> None:

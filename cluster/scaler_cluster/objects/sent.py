@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Iterable
 
-    from scaler_cluster.core.client import ClientCore, Objects
+    from scaler_cluster.core.client import ClientCore, Function, Objects
     from scaler_cluster.objects.segments import Segments
     from scaler_cluster.wire.messages import Returned
 
@@ -55,6 +55,8 @@ class SentObjects:
         self._lock = lock
         self.segments = segments
         self._known: dict[Key, tuple[bytes, weakref.ref[Any]]] = {}
+        self._functions: dict[Key, bytes] = {}
+        """Functions to be forgotten with their owner."""
         self._held: dict[bytes, int] = {}
         """How many owners and calls in here need each object."""
         self._dead: deque[Key] = deque()
@@ -80,11 +82,13 @@ class SentObjects:
         """Return what stands for a value in segments until it is asked for."""
         return StoredResult(self, message)
 
-    def hold_for(self, owner: object, objects: Objects) -> None:
-        """Hold objects as well as long as somebody lives."""
+    def watch(self, owner: object, function: Function) -> None:
+        """Hold the objects of a function as long as its owner lives; then let it be forgotten."""
+        digest, _, objects = function
         with self._lock:
             for number, one in enumerate(objects):
                 self._remember((id(owner), 0, number), owner, one)
+            self._functions[id(owner), 0, 0] = digest
 
     def release(self, objects: Iterable[bytes]) -> None:
         """Let go of objects, after what names them was asked for."""
@@ -111,6 +115,9 @@ class SentObjects:
             if known is not None and known[1]() is None:
                 del self._known[key]
                 self._let_go((known[0],))
+                function = self._functions.pop(key, None)
+                if function is not None:
+                    self._core.forget(function)
 
     def _hold(self, buffer: memoryview, *, again: bool) -> bytes:
         if type(buffer.obj) is Token:

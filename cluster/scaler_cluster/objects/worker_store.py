@@ -27,8 +27,10 @@ class WorkerStore:
         is_local = bool(welcome.disk) and Path(welcome.disk).is_dir()
         self.collector = payloads.Collector() if is_local else None
         """Takes the large buffers of results, where they can be stored."""
+        self.buffers = self.collector.buffers if self.collector is not None else []
+        """Those of the result that was pickled last, and was not written."""
         self.large = payloads.OBJECT_BYTES if is_local else BATCH_BYTES_MAX
-        """A result whose pickle has so many bytes is packed by :meth:`pack`."""
+        """A result whose pickle has so many bytes is pickled by :meth:`pickle`."""
 
     def map(self, segments: tuple[bytes, ...]) -> list[memoryview]:
         """Return segments as buffers that cannot be written to; raises MissingObjects."""
@@ -40,26 +42,31 @@ class WorkerStore:
             views.append(view)
         return views
 
-    def pack(self, value: object) -> tuple[bytes, tuple[bytes, ...]]:
-        """Pickle a result by all means; return the pickle and the segments of its large buffers.
+    def pickle(self, value: object) -> bytes:
+        """Pickle a result by all means; its large buffers wait for :meth:`write`.
 
-        Raises PayloadError or StorageFull.
+        Raises PayloadError.
         """
-        collector = self.collector
-        if collector is None:
-            return payloads.dumps(value), ()
+        if self.collector is None:
+            return payloads.dumps(value)
+        return payloads.dumps_result(value, self.collector)
+
+    def write(self) -> tuple[bytes, ...]:
+        """Store the buffers of the result that was pickled; return their segments.
+
+        Raises StorageFull. Not to be interrupted: nobody would know what was written.
+        """
         segments: list[bytes] = []
         try:
-            result = payloads.dumps_result(value, collector)
-            for buffer in collector.buffers:
+            for buffer in self.buffers:
                 segments.append(self._place().write(buffer))  # noqa: PERF401 - it may raise
         except BaseException:
             for segment in segments:
                 self._place().remove(segment)
             raise
         finally:
-            collector.buffers.clear()
-        return result, tuple(segments)
+            self.buffers.clear()
+        return tuple(segments)
 
     def _place(self) -> Segments:
         if self._segments is None:

@@ -88,8 +88,8 @@ class Session:
         except BaseException:
             self._close_sockets()
             raise
-        stores = self.connection.stores
-        self._pickle_function = payloads.FunctionPickler(self._store_function if stores else None)
+        stored = self.connection.stored if self.connection.stores else None
+        self._pickle_function = payloads.FunctionPickler(stored)
         self._thread = threading.Thread(target=self._io, name="scaler-io", daemon=True)
         self._thread.start()
         _sessions.add(self)
@@ -174,13 +174,6 @@ class Session:
         """Let go of objects that were stored for what has been asked for by now."""
         if held:
             self.connection.stored().release(held)
-
-    def _store_function(self, buffers: list[memoryview], owner: object) -> tuple[bytes, ...]:
-        stored = self.connection.stored()
-        objects = stored.hold(buffers)
-        if owner is not None:
-            stored.hold_for(owner, objects)
-        return objects
 
     def call_objects(self, *, again: bool = False) -> CallObjects:
         """Return what stores the large values of one map."""

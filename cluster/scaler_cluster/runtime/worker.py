@@ -199,8 +199,7 @@ class WorkerShell:
                 self._fail_all(work, caught, "the worker cannot map the arguments")
                 return
         append, store = core.results.append, self._store
-        collector, large = store.collector, store.large
-        buffers = collector.buffers if collector is not None else ()
+        collector, buffers, large = store.collector, store.buffers, store.large
         segments: tuple[bytes, ...] = ()
         dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
         items = list(work.batch)
@@ -236,11 +235,11 @@ class WorkerShell:
                             value = call(*args)
                     stage = m.FAILED_RESULT
                     if type(value) is bytes and len(value) >= large:
-                        result, segments = store.pack(value)
+                        result = store.pickle(value)
                     else:
                         result = dumps(value, protocol, buffer_callback=collector)
-                        if b"__main__" in result or len(result) >= large or buffers:
-                            result, segments = store.pack(value)
+                        if b"__main__" in result or len(result) >= large:
+                            result = store.pickle(value)
                     self._in_task = False
                 except TaskInterrupted:
                     raise
@@ -248,11 +247,13 @@ class WorkerShell:
                     error = caught
                     if stage == m.FAILED_RESULT:
                         # C pickle cannot do all that cloudpickle can.
-                        result, segments, error = self._pack_again(value)
+                        result, error = _pickle_again(store, value)
                     self._in_task = False
             except TaskInterrupted:
                 self._in_task = False
                 stopped = True
+            if buffers:
+                segments, error = _write(store, error, stopped=stopped)
             args = value = None
             before = now
             now = core.last_end = clock()
@@ -275,15 +276,6 @@ class WorkerShell:
                         self._pump()
                 overdue_at = self._pumped_at + OVERDUE_S
             index += 1
-
-    def _pack_again(self, value: object) -> tuple[bytes, tuple[bytes, ...], BaseException | None]:
-        """Pickle what C pickle cannot."""
-        try:
-            return *self._store.pack(value), None
-        except TaskInterrupted:
-            raise
-        except BaseException as error:
-            return b"", (), error
 
     def _report(self, work: Work, stage: str, error: BaseException | None) -> None:
         """Report a task that did not return: it raised, or was interrupted (None)."""
@@ -375,3 +367,26 @@ class WorkerShell:
                 pause_s = min(pause_s, TICK_MAX_S)
                 if core.interrupt_due():
                     signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
+
+
+def _pickle_again(store: WorkerStore, value: object) -> tuple[bytes, BaseException | None]:
+    """Pickle what C pickle cannot."""
+    try:
+        return store.pickle(value), None
+    except TaskInterrupted:
+        raise
+    except BaseException as error:
+        return b"", error
+
+
+def _write(
+    store: WorkerStore, error: BaseException | None, *, stopped: bool
+) -> tuple[tuple[bytes, ...], BaseException | None]:
+    """Store the large buffers of a result, unless there is none after all."""
+    if error is not None or stopped:
+        store.buffers.clear()
+        return (), error
+    try:
+        return store.write(), None
+    except Exception as failure:
+        return (), failure

@@ -1,0 +1,203 @@
+"""What a client stores, when it is stored again, and when it is let go."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+from scaler_cluster.core.client import ClientCore
+from scaler_cluster.errors import StorageFull
+from scaler_cluster.objects.segments import Segments
+from scaler_cluster.objects.sent import CallObjects, SentObjects
+from scaler_cluster.payload import Collector, Token, Whole, dumps, loads
+from scaler_cluster.wire import messages as m
+
+SIZE = 100_000
+
+
+class Store:
+    """Sent objects on a file system, and what the scheduler is told."""
+
+    def __init__(self, directory):
+        self.core = ClientCore()
+        self.segments = Segments("", str(directory), 0, b"C1")
+        self.sent = SentObjects(self.core, threading.Lock(), self.segments)
+        self.stored: dict[bytes, bytes] = {}
+
+    def told(self):
+        """Return what was said since, as ("Object" or "Release", number of objects)."""
+        told = []
+        for message in self.core.take_actions():
+            if isinstance(message, m.Object):
+                assert message.object not in self.stored
+                self.stored[message.object] = message.segment
+                told.append(("Object", 1))
+            elif isinstance(message, m.Release):
+                for one in message.objects:
+                    self.segments.remove(self.stored.pop(one))
+                told.append(("Release", len(message.objects)))
+        return told
+
+    def hold(self, value, **options):
+        """Store a value's buffers and let go of them again, as one submission does."""
+        collector = Collector()
+        stream = dumps(value, collector)
+        objects = self.sent.hold(collector.buffers, **options)
+        told = self.told()
+        buffers = [self.segments.open(self.stored[one]) for one in objects]
+        copy = loads(stream, buffers=buffers)
+        self.sent.release(objects)
+        return objects, copy, told
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path)
+
+
+def array(fill=1.0):
+    return np.full(SIZE, fill)
+
+
+def test_a_buffer_is_stored_once_as_long_as_its_owner_lives(store):
+    """The second time the same array is named, nothing is stored or said."""
+    value = array()
+    first, copy, told = store.hold(value)
+
+    assert told == [("Object", 1)]
+    assert (copy == value).all()
+    assert store.hold(value)[0] == first
+    assert store.told() == []
+
+
+def test_an_object_goes_with_its_owner(store):
+    """When the array dies, the next turn lets go of the object."""
+    value = array()
+    store.hold(value)
+    del value
+    gc.collect()
+
+    assert store.sent.has_dead
+    store.sent.sweep()
+    assert store.told() == [("Release", 1)]
+
+
+def test_equal_content_is_stored_once(store):
+    """Another array of equal bytes is the same object, which lives as long as either."""
+    one, other = array(), array()
+    store.hold(one)
+    objects, _, told = store.hold(other)
+    assert told == []
+    del one
+    gc.collect()
+    store.sent.sweep()
+
+    assert store.told() == []
+    assert store.hold(other)[0] == objects
+    assert len(store.segments.inventory()) == 1
+
+
+def test_views_are_known_by_what_they_view(store):
+    """A slice or a transposed array is made anew each time, and is still the same buffer."""
+    value = np.zeros((400, 400))
+
+    first = store.hold(value[:300])[0]
+    assert store.hold(value[:300])[0] == first
+    transposed = store.hold(value.T)[0]
+    assert store.hold(value.T)[0] == transposed
+    assert store.hold(value[100:])[0] == first, "equal bytes"
+    assert store.told() == []
+
+
+def test_a_changed_buffer_is_the_old_one_unless_asked_again(store):
+    """Without ``again`` what was stored first is named; with it, what is there now."""
+    value = array(1.0)
+    store.hold(value)
+    value[:] = 2.0
+
+    assert store.hold(value)[1][0] == 1.0
+    assert store.hold(value, again=True)[1][0] == 2.0
+    assert store.hold(value)[1][0] == 2.0
+    assert len(store.segments.inventory()) == 1
+
+
+def test_looking_again_stores_nothing_if_nothing_changed(store):
+    """Equal content is recognised after all."""
+    value = array()
+    store.hold(value)
+
+    _, _, told = store.hold(value, again=True)
+    assert told == []
+    assert len(store.segments.inventory()) == 1
+
+
+def test_what_cannot_be_watched_is_held_by_the_call(store):
+    """The bytes of a ``bytes`` object are let go of with the submission that named them."""
+    value = Whole.of(bytes(SIZE))
+    _, copy, told = store.hold(value)
+
+    assert told == [("Object", 1)]
+    assert copy == bytes(SIZE)
+    assert store.told() == [("Release", 1)]
+
+
+def test_a_result_is_released_when_it_is_dropped(store):
+    """What stands for a value in segments says so at its end, asked for or not."""
+    name = store.segments.write(memoryview(bytes(SIZE)))
+    result = store.sent.stand_in(m.Returned(0, dumps(7), (name,)))
+    store.stored[name] = name
+
+    assert result.load() == 7
+    del result
+    store.sent.sweep()
+    assert store.told() == [("Release", 1)]
+
+
+def test_no_room_leaves_nothing_behind(store, monkeypatch):
+    """Where the second of two buffers finds no room, the first one is let go of."""
+    real, calls = Segments.write, []
+
+    def write(self, data):
+        calls.append(data)
+        if len(calls) == 2:
+            raise StorageFull("full")
+        return real(self, data)
+
+    monkeypatch.setattr(Segments, "write", write)
+    buffers = [memoryview(bytes(SIZE)), memoryview(bytes(SIZE + 1))]
+
+    with pytest.raises(StorageFull):
+        store.sent.hold(buffers)
+    assert store.told() == [("Object", 1), ("Release", 1)]
+    assert store.segments.inventory() == ()
+
+
+# -- maps ------------------------------------------------------------------------------------
+
+
+def test_a_large_list_is_pickled_once_per_map(store):
+    """Lists, dicts and strings are known by identity until the map is all asked for."""
+    large = list(range(SIZE))
+    call = CallObjects(store.sent, again=False)
+
+    one, other = call.shrink((1, large)), call.shrink((2, large))
+    assert one[0] == 1
+    assert one[1] is other[1]
+    collector = Collector()
+    dumps(one, collector)
+    assert [type(buffer.obj) for buffer in collector.buffers] == [Token]
+    assert store.told() == [("Object", 1)]
+    call.close()
+    assert store.told() == [("Release", 1)]
+
+
+def test_small_values_stay_what_they_are(store):
+    """Nothing stands for a value that is not large."""
+    small = ([1], "text", np.zeros(10), array())
+    call = CallObjects(store.sent, again=False)
+
+    assert all(a is b for a, b in zip(call.shrink(small), small, strict=True))
+    call.close()

@@ -1,0 +1,268 @@
+"""Large arguments and results, through the public API."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scaler_exec import DeserializeObjectError
+from tests.runtime import tasks
+from tests.runtime.helpers import BOUND_S, wait_until
+
+MB = 1_000_000
+
+
+def segments() -> list[str]:
+    """Return the segments of all clusters of this test, in memory and on disk."""
+    shared = os.environ["SCALER_SHARED_MEMORY"]
+    found = [
+        *Path(shared).glob("scaler-*/*"),
+        *Path(os.environ["TMPDIR"]).glob("scaler-*/objects/*"),
+    ]
+    return [path.name for path in found if path.name != "usage"]
+
+
+@pytest.fixture
+def baseline():
+    """Check at the end of a test that nothing piled up, before its executor is shut down."""
+    yield
+    wait_until(lambda: not segments(), "objects were left in the storage")
+
+
+def describe(value) -> tuple[str, int, bool]:
+    """Return type, sum and whether it can be written to, of an array."""
+    return type(value).__name__, int(value.sum()), value.flags.writeable
+
+
+def test_a_large_array_is_mapped_not_copied(executor, baseline) -> None:
+    """Tasks get a read-only view; many of them share one segment, which goes with the array."""
+    value = np.ones(MB)
+    futures = [executor.submit(describe, value) for _ in range(20)]
+
+    assert [future.result(BOUND_S) for future in futures] == [("ndarray", MB, False)] * 20
+    assert len(segments()) == 1
+
+
+def test_a_map_shares_large_arguments(executor, baseline) -> None:
+    """Also lists and strings, which cannot be watched, are stored once for all calls of a map."""
+    value, numbers, text = np.ones(MB), list(range(50_000)), "x" * MB
+
+    assert list(executor.map(_lengths, [value] * 30, [numbers] * 30, [text] * 30, range(30))) == [
+        (MB, 50_000, MB, n) for n in range(30)
+    ]
+
+
+@pytest.mark.parametrize("chunksize", [1, 7])
+@pytest.mark.parametrize("buffersize", [None, 10])
+def test_every_call_of_a_map_may_have_its_own(executor, baseline, chunksize, buffersize) -> None:
+    """Small and large arguments mix; each call gets its own."""
+    values = [np.full(10 if n % 3 else 20_000, n) for n in range(60)]
+
+    results = executor.map(describe, values, chunksize=chunksize, buffersize=buffersize)
+    assert [total for _, total, _ in results] == [int(value.sum()) for value in values]
+
+
+def _lengths(*values):
+    return tuple(len(value) if hasattr(value, "__len__") else value for value in values)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: bytes(MB),
+        lambda: bytearray(MB),
+        lambda: "x" * MB,
+        lambda: list(range(50_000)),
+        lambda: {"a": np.arange(50_000)},
+        lambda: [np.arange(20_000), "small", bytes(100_000)],
+    ],
+    ids=["bytes", "bytearray", "str", "list", "dict", "mixed"],
+)
+def test_large_values_come_and_go_as_they_are(executor, baseline, make) -> None:
+    """Whatever is large arrives as an equal value of its own type, and comes back so."""
+    value = make()
+    copy = executor.submit(_identity, value).result(BOUND_S)
+
+    assert type(copy) is type(value)
+    assert repr(copy) == repr(value)
+
+
+def _identity(value):
+    return value
+
+
+def test_keyword_arguments_are_stored_as_well(executor, baseline) -> None:
+    """A large value may be given by name."""
+    assert executor.submit(_lengths_of, text="x" * MB, value=np.ones(MB)).result(BOUND_S) == 2 * MB
+
+
+def _lengths_of(*, text, value):
+    return len(text) + len(value)
+
+
+def test_results_belong_to_who_gets_them(executor, baseline) -> None:
+    """A large result is writable, and what is written to it is seen by nobody else."""
+    results = list(executor.map(np.ones, [MB] * 4))
+    results[0][:] = 5
+
+    assert [int(result.sum()) for result in results] == [5 * MB, MB, MB, MB]
+
+
+def test_a_result_that_nobody_takes_is_freed(executor, baseline) -> None:
+    """A future that is dropped takes its result along, as does a map that is."""
+    future = executor.submit(np.ones, MB)
+    results = executor.map(np.ones, [MB] * 4)
+    wait_until(future.done, "the task does not end")
+    next(results)
+    del future, results
+
+
+def test_a_cancelled_task_leaves_nothing(executor, flags, baseline) -> None:
+    """Neither its argument nor what it would have returned."""
+    future = executor.submit(_hold_and_return, np.ones(MB), flags.path("held"), flags.path("go"))
+    flags.wait("held")
+    future.cancel()
+    flags.set("go")
+
+    assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def _hold_and_return(value, held, go):
+    tasks.hold(held, go)
+    return value + 1
+
+
+def test_a_heavy_function_is_stored_once(executor, baseline) -> None:
+    """A closure or partial over large data is no worse than passing the data."""
+    value = np.ones(MB)
+    partial = functools.partial(_add, value)
+    futures = [executor.submit(partial, n) for n in range(20)]
+
+    closure = _make_closure(value)
+    assert [future.result(BOUND_S) for future in futures] == [MB + n for n in range(20)]
+    assert list(executor.map(closure, range(20))) == [MB + n for n in range(20)]
+    assert len(segments()) == 1
+    del closure, partial, value, futures
+
+
+def _make_closure(value):
+    return lambda n: int(value.sum()) + n
+
+
+def _add(value, n):
+    return int(value.sum()) + n
+
+
+def test_an_argument_that_cannot_be_unpickled_fails_its_task_alone(executor, baseline) -> None:
+    """Whatever is wrong with one large value hurts no other task."""
+    wrong = executor.submit(_identity, [np.ones(MB), tasks.FailsAtUnpickle("raise")])
+    right = executor.submit(describe, np.ones(MB))
+
+    assert isinstance(wrong.exception(BOUND_S), DeserializeObjectError)
+    assert right.result(BOUND_S) == ("ndarray", MB, False)
+
+
+# -- limits ----------------------------------------------------------------------------------
+
+
+def test_what_finds_no_room_in_memory_goes_to_disk(make_executor, baseline) -> None:
+    """With little memory for objects, more of them than fit are computed with all the same."""
+    executor = make_executor(2, object_memory_limit=3 * MB)
+    values = [np.full(MB // 8, n) for n in range(20)]
+    futures = [executor.submit(np.add, value, 1) for value in values for _ in range(3)]
+
+    assert [int(future.result(BOUND_S)[7]) for future in futures] == [
+        n + 1 for n in range(20) for _ in range(3)
+    ]
+    assert len(segments()) >= 20
+    del values, futures
+
+
+# -- faults ----------------------------------------------------------------------------------
+
+
+def test_a_result_outlives_its_worker(single, flags, baseline) -> None:
+    """A worker that dies after it returned loses nothing of it; its successor goes on."""
+    future = single.submit(_pid_and_ones, MB)
+    pid, value = future.result(BOUND_S)
+    later = single.submit(_pid_and_ones, MB)
+    wait_until(later.done, "the task does not end")
+    os.kill(pid, signal.SIGKILL)
+
+    assert int(single.submit(np.ones, MB).result(BOUND_S).sum()) == MB
+    assert int(later.result()[1].sum()) == int(value.sum()) == MB
+    del later, future
+
+
+def _pid_and_ones(count):
+    return os.getpid(), np.ones(count)
+
+
+def test_a_worker_killed_while_it_stores_leaves_nothing(executor, flags, baseline) -> None:
+    """Its task is run again, and the draft of its result is removed."""
+    attempt = flags.path("attempt")
+    future = executor.options(retries=1).submit(_die_while_storing, attempt)
+
+    assert len(future.result(BOUND_S)) == MB
+
+
+def _die_while_storing(attempt):
+    if not os.path.exists(attempt):
+        Path(attempt).touch()
+        real = os.pwrite
+
+        def pwrite(fd, data, offset):
+            if len(data) > 8:
+                real(fd, data[:1000], offset)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(fd, data, offset)
+
+        os.pwrite = pwrite
+    return bytes(MB)
+
+
+def test_the_storage_may_die(executor, baseline) -> None:
+    """Its process is started again; objects stay, and what was released meanwhile is removed."""
+    import psutil
+
+    def storage():
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if "scaler_cluster.runtime.storage" in child.cmdline():
+                    return child
+        return None
+
+    value = np.ones(MB)
+    executor.submit(describe, value).result(BOUND_S)
+    wait_until(lambda: storage() is not None, "there is no storage")
+    first = storage()
+    first.kill()
+    assert executor.submit(describe, value).result(BOUND_S)[1] == MB
+    wait_until(lambda: storage() not in (None, first), "it is not started again")
+    del value
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_client_that_is_killed_leaves_no_segment(start_program, number) -> None:
+    """Whoever of its cluster is left removes what it stored."""
+    program = start_program(
+        "import numpy\n"
+        "from scaler_exec import ScalerExecutor\n"
+        "executor = ScalerExecutor(2)\n"
+        "value = numpy.ones(10**6)\n"
+        "future = executor.submit(numpy.add, value, 1)\n"
+        "print(future.result().sum(), flush=True)\n"
+        "import time; time.sleep(60)\n"
+    )
+    assert program.line() == "2000000.0"
+    assert segments()
+    os.kill(program.pid, number)
+    program.end()
+
+    wait_until(lambda: not segments(), "segments were left behind")
