@@ -6,6 +6,7 @@ nothing for the others, and a missing one is no error until it is asked for.
 
 from __future__ import annotations
 
+import concurrent.futures
 import importlib
 import importlib.metadata
 import multiprocessing
@@ -66,6 +67,12 @@ class Peer(ABC):
         """Return the results of what was submitted."""
         return [handle.result() for handle in handles]
 
+    def share(
+        self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Submit ``function(value, item)`` for each item, in the way that is best for a large value."""
+        raise NotImplementedError
+
 
 class ExecutorPeer(Peer):
     """A library whose face is :class:`concurrent.futures.Executor`."""
@@ -92,6 +99,11 @@ class ExecutorPeer(Peer):
     def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
         return self.executor.submit(function, item)
 
+    def share(
+        self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
+    ) -> Sequence[Any]:
+        return [self.executor.submit(function, value, item) for item in items]
+
 
 class Ours(ExecutorPeer):
     """The engine of this repository, as an embedded cluster."""
@@ -105,6 +117,18 @@ class Ours(ExecutorPeer):
         from scaler_exec import ScalerExecutor
 
         return ScalerExecutor(max_workers=WORKERS)
+
+    def share_sent(
+        self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
+    ) -> Sequence[Any]:
+        """As :meth:`share`, with a value that is sent ahead."""
+        from scaler_exec import Client
+
+        with Client(self.executor.address) as client:
+            reference = client.send_object(value)
+            futures = [client.submit(function, reference, item) for item in items]
+            concurrent.futures.wait(futures)
+        return futures
 
 
 class ProcessPool(ExecutorPeer):
@@ -152,6 +176,11 @@ class MultiprocessingPool(Peer):
 
     def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
         return self.pool.apply_async(function, (item,))
+
+    def share(
+        self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
+    ) -> Sequence[Any]:
+        return [self.pool.apply_async(function, (value, item)) for item in items]
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
         return [handle.get() for handle in handles]
@@ -207,8 +236,50 @@ class Dask(Peer):
     def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
         return self.client.submit(function, item, pure=False)
 
+    def share(
+        self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
+    ) -> Sequence[Any]:
+        shared = self.client.scatter(value, broadcast=True, hash=False)
+        return [self.client.submit(function, shared, item, pure=False) for item in items]
+
     def collect(self, handles: Sequence[Any]) -> list[Any]:
         results: list[Any] = self.client.gather(handles)
+        return results
+
+
+class Joblib(Peer):
+    """joblib with its default backend, which maps large arrays. Only large values are its match."""
+
+    name = "joblib"
+    module = "joblib"
+    distribution = "joblib"
+
+    def __init__(self) -> None:
+        self.parallel: Any = None
+
+    def open(self) -> None:
+        self.parallel = importlib.import_module("joblib").Parallel(n_jobs=WORKERS)
+        self.parallel.__enter__()
+
+    def close(self) -> None:
+        self.parallel.__exit__(None, None, None)
+
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], chunksize: int = 1
+    ) -> Iterable[Any]:
+        return self.collect([self.submit(function, item) for item in items])
+
+    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
+        return importlib.import_module("joblib").delayed(function)(item)
+
+    def share(
+        self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
+    ) -> Sequence[Any]:
+        delayed = importlib.import_module("joblib").delayed(function)
+        return [delayed(value, item) for item in items]
+
+    def collect(self, handles: Sequence[Any]) -> list[Any]:
+        results: list[Any] = self.parallel(handles)
         return results
 
 
@@ -235,5 +306,5 @@ class BarePipeline(Peer):
 
 
 PEERS: dict[str, type[Peer]] = {
-    peer.name: peer for peer in (Ours, ProcessPool, MultiprocessingPool, Loky, Dask, BarePipeline)
+    peer.name: peer for peer in (Ours, ProcessPool, MultiprocessingPool, Loky, Joblib, Dask, BarePipeline)
 }

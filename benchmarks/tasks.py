@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from typing import Any
 
 HELD = b"held"
 """What a held worker says to its gate."""
@@ -12,6 +13,23 @@ HELD = b"held"
 
 def noop(value: int) -> int:
     """Return the argument: the least that a task can do and still be checked."""
+    return value
+
+
+def pick(array: Any, index: int) -> float:
+    """Return one item of an array."""
+    return float(array[index])
+
+
+def make_array(nbytes: int) -> Any:
+    """Return a new array of so many bytes."""
+    import numpy as np
+
+    return np.ones(nbytes // 8)
+
+
+def echo(value: Any) -> Any:
+    """Return the argument."""
     return value
 
 

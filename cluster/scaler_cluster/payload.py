@@ -80,23 +80,61 @@ class Whole:
         self.parts = parts
 
     @classmethod
-    def of(cls, value: object) -> object:
-        """Return what to pickle in place of a value: itself unless it is large.
+    def of(cls, value: object, large: int = OBJECT_BYTES) -> object:
+        """Return what to pickle in place of a value: itself unless it has ``large`` bytes.
 
         Raises PayloadError if it cannot be pickled.
         """
+        if type(value) is ObjectReference:
+            return value.whole
         if type(value) in {bytes, bytearray}:
-            large = len(value) >= OBJECT_BYTES  # type: ignore[arg-type]
-            return cls(type(value), (value,)) if large else value  # type: ignore[arg-type]
+            is_large = len(value) >= large  # type: ignore[arg-type]
+            return cls(type(value), (value,)) if is_large else value  # type: ignore[arg-type]
         collector = Collector()
         stream = dumps(value, collector)
-        if len(stream) < OBJECT_BYTES:
+        if len(stream) < large:
             return value
         return cls(load_parts, (stream, *collector.buffers))
 
     def __reduce__(self) -> Any:
         """Become the value itself, where it is unpickled."""
         return self.load, tuple(map(pickle.PickleBuffer, self.parts))
+
+
+class ObjectReference:
+    """A value that was sent ahead: a whole positional argument of a task may be this instead.
+
+    Equal if they name the same object.
+    """
+
+    __slots__ = ("name", "object_id", "size", "whole")
+
+    def __init__(self, name: str, size: int, whole: Whole) -> None:
+        self.name = name
+        """What the user calls it."""
+        self.size = size
+        """Bytes that it takes in the storage."""
+        self.whole = whole
+        """What stands for it where it is pickled."""
+        self.object_id = b"".join(map(bytes, whole.parts))
+        """Ids of its parts."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ObjectReference):
+            return NotImplemented
+        return self.object_id == other.object_id
+
+    def __hash__(self) -> int:
+        return hash(self.object_id)
+
+    def __repr__(self) -> str:
+        return f"<ObjectReference {self.name!r}, {self.size} bytes>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r} can only be passed as a positional argument of its own, to a task of the "
+            "client that made it, not inside of another value"
+        )
 
 
 def load_parts(stream: Buffer, *buffers: Buffer) -> Any:
@@ -188,7 +226,8 @@ def dumps_call(
         if collector is None:
             return dumps((args, kwargs) if kwargs else args)
         for value in args:
-            if type(value) is bytes and len(value) >= OBJECT_BYTES:
+            kind = type(value)
+            if kind is ObjectReference or (kind is bytes and len(value) >= OBJECT_BYTES):
                 break
         else:
             data = dumps((args, kwargs) if kwargs else args, collector)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from scaler_cluster.client.future import ScalerFuture
+    from scaler_cluster.payload import ObjectReference
 
 T = TypeVar("T")
 
@@ -49,23 +50,63 @@ class Client:
         """
         return self._session.submit(fn, args, kwargs, self._options)
 
-    def map(self, fn: Callable[..., T], /, *iterables: Iterable[Any]) -> list[T]:
+    def submit_verbose(
+        self,
+        fn: Callable[..., T],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        reserialize: bool = False,
+    ) -> ScalerFuture[T]:
+        """Schedule ``fn(*args, **kwargs)`` as :meth:`submit` does, with options.
+
+        Args:
+            fn: What to call.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            reserialize: Look at large arguments anew, which may have been changed since they
+                were first passed.
+
+        """
+        return self._session.submit(fn, args, kwargs, self._options, again=reserialize)
+
+    def map(
+        self, fn: Callable[..., T], /, *iterables: Iterable[Any], reserialize: bool = False
+    ) -> list[T]:
         """Return ``fn`` over ``iterables`` as the builtin ``map`` would, as a list.
 
         The first exception, in order, is raised; the rest of this map is then cancelled, and the
-        client goes on.
+        client goes on. ``reserialize`` as in :meth:`submit_verbose`.
         """
         if not iterables:
             raise TypeError("map() must have at least one iterable")
-        return self.starmap(fn, zip(*iterables, strict=False))
+        return self.starmap(fn, zip(*iterables, strict=False), reserialize=reserialize)
 
-    def starmap(self, fn: Callable[..., T], iterable: Iterable[Iterable[Any]], /) -> list[T]:
-        """Return ``[fn(*args) for args in iterable]``; exceptions as for :meth:`map`."""
-        return list(map_calls(self._session, fn, iter(iterable), options=self._options))
+    def starmap(
+        self,
+        fn: Callable[..., T],
+        iterable: Iterable[Iterable[Any]],
+        /,
+        *,
+        reserialize: bool = False,
+    ) -> list[T]:
+        """Return ``[fn(*args) for args in iterable]``; otherwise as :meth:`map`."""
+        items = iter(iterable)
+        calls = map_calls(self._session, fn, items, options=self._options, again=reserialize)
+        return list(calls)
+
+    def send_object(self, obj: Any, name: str | None = None) -> ObjectReference:
+        """Store a value now, and return what may be passed to tasks in its place.
+
+        As a positional argument of its own, as often as wanted, until :meth:`clear`. Raises
+        PayloadError if it cannot be pickled, StorageFull if there is no room for it.
+        """
+        return self._session.send_object(obj, name or f"<obj {type(obj).__qualname__}>")
 
     def clear(self) -> None:
-        """Cancel everything that has not come back; the client can go on."""
+        """Cancel everything that has not come back and drop all objects; the client can go on."""
         self._session.give_up()
+        self._session.clear_objects()
 
     def disconnect(self) -> None:
         """Cancel everything that has not come back and leave the cluster; idempotent."""

@@ -31,12 +31,13 @@ class MapCall:
     """What is known of one map. The session fills it under its lock."""
 
     def __init__(self, session: Session, function: Callable[..., Any], call: int,
-                 options: m.TaskOptions) -> None:  # fmt: skip
+                 options: m.TaskOptions, *, again: bool) -> None:  # fmt: skip
         self._session = session
         self._held: list[bytes] = []
         self._function = session.function(function, self._held)
         self._call = call
         self._options = options
+        self._again = again
         self.asked = 0
         """Number of tasks asked for."""
         self.segments: dict[int, Any] = {}
@@ -134,7 +135,7 @@ class MapCall:
         if not self._session.connection.stores:
             return payloads.dumps(item), ()
         if self._objects is None:
-            self._objects = self._session.call_objects()
+            self._objects = self._session.call_objects(again=self._again)
         objects = self._objects
         chunked = self._call == m.CALL_CHUNK
         collector = payloads.Collector()
@@ -195,17 +196,19 @@ def map_calls(
     chunksize: int = 1,
     buffersize: int | None = None,
     options: m.TaskOptions = m.DEFAULT_OPTIONS,
+    again: bool = False,
 ) -> Iterator[Any]:
     """Return the results of ``function(*item)`` for ``items``, in order, as they come.
 
     The first calls (all of them without ``buffersize``) are submitted before this returns.
-    Parameters as :meth:`ScalerExecutor.map`.
+    With ``again`` large arguments are looked at anew. Other parameters as
+    :meth:`ScalerExecutor.map`.
     """
     if chunksize > 1:
         items = _chunks(items, chunksize)
     kind = m.CALL_CHUNK if chunksize > 1 else m.CALL_ARGS
     end = None if timeout is None else monotonic() + timeout
-    call = MapCall(session, function, kind, options)
+    call = MapCall(session, function, kind, options, again=again)
     owner = _Owner(session, call)
     ahead = None if buffersize is None else max(1, -(-buffersize // chunksize))
     with session.leading():

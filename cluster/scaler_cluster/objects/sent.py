@@ -6,7 +6,8 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from scaler_cluster.payload import Token, Whole, loads
+from scaler_cluster.errors import MissingObjects
+from scaler_cluster.payload import ObjectReference, Token, Whole, loads
 
 if TYPE_CHECKING:
     import threading
@@ -90,6 +91,29 @@ class SentObjects:
                 self._remember((id(owner), 0, number), owner, one)
             self._functions[id(owner), 0, 0] = digest
 
+    def send(self, value: object, name: str) -> ObjectReference:
+        """Store a value, whatever its size; it stays until :meth:`clear`.
+
+        Raises PayloadError, StorageFull.
+        """
+        whole = Whole.of(value, large=0)
+        assert isinstance(whole, Whole)
+        parts = [memoryview(part) for part in whole.parts]
+        objects = self.hold(parts)
+        size = sum(part.nbytes for part in parts)
+        return ObjectReference(name, size, Whole(whole.load, tuple(map(Token, objects))))
+
+    def clear(self) -> None:
+        """Let go of everything; what was asked for already still finds it."""
+        with self._lock:
+            self._known.clear()
+            for function in self._functions.values():
+                self._core.forget(function)
+            self._functions.clear()
+            if self._held:
+                self._core.release(tuple(self._held))
+            self._held.clear()
+
     def release(self, objects: Iterable[bytes]) -> None:
         """Let go of objects, after what names them was asked for."""
         with self._lock:
@@ -121,9 +145,14 @@ class SentObjects:
 
     def _hold(self, buffer: memoryview, *, again: bool) -> bytes:
         if type(buffer.obj) is Token:
+            one = bytes(buffer.obj)
             with self._lock:
-                self._held[buffer.obj] += 1
-            return bytes(buffer.obj)
+                if one not in self._held:
+                    raise MissingObjects(
+                        f"object {one.hex()} was cleared, or is another client's: send it again"
+                    )
+                self._held[one] += 1
+            return one
         key, owner = identify(buffer)
         if not again:
             with self._lock:
@@ -158,10 +187,12 @@ class SentObjects:
     def _let_go(self, objects: Iterable[bytes]) -> None:
         gone = []
         for one in objects:
-            self._held[one] -= 1
-            if not self._held[one]:
-                del self._held[one]
-                gone.append(one)
+            # Unless everything was cleared meanwhile.
+            if one in self._held:
+                self._held[one] -= 1
+                if not self._held[one]:
+                    del self._held[one]
+                    gone.append(one)
         if gone:
             self._core.release(tuple(gone))
 

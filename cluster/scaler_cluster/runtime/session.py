@@ -22,6 +22,7 @@ from scaler_cluster.client.future import ScalerFuture, settle_all
 from scaler_cluster.errors import (
     ClusterBroken,
     ClusterUnreachable,
+    MissingObjects,
     PayloadError,
     ScalerError,
     SessionClosed,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from scaler_cluster.client.map import MapCall
     from scaler_cluster.core.client import Function
     from scaler_cluster.objects.sent import CallObjects
+    from scaler_cluster.payload import ObjectReference
     from scaler_cluster.runtime.spawn import EmbeddedCluster
     from scaler_cluster.wire.batch import Batch
 
@@ -116,8 +118,13 @@ class Session:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         options: m.TaskOptions = m.DEFAULT_OPTIONS,
+        *,
+        again: bool = False,
     ) -> ScalerFuture[Any]:
-        """Ask for one call; what cannot be pickled fails its future alone."""
+        """Ask for one call; what cannot be pickled or stored fails its future alone.
+
+        With ``again`` large arguments are looked at anew. Raises MissingObjects.
+        """
         if self._closed or self._forked or self.connection.error is not None:
             self.check_usable()
         future: ScalerFuture[Any] = ScalerFuture(self)
@@ -128,12 +135,15 @@ class Session:
             packed = self._pickle_function(function, held)
             payload = payloads.dumps_call(function, args, kwargs, collector)
             if collector is not None and collector.buffers:
-                objects = self.connection.stored().hold(collector.buffers)
+                objects = self.connection.stored().hold(collector.buffers, again=again)
                 held += objects
         except (PayloadError, StorageFull) as error:
             self.release(held)
             settle_all([(future, error)])
             return future
+        except BaseException:
+            self.release(held)
+            raise
         call = m.CALL_KWARGS if kwargs else m.CALL_ARGS
         core = self.core
         with self.connection.lock:
@@ -175,9 +185,31 @@ class Session:
         if held:
             self.connection.stored().release(held)
 
-    def call_objects(self, *, again: bool = False) -> CallObjects:
+    def send_object(self, value: object, name: str) -> ObjectReference:
+        """Store a value now; raises PayloadError, StorageFull, MissingObjects."""
+        self.check_usable()
+        if not self.connection.stores:
+            raise MissingObjects(
+                "this client is not on the machine of the cluster's object storage: pass the "
+                "value itself"
+            )
+        with deferred:
+            reference = self.connection.stored().send(value, name)
+            with self.connection.lock:
+                settled = self.connection.pump()
+            self._after(settled)
+        return reference
+
+    def clear_objects(self) -> None:
+        """Let go of every object that was stored."""
+        if self.connection.sent is not None:
+            self.connection.sent.clear()
+            self._lead.wake_io()
+
+    def call_objects(self, *, again: bool) -> CallObjects:
         """Return what stores the large values of one map."""
         from scaler_cluster.objects.sent import CallObjects
+    from scaler_cluster.payload import ObjectReference
 
         return CallObjects(self.connection.stored(), again=again)
 

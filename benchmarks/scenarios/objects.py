@@ -1,0 +1,147 @@
+"""Large arguments and results: how fast they travel, and how much memory they take."""
+
+from __future__ import annotations
+
+import gc
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.peers import WORKERS
+from benchmarks.processes import usage
+from benchmarks.scenario import Metric, Run, Scenario, check, timed
+from benchmarks.tasks import echo, make_array, pick
+
+if TYPE_CHECKING:
+    from benchmarks.peers import Peer
+
+ARRAY_BYTES = 100_000_000
+SHARED_BY = 100
+RESULT_BYTES = 20_000_000
+RESULTS = 50
+ECHOES = {"1k": (1_000, 200), "1m": (1_000_000, 50), "100m": (100_000_000, 3)}
+"""Size of the array that is sent and comes back, and how often."""
+SPILLED, SPILLED_BYTES, SPILLED_BY = 1_000, 1_000_000, 10
+SPILL_LIMIT = 200_000_000
+
+
+def shared_memory_bytes() -> int:
+    """Return what lies in the shared memory of this machine."""
+    try:
+        place = os.statvfs("/dev/shm")
+    except (OSError, AttributeError):
+        return 0
+    return (place.f_blocks - place.f_bfree) * place.f_frsize
+
+
+def broadcast(run: Run, *, sent: bool = False) -> dict[str, float]:
+    """Give one array to many tasks; ``memory`` is the cluster's afterwards, less that of before."""
+    array = np.arange(ARRAY_BYTES // 8, dtype=np.float64)
+    indices = [index * 1000 for index in range(SHARED_BY)]
+    with run.opened() as peer:
+        # All workers are up, and have numpy imported.
+        peer.collect(peer.share(pick, np.zeros(10), [0] * 10 * WORKERS))
+        before = usage().cluster_bytes + shared_memory_bytes()
+        share = peer.share_sent if sent else peer.share  # type: ignore[attr-defined]
+        seconds, results = timed(lambda: peer.collect(share(pick, array, indices)))
+        check(results, [float(index) for index in indices])
+        memory = usage().cluster_bytes + shared_memory_bytes() - before
+    return {"seconds": seconds, "memory": memory / 1e6}
+
+
+def results(run: Run) -> dict[str, float]:
+    """Make arrays in tasks, and take each as it comes."""
+    with run.opened() as peer:
+        list(peer.map(make_array, [80] * 10 * WORKERS))
+
+        def work() -> int:
+            total = 0
+            for array in peer.map(make_array, [RESULT_BYTES] * RESULTS):
+                total += array.nbytes
+                check([array[-1]], [1.0])
+            return total
+
+        seconds, total = timed(work)
+        check([total], [RESULT_BYTES * RESULTS])
+    return {"rate": total / seconds / 1e6}
+
+
+def echoed(run: Run, nbytes: int, count: int) -> dict[str, float]:
+    """Send arrays, each a new one, and wait for each to come back."""
+
+    def trip(peer: Peer, number: int) -> float:
+        array = np.full(nbytes // 8, number, dtype=np.float64)
+        seconds, (copy,) = timed(lambda: peer.collect([peer.submit(echo, array)]))
+        check([copy[0], len(copy)], [number, len(array)])
+        return seconds
+
+    with run.opened() as peer:
+        trip(peer, 0)
+        trips = sorted(trip(peer, number) for number in range(count))
+        gc.collect()
+    return {"p50": trips[len(trips) // 2] * 1e3}
+
+
+def spilled(run: Run) -> dict[str, float]:
+    """Run tasks on more arrays than there is memory for."""
+    from scaler_exec import ScalerExecutor
+
+    arrays = [np.full(SPILLED_BYTES // 8, number, dtype=np.float64) for number in range(SPILLED)]
+    with ScalerExecutor(WORKERS, object_memory_limit=SPILL_LIMIT) as executor:
+        calls = [array for _ in range(SPILLED_BY) for array in arrays]
+        before = shared_memory_bytes()
+        peak = 0
+
+        def work() -> list[float]:
+            nonlocal peak
+            mapped = executor.map(pick, calls, [0] * len(calls))
+            peak = shared_memory_bytes() - before
+            return list(mapped)
+
+        seconds, values = timed(work)
+        check(values, [float(number) for _ in range(SPILLED_BY) for number in range(SPILLED)])
+    return {"seconds": seconds, "memory": peak / 1e6}
+
+
+BROADCAST = (Metric("seconds", "s", "less"), Metric("memory", "MB", "less"))
+
+SCENARIOS = (
+    Scenario(
+        "broadcast",
+        f"{SHARED_BY} tasks that share an array of {ARRAY_BYTES // 1_000_000} MB",
+        BROADCAST,
+        broadcast,
+        peers=("ours", "ppe", "pool", "loky", "joblib", "dask"),
+    ),
+    Scenario(
+        "broadcast_sent",
+        "the same with send_object",
+        BROADCAST,
+        partial(broadcast, sent=True),
+        peers=("ours",),
+    ),
+    Scenario(
+        "large_results",
+        f"{RESULTS} results of {RESULT_BYTES // 1_000_000} MB",
+        (Metric("rate", "MB/s", "more"),),
+        results,
+    ),
+    *(
+        Scenario(
+            f"echo_{name}",
+            f"an array of {nbytes:,} bytes there and back",
+            (Metric("p50", "ms", "less"),),
+            partial(echoed, nbytes=nbytes, count=count),
+        )
+        for name, (nbytes, count) in ECHOES.items()
+    ),
+    Scenario(
+        "spill",
+        f"{SPILLED * SPILLED_BY:,} tasks over {SPILLED:,} arrays of 1 MB, with 200 MB of memory",
+        BROADCAST,
+        spilled,
+        peers=("ours",),
+    ),
+)
