@@ -1,0 +1,126 @@
+"""A user's own way to turn functions, arguments and results into bytes and back.
+
+What is serialized so travels inside of our pickles as bytes, large ones as objects: there is one
+path for all. A serializer is known by a token in every process that it has reached.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from scaler_cluster import payload as payloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scaler_cluster.wire.batch import Buffer
+
+_known: dict[bytes, type[Serializer] | Serializer] = {}
+"""Serializers of this process by token."""
+_numbers = itertools.count()
+
+
+class Serializer(ABC):
+    """Serializes every function, every argument of a task and every result.
+
+    Both methods run in clients as well as in workers; what they import must be installed there.
+    """
+
+    @staticmethod
+    @abstractmethod
+    def serialize(obj: Any) -> bytes:
+        """Return an object as bytes; called once for the function, each argument, the result."""
+
+    @staticmethod
+    @abstractmethod
+    def deserialize(payload: bytes) -> Any:
+        """Return the object that :meth:`serialize` made bytes of."""
+
+
+class DefaultSerializer(Serializer):
+    """What the engine does by itself: C pickle where it can, cloudpickle elsewhere."""
+
+    @staticmethod
+    def serialize(obj: Any) -> bytes:
+        """Return the object's pickle; raises PayloadError."""
+        return payloads.dumps(obj)
+
+    @staticmethod
+    def deserialize(payload: bytes) -> Any:
+        """Return the pickled object."""
+        return payloads.loads(payload)
+
+
+class Serialized:
+    """Bytes that become an object where they are unpickled."""
+
+    __slots__ = ("_data", "_token")
+
+    def __init__(self, token: bytes, data: bytes) -> None:
+        self._token = token
+        self._data = data
+
+    def __reduce__(self) -> Any:
+        return _deserialize, (self._token, pickle.PickleBuffer(self._data))
+
+
+class SerializedFunction:
+    """A function as bytes, and the serializer that makes it a function again."""
+
+    __slots__ = ("_data", "_serializer", "_token")
+
+    def __init__(self, token: bytes, serializer: bytes, data: bytes) -> None:
+        self._token = token
+        self._serializer = serializer
+        self._data = data
+
+    def __reduce__(self) -> Any:
+        return _deserialize_function, (
+            self._token,
+            self._serializer,
+            pickle.PickleBuffer(self._data),
+        )
+
+
+class Serialization:
+    """What a client with a serializer of its user does to calls before they are pickled."""
+
+    def __init__(self, serializer: type[Serializer] | Serializer) -> None:
+        self._serializer = serializer
+        self._pickled = cloudpickle.dumps(serializer, payloads.PROTOCOL)
+        self._token = os.urandom(8) + next(_numbers).to_bytes(8, "little")
+        _known[self._token] = serializer
+
+    def function(self, function: Callable[..., Any]) -> SerializedFunction:
+        """Return what to submit in place of a function."""
+        return SerializedFunction(self._token, self._pickled, self._serializer.serialize(function))
+
+    def value(self, value: Any) -> Serialized:
+        """Return what to pass in place of an argument."""
+        return Serialized(self._token, self._serializer.serialize(value))
+
+    def close(self) -> None:
+        """Results will not be deserialized here any more."""
+        _known.pop(self._token, None)
+
+
+def _deserialize(token: bytes, data: Buffer) -> Any:
+    return _known[token].deserialize(bytes(data))
+
+
+def _deserialize_function(token: bytes, pickled: bytes, data: Buffer) -> Callable[..., Any]:
+    serializer = _known.get(token)
+    if serializer is None:
+        serializer = _known[token] = pickle.loads(pickled)
+    function = serializer.deserialize(bytes(data))
+
+    def call(*args: Any, **kwargs: Any) -> Serialized:
+        return Serialized(token, serializer.serialize(function(*args, **kwargs)))
+
+    return call
