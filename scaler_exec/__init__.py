@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaler_cluster import __version__
 from scaler_cluster.client.client import Client
 from scaler_cluster.client.future import ScalerFuture
+from scaler_cluster.client.serializer import Serializer
 from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_cluster.errors import (
     ClusterBroken,
@@ -12,16 +13,20 @@ from scaler_cluster.errors import (
     ConfigError,
     Death,
     DeserializeObjectError,
+    MissingObjects,
+    ObjectStorageException,
     PayloadError,
     RemoteException,
     ResultUnpicklable,
     ScalerError,
     SessionClosed,
     SessionForked,
+    StorageFull,
     TaskLost,
     TaskTimeout,
     WorkerDied,
 )
+from scaler_cluster.payload import ObjectReference
 from scaler_exec.executor import ScalerExecutor
 
 __all__ = [
@@ -31,6 +36,9 @@ __all__ = [
     "ConfigError",
     "Death",
     "DeserializeObjectError",
+    "MissingObjects",
+    "ObjectReference",
+    "ObjectStorageException",
     "PayloadError",
     "RemoteException",
     "ResultUnpicklable",
@@ -38,8 +46,10 @@ __all__ = [
     "ScalerExecutor",
     "ScalerFuture",
     "SchedulerClusterCombo",
+    "Serializer",
     "SessionClosed",
     "SessionForked",
+    "StorageFull",
     "TaskLost",
     "TaskTimeout",
     "WorkerDied",

@@ -258,6 +258,12 @@ def dumps_result(value: object, collector: Collector) -> bytes:
 # -- functions -------------------------------------------------------------------------------
 
 
+class Constant:
+    """Base of callables that never change once they are made: they are pickled once."""
+
+    __slots__ = ("__weakref__",)
+
+
 class FunctionPickler:
     """Pickles functions, each once as long as it lives.
 
@@ -276,8 +282,10 @@ class FunctionPickler:
         Objects that were stored just now are added to ``held``: to be released after its use.
         """
         kind = type(function)
-        cacheable = kind in _CACHEABLE or (
-            kind is BuiltinFunctionType and type(function.__self__) is ModuleType  # type: ignore[attr-defined]
+        cacheable = (
+            kind in _CACHEABLE
+            or (kind is BuiltinFunctionType and type(function.__self__) is ModuleType)  # type: ignore[attr-defined]
+            or isinstance(function, Constant)
         )
         if cacheable or kind is functools.partial:
             known = self._known.get(function)

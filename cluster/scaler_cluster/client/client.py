@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster.client.map import map_calls
+from scaler_cluster.client.serializer import Serialization
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from typing_extensions import Self
 
     from scaler_cluster.client.future import ScalerFuture
+    from scaler_cluster.client.serializer import Serializer
     from scaler_cluster.payload import ObjectReference
 
 T = TypeVar("T")
@@ -26,6 +28,8 @@ class Client:
     Args:
         address: Address of the scheduler, as :meth:`SchedulerClusterCombo.get_address` gives it.
         timeout_seconds: How long to wait for it.
+        serializer: How functions, arguments and results become bytes; default: pickle, and
+            cloudpickle where that is not enough.
         stream_output: Whether what tasks print is printed here.
 
     Raises:
@@ -38,8 +42,10 @@ class Client:
         address: str,
         *,
         timeout_seconds: float = CONNECT_TIMEOUT_S,
+        serializer: type[Serializer] | Serializer | None = None,
         stream_output: bool = False,
     ) -> None:
+        self._serialization = Serialization(serializer) if serializer is not None else None
         self._options = intern_options(TaskOptions(stream_output=stream_output))
         self._session = Session(address, timeout=timeout_seconds)
 
@@ -48,7 +54,7 @@ class Client:
 
         Raises SessionClosed after :meth:`disconnect`. What cannot be pickled fails its own future.
         """
-        return self._session.submit(fn, args, kwargs, self._options)
+        return self.submit_verbose(fn, args, kwargs)
 
     def submit_verbose(
         self,
@@ -68,7 +74,13 @@ class Client:
                 were first passed.
 
         """
-        return self._session.submit(fn, args, kwargs, self._options, again=reserialize)
+        function: Callable[..., Any] = fn
+        serialization = self._serialization
+        if serialization is not None:
+            function = serialization.function(fn)
+            args = tuple(map(serialization.value, args))
+            kwargs = {name: serialization.value(value) for name, value in kwargs.items()}
+        return self._session.submit(function, args, kwargs, self._options, again=reserialize)
 
     def map(
         self, fn: Callable[..., T], /, *iterables: Iterable[Any], reserialize: bool = False
@@ -91,8 +103,13 @@ class Client:
         reserialize: bool = False,
     ) -> list[T]:
         """Return ``[fn(*args) for args in iterable]``; otherwise as :meth:`map`."""
-        items = iter(iterable)
-        calls = map_calls(self._session, fn, items, options=self._options, again=reserialize)
+        function: Callable[..., Any] = fn
+        items: Iterator[Iterable[Any]] = iter(iterable)
+        serialization = self._serialization
+        if serialization is not None:
+            function = serialization.function(fn)
+            items = (tuple(map(serialization.value, args)) for args in iterable)
+        calls = map_calls(self._session, function, items, options=self._options, again=reserialize)
         return list(calls)
 
     def send_object(self, obj: Any, name: str | None = None) -> ObjectReference:
@@ -101,7 +118,8 @@ class Client:
         As a positional argument of its own, as often as wanted, until :meth:`clear`. Raises
         PayloadError if it cannot be pickled, StorageFull if there is no room for it.
         """
-        return self._session.send_object(obj, name or f"<obj {type(obj).__qualname__}>")
+        value = obj if self._serialization is None else self._serialization.value(obj)
+        return self._session.send_object(value, name or f"<obj {type(obj).__qualname__}>")
 
     def clear(self) -> None:
         """Cancel everything that has not come back and drop all objects; the client can go on."""

@@ -10,7 +10,9 @@ import itertools
 import os
 import pickle
 from abc import ABC, abstractmethod
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import cloudpickle
 
@@ -70,7 +72,7 @@ class Serialized:
         return _deserialize, (self._token, pickle.PickleBuffer(self._data))
 
 
-class SerializedFunction:
+class SerializedFunction(payloads.Constant):
     """A function as bytes, and the serializer that makes it a function again."""
 
     __slots__ = ("_data", "_serializer", "_token")
@@ -95,14 +97,24 @@ class Serialization:
         self._serializer = serializer
         self._pickled = cloudpickle.dumps(serializer, payloads.PROTOCOL)
         self._token = os.urandom(8) + next(_numbers).to_bytes(8, "little")
+        self._functions: WeakKeyDictionary[Any, SerializedFunction] = WeakKeyDictionary()
         _known[self._token] = serializer
 
     def function(self, function: Callable[..., Any]) -> SerializedFunction:
-        """Return what to submit in place of a function."""
-        return SerializedFunction(self._token, self._pickled, self._serializer.serialize(function))
+        """Return what to submit in place of a function, which is serialized once."""
+        is_plain = type(function) is FunctionType
+        known = self._functions.get(function) if is_plain else None
+        if known is None:
+            data = self._serializer.serialize(function)
+            known = SerializedFunction(self._token, self._pickled, data)
+            if is_plain:
+                self._functions[function] = known
+        return known
 
-    def value(self, value: Any) -> Serialized:
+    def value(self, value: Any) -> Any:
         """Return what to pass in place of an argument."""
+        if isinstance(value, payloads.ObjectReference):
+            return value
         return Serialized(self._token, self._serializer.serialize(value))
 
     def close(self) -> None:

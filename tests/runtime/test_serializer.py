@@ -1,0 +1,170 @@
+"""A user's own serializer, and objects that are sent ahead."""
+
+from __future__ import annotations
+
+import pickle
+
+import cloudpickle
+import numpy as np
+import pytest
+
+from scaler_exec import (
+    Client,
+    DeserializeObjectError,
+    MissingObjects,
+    SchedulerClusterCombo,
+    Serializer,
+)
+from tests.runtime.helpers import BOUND_S
+
+MB = 1_000_000
+
+
+class Tagged(Serializer):
+    """Marks what it serializes; counts in the process where it is used."""
+
+    calls: list[str] = []  # noqa: RUF012 - one for all, to be counted
+
+    @staticmethod
+    def serialize(obj):
+        Tagged.calls.append(type(obj).__name__)
+        return b"tagged" + cloudpickle.dumps(obj)
+
+    @staticmethod
+    def deserialize(payload):
+        assert type(payload) is bytes
+        assert payload.startswith(b"tagged")
+        return pickle.loads(payload[6:])
+
+
+@pytest.fixture
+def cluster():
+    with SchedulerClusterCombo(2) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster.get_address()) as made:
+        yield made
+
+
+@pytest.fixture
+def tagged(cluster):
+    Tagged.calls.clear()
+    with Client(cluster.get_address(), serializer=Tagged) as made:
+        yield made
+
+
+def add(a, b):
+    return a + b
+
+
+# -- serializers -----------------------------------------------------------------------------
+
+
+def test_a_serializer_sees_function_arguments_and_result(tagged) -> None:
+    """Once the function, once each argument; the worker does so for the result."""
+    assert tagged.submit(add, 1, 2.5).result(BOUND_S) == 3.5
+    assert Tagged.calls == ["function", "int", "float"]
+    assert tagged.submit(add, 2, 2.5).result(BOUND_S) == 4.5
+    assert Tagged.calls[3:] == ["int", "float"]
+
+
+def test_a_serializer_serves_maps_and_large_values(tagged) -> None:
+    """What it makes may be large, and is stored as other values are."""
+    value = np.ones(MB)
+
+    assert tagged.map(add, [1, 2, 3], [4, 5, 6]) == [5, 7, 9]
+    assert float(tagged.submit(add, value, 1).result(BOUND_S).sum()) == 2 * MB
+    assert tagged.submit(add, b=1, a=2).result(BOUND_S) == 3
+
+
+class Refuses(Tagged):
+    """Cannot make anything of what it made."""
+
+    @staticmethod
+    def deserialize(payload):
+        raise ValueError("not readable")
+
+
+def test_what_cannot_be_deserialized_fails_its_task(cluster) -> None:
+    """The error of a serializer on the worker is the task's own."""
+    with Client(cluster.get_address(), serializer=Refuses) as client:
+        error = client.submit(add, 1, 2).exception(BOUND_S)
+
+    assert isinstance(error, DeserializeObjectError)
+    assert "not readable" in str(error)
+
+
+# -- objects that are sent ahead -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [[1, 2, 3], b"1" * MB, "text", {"a": 1}], ids=repr)
+def test_a_reference_stands_for_its_value(client, value) -> None:
+    """It may be passed as often as wanted, to single tasks and in maps."""
+    reference = client.send_object(value, name="value")
+
+    assert reference.name == "value"
+    assert client.submit(len, reference).result(BOUND_S) == len(value)
+    assert client.submit(_pair, reference, 3).result(BOUND_S) == (value, 3)
+    assert client.map(_pair, [reference] * 3, range(3)) == [(value, n) for n in range(3)]
+
+
+def _pair(a, b):
+    return a, b
+
+
+def test_a_reference_works_with_a_serializer(tagged) -> None:
+    """The value is serialized once, when it is sent."""
+    reference = tagged.send_object([1, 2])
+
+    assert tagged.submit(add, reference, [3]).result(BOUND_S) == [1, 2, 3]
+    assert Tagged.calls == ["list", "function", "list"]
+
+
+def test_a_reference_inside_of_a_value_is_refused(client) -> None:
+    """The error says how it may be passed."""
+    reference = client.send_object([1, 2])
+    error = client.submit(len, [reference]).exception(BOUND_S)
+
+    assert "positional argument of its own" in str(error)
+    assert isinstance(error.__cause__, TypeError)
+
+
+def test_a_reference_that_was_cleared_is_missing(client) -> None:
+    """After clear() it cannot be passed any more; the client goes on."""
+    reference = client.send_object([1, 2])
+    client.clear()
+
+    with pytest.raises(MissingObjects, match="send it again"):
+        client.submit(len, reference)
+    assert client.submit(len, client.send_object([1, 2])).result(BOUND_S) == 2
+
+
+def test_a_reference_of_another_client_is_missing(client, cluster) -> None:
+    """Each client names its own objects."""
+    with Client(cluster.get_address()) as other:
+        reference = other.send_object([1, 2])
+
+        with pytest.raises(MissingObjects, match="another client's"):
+            client.submit(len, reference)
+
+
+# -- values that change ----------------------------------------------------------------------
+
+
+def test_a_changed_array_is_sent_again_only_if_asked(client) -> None:
+    """Tasks see the array as it was first passed, unless ``reserialize`` says otherwise."""
+    value = np.zeros(MB)
+    assert client.submit(np.sum, value).result(BOUND_S) == 0
+    value[0] = 1
+
+    assert client.submit(np.sum, value).result(BOUND_S) == 0
+    assert client.submit_verbose(np.sum, (value,), {}, reserialize=True).result(BOUND_S) == 1
+    assert client.submit(np.sum, value).result(BOUND_S) == 1
+    value[0] = 2
+    assert client.map(np.sum, [value]) == [1]
+    assert client.map(np.sum, [value], reserialize=True) == [2]
+    value[0] = 3
+    assert client.starmap(np.sum, [(value,)], reserialize=True) == [3]
