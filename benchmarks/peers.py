@@ -70,7 +70,7 @@ class Peer(ABC):
     def share(
         self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
     ) -> Sequence[Any]:
-        """Submit ``function(value, item)`` for each item, in the way that is best for a large value."""
+        """Submit ``function(value, item)`` for each item, as is best where the value is large."""
         raise NotImplementedError
 
 
@@ -306,5 +306,6 @@ class BarePipeline(Peer):
 
 
 PEERS: dict[str, type[Peer]] = {
-    peer.name: peer for peer in (Ours, ProcessPool, MultiprocessingPool, Loky, Joblib, Dask, BarePipeline)
+    peer.name: peer
+    for peer in (Ours, ProcessPool, MultiprocessingPool, Loky, Joblib, Dask, BarePipeline)
 }

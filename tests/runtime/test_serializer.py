@@ -100,7 +100,9 @@ def test_what_cannot_be_deserialized_fails_its_task(cluster) -> None:
 # -- objects that are sent ahead -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [[1, 2, 3], b"1" * MB, "text", {"a": 1}], ids=repr)
+@pytest.mark.parametrize(
+    "value", [[1, 2, 3], b"1" * MB, "text", {"a": 1}], ids=["list", "bytes", "str", "dict"]
+)
 def test_a_reference_stands_for_its_value(client, value) -> None:
     """It may be passed as often as wanted, to single tasks and in maps."""
     reference = client.send_object(value, name="value")

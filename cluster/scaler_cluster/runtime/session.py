@@ -209,7 +209,6 @@ class Session:
     def call_objects(self, *, again: bool) -> CallObjects:
         """Return what stores the large values of one map."""
         from scaler_cluster.objects.sent import CallObjects
-    from scaler_cluster.payload import ObjectReference
 
         return CallObjects(self.connection.stored(), again=again)
 
