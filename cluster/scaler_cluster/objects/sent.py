@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from scaler_cluster.objects.segments import Segments
     from scaler_cluster.wire.messages import Returned
 
+SMALL = frozenset((bool, float, int, type(None)))
+"""Types of values that need not be looked at."""
 Key: TypeAlias = tuple[int, int, int]
 """Identity of a buffer: of its owner, its address and its size."""
 
@@ -218,6 +220,8 @@ class CallObjects:
         return tuple(map(self._shrink, values))
 
     def _shrink(self, value: object) -> object:
+        if type(value) in SMALL:
+            return value
         known = self._known.get(id(value))
         if known is not None:
             return known[1]
