@@ -15,6 +15,7 @@
     │   └── ResultUnpicklable            a worker could not pickle the result
     ├── ObjectStorageException           about large data, which lies in the object storage
     │   ├── StorageFull                  neither memory nor disk have room for an object
+    │   ├── StorageUnreachable           nobody answers where an object is to go, or lies
     │   └── MissingObjects               an object is not there, or not this client's to name
     ├── RemoteException                  stands in for a remote exception that cannot travel
     ├── TaskTimeout(TimeoutError)        the task ran longer than its ``timeout``
@@ -82,6 +83,10 @@ class ObjectStorageException(ScalerError):
 
 class StorageFull(ObjectStorageException):
     """Neither the memory for objects nor the disk has room for this one."""
+
+
+class StorageUnreachable(ObjectStorageException):
+    """An object storage did not answer in time."""
 
 
 class MissingObjects(ObjectStorageException):

@@ -12,6 +12,12 @@ file that holds them, named by the peer that wrote it and a number.
 
 from __future__ import annotations
 
+import itertools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 CALL_BITS = 40
 """A call holds up to 2**40 tasks; a session up to 2**23 calls."""
 CALL_MAX = 1 << 23
@@ -41,3 +47,14 @@ def call_of(task: int) -> int:
 def segment_prefix(owner: bytes) -> bytes:
     """Return how the name of every segment begins that a peer writes."""
     return owner.hex().encode() + b"-"
+
+
+def segment_names(owner: bytes) -> Iterator[str]:
+    """Return names for the segments that a peer writes; threads may share them."""
+    return map((segment_prefix(owner).decode() + "{:x}").format, itertools.count())
+
+
+def is_segment_of(owner: bytes, name: bytes) -> bool:
+    """Return True for the name of a segment that this peer may have written."""
+    prefix = segment_prefix(owner)
+    return name.startswith(prefix) and name[len(prefix) :].isalnum()

@@ -24,7 +24,9 @@ NOW = 100.0
 
 def make(workers=2, memory_limit_bytes=0):
     config = SupervisorConfig(workers, memory_limit_bytes)
-    return SupervisorCore(config, b"Sxyz", "host", NOW)
+    core = SupervisorCore(config, b"Sxyz", "host", NOW)
+    core.start(NOW)
+    return core
 
 
 def spawn(core, now=NOW):

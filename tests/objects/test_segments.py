@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from scaler_cluster.errors import MissingObjects, StorageFull
 from scaler_cluster.ids import segment_prefix
 from scaler_cluster.objects import segments as module
-from scaler_cluster.objects.segments import DRAFT, Segments
+from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.segments import DRAFT, Draft, Segments
 
 MB = 1_000_000
 
@@ -29,7 +31,7 @@ def make(places):
     """Return what makes the segments of an owner, with 10 MB of memory."""
 
     def make(owner=b"C1", limit=10 * MB, memory=True):
-        return Segments(str(places[0]) if memory else "", str(places[1]), limit, owner)
+        return Segments(Place(str(places[0]) if memory else "", str(places[1]), limit), owner)
 
     return make
 
@@ -74,11 +76,14 @@ def test_names_are_never_used_twice(make):
 def test_the_digest_tells_equal_content(make, nbytes):
     """Equal bytes have equal digests, whatever their size; others have not."""
     segments = make()
-    (_, one), (_, same) = segments.write_hashed(data(nbytes)), segments.write_hashed(data(nbytes))
-    _, other = segments.write_hashed(data(nbytes, fill=8))
+    _, one = segments.write_new(data(nbytes), ())
+    again, same = segments.write_new(data(nbytes), {one})
+    _, other = segments.write_new(data(nbytes, fill=8), {one})
 
     assert one == same
     assert one != other
+    assert not again
+    assert len(segments.inventory()) == 2
 
 
 def test_any_contiguous_buffer_is_written(make):
@@ -175,6 +180,38 @@ def test_no_room_anywhere_is_a_clear_error(make, places, monkeypatch):
     with pytest.raises(StorageFull, match=r"object of 1\.0 MB: the 10 MB of memory .* is full"):
         segments.write(data())
     assert names(places[0]) == names(places[1]) == []
+
+
+def test_what_cannot_fit_is_refused_before_it_is_written(make, places, monkeypatch):
+    """Nothing is written of an object that is larger than what is free."""
+    fail_to_write(monkeypatch, below=places, number=errno.EIO)
+    free = SimpleNamespace(free=MB - 1)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: free)
+    segments = make(limit=0)
+
+    with pytest.raises(StorageFull, match=r"object of 1\.0 MB"):
+        segments.write(data())
+    assert names(places[1]) == []
+
+
+def test_nothing_is_an_object_as_well(make):
+    """An empty object is stored and mapped like any other."""
+    segments = make()
+
+    assert bytes(segments.open(segments.write(data(0)))) == b""
+
+
+def test_a_draft_moves_to_disk_when_memory_ends(make, places, monkeypatch):
+    """What was written before is copied, and nothing of it stays in memory."""
+    segments = make()
+    draft = Draft(segments, "one", 2 * MB)
+    draft.write(data(), 0)
+    fail_to_write(monkeypatch, below=[places[0]])
+    draft.write(data(fill=8), MB)
+
+    assert segments.open(draft.finish()) == bytes(data()) + bytes(data(fill=8))
+    assert names(places[0]) == []
+    assert segments.nbytes_in_memory == 0
 
 
 def test_other_errors_of_the_file_system_are_raised(make, places, monkeypatch):

@@ -10,6 +10,8 @@ import pytest
 
 from scaler_cluster.core.client import ClientCore
 from scaler_cluster.errors import StorageFull
+from scaler_cluster.objects.client_store import ClientStore
+from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.sent import CallObjects, SentObjects
 from scaler_cluster.payload import Collector, Token, Whole, dumps, loads
@@ -18,13 +20,19 @@ from scaler_cluster.wire import messages as m
 SIZE = 100_000
 
 
+def _never_connect(address):
+    raise AssertionError("everything is on this machine")
+
+
 class Store:
     """Sent objects on a file system, and what the scheduler is told."""
 
     def __init__(self, directory):
         self.core = ClientCore()
-        self.segments = Segments("", str(directory), 0, b"C1")
-        self.sent = SentObjects(self.core, threading.Lock(), self.segments)
+        place = Place(disk=str(directory))
+        self.segments = Segments(place, b"O1")
+        store = ClientStore(place, b"C1", "", _never_connect)
+        self.sent = SentObjects(self.core, threading.Lock(), store)
         self.stored: dict[bytes, bytes] = {}
 
     def told(self):

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scaler_cluster import payload as payloads
-from scaler_cluster.errors import MissingObjects, PayloadError
+from scaler_cluster.errors import ObjectStorageException, PayloadError
 from scaler_cluster.wire.messages import Failed
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def load(payload: object) -> tuple[Any, BaseException | None]:
         return payload.load(), None  # type: ignore[attr-defined]
     except KeyboardInterrupt:
         raise
-    except MissingObjects as error:
+    except ObjectStorageException as error:
         return None, error
     except BaseException as error:
         failure = PayloadError(f"the result cannot be unpickled here: {payloads.show(error)}")

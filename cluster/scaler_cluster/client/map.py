@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import payload as payloads
 from scaler_cluster.client.future import load
 from scaler_cluster.core.client import RUN_BYTES_MAX
-from scaler_cluster.errors import PayloadError, StorageFull
+from scaler_cluster.errors import PayloadError, StorageFull, StorageUnreachable
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -115,7 +115,7 @@ class MapCall:
         for item in group:
             try:
                 payload, objects = self._pack(item)
-            except (PayloadError, StorageFull) as error:
+            except (PayloadError, StorageFull, StorageUnreachable) as error:
                 self._send_run(run, shared)
                 run = []
                 with self._session.connection.lock:

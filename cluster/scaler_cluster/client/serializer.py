@@ -100,7 +100,7 @@ class Serialization:
         self._functions: WeakKeyDictionary[Any, SerializedFunction] = WeakKeyDictionary()
         _known[self._token] = serializer
 
-    def function(self, function: Callable[..., Any]) -> SerializedFunction:
+    def function(self, function: Callable[..., Any]) -> Any:
         """Return what to submit in place of a function, which is serialized once."""
         is_plain = type(function) is FunctionType
         known = self._functions.get(function) if is_plain else None

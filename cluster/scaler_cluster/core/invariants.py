@@ -43,6 +43,12 @@ def check(core: SchedulerCore) -> None:
         users.update(function.objects)
     for one, record in table.objects.items():
         _true(record.users == users.pop(one, 0) != 0, "miscounted users of object %r", one)
+        _true(table.stores.keys() >= record.stores.keys(), "at an unknown machine: %r", one)
+    for (key, segment), one in table.copying.items():
+        there = key in table.stores and one in table.objects
+        _true(there and table.objects[one].segment == segment, "copied in vain: %r", one)
+    for peer, key in table.storages.items():
+        _true(table.stores[key].peer == peer, "a storage of nobody: %r", peer)
     _true(not users, "functions or objects in use were dropped: %r", users)
 
 

@@ -68,15 +68,17 @@ class Outcomes:
         run = self._single(worker, message.session, message.task)
         measure(table.functions[run.function], 1, message.busy_s)
         if not table.objects.keys().isdisjoint(message.objects):
-            raise RemoteProtocolError("a result in segments that hold something else")
+            raise RemoteProtocolError("a result in segments that hold another one")
         session = table.session_by_number.get(run.session)
         if session is None or run.state is State.CANCELLING:
-            table.remove_segments(message.objects)
+            table.remove_segments(worker.store, message.objects)
         else:
             for segment in message.objects:
-                table.objects[segment] = ObjectRecord(segment, users=1)
+                record = table.objects[segment] = ObjectRecord(segment, users=1)
+                record.stores[worker.store] = None
                 session.objects[segment] = None
-            returned = m.Returned(message.task, message.payload, message.objects)
+            address = table.stores[worker.store].address if worker.store else ""
+            returned = m.Returned(message.task, message.payload, message.objects, address)
             table.send(session.peer, returned)
         self._finish(worker, run, 1, Event.RETURNED)
 

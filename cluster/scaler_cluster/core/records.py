@@ -59,6 +59,8 @@ class WorkerRecord:
     """It runs a task that turned out long, and gets no more until it reports."""
     functions: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     """Digests of the functions it holds, least recently used first."""
+    store: bytes = b""
+    """Key of the machine whose segments it maps."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,3 +102,16 @@ class ObjectRecord:
     """Sessions that may name it, functions whose pickle and live runs whose payload needs it."""
     workers: dict[bytes, None] = field(default_factory=dict)
     """Peers of the workers that were told of it, and may have mapped it."""
+    stores: dict[bytes, None] = field(default_factory=dict)
+    """Keys of the machines whose storage has its segment."""
+
+
+@dataclass(slots=True, eq=False)
+class StoreRecord:
+    """The segments of one machine, and the process that looks after them."""
+
+    peer: bytes | None = None
+    """Its storage; None: there is none at the moment."""
+    address: str = ""
+    garbage: list[bytes] = field(default_factory=list)
+    """Segments to be removed as soon as there is a storage."""

@@ -18,13 +18,14 @@ from scaler_cluster.core.records import (
     FunctionRecord,
     ObjectRecord,
     SessionRecord,
+    StoreRecord,
     SupervisorRecord,
     WorkerRecord,
 )
-from scaler_cluster.core.table import Table
+from scaler_cluster.core.table import HOME, Table
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.errors import ProtocolError, RemoteProtocolError
-from scaler_cluster.ids import TASK_ID_MAX
+from scaler_cluster.ids import TASK_ID_MAX, is_segment_of
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class SchedulerConfig:
     """Directory for objects that find no room in memory."""
     memory_limit: int = 0
     """Bytes that objects may take in memory."""
+    storage: str = ""
+    """Address of the storage that serves what lies in these directories; empty: none does."""
 
 
 class SchedulerCore:
@@ -85,6 +88,7 @@ class SchedulerCore:
             m.Object: self._on_object,
             m.Release: self._on_release,
             m.Inventory: self._on_inventory,
+            m.Transferred: self._on_transferred,
             m.Done: self._on_done,
             m.Stored: self._on_stored,
             m.Erred: self._on_erred,
@@ -124,13 +128,18 @@ class SchedulerCore:
             supervisor = table.supervisors.pop(peer)
             for worker in list(supervisor.workers.values()):
                 self._lose_worker(worker, None, now)
+            store = table.stores.get(peer)
+            if store is not None and store.peer is not None:
+                table.send(store.peer, m.Goodbye("its supervisor is gone"))
+                self._gone[store.peer] = None
+            table.drop_store(peer)
         elif peer in table.workers:
             # Its process lives, so its supervisor is to end it; what it ran is lost with it.
             worker = table.workers[peer]
             table.send(worker.supervisor, m.Kill(peer, "it broke the protocol"))
             self._lose_worker(worker, None, now)
-        elif peer == table.storage:
-            table.storage = None
+        elif peer in table.storages:
+            table.drop_storage(peer)
         self._gone[peer] = None
 
     def tick(self, now: float) -> None:
@@ -218,14 +227,13 @@ class SchedulerCore:
             supervisor.last_seen = now
             self._welcome(peer, 0, hello.workers)
         elif hello.role == m.STORAGE:
-            self.table.storage = peer
-            self._welcome(peer)
+            self._welcome_storage(peer, hello)
         else:
             raise RemoteProtocolError(f"nobody has the role {hello.role!r:.40}")
 
     def _welcome(self, peer: bytes, session: int = 0, workers: int = 0) -> None:
         config = self.config
-        place = config.memory, config.disk, config.memory_limit
+        place = config.memory, config.disk, config.memory_limit, config.storage
         self.table.send(peer, m.Welcome(session, workers, *place))
 
     def _welcome_client(self, peer: bytes, hello: m.Hello, now: float) -> None:
@@ -253,10 +261,25 @@ class SchedulerCore:
             return
         worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
         worker.progress_at = now
+        if hello.disk != self.config.disk:
+            worker.store = hello.supervisor
+            table.stores.setdefault(worker.store, StoreRecord())
         supervisor.workers[peer] = worker
         table.workers[peer] = worker
         self._welcome(peer)
         self._dispatch.consider(worker)
+
+    def _welcome_storage(self, peer: bytes, hello: m.Hello) -> None:
+        table = self.table
+        if hello.supervisor and hello.supervisor not in table.supervisors:
+            table.send(peer, m.Goodbye("its supervisor is not here"))
+            self._gone[peer] = None
+            return
+        before = table.stores[hello.supervisor].peer if hello.supervisor in table.stores else None
+        if before is not None:
+            self._gone[before] = None
+        table.add_storage(peer, hello.supervisor, hello.address)
+        self._welcome(peer)
 
     def _on_heartbeat(self, peer: bytes, message: m.Message, now: float) -> None:
         session = self.table.sessions.get(peer)
@@ -282,13 +305,13 @@ class SchedulerCore:
             self.table.release_function(function)
         self.table.release_objects(session.objects)
         self.table.drop_session(session)
-        self.table.purge(session.peer)
+        self.table.purge(session.peer, HOME)
         self._gone[session.peer] = None
 
     def _lose_worker(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:
         self._gone[worker.peer] = None
         self.table.drop_worker(worker)
-        self.table.purge(worker.peer)
+        self.table.purge(worker.peer, worker.store)
         self._dispatch.forget(worker)
         self._outcomes.worker_lost(worker, lost, now)
 
@@ -318,6 +341,8 @@ class SchedulerCore:
         table = self.table
         session = table.sessions[peer]
         session.last_seen = now
+        if not is_segment_of(peer, message.segment):
+            raise RemoteProtocolError("an object in a segment that somebody else wrote")
         if message.object in session.objects:
             raise RemoteProtocolError("an object that was announced before")
         if len(session.objects) >= SESSION_OBJECTS_MAX:
@@ -325,9 +350,10 @@ class SchedulerCore:
         record = table.objects.get(message.object)
         if record is None:
             record = ObjectRecord(message.segment, message.nbytes)
+            record.stores[HOME] = None
             table.objects[message.object] = record
         else:
-            table.remove_segments((message.segment,))
+            table.remove_segments(HOME, (message.segment,))
         session.objects[message.object] = None
         record.users += 1
 
@@ -338,9 +364,10 @@ class SchedulerCore:
             self.table.release_objects((one,))
 
     def _on_inventory(self, peer: bytes, message: m.Inventory, now: float) -> None:
-        if peer != self.table.storage:
-            raise RemoteProtocolError("only a storage has an inventory")
-        self.table.take_inventory(message.objects)
+        self.table.take_inventory(self.table.storages[peer], message.objects)
+
+    def _on_transferred(self, peer: bytes, message: m.Transferred, now: float) -> None:
+        self.table.transferred(self.table.storages[peer], message.segment, message.error)
 
     def _on_submit(self, peer: bytes, message: m.Submit, now: float) -> None:
         table = self.table
@@ -416,9 +443,13 @@ class SchedulerCore:
         self._dispatch.consider(worker)
 
     def _on_stored(self, peer: bytes, message: m.Stored, now: float) -> None:
+        if not all(is_segment_of(peer, segment) for segment in message.objects):
+            raise RemoteProtocolError("a result in segments that somebody else wrote")
         worker = self._reporting(peer)
         if worker is None:
-            self.table.remove_segments(message.objects)
+            # Written after it was given up; where, nobody knows any more.
+            for key in self.table.stores:
+                self.table.remove_segments(key, message.objects)
             return
         self._progress(worker, now)
         self._outcomes.stored(worker, message)

@@ -65,7 +65,7 @@ class SupervisorCore:
 
     def __init__(self, config: SupervisorConfig, peer: bytes, host: str, now: float) -> None:
         self.config = config
-        self.slots = [WorkerSlot(spawn_at=now) for _ in range(config.workers)]
+        self.slots = [WorkerSlot(spawn_at=math.inf) for _ in range(config.workers)]
         self.leave: str | None = None
         """Why to leave; None: stay."""
         self.to_spawn: list[tuple[int, bytes]] = []
@@ -78,6 +78,11 @@ class SupervisorCore:
         self._stillborn = 0
         self._heartbeat_at = now + HEARTBEAT_S
         self._outbox: list[m.Message] = []
+
+    def start(self, now: float) -> None:
+        """Begin to start workers."""
+        for slot in self.slots:
+            slot.spawn_at = now
 
     # -- from the scheduler ------------------------------------------------------------------
 

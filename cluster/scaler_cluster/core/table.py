@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.lifecycle import ENDS, Event, move
 from scaler_cluster.core.queue import ReadyQueue
+from scaler_cluster.core.records import StoreRecord
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import segment_prefix
 from scaler_cluster.wire import messages as m
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from scaler_cluster.core.tasks import Run
 
 _NONE = object()
+HOME = b""
+"""Key of the scheduler's own machine among those that keep segments."""
 EMPTY = Batch(b"", memoryview(b"").cast("I"))
 """The batch of a run that ended."""
 
@@ -38,10 +41,12 @@ class Table:
         self.workers: dict[bytes, WorkerRecord] = {}
         self.functions: dict[bytes, FunctionRecord] = {}
         self.objects: dict[bytes, ObjectRecord] = {}
-        self.storage: bytes | None = None
-        """The peer that removes segments."""
-        self.garbage: list[bytes] = []
-        """Segments to be removed as soon as there is a storage."""
+        self.stores: dict[bytes, StoreRecord] = {HOME: StoreRecord()}
+        """Machines that keep segments, by the peer id of their supervisor."""
+        self.storages: dict[bytes, bytes] = {}
+        """Keys of the machines by the peer id of their storage."""
+        self.copying: dict[tuple[bytes, bytes], bytes] = {}
+        """Objects that are on their way, by the key of the machine they go to and their segment."""
         self.ready = ReadyQueue()
         self.outbox: dict[bytes, list[m.Message]] = {}
         self.in_flight = 0
@@ -69,7 +74,7 @@ class Table:
             peer in self.sessions
             or peer in self.workers
             or peer in self.supervisors
-            or peer == self.storage
+            or peer in self.storages
         )
 
     def add_session(self, session: SessionRecord) -> None:
@@ -117,37 +122,33 @@ class Table:
             if record.users:
                 continue
             del self.objects[one]
+            segment = record.segment
             for worker in record.workers:
                 if worker in self.workers:
-                    self.send(worker, m.Release((record.segment,)))
-            self.remove_segments((record.segment,))
+                    self.send(worker, m.Release((segment,)))
+            for key in self.stores:
+                # To whoever fetches it as well: it gives up.
+                if key in record.stores or self.copying.pop((key, segment), b""):
+                    self.remove_segments(key, (segment,))
 
-    def remove_segments(self, segments: tuple[bytes, ...]) -> None:
-        """Have segments removed that nobody uses."""
-        if self.storage is None:
-            self.garbage += segments
+    def remove_segments(self, key: bytes, segments: tuple[bytes, ...]) -> None:
+        """Have segments of a machine removed that nobody uses."""
+        store = self.stores.get(key)
+        if store is None:
+            return
+        if store.peer is None:
+            store.garbage += segments
         else:
-            self.send(self.storage, m.Release(segments))
+            self.send(store.peer, m.Release(segments))
 
-    def purge(self, owner: bytes) -> None:
+    def purge(self, owner: bytes, key: bytes) -> None:
         """Have everything removed that a peer that is gone stored without having said so."""
-        if self.storage is not None:
+        store = self.stores.get(key)
+        if store is not None and store.peer is not None:
             prefix = segment_prefix(owner)
             segments = (record.segment for record in self.objects.values())
             keep = tuple(segment for segment in segments if segment.startswith(prefix))
-            self.send(self.storage, m.Purge(prefix, keep))
-
-    def take_inventory(self, segments: tuple[bytes, ...]) -> None:
-        """Let a storage that has come up remove, of what it found, what nobody has a use for."""
-        known = {record.segment for record in self.objects.values()}
-        prefixes = tuple(segment_prefix(peer) for peer in (*self.sessions, *self.workers))
-        for segment in segments:
-            # What its owner has not announced yet is about to be.
-            if segment not in known and not segment.startswith(prefixes):
-                self.garbage.append(segment)
-        garbage, self.garbage = self.garbage, []
-        if garbage:
-            self.remove_segments(tuple(garbage))
+            self.send(store.peer, m.Purge(prefix, keep))
 
     def segments(self, objects: tuple[bytes, ...], worker: WorkerRecord) -> tuple[bytes, ...]:
         """Return where a worker finds objects, and remember that it may map them."""
@@ -157,6 +158,89 @@ class Table:
             record.workers[worker.peer] = None
             found.append(record.segment)
         return tuple(found)
+
+    def bring(self, objects: tuple[bytes, ...], worker: WorkerRecord) -> None:
+        """Have objects copied to a worker's machine, unless they are there or on their way.
+
+        It is told of those that cannot be had; so it must have been told to use them before.
+        """
+        key = worker.store
+        for one in objects:
+            record = self.objects[one]
+            place = key, record.segment
+            if key in record.stores or place in self.copying:
+                continue
+            if not record.stores:
+                reason = "the machine that held this object was lost"
+                self.send(worker.peer, m.Missing((record.segment,), reason))
+            else:
+                self.copying[place] = one
+                self._send_copy(key, record)
+
+    def _send_copy(self, key: bytes, record: ObjectRecord) -> None:
+        peer = self.stores[key].peer
+        # Without a storage it is asked for as soon as there is one.
+        if peer is not None:
+            source = self.stores[next(iter(record.stores))]
+            self.send(peer, m.Copy(record.segment, source.address))
+
+    def transferred(self, key: bytes, segment: bytes, error: str) -> None:
+        """A machine has a copy, or tried in vain; then whoever waits for it is told."""
+        one = self.copying.pop((key, segment), None)
+        if one is None:
+            return
+        record = self.objects[one]
+        if not error:
+            record.stores[key] = None
+            return
+        for peer in record.workers:
+            worker = self.workers.get(peer)
+            if worker is not None and worker.store == key:
+                self.send(peer, m.Missing((segment,), error))
+
+    def take_inventory(self, key: bytes, segments: tuple[bytes, ...]) -> None:
+        """Let a storage that has come up go on where the one before it was.
+
+        It removes, of what it found, what nobody has a use for, and fetches what is still wanted.
+        """
+        store = self.stores[key]
+        known = {record.segment for record in self.objects.values()}
+        prefixes = tuple(segment_prefix(peer) for peer in (*self.sessions, *self.workers))
+        for segment in segments:
+            # What its owner has not announced yet is about to be.
+            if segment not in known and not segment.startswith(prefixes):
+                store.garbage.append(segment)
+        garbage, store.garbage = store.garbage, []
+        if garbage:
+            self.remove_segments(key, tuple(garbage))
+        for (goal, _), one in self.copying.items():
+            if goal == key:
+                self._send_copy(key, self.objects[one])
+
+    def add_storage(self, peer: bytes, key: bytes, address: str) -> None:
+        """Take in the storage of a machine."""
+        store = self.stores.setdefault(key, StoreRecord())
+        if store.peer is not None:
+            del self.storages[store.peer]
+        store.peer = peer
+        store.address = address
+        self.storages[peer] = key
+
+    def drop_storage(self, peer: bytes) -> None:
+        """A storage has ended; its machine's segments are there, and another one will come."""
+        self.stores[self.storages.pop(peer)].peer = None
+
+    def drop_store(self, key: bytes) -> None:
+        """Forget a machine with all it held."""
+        store = self.stores.pop(key, None)
+        if store is None:
+            return
+        if store.peer is not None:
+            del self.storages[store.peer]
+        for place in [place for place in self.copying if place[0] == key]:
+            del self.copying[place]
+        for record in self.objects.values():
+            record.stores.pop(key, None)
 
     # -- runs --------------------------------------------------------------------------------
 

@@ -68,6 +68,8 @@ class WorkerCore:
         self.functions: dict[bytes, FunctionEntry] = {}
         self.mapped: dict[bytes, memoryview] = {}
         """Segments that the shell has mapped."""
+        self.missing: dict[bytes, str] = {}
+        """Segments that the shell need not wait for, and why."""
         self.results: list[bytes] = []
         """Pickled results of the open segment; the shell appends without a lock."""
         self.last_end = 0.0
@@ -76,8 +78,7 @@ class WorkerCore:
         """Session and task that the shell should interrupt, if it runs."""
         self.leave: str | None = None
         """Why to leave, once the queue is empty; None: stay."""
-        self.welcome = m.Welcome(0, 0)
-        """Says where objects lie."""
+        self.welcome = False
         self._segment: tuple[int, int] = (0, 0)
         self._since = 0.0
         self._outbox: list[m.Message] = []
@@ -102,10 +103,11 @@ class WorkerCore:
             elif kind is m.Abort:
                 self._on_abort(message)  # type: ignore[arg-type]
             elif kind is m.Release:
-                for segment in message.objects:  # type: ignore[attr-defined]
-                    self.mapped.pop(segment, None)
+                self._on_release(message)  # type: ignore[arg-type]
+            elif kind is m.Missing:
+                self._on_missing(message)  # type: ignore[arg-type]
             elif kind is m.Welcome:
-                self.welcome = message  # type: ignore[assignment]
+                self.welcome = True
             elif kind is m.Retire:
                 self.leave = ""
             elif kind in (m.Refused, m.Goodbye):
@@ -117,11 +119,27 @@ class WorkerCore:
 
     def _on_function(self, message: m.Function) -> None:
         self.functions[message.function] = FunctionEntry(message.payload, message.objects)
+        self._expect(message.objects)
+
+    def _on_release(self, message: m.Release) -> None:
+        for segment in message.objects:
+            self.mapped.pop(segment, None)
+            self.missing.pop(segment, None)
+
+    def _on_missing(self, message: m.Missing) -> None:
+        for segment in message.objects:
+            self.missing[segment] = message.reason
+
+    def _expect(self, segments: tuple[bytes, ...]) -> None:
+        """These are there or will come, unless it is said that they will not after this."""
+        for segment in segments:
+            self.missing.pop(segment, None)
 
     def _on_assign(self, message: m.Assign) -> None:
         function = self.functions.get(message.function)
         if function is None:
             raise RemoteProtocolError("tasks of a function that was not sent")
+        self._expect(message.objects)
         self.queue.append(Work(message, function))
 
     def _on_revoke(self, message: m.Revoke) -> None:

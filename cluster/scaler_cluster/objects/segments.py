@@ -10,21 +10,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import itertools
 import logging
 import mmap
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from blake3 import blake3
-
 from scaler_cluster.errors import MissingObjects, StorageFull
-from scaler_cluster.ids import OBJECT_ID_BYTES, segment_prefix
+from scaler_cluster.ids import segment_names
+from scaler_cluster.objects.digest import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
+
+    from scaler_cluster.objects.place import Place
 
 log = logging.getLogger("scaler.objects")
 
@@ -39,19 +40,89 @@ PARALLEL_BYTES = 1 << 20
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+class Draft:
+    """A segment that is being written: in memory, or on disk once there is no room for it."""
+
+    def __init__(self, segments: Segments, name: str, nbytes: int) -> None:
+        self._segments = segments
+        self._name = name
+        self._nbytes = nbytes
+        self._end = 0
+        """Where what was written ends."""
+        memory = segments.memory
+        self._directory = segments.disk
+        if memory is not None and segments.reserve(memory, name, nbytes):
+            self._directory = memory
+        elif shutil.disk_usage(segments.disk).free < nbytes:
+            # Better now than after gigabytes.
+            raise self._full()
+        self._fd = self._open()
+
+    def write(self, data: memoryview, offset: int) -> None:
+        """Put bytes where they belong; raises StorageFull."""
+        done = 0
+        while done < len(data):
+            self._end = max(self._end, offset + done)
+            try:
+                # Not through a mapping: where the memory ends, that would end the process.
+                done += os.pwrite(self._fd, data[done : done + PART_BYTES], offset + done)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                self._move_to_disk(error)
+
+    def finish(self) -> bytes:
+        """Give the segment its name, and return that."""
+        os.close(self._fd)
+        (self._directory / (DRAFT + self._name)).rename(self._directory / self._name)
+        return self._name.encode()
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        os.close(self._fd)
+        self._segments.remove((DRAFT + self._name).encode())
+
+    def _full(self) -> StorageFull:
+        segments = self._segments
+        return StorageFull(
+            f"no room for an object of {self._nbytes / 1e6:.1f} MB: the {segments.limit / 1e6:.0f} "
+            f"MB of memory for objects are in use and {segments.disk} is full"
+        )
+
+    def _open(self) -> int:
+        path = self._directory / (DRAFT + self._name)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _move_to_disk(self, error: OSError) -> None:
+        """Go on where there is room; what was written so far is copied."""
+        segments = self._segments
+        if self._directory == segments.disk:
+            raise self._full() from error
+        segments.warn_of_small_memory()
+        memory_fd, self._directory = self._fd, segments.disk
+        self._fd = self._open()
+        try:
+            for offset in range(0, self._end, PART_BYTES):
+                data = os.pread(memory_fd, min(PART_BYTES, self._end - offset), offset)
+                self.write(memoryview(data), offset)
+        finally:
+            os.close(memory_fd)
+            segments.remove((DRAFT + self._name).encode(), only_memory=True)
+
+
 class Segments:
     """Makes, maps and removes segments in two directories, which other processes share.
 
-    ``memory`` is empty where there is no shared memory. ``owner`` begins the name of each segment
-    that is made here. The directories are made and removed by the cluster.
+    ``owner`` begins the name of each segment that is made here. The directories are made and
+    removed by the cluster.
     """
 
-    def __init__(self, memory: str, disk: str, limit: int, owner: bytes) -> None:
-        self.limit = limit
-        self._memory = Path(memory) if memory else None
-        self._disk = Path(disk)
-        self._prefix = segment_prefix(owner).decode()
-        self._numbers = itertools.count()
+    def __init__(self, place: Place, owner: bytes) -> None:
+        self.limit = place.memory_limit
+        self.memory = Path(place.memory) if place.memory else None
+        """Directory in shared memory; None: there is none."""
+        self.disk = Path(place.disk)
+        self._names = segment_names(owner)
         self._has_warned = False
 
     # -- making ------------------------------------------------------------------------------
@@ -61,16 +132,23 @@ class Segments:
 
         Raises StorageFull if neither memory nor disk has room for them.
         """
-        name = f"{self._prefix}{next(self._numbers):x}"
         data = data.cast("B")
-        if not self._write_to_memory(name, data):
-            self._write_to_disk(name, data)
-        return name.encode()
+        draft = Draft(self, next(self._names), len(data))
+        try:
+            draft.write(data, 0)
+        except BaseException:
+            draft.discard()
+            raise
+        return draft.finish()
 
-    def write_hashed(self, data: memoryview) -> tuple[bytes, bytes]:
-        """Store bytes as :meth:`write` does; return the segment's name and the bytes' digest."""
+    def write_new(self, data: memoryview, known: Container[bytes]) -> tuple[bytes, bytes]:
+        """Store bytes unless their digest is known; return their segment, or b"", and the digest.
+
+        Raises StorageFull.
+        """
         if data.nbytes < PARALLEL_BYTES:
-            return self.write(data), digest_of(data)
+            digest = digest_of(data)
+            return (b"" if digest in known else self.write(data)), digest
         # Both let go of the interpreter: together they take as long as the slower one.
         digests: list[bytes] = []
         other = threading.Thread(target=lambda: digests.append(digest_of(data)))
@@ -79,41 +157,36 @@ class Segments:
             name = self.write(data)
         finally:
             other.join()
+        if digests[0] in known:
+            self.remove(name)
+            name = b""
         return name, digests[0]
 
-    def _write_to_memory(self, name: str, data: memoryview) -> bool:
-        """Return False if there is no room."""
-        directory = self._memory
-        if directory is None or not self._reserve(directory, name, len(data)):
-            return False
-        try:
-            _fill(directory, name, data)
-        except BaseException as error:
-            self._remove_from_memory(directory, DRAFT + name)
-            if not _is_full(error):
-                raise
-            if not self._has_warned:
-                self._has_warned = True
-                log.warning(
-                    "%s has less room than the %d MB that objects may use: more go to %s",
-                    directory,
-                    self.limit // 1_000_000,
-                    self._disk,
-                )
-            return False
+    def reserve(self, memory: Path, name: str, nbytes: int) -> bool:
+        """Make a draft in memory, and count it in; return False if there is no room for it."""
+        with _locked_usage(memory) as usage:
+            used = _get(usage) + nbytes
+            if used > self.limit:
+                return False
+            fd = os.open(memory / (DRAFT + name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                # Its size tells what is to be counted out, whoever removes it.
+                os.ftruncate(fd, nbytes)
+            finally:
+                os.close(fd)
+            _put(usage, used)
         return True
 
-    def _write_to_disk(self, name: str, data: memoryview) -> None:
-        try:
-            _fill(self._disk, name, data)
-        except BaseException as error:
-            (self._disk / (DRAFT + name)).unlink(missing_ok=True)
-            if not _is_full(error):
-                raise
-            raise StorageFull(
-                f"no room for an object of {len(data) / 1e6:.1f} MB: the {self.limit / 1e6:.0f} MB "
-                f"of memory for objects are in use and {self._disk} is full"
-            ) from error
+    def warn_of_small_memory(self) -> None:
+        """Say once that there is less shared memory than objects may use."""
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s has less room than the %d MB that objects may use: more go to %s",
+                self.memory,
+                self.limit // 1_000_000,
+                self.disk,
+            )
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -124,6 +197,8 @@ class Segments:
         """
         fd = self._find(name)
         try:
+            if not os.fstat(fd).st_size:
+                return memoryview(b"")
             kind = mmap.ACCESS_COPY if writable else mmap.ACCESS_READ
             return memoryview(mmap.mmap(fd, 0, access=kind))
         finally:
@@ -132,7 +207,7 @@ class Segments:
     def _find(self, name: bytes) -> int:
         text = name.decode("ascii", "replace")
         if text and "/" not in text and not text.startswith((DRAFT, USAGE)):
-            for directory in (self._memory, self._disk):
+            for directory in (self.memory, self.disk):
                 if directory is not None:
                     with contextlib.suppress(FileNotFoundError):
                         return os.open(directory / text, os.O_RDONLY | os.O_CLOEXEC)
@@ -140,26 +215,27 @@ class Segments:
 
     # -- removing ----------------------------------------------------------------------------
 
-    def remove(self, name: bytes) -> None:
-        """Remove a segment, if it is there."""
+    def remove(self, name: bytes, *, only_memory: bool = False) -> None:
+        """Remove a segment or draft, if it is there."""
         text = name.decode("ascii")
-        if self._memory is None or not self._remove_from_memory(self._memory, text):
-            (self._disk / text).unlink(missing_ok=True)
+        in_memory = self.memory is not None and self._remove_from_memory(self.memory, text)
+        if not in_memory and not only_memory:
+            (self.disk / text).unlink(missing_ok=True)
 
     def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
         """Remove every segment and draft whose name begins so, but for some."""
         text = prefix.decode("ascii")
         spared = {name.decode("ascii") for name in keep}
-        for name in self._names():
+        for name in self._find_names():
             if name.removeprefix(DRAFT).startswith(text) and name not in spared:
                 self.remove(name.encode())
 
     def inventory(self) -> tuple[bytes, ...]:
         """Return the names of all segments and drafts."""
-        return tuple(name.encode() for name in self._names())
+        return tuple(name.encode() for name in self._find_names())
 
-    def _names(self) -> list[str]:
-        directories = [one for one in (self._memory, self._disk) if one is not None]
+    def _find_names(self) -> list[str]:
+        directories = [one for one in (self.memory, self.disk) if one is not None]
         names = [path.name for one in directories for path in one.iterdir()]
         return [name for name in names if name != USAGE]
 
@@ -179,47 +255,10 @@ class Segments:
     @property
     def nbytes_in_memory(self) -> int:
         """Return how much memory all segments of this machine take together."""
-        if self._memory is None:
+        if self.memory is None:
             return 0
-        with _locked_usage(self._memory) as usage:
+        with _locked_usage(self.memory) as usage:
             return _get(usage)
-
-    def _reserve(self, directory: Path, name: str, nbytes: int) -> bool:
-        """Make a draft in memory, and count it in, if there is room for it."""
-        with _locked_usage(directory) as usage:
-            used = _get(usage) + nbytes
-            if used > self.limit:
-                return False
-            fd = os.open(directory / (DRAFT + name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                # Its size tells what is to be counted out, whoever removes it.
-                os.ftruncate(fd, nbytes)
-            finally:
-                os.close(fd)
-            _put(usage, used)
-        return True
-
-
-def digest_of(data: memoryview) -> bytes:
-    """Return the digest that names this content."""
-    return blake3(data, max_threads=blake3.AUTO).digest(OBJECT_ID_BYTES)
-
-
-def _is_full(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in FULL
-
-
-def _fill(directory: Path, name: str, data: memoryview) -> None:
-    draft = directory / (DRAFT + name)
-    # Not through a mapping: where the memory ends, that would end the process.
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        done = 0
-        while done < len(data):
-            done += os.pwrite(fd, data[done : done + PART_BYTES], done)
-    finally:
-        os.close(fd)
-    draft.rename(directory / name)
 
 
 @contextlib.contextmanager

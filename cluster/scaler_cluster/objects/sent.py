@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from scaler_cluster.core.client import ClientCore, Function, Objects
-    from scaler_cluster.objects.segments import Segments
+    from scaler_cluster.objects.client_store import ClientStore
     from scaler_cluster.wire.messages import Returned
 
 SMALL = frozenset((bool, float, int, type(None)))
@@ -35,11 +35,12 @@ class StoredResult:
     def load(self) -> Any:
         """Return the value; what it is made of is this process's own, to be written to as well.
 
-        Raises MissingObjects if it is gone, and whatever unpickling raises.
+        Raises MissingObjects if it is gone, StorageUnreachable if its storage does not answer,
+        and whatever unpickling raises.
         """
-        segments = self._sent.segments
-        buffers = [segments.open(one, writable=True) for one in self._message.objects]
-        return loads(self._message.payload, buffers=buffers)
+        store, message = self._sent.store, self._message
+        buffers = [store.open(one, message.address) for one in message.objects]
+        return loads(message.payload, buffers=buffers)
 
     def __del__(self) -> None:
         self._sent.drop(self._message.objects)
@@ -53,10 +54,10 @@ class SentObjects:
     was changed. Equal content is stored once. ``lock`` is the core's; no bytes move under it.
     """
 
-    def __init__(self, core: ClientCore, lock: threading.Lock, segments: Segments) -> None:
+    def __init__(self, core: ClientCore, lock: threading.Lock, store: ClientStore) -> None:
         self._core = core
         self._lock = lock
-        self.segments = segments
+        self.store = store
         self._known: dict[Key, tuple[bytes, weakref.ref[Any]]] = {}
         self._functions: dict[Key, bytes] = {}
         """Functions to be forgotten with their owner."""
@@ -162,15 +163,23 @@ class SentObjects:
                 if known is not None and known[1]() is not None:
                     self._held[known[0]] += 1
                     return known[0]
-        segment, one = self.segments.write_hashed(buffer)
-        with self._lock:
-            is_new = one not in self._held
-            self._held[one] = self._held.get(one, 0) + 1
-            if is_new:
-                self._core.offer(one, segment, buffer.nbytes)
-            self._remember(key, owner, one)
-        if not is_new:
-            self.segments.remove(segment)
+        segment = one = b""
+        while not one:
+            segment, one = self.store.write_new(buffer, self._held)
+            with self._lock:
+                if one in self._held:
+                    self._held[one] += 1
+                elif segment:
+                    self._held[one] = 1
+                    self._core.offer(one, segment, buffer.nbytes)
+                    segment = b""
+                else:
+                    # Another thread let go of the equal one at this moment.
+                    one = b""
+                    continue
+                self._remember(key, owner, one)
+        if segment:
+            self.store.remove(segment)
         return one
 
     def _remember(self, key: Key, owner: object, one: bytes) -> None:

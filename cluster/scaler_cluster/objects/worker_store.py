@@ -2,35 +2,68 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING
 
 from scaler_cluster import payload as payloads
+from scaler_cluster.errors import MissingObjects
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scaler_cluster.objects.place import Place
     from scaler_cluster.objects.segments import Segments
-    from scaler_cluster.wire.messages import Welcome
+
+PAUSE_MIN_S, PAUSE_MAX_S = 0.0005, 0.02
+"""How often it is looked whether a segment has come."""
 
 
 class WorkerStore:
     """The objects of one worker.
 
-    ``mapped`` is the core's: it takes out of it what the scheduler released.
+    ``mapped`` and ``missing`` are the core's: it takes out what the scheduler released, and notes
+    what will not come. ``is_home`` is true where clients store objects: there none is waited for.
     """
 
-    def __init__(self, peer: bytes, welcome: Welcome, mapped: dict[bytes, memoryview]) -> None:
+    def __init__(
+        self,
+        peer: bytes,
+        place: Place,
+        mapped: dict[bytes, memoryview],
+        missing: dict[bytes, str],
+        *,
+        is_home: bool,
+    ) -> None:
         self._peer = peer
-        self.welcome = welcome
+        self._place = place
         self._mapped = mapped
+        self._missing = missing
+        self._is_home = is_home
         self._segments: Segments | None = None
-        is_local = bool(welcome.disk) and Path(welcome.disk).is_dir()
-        self.collector = payloads.Collector() if is_local else None
+        has_place = bool(place.disk)
+        self.collector = payloads.Collector() if has_place else None
         """Takes the large buffers of results, where they can be stored."""
         self.buffers = self.collector.buffers if self.collector is not None else []
         """Those of the result that was pickled last, and was not written."""
-        self.large = payloads.OBJECT_BYTES if is_local else BATCH_BYTES_MAX
+        self.large = payloads.OBJECT_BYTES if has_place else BATCH_BYTES_MAX
         """A result whose pickle has so many bytes is pickled by :meth:`pickle`."""
+
+    def wait_for(self, segments: tuple[bytes, ...], is_wanted: Callable[[], bool]) -> None:
+        """Map segments as they come to this machine, as long as somebody wants them.
+
+        Those that will not come are left to :meth:`map`.
+        """
+        if self._is_home:
+            return
+        for segment in segments:
+            pause = PAUSE_MIN_S
+            while segment not in self._mapped and segment not in self._missing and is_wanted():
+                try:
+                    self._mapped[segment] = self._opened().open(segment)
+                except MissingObjects:
+                    sleep(pause)
+                    pause = min(2 * pause, PAUSE_MAX_S)
 
     def map(self, segments: tuple[bytes, ...]) -> list[memoryview]:
         """Return segments as buffers that cannot be written to; raises MissingObjects."""
@@ -38,7 +71,12 @@ class WorkerStore:
         for segment in segments:
             view = self._mapped.get(segment)
             if view is None:
-                view = self._mapped[segment] = self._place().open(segment)
+                try:
+                    view = self._mapped[segment] = self._opened().open(segment)
+                except MissingObjects:
+                    if segment in self._missing:
+                        raise MissingObjects(self._missing[segment]) from None
+                    raise
             views.append(view)
         return views
 
@@ -59,20 +97,19 @@ class WorkerStore:
         segments: list[bytes] = []
         try:
             for buffer in self.buffers:
-                segments.append(self._place().write(buffer))  # noqa: PERF401 - it may raise
+                segments.append(self._opened().write(buffer))  # noqa: PERF401 - it may raise
         except BaseException:
             for segment in segments:
-                self._place().remove(segment)
+                self._opened().remove(segment)
             raise
         finally:
             self.buffers.clear()
         return tuple(segments)
 
-    def _place(self) -> Segments:
+    def _opened(self) -> Segments:
         if self._segments is None:
             # Not at the start: most workers never see an object.
             from scaler_cluster.objects.segments import Segments
 
-            where = self.welcome
-            self._segments = Segments(where.memory, where.disk, where.memory_limit, self._peer)
+            self._segments = Segments(self._place, self._peer)
         return self._segments

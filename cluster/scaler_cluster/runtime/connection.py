@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from pathlib import Path
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.errors import ClusterUnreachable, RemoteProtocolError, ScalerError
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
+from scaler_cluster.objects.place import Place
 from scaler_cluster.runtime.process import PYTHON_VERSION, host_name, make_peer_id
 from scaler_cluster.wire import messages as m
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scaler_cluster.client.map import MapCall
+    from scaler_cluster.objects.remote_store import RemoteStore
     from scaler_cluster.objects.sent import SentObjects
 
 SPIN_S = 0.0005
@@ -45,7 +46,7 @@ class Connection:
         self.sent: SentObjects | None = None
         """What was stored; None as long as nothing was."""
         self.stores = False
-        """True if this process can see the directories of the cluster's objects."""
+        """True if large values are stored; else they travel inside of messages."""
         self.core.stand_in = lambda message: self._stored().stand_in(message)
         self._exchange = Exchange(os.getpid())
         self._dropped_calls: deque[MapCall] = deque()
@@ -86,7 +87,11 @@ class Connection:
                 self._link.wait(min(left, max(self.deadline - clock(), 0.0), LOOK_S))
                 if reason := dead_child():
                     raise ClusterUnreachable(reason)
-        self.stores = bool(core.welcome.disk) and Path(core.welcome.disk).is_dir()
+        self.stores = bool(core.welcome.storage) or self._place().is_here
+
+    def _place(self) -> Place:
+        welcome = self.core.welcome
+        return Place(welcome.memory, welcome.disk, welcome.memory_limit)
 
     def stored(self) -> SentObjects:
         """Return what stores objects here; only where :attr:`stores` is true."""
@@ -96,13 +101,18 @@ class Connection:
     def _stored(self) -> SentObjects:
         if self.sent is None:
             # Not at the start: most sessions never store anything.
-            from scaler_cluster.objects.segments import Segments
+            from scaler_cluster.objects.client_store import ClientStore
             from scaler_cluster.objects.sent import SentObjects
 
-            welcome = self.core.welcome
-            place = welcome.memory, welcome.disk, welcome.memory_limit
-            self.sent = SentObjects(self.core, self.lock, Segments(*place, self._peer))
+            home = self.core.welcome.storage
+            store = ClientStore(self._place(), self._peer, home, self._connect)
+            self.sent = SentObjects(self.core, self.lock, store)
         return self.sent
+
+    def _connect(self, storage: str) -> RemoteStore:
+        from scaler_cluster.objects.remote_store import RemoteStore
+
+        return RemoteStore(storage, self.address, make_peer_id("F"))
 
     def drop_call(self, call: MapCall) -> None:
         """Forget a map with the next :meth:`pump`; takes no lock."""
@@ -151,6 +161,8 @@ class Connection:
     def close(self) -> None:
         """Let go of the socket."""
         self.closed = True
+        if self.sent is not None:
+            self.sent.store.close()
         # A Goodbye is worth a moment's wait; a scheduler that is gone is not.
         is_worth_it = self.error is None and self.core.session
         self._link.close(zmq_link.LINGER_MS if is_worth_it else 0)

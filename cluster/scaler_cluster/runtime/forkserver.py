@@ -38,7 +38,7 @@ def kill_group(pid: int, number: int = signal.SIGKILL) -> None:
             return
 
 
-def start(worker_main: Callable[[int, bytes], int]) -> tuple[int, socket.socket]:
+def start(worker_main: Callable[[dict[str, Any]], int]) -> tuple[int, socket.socket]:
     """Fork the server; return its pid and the supervisor's end of the socket pair."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
@@ -57,7 +57,7 @@ def start(worker_main: Callable[[int, bytes], int]) -> tuple[int, socket.socket]
         os._exit(0)
 
 
-def _serve(channel: socket.socket, worker_main: Callable[[int, bytes], int]) -> None:
+def _serve(channel: socket.socket, worker_main: Callable[[dict[str, Any]], int]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     wake_read, wake_write = os.pipe()
@@ -80,9 +80,7 @@ def _serve(channel: socket.socket, worker_main: Callable[[int, bytes], int]) -> 
                             kill_group(pid)
                         return
                     order = json.loads(request)
-                    pid, errors_fd = _fork_worker(
-                        order["slot"], bytes.fromhex(order["peer"]), worker_main
-                    )
+                    pid, errors_fd = _fork_worker(order, worker_main)
                     children[pid] = order["slot"]
                     report = json.dumps({"slot": order["slot"], "pid": pid}).encode()
                     socket.send_fds(channel, [report], [errors_fd])
@@ -130,7 +128,7 @@ def _reap(channel: socket.socket, children: dict[int, int]) -> None:
 
 
 def _fork_worker(
-    slot: int, peer: bytes, worker_main: Callable[[int, bytes], int]
+    order: dict[str, Any], worker_main: Callable[[dict[str, Any]], int]
 ) -> tuple[int, int]:
     errors_read, errors_write = os.pipe()
     server = os.getpid()
@@ -151,7 +149,7 @@ def _fork_worker(
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
-        code = worker_main(slot, peer)
+        code = worker_main(order)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

@@ -9,29 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import logging
 import math
 import os
 import signal
-import subprocess
 import sys
-from pathlib import Path
 from time import perf_counter as clock
 from typing import Any
 
 from scaler_cluster.core import invariants
 from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
+from scaler_cluster.core.table import HOME
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.links import zmq_link
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
+    make_directories,
     read_settings,
     remove_directories,
     say_ready,
 )
+from scaler_cluster.runtime.storage_process import StorageProcess, storage_address
 from scaler_cluster.wire import messages as m
 
 log = logging.getLogger("scaler.scheduler")
@@ -42,10 +42,6 @@ SPIN_S = 0.0003
 """How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
 TICK_S = 0.001
 """While messages keep coming, time is looked at this often."""
-STORAGE_LOOK_S = 1.0
-"""How often it is looked whether the object storage runs."""
-STORAGE_STOP_S = 2.0
-"""An object storage that has not ended by itself after this is killed."""
 LOG_EVERY_S = 1.0
 """Broken peers are logged at most this often: garbage must not fill a disk."""
 
@@ -57,7 +53,7 @@ class SchedulerShell:
         self,
         link: zmq_link.ZmqLink,
         core: SchedulerCore,
-        storage: StorageProcess | None = None,
+        storage: StorageProcess | None,
         *,
         check: bool = False,
     ) -> None:
@@ -151,18 +147,25 @@ class SchedulerShell:
             link.send(peer, exchange.send(peer, messages, now))
         for peer in core.take_gone():
             exchange.drop(peer)
-        if core.table.objects and self._storage is not None and now >= self._storage.look_at:
-            self._look_after_storage(self._storage, now)
+        storage = self._storage
+        if storage is not None and now >= storage.look_at and self._needs_storage():
+            self._look_after(storage, now)
         if ticks and now >= exchange.deadline:
             for peer, frames in exchange.tick(now):
                 link.send(peer, frames)
         if self._check:
             invariants.check(core)
 
-    def _look_after_storage(self, storage: StorageProcess, now: float) -> None:
-        """Start the storage with the first object, and again if it died."""
-        if storage.look_after(now) and self._core.table.storage is not None:
-            self._core.peer_lost(self._core.table.storage, now)
+    def _needs_storage(self) -> bool:
+        """Return True if there are objects, or if clients elsewhere may send some."""
+        return bool(self._core.table.objects or self._core.config.storage)
+
+    def _look_after(self, storage: StorageProcess, now: float) -> None:
+        if storage.look_after(now):
+            # The one before has died.
+            for peer, key in list(self._core.table.storages.items()):
+                if key == HOME:
+                    self._core.peer_lost(peer, now)
 
     def _set_timer(self) -> None:
         due = min(self._core.deadline, self._exchange.deadline)
@@ -179,66 +182,21 @@ class SchedulerShell:
         self._turn()
 
 
-class StorageProcess:
-    """The object storage, a child of this process."""
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self.look_at = 0.0
-        """When :meth:`look_after` is next due."""
-        self._settings = settings
-        self._child: subprocess.Popen[bytes] | None = None
-
-    def look_after(self, now: float) -> bool:
-        """Start it unless it runs; return True if it had died."""
-        self.look_at = now + STORAGE_LOOK_S
-        if self._child is not None and self._child.poll() is None:
-            return False
-        had_died = self._child is not None
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "scaler_cluster.runtime.storage"],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps(self._settings).encode() + b"\n")
-        self._child.stdin.flush()
-        return had_died
-
-    def stop(self) -> None:
-        """End it."""
-        if self._child is not None:
-            assert self._child.stdin is not None
-            self._child.stdin.close()
-            try:
-                self._child.wait(STORAGE_STOP_S)
-            except subprocess.TimeoutExpired:
-                self._child.kill()
-                self._child.wait()
-
-
-def _bind(settings: dict[str, Any]) -> zmq_link.ZmqLink:
-    for name in ("directory", "memory"):
-        if directory := settings.get(name):
-            try:
-                Path(directory).mkdir(mode=0o700)
-            except OSError as error:
-                raise ConfigError(f"cannot make {directory}: {error.strerror}") from error
-    if disk := settings.get("disk"):
-        Path(disk).mkdir(mode=0o700)
-    return zmq_link.bind(settings["address"])
-
-
 async def serve(settings: dict[str, Any]) -> None:
     """Bind, tell the parent where, and schedule until the parent is gone or SIGTERM comes."""
     try:
-        link = _bind(settings)
+        make_directories(settings)
+        link = zmq_link.bind(settings["address"])
     except ConfigError as error:
         say_ready(error=str(error))
         remove_directories(settings)
         return
-    place = {"memory": settings.get("memory", ""), "disk": settings.get("disk", "")}
-    config = SchedulerConfig(python=PYTHON_VERSION, **place, **settings.get("scheduler", {}))
-    storage = StorageProcess(settings | {"address": link.address}) if place["disk"] else None
+    place = settings.get("place", {})
+    serve = storage_address(link.address)
+    config = SchedulerConfig(
+        python=PYTHON_VERSION, storage=serve, **place, **settings.get("scheduler", {})
+    )
+    storage = StorageProcess(settings | {"address": link.address, "serve": serve})
     core = SchedulerCore(config, clock())
     shell = SchedulerShell(link, core, storage, check=settings.get("check", False))
     stopped = asyncio.Event()

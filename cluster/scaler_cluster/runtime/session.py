@@ -28,6 +28,7 @@ from scaler_cluster.errors import (
     SessionClosed,
     SessionForked,
     StorageFull,
+    StorageUnreachable,
 )
 from scaler_cluster.runtime.connection import Connection
 from scaler_cluster.runtime.interrupts import deferred
@@ -137,7 +138,7 @@ class Session:
             if collector is not None and collector.buffers:
                 objects = self.connection.stored().hold(collector.buffers, again=again)
                 held += objects
-        except (PayloadError, StorageFull) as error:
+        except (PayloadError, StorageFull, StorageUnreachable) as error:
             self.release(held)
             settle_all([(future, error)])
             return future

@@ -13,11 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.objects.place import Place
 from scaler_cluster.runtime.process import READY_FD_VARIABLE, remove_directories
 
 if TYPE_CHECKING:
@@ -27,17 +29,8 @@ START_TIMEOUT_S = 30.0
 """An interpreter that has not come up after this never will, even on a loaded machine."""
 STOP_TIMEOUT_S = 5.0
 """A child that has not ended by itself after this is killed."""
-SHARED_MEMORY_VARIABLE = "SCALER_SHARED_MEMORY"
-"""Names another tmpfs than /dev/shm, which is tiny in some containers."""
-MEMORY_SHARE = 0.8
-"""What of the machine's shared memory objects may take, unless it is said otherwise."""
 SOCKET_PATH_MAX = 100
 """Unix socket paths hold 107 bytes; an ``ipc://`` address beyond falls back to loopback."""
-
-
-def shared_memory() -> Path:
-    """Return the directory in shared memory where clusters keep objects, if it is there."""
-    return Path(os.environ.get(SHARED_MEMORY_VARIABLE, "/dev/shm"))  # noqa: S108
 
 
 class EmbeddedCluster:
@@ -75,39 +68,27 @@ class EmbeddedCluster:
         self._children: list[subprocess.Popen[bytes]] = []
         # The scheduler makes it: a client that is killed while it starts leaves nothing then.
         self._directory = Path(tempfile.gettempdir()) / f"scaler-{secrets.token_hex(8)}"
-        memory = shared_memory() / self._directory.name
-        self._memory = str(memory) if memory.parent.is_dir() else ""
-        settings |= {"directory": str(self._directory), "memory": self._memory}
+        place = asdict(Place.in_directory(str(self._directory), object_memory_bytes))
+        self._places = {"directory": str(self._directory), "place": place}
+        supervising = settings | self._places | {"home": True}
         try:
             chosen = address if address is not None else self._private_address()
             scheduling = {
                 "address": chosen,
-                "directory": str(self._directory),
-                "memory": self._memory,
-                "disk": str(self._directory / "objects"),
                 "event_loop": event_loop,
-                "scheduler": {
-                    "workers_expected": workers,
-                    "memory_limit": self._object_memory(object_memory_bytes),
-                },
-            }
+                "scheduler": {"workers_expected": workers},
+            } | self._places
             ready = self._start("scheduler", scheduling, True)
             if chosen.startswith("ipc://"):
                 # The address is known already: both start at the same time.
-                self._start("supervisor", settings | {"address": chosen})
+                self._start("supervisor", supervising | {"address": chosen})
                 self.address = self._await_ready(ready)
             else:
                 self.address = self._await_ready(ready)
-                self._start("supervisor", settings | {"address": self.address})
+                self._start("supervisor", supervising | {"address": self.address})
         except BaseException:
             self.stop()
             raise
-
-    def _object_memory(self, wanted: int | None) -> int:
-        if not self._memory:
-            return 0
-        place = os.statvfs(Path(self._memory).parent)
-        return int(place.f_blocks * place.f_frsize * MEMORY_SHARE) if wanted is None else wanted
 
     def _private_address(self) -> str:
         path = self._directory / "scheduler"
@@ -196,4 +177,4 @@ class EmbeddedCluster:
             except subprocess.TimeoutExpired:
                 child.send_signal(signal.SIGKILL)
                 child.wait()
-        remove_directories({"directory": str(self._directory), "memory": self._memory})
+        remove_directories(self._places)

@@ -1,11 +1,13 @@
-"""The object storage's process: removes what nobody needs any more, whoever wrote it.
+"""The object storage's process: looks after the segments of a machine, whoever wrote them.
 
 Run as ``python -m scaler_cluster.runtime.storage``, settings on standard input, by the scheduler
-as soon as there is an object. Local peers read and write the segments themselves.
+or the supervisor of the machine. Local peers read and write the segments themselves; this process
+removes what nobody needs any more, serves those who are elsewhere, and fetches copies from there.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
@@ -13,9 +15,13 @@ from time import perf_counter as clock
 from typing import Any
 
 from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.core.transfer import SILENCE_S, Download
+from scaler_cluster.errors import MissingObjects, RemoteProtocolError, StorageFull
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
-from scaler_cluster.objects.segments import Segments
+from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.segments import DRAFT, Draft, Segments
+from scaler_cluster.objects.source import Source
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
@@ -30,62 +36,281 @@ DRAIN_LIMIT = 64
 SLEEP_MAX_S = 3600.0
 
 
+class Intake:
+    """A segment that comes from elsewhere."""
+
+    def __init__(self, segments: Segments, segment: bytes) -> None:
+        self.download = Download(segment, clock())
+        self._segments = segments
+        self._draft: Draft | None = None
+
+    def receive(self, part: m.Part) -> bool:
+        """Write a part; return True if that was the last one.
+
+        Raises StorageFull, RemoteProtocolError.
+        """
+        download = self.download
+        download.receive(part, clock())
+        if self._draft is None:
+            name = part.segment.decode()
+            # One that was cut may have left some of it.
+            self._segments.remove((DRAFT + name).encode())
+            self._draft = Draft(self._segments, name, part.total)
+        self._draft.write(memoryview(part.data), part.offset)
+        if download.is_whole:
+            self._draft.finish()
+            self._draft = None
+        return download.is_whole
+
+    def discard(self) -> None:
+        """Remove what has come so far."""
+        if self._draft is not None:
+            self._draft.discard()
+            self._draft = None
+
+
 class StorageShell:
     """Does what the scheduler says, until that is gone."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
         peer = make_peer_id("O")
-        self._segments = Segments(settings["memory"], settings["disk"], 0, peer)
+        self._segments = Segments(Place(**settings["place"]), peer)
         self._exchange = Exchange(os.getpid())
         self._link = zmq_link.connect(settings["address"], peer)
+        self._peers = Exchange(os.getpid())
+        """Those who fetch from here, or send."""
+        self._heard_at: dict[bytes, float] = {}
+        self._hub = zmq_link.bind(settings["serve"]) if settings.get("serve") else None
+        self._sent: dict[tuple[bytes, bytes], Intake] = {}
+        """What clients send, by the client and the segment."""
+        self._copies: dict[bytes, tuple[Intake, str]] = {}
+        """What is fetched from other storages, and their addresses, by segment."""
+        self._sources: dict[str, Source] = {}
         self._leave = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(LIFELINE_FD, selectors.EVENT_READ, self._on_lifeline)
-        self._selector.register(self._link.fd, selectors.EVENT_READ, self._on_link)
+        self._selector.register(self._link.fd, selectors.EVENT_READ)
+        if self._hub is not None:
+            self._selector.register(self._hub.fd, selectors.EVENT_READ)
         hello = m.Hello(
-            m.STORAGE, m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()
-        )  # fmt: skip
-        self._send([hello])
+            m.STORAGE,
+            m.PROTOCOL_VERSION,
+            PYTHON_VERSION,
+            os.getpid(),
+            host_name(),
+            bytes.fromhex(settings.get("supervisor", "")),
+            address=self._hub.address if self._hub is not None else "",
+        )
+        self._tell_scheduler(hello)
 
     def run(self) -> None:
         """Work until the parent is gone."""
         while not self._leave:
-            self._on_link()
-            now = clock()
-            for _, frames in self._exchange.tick(now):
-                self._link.send(HUB, frames)
-            until = min(max(self._exchange.deadline - clock(), 0.0), SLEEP_MAX_S)
+            try:
+                self._turn()
+            except FileNotFoundError:
+                # The cluster has ended, and its directories with it.
+                break
+            until = min(max(self._deadline() - clock(), 0.0), SLEEP_MAX_S)
             for key, _ in self._selector.select(until):
-                key.data()
+                if key.data is not None:
+                    key.data()
         self._link.close(linger_ms=0)
+        if self._hub is not None:
+            self._hub.close(linger_ms=0)
+        for source in self._sources.values():
+            source.close()
 
-    def _send(self, messages: list[m.Message]) -> None:
-        self._link.send(HUB, self._exchange.send(HUB, messages, clock()))
+    def _turn(self) -> None:
+        # What one of them sends may swallow the signal that something has arrived for another.
+        while self._serve_scheduler() | self._serve_peers() | self._take_from_sources():
+            self._give_up(clock())
+        self._give_up(clock())
+        in_use = {address for _, address in self._copies.values()}
+        for address in self._sources.keys() - in_use:
+            self._selector.unregister(self._sources[address].fd)
+            self._sources.pop(address).close()
+
+    def _deadline(self) -> float:
+        due = [self._exchange.deadline, self._peers.deadline]
+        due += [source.deadline for source in self._sources.values()]
+        due += [intake.download.deadline for intake, _ in self._copies.values()]
+        due += [heard_at + SILENCE_S for heard_at in self._heard_at.values()]
+        return min(due, default=math.inf)
 
     def _on_lifeline(self) -> None:
         if not os.read(LIFELINE_FD, 4096):
             self._leave = True
 
-    def _on_link(self) -> None:
+    # -- the scheduler -----------------------------------------------------------------------
+
+    def _tell_scheduler(self, message: m.Message) -> None:
+        self._link.send(HUB, self._exchange.send(HUB, [message], clock()))
+
+    def _serve_scheduler(self) -> bool:
+        """Return True if something had arrived; so the other two."""
+        has_arrived = False
+        for _, frames in self._exchange.tick(clock()):
+            self._link.send(HUB, frames)
         while received := self._link.receive(DRAIN_LIMIT):
             for _, frames in received:
                 for message in self._exchange.receive(HUB, frames, clock()):
-                    try:
-                        self._take_in(message)
-                    except FileNotFoundError:
-                        # The cluster has ended, and its directories with it.
-                        self._leave = True
+                    self._obey(message)
+            has_arrived = True
+        return has_arrived
 
-    def _take_in(self, message: m.Message) -> None:
+    def _obey(self, message: m.Message) -> None:
         if isinstance(message, m.Release):
             for segment in message.objects:
+                if segment in self._copies:
+                    self._copies.pop(segment)[0].discard()
                 self._segments.remove(segment)
         elif isinstance(message, m.Purge):
+            for key in [key for key in self._sent if key[1].startswith(message.prefix)]:
+                self._sent.pop(key).discard()
             self._segments.purge(message.prefix, message.keep)
+        elif isinstance(message, m.Copy):
+            self._copy(message)
         elif isinstance(message, m.Welcome):
-            self._send([m.Inventory(self._segments.inventory())])
+            self._tell_scheduler(m.Inventory(self._segments.inventory()))
         elif isinstance(message, m.Refused | m.Unknown | m.Goodbye):
             self._leave = True
+
+    # -- who is elsewhere --------------------------------------------------------------------
+
+    def _tell(self, peer: bytes, messages: list[m.Message]) -> None:
+        if messages and self._hub is not None:
+            self._hub.send(peer, self._peers.send(peer, messages, clock()))
+
+    def _serve_peers(self) -> bool:
+        hub = self._hub
+        if hub is None:
+            return False
+        has_arrived = False
+        for peer, frames in self._peers.tick(clock()):
+            hub.send(peer, frames)
+        while received := hub.receive(DRAIN_LIMIT):
+            has_arrived = True
+            now = clock()
+            for peer, frames in received:
+                self._heard_at[peer] = now
+                try:
+                    messages = self._peers.receive(peer, frames, clock())
+                    if messages and type(messages[0]) is m.Unknown:
+                        hub.send(peer, self._peers.unknown())
+                        continue
+                    for message in messages:
+                        self._serve(peer, message)
+                except RemoteProtocolError:
+                    self._drop(peer)
+        return has_arrived
+
+    def _serve(self, peer: bytes, message: m.Message) -> None:
+        if isinstance(message, m.Fetch):
+            self._tell(peer, [self._part(message)])
+        elif isinstance(message, m.Put):
+            intake = Intake(self._segments, message.segment)
+            self._sent[peer, message.segment] = intake
+            self._tell(peer, intake.download.requests())
+        elif isinstance(message, m.Part):
+            key = peer, message.segment
+            if key in self._sent:
+                self._take_in_sent(key, message)
+        elif isinstance(message, m.Goodbye):
+            self._drop(peer)
+        elif not isinstance(message, m.Hello):
+            raise RemoteProtocolError(f"{type(message).__name__} is not for a storage")
+
+    def _take_in_sent(self, key: tuple[bytes, bytes], part: m.Part) -> None:
+        peer, segment = key
+        intake = self._sent[key]
+        try:
+            if intake.receive(part):
+                del self._sent[key]
+                self._tell(peer, [m.Transferred(segment)])
+            else:
+                self._tell(peer, intake.download.requests())
+        except StorageFull as error:
+            self._sent.pop(key).discard()
+            self._tell(peer, [m.Transferred(segment, str(error))])
+
+    def _part(self, message: m.Fetch) -> m.Message:
+        try:
+            data = self._segments.open(message.segment)
+        except MissingObjects as error:
+            return m.Transferred(message.segment, str(error))
+        part = data[message.offset : message.offset + message.nbytes]
+        return m.Part(message.segment, message.offset, len(data), part)
+
+    def _drop(self, peer: bytes) -> None:
+        for key in [key for key in self._sent if key[0] == peer]:
+            self._sent.pop(key).discard()
+        self._peers.drop(peer)
+        self._heard_at.pop(peer, None)
+
+    # -- copies ------------------------------------------------------------------------------
+
+    def _copy(self, message: m.Copy) -> None:
+        segment, address = message.segment, message.address
+        source = self._sources.get(address)
+        if source is None:
+            source = Source(address, self._settings["address"], make_peer_id("F"))
+            self._sources[address] = source
+            self._selector.register(source.fd, selectors.EVENT_READ)
+        intake = Intake(self._segments, segment)
+        self._copies[segment] = intake, address
+        source.send(intake.download.requests())
+
+    def _take_from_sources(self) -> bool:
+        return sum(map(self._take_from, list(self._sources.values()))) > 0
+
+    def _take_from(self, source: Source) -> bool:
+        has_arrived = False
+        while arrived := source.turn():
+            for message in arrived:
+                if isinstance(message, m.Unknown):
+                    for intake, address in self._copies.values():
+                        if address == source.address:
+                            intake.download.restart()
+                            source.send(intake.download.requests())
+                elif isinstance(message, m.Part | m.Transferred):
+                    self._take_in(source, message)
+            has_arrived = True
+        return has_arrived
+
+    def _take_in(self, source: Source, message: m.Part | m.Transferred) -> None:
+        segment = message.segment
+        if segment not in self._copies:
+            # Nobody wants it any more.
+            return
+        if isinstance(message, m.Transferred):
+            self._fail(segment, message.error)
+            return
+        intake = self._copies[segment][0]
+        try:
+            if intake.receive(message):
+                del self._copies[segment]
+                self._tell_scheduler(m.Transferred(segment))
+            else:
+                source.send(intake.download.requests())
+        except (StorageFull, RemoteProtocolError) as error:
+            self._fail(segment, str(error))
+
+    def _fail(self, segment: bytes, error: str) -> None:
+        intake, _ = self._copies.pop(segment)
+        intake.discard()
+        self._tell_scheduler(m.Transferred(segment, error))
+
+    def _give_up(self, now: float) -> None:
+        """Let go of whoever has fallen silent."""
+        for segment, (intake, address) in list(self._copies.items()):
+            if now >= intake.download.deadline:
+                self._fail(segment, f"the storage at {address} was silent for {SILENCE_S:.0f} s")
+        for peer, heard_at in list(self._heard_at.items()):
+            # Whoever comes back starts over; what waits for it here keeps memory.
+            if now >= heard_at + SILENCE_S:
+                self._drop(peer)
 
 
 def main() -> None:

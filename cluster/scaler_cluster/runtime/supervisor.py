@@ -10,12 +10,14 @@ import base64
 import faulthandler
 import io
 import json
+import math
 import mmap
 import os
 import selectors
 import signal
 import socket
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
@@ -26,16 +28,20 @@ from scaler_cluster.core.supervisor import Exit, SupervisorConfig, SupervisorCor
 from scaler_cluster.core.worker import WorkerCore
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
+from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.worker_store import WorkerStore
 from scaler_cluster.runtime import forkserver
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
     host_name,
+    make_directories,
     make_peer_id,
     read_settings,
     remove_directories,
 )
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
+from scaler_cluster.runtime.storage_process import StorageProcess, serving_address
 from scaler_cluster.runtime.worker import (
     SLOT_READY,
     SLOT_SESSION,
@@ -73,6 +79,11 @@ class SupervisorShell:
             self._host,
             clock(),
         )
+        self._settings = settings
+        self._place: Place | None = None
+        self._storage: StorageProcess | None = None
+        if settings.get("home"):
+            self._settle(Place(**settings["place"]))
         self._exchange = Exchange(os.getpid())
         self._link = zmq_link.connect(settings["address"], self._peer)
         self._stderr: dict[int, WorkerStderr] = {}
@@ -102,7 +113,9 @@ class SupervisorShell:
         try:
             while core.leave is None:
                 self._turn()
-                timeout = min(core.deadline, self._exchange.deadline, self._next_sample()) - clock()
+                storage_at = self._storage.look_at if self._storage is not None else math.inf
+                due = min(core.deadline, self._exchange.deadline, self._next_sample(), storage_at)
+                timeout = due - clock()
                 for key, _ in self._selector.select(max(timeout, 0.0)):
                     key.data()
             if core.leave:
@@ -116,11 +129,15 @@ class SupervisorShell:
         now = clock()
         if now >= self._next_sample():
             self._sample(now)
+        if self._storage is not None and now >= self._storage.look_at:
+            self._storage.look_after(now)
         core.tick(now)
         for index, peer in core.to_spawn:
             base = index * SLOT_WORDS
             self._words[base : base + SLOT_WORDS] = memoryview(bytes(SLOT_WORDS * 8)).cast("Q")
-            self._server.send(json.dumps({"slot": index, "peer": peer.hex()}).encode())
+            self._server.send(
+                json.dumps(self._order | {"slot": index, "peer": peer.hex()}).encode()
+            )
         core.to_spawn.clear()
         for index in core.to_kill:
             if core.slots[index].pid:
@@ -136,7 +153,29 @@ class SupervisorShell:
     def _on_link(self) -> None:
         while received := self._link.receive(DRAIN_LIMIT):
             for _, frames in received:
-                self._core.receive(self._exchange.receive(HUB, frames, clock()))
+                messages = self._exchange.receive(HUB, frames, clock())
+                self._core.receive(messages)
+                for message in messages:
+                    if type(message) is m.Welcome and self._place is None:
+                        self._settle_by(message)
+
+    def _settle_by(self, welcome: m.Welcome) -> None:
+        """Use the scheduler's objects if this is its machine; else keep copies of them here."""
+        place = Place(welcome.memory, welcome.disk, welcome.memory_limit)
+        if welcome.disk and not place.is_here:
+            settings = self._settings
+            make_directories(settings)
+            place = Place(**settings["place"])
+            address = serving_address(settings["address"])
+            self._storage = StorageProcess(
+                settings | {"serve": address, "supervisor": self._peer.hex()}
+            )
+        self._settle(place)
+
+    def _settle(self, place: Place) -> None:
+        self._place = place
+        self._order = {"place": asdict(place), "is_home": self._storage is None}
+        self._core.start(clock())
 
     # -- workers -----------------------------------------------------------------------------
 
@@ -198,19 +237,23 @@ class SupervisorShell:
         for stderr in self._stderr.values():
             stderr.close()
         self._passage.close()
+        if self._storage is not None:
+            self._storage.stop()
         # The scheduler ends at the same moment: whoever lingers waits in vain.
         self._link.close(linger_ms=0)
 
     # -- what a worker process does, after its fork ------------------------------------------
 
-    def _worker_main(self, settings: dict[str, Any]) -> Callable[[int, bytes], int]:
+    def _worker_main(self, settings: dict[str, Any]) -> Callable[[dict[str, Any]], int]:
         words, host, supervisor = self._words, self._host, self._peer
 
-        def worker_main(slot: int, peer: bytes) -> int:
+        def worker_main(order: dict[str, Any]) -> int:
             faulthandler.enable()
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(line_buffering=True)
-            base = slot * SLOT_WORDS
+            peer = bytes.fromhex(order["peer"])
+            place = Place(**order["place"])
+            base = order["slot"] * SLOT_WORDS
             mine = words[base : base + SLOT_WORDS]
             if "sys_path" in settings:
                 sys.path[:] = settings["sys_path"]
@@ -231,10 +274,14 @@ class SupervisorShell:
                 host,
                 supervisor,
                 settings.get("max_tasks_per_child", 0),
+                disk=place.disk,
             )
             link = zmq_link.connect(settings["address"], peer)
             mine[SLOT_READY] = 1
-            WorkerShell(link, WorkerCore(), mine, peer, hello).run()
+            core = WorkerCore()
+            is_home = order["is_home"]
+            store = WorkerStore(peer, place, core.mapped, core.missing, is_home=is_home)
+            WorkerShell(link, core, mine, store, hello).run()
             link.close()
             return 0
 

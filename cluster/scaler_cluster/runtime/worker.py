@@ -23,7 +23,6 @@ from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
 from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull
 from scaler_cluster.links.link import HUB
-from scaler_cluster.objects.worker_store import WorkerStore
 from scaler_cluster.runtime.output import TaskOutput, undivert
 from scaler_cluster.wire import messages as m
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from scaler_cluster.links.zmq_link import ZmqLink
+    from scaler_cluster.objects.worker_store import WorkerStore
 
 OVERDUE_S = 0.005
 """Results that wait so long are reported by the main thread, between two tasks: the tasks leave
@@ -72,7 +72,12 @@ class WorkerShell:
     """Runs a worker until it is told to leave."""
 
     def __init__(
-        self, link: ZmqLink, core: WorkerCore, slot: memoryview, peer: bytes, hello: m.Hello
+        self,
+        link: ZmqLink,
+        core: WorkerCore,
+        slot: memoryview,
+        store: WorkerStore,
+        hello: m.Hello,
     ) -> None:
         self._link = link
         self._core = core
@@ -86,8 +91,7 @@ class WorkerShell:
         self._tick_at = 0.0
         self._wake = threading.Event()
         self._pumped_at = 0.0
-        self._peer = peer
-        self._store = WorkerStore(peer, core.welcome, core.mapped)
+        self._store = store
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
         os.register_at_fork(after_in_child=self._on_forked)
         self._send([hello])
@@ -101,8 +105,6 @@ class WorkerShell:
                 core.flush()
                 self._pump()
                 self._busy = bool(core.queue)
-            if core.welcome is not self._store.welcome:
-                self._store = WorkerStore(self._peer, core.welcome, core.mapped)
             if self._busy:
                 if not self._ticking:
                     self._ticking = True
@@ -185,6 +187,9 @@ class WorkerShell:
         slot[SLOT_SESSION] = 0
         slot[SLOT_TASK] = work.first
         slot[SLOT_SESSION] = work.session
+        if wanted := work.function.objects + message.objects:
+            # As long as they wait, all of its tasks may be taken back.
+            self._store.wait_for(wanted, lambda: work.stop > 0 and core.leave is None)
         work.cursor = 0
         with self._lock:
             core.begin(work, clock())

@@ -116,6 +116,7 @@ class SupervisorNode(Node):
     def __init__(self, simulation: Simulation, name: bytes, workers: int) -> None:
         super().__init__(simulation, name)
         self.core = SupervisorCore(SupervisorConfig(workers), name, "simulated", simulation.now)
+        self.core.start(simulation.now)
         self._workers: dict[int, WorkerNode] = {}
         self.tell_hub(
             [m.Hello(m.SUPERVISOR, m.PROTOCOL_VERSION, PYTHON, 1, "simulated", workers=workers)]

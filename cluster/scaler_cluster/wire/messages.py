@@ -74,11 +74,15 @@ class Hello(Message):
     pid: int
     host: str
     supervisor: bytes = b""
-    """Of a worker: the peer id of its supervisor."""
+    """Of a worker, or the storage of a machine of its own: the peer id of its supervisor."""
     task_limit: int = 0
     """Of a worker: how many tasks it will run before it retires; 0: no limit."""
     workers: int = 0
     """Of a supervisor: how many workers it keeps."""
+    disk: str = ""
+    """Of a worker: its machine's directory for objects, which tells whose objects it can map."""
+    address: str = ""
+    """Of a storage: where others fetch its segments; empty: nowhere."""
 
 
 @dataclass(slots=True)
@@ -95,6 +99,9 @@ class Welcome(Message):
     """Directory for objects that find no room in memory."""
     memory_limit: int = 0
     """Bytes that objects may take in memory."""
+    storage: str = ""
+    """Where a client that cannot see those directories sends and fetches objects; empty: nowhere.
+    """
 
 
 @dataclass(slots=True)
@@ -238,6 +245,8 @@ class Returned(Message):
     task: int
     payload: Buffer
     objects: tuple[bytes, ...]
+    address: str = ""
+    """Where to fetch them, if they are not on the scheduler's machine."""
 
 
 FAILED_EXCEPTION = "exception"
@@ -418,6 +427,62 @@ class Purge(Message):
     tag = 53
     prefix: bytes
     keep: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class Copy(Message):
+    """Scheduler to storage: fetch a segment from the storage at this address."""
+
+    tag = 54
+    segment: bytes
+    address: str
+
+
+@dataclass(slots=True)
+class Missing(Message):
+    """Scheduler to worker: these segments will not come, do not wait for them."""
+
+    tag = 55
+    objects: tuple[bytes, ...]
+    reason: str
+
+
+@dataclass(slots=True)
+class Put(Message):
+    """Client to storage: fetch this segment from me."""
+
+    tag = 56
+    segment: bytes
+
+
+@dataclass(slots=True)
+class Fetch(Message):
+    """To whoever has a segment: send this part of it."""
+
+    tag = 57
+    segment: bytes
+    offset: int
+    nbytes: int
+
+
+@dataclass(slots=True)
+class Part(Message):
+    """The answer: the part, and the size of the whole."""
+
+    tag = 58
+    segment: bytes
+    offset: int
+    total: int
+    data: Buffer
+
+
+@dataclass(slots=True)
+class Transferred(Message):
+    """A Copy, Put or Fetch of this segment came to its end; the error is empty if it is whole."""
+
+    tag = 59
+    segment: bytes
+    error: str = ""
 
 
 # -- scheduler <-> supervisor ----------------------------------------------------------------

@@ -1,0 +1,78 @@
+"""How the bytes of a segment are fetched from another machine: part by part, a few ahead.
+
+Whoever wants them asks for each part, so a slow reader is never flooded; a source that starts over
+is asked again for what has not arrived.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+
+PART_BYTES = 1 << 20
+"""Asked for at once: small enough that many transfers share a link, and heartbeats beside them."""
+PARTS_AHEAD = 8
+"""Parts under way: enough to fill a link of 1 Gbit/s over 60 ms."""
+SILENCE_S = 30.0
+"""A source that sent nothing for so long is given up."""
+
+
+class Download:
+    """The state of one transfer, at the end that asks."""
+
+    def __init__(self, segment: bytes, now: float) -> None:
+        self.segment = segment
+        self.total: int | None = None
+        """Bytes of the whole; None: not known yet."""
+        self.received = 0
+        """Bytes that have arrived; they do so in order."""
+        self._asked = 0
+        self._heard_at = now
+
+    @property
+    def is_whole(self) -> bool:
+        """Return True if everything has arrived."""
+        return self.received == self.total
+
+    @property
+    def deadline(self) -> float:
+        """When the source is to be given up."""
+        return math.inf if self.is_whole else self._heard_at + SILENCE_S
+
+    def requests(self) -> list[m.Message]:
+        """Return what is to be asked for now."""
+        total = self.total
+        if total is None:
+            # The answer tells how much there is.
+            if self._asked:
+                return []
+            self._asked = PART_BYTES
+            return [m.Fetch(self.segment, 0, PART_BYTES)]
+        messages: list[m.Message] = []
+        while self._asked < min(total, self.received + PARTS_AHEAD * PART_BYTES):
+            messages.append(m.Fetch(self.segment, self._asked, PART_BYTES))
+            self._asked += PART_BYTES
+        return messages
+
+    def receive(self, part: m.Part, now: float) -> None:
+        """Take a part in; its bytes belong at ``part.offset``.
+
+        Raises RemoteProtocolError if this is not what was asked for.
+        """
+        nbytes = len(part.data)
+        if (
+            part.offset != self.received
+            or part.offset >= self._asked
+            or self.total not in (None, part.total)
+            or nbytes != min(PART_BYTES, part.total - part.offset)
+        ):
+            raise RemoteProtocolError("a part that nobody asked for")
+        self.total = part.total
+        self.received += nbytes
+        self._heard_at = now
+
+    def restart(self) -> None:
+        """The source has forgotten what it was asked for."""
+        self._asked = self.received

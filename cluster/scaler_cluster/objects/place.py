@@ -1,0 +1,41 @@
+"""Where the objects of a machine lie."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+SHARED_MEMORY_VARIABLE = "SCALER_SHARED_MEMORY"
+"""Names another tmpfs than /dev/shm, which is tiny in some containers."""
+MEMORY_SHARE = 0.8
+"""What of the machine's shared memory objects may take, unless it is said otherwise."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Two directories of a machine: who can see them maps what is in them."""
+
+    memory: str = ""
+    """In shared memory; empty: there is none."""
+    disk: str = ""
+    """For what finds no room in memory; empty: no objects are kept."""
+    memory_limit: int = 0
+    """Bytes that all objects may take in memory together."""
+
+    @classmethod
+    def in_directory(cls, directory: str, memory_limit: int | None = None) -> Place:
+        """Return a new place: its disk in a process's private directory, its memory beside it."""
+        shared = Path(os.environ.get(SHARED_MEMORY_VARIABLE, "/dev/shm"))  # noqa: S108
+        memory, limit = "", 0
+        if shared.is_dir():
+            memory = str(shared / Path(directory).name)
+            room = os.statvfs(shared)
+            limit = int(room.f_blocks * room.f_frsize * MEMORY_SHARE)
+            limit = limit if memory_limit is None else memory_limit
+        return cls(memory, str(Path(directory) / "objects"), limit)
+
+    @property
+    def is_here(self) -> bool:
+        """Return True if this process can see it."""
+        return bool(self.disk) and Path(self.disk).is_dir()

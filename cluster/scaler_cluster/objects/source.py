@@ -1,0 +1,76 @@
+"""A connection to the storage of another machine."""
+
+from __future__ import annotations
+
+import os
+from time import perf_counter as clock
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.links import zmq_link
+from scaler_cluster.links.link import HUB
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DRAIN_LIMIT = 64
+WILDCARDS = ("0.0.0.0", "[::]", "*")  # noqa: S104
+
+
+class Source:
+    """Sends messages to a storage, as ``peer``, and takes in what it answers.
+
+    ``scheduler`` is the address by which this process reaches the scheduler: a storage that
+    listens everywhere is where that is.
+    """
+
+    def __init__(self, address: str, scheduler: str, peer: bytes) -> None:
+        self.address = address
+        host, _, port = address.removeprefix("tcp://").rpartition(":")
+        if host in WILDCARDS:
+            address = f"{scheduler.rpartition(':')[0]}:{port}"
+        self._exchange = Exchange(os.getpid())
+        self._link = zmq_link.connect(address, peer)
+        self.fd = self._link.fd
+        self._has_answered = False
+        self._greet()
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`turn` has something to send again."""
+        return self._exchange.deadline
+
+    def send(self, messages: Sequence[m.Message]) -> None:
+        """Send messages, if there are any."""
+        if messages:
+            self._link.send(HUB, self._exchange.send(HUB, messages, clock()))
+
+    def turn(self) -> list[m.Message]:
+        """Return what has arrived; Unknown if the storage has forgotten everything."""
+        arrived: list[m.Message] = []
+        now = clock()
+        for _, frames in self._exchange.tick(now):
+            self._link.send(HUB, frames)
+        while received := self._link.receive(DRAIN_LIMIT):
+            self._has_answered = True
+            for _, frames in received:
+                messages = self._exchange.receive(HUB, frames, now)
+                if messages and type(messages[0]) is m.Unknown:
+                    self._exchange.drop(HUB)
+                    self._greet()
+                arrived += messages
+        return arrived
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until something has arrived, at most so long."""
+        until = min(timeout_s, self.deadline - clock())
+        self._link.wait(max(until, 0.0))
+
+    def close(self) -> None:
+        """Leave."""
+        self.send([m.Goodbye()])
+        self._link.close(zmq_link.LINGER_MS if self._has_answered else 0)
+
+    def _greet(self) -> None:
+        self.send([m.Hello(m.CLIENT, m.PROTOCOL_VERSION, "", os.getpid(), "")])

@@ -1,0 +1,144 @@
+"""Another machine, made of namespaces: its own network, reached by a cable, its own memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+
+from scaler_cluster.objects.place import SHARED_MEMORY_VARIABLE, Place
+from tests.runtime.helpers import BOUND_S, environment, wait_until
+
+UP = 'for one in "$@"; do mount -t tmpfs none "$one" || exit 1; done; echo up; exec cat'
+
+
+def can_make_machines() -> bool:
+    """Return True if this process may make namespaces and cables."""
+    if not all(map(shutil.which, ("unshare", "nsenter", "ip", "mount"))):
+        return False
+    probe = ["unshare", "--net", "--mount", "ip", "link", "add", "probe", "type", "veth"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+class Machine:
+    """A machine whose directories for temporary files and shared memory are not this one's."""
+
+    def __init__(self) -> None:
+        net = f"198.{18 + secrets.randbelow(2)}.{secrets.randbelow(256)}"
+        quarter = 4 * secrets.randbelow(64)
+        self.here, self.there = f"{net}.{quarter + 1}", f"{net}.{quarter + 2}"
+        """Addresses of both ends of the cable."""
+        self.cable = f"sc{secrets.token_hex(5)}"
+        self.hidden = [os.environ[SHARED_MEMORY_VARIABLE], tempfile.gettempdir()]
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", UP, "sh",
+             *self.hidden],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )  # fmt: skip
+        self._started: list[subprocess.Popen[bytes]] = []
+        assert self._holder.stdout is not None
+        assert self._holder.stdout.readline() == b"up\n"
+        pid = str(self._holder.pid)
+        _ip("link", "add", self.cable, "type", "veth", "peer", "name", "eth0", "netns", pid)
+        _ip("address", "add", f"{self.here}/30", "dev", self.cable)
+        _ip("link", "set", self.cable, "up")
+        inside = f"ip link set lo up; ip address add {self.there}/30 dev eth0; ip link set eth0 up"
+        subprocess.run(self._inside("sh", "-c", inside), check=True)
+
+    def _inside(self, *command: str) -> list[str]:
+        return ["nsenter", "--target", str(self._holder.pid), "--net", "--mount", *command]
+
+    def start(self, *command: str, **options) -> subprocess.Popen[bytes]:
+        """Start a program there."""
+        started = subprocess.Popen(self._inside(*command), env=environment(), **options)
+        self._started.append(started)
+        return started
+
+    def start_supervisor(self, address: str, workers: int) -> subprocess.Popen[bytes]:
+        """Let the machine join a cluster."""
+        directory = str(Path(tempfile.gettempdir()) / f"scaler-{secrets.token_hex(8)}")
+        settings = {
+            "address": address,
+            "workers": workers,
+            "sys_path": sys.path,
+            "directory": directory,
+            "place": asdict(Place.in_directory(directory)),
+        }
+        command = sys.executable, "-m", "scaler_cluster.runtime.supervisor"
+        supervisor = self.start(*command, stdin=subprocess.PIPE)
+        assert supervisor.stdin is not None
+        supervisor.stdin.write(json.dumps(settings).encode() + b"\n")
+        supervisor.stdin.flush()
+        return supervisor
+
+    def storage(self) -> psutil.Process | None:
+        """Return its storage process, if it runs."""
+        for started in self._started:
+            found = find_storage(started.pid)
+            if found is not None:
+                return found
+        return None
+
+    def segments(self) -> list[str]:
+        """Return the names of the segments that lie there."""
+        root = Path(f"/proc/{self._holder.pid}/root")
+        places = [root / place.lstrip("/") for place in self.hidden]
+        found = [path for place in places for path in place.glob("scaler-*/**/*")]
+        return [path.name for path in found if path.is_file() and path.name != "usage"]
+
+    @property
+    def nbytes_sent_to(self) -> int:
+        """Return how many bytes have gone to it."""
+        return int(Path(f"/sys/class/net/{self.cable}/statistics/tx_bytes").read_text())
+
+    def cut(self) -> None:
+        """Pull the cable."""
+        _ip("link", "set", self.cable, "down")
+
+    def mend(self) -> None:
+        """Plug the cable in."""
+        _ip("link", "set", self.cable, "up")
+
+    def stop(self) -> None:
+        """End what was started there, then the machine."""
+        for started in self._started:
+            if started.stdin is not None:
+                started.stdin.close()
+            try:
+                started.wait(BOUND_S)
+            except subprocess.TimeoutExpired:
+                started.kill()
+                started.wait()
+            if started.stdout is not None:
+                started.stdout.close()
+        self._holder.communicate()
+
+
+def find_storage(parent: int) -> psutil.Process | None:
+    """Return the storage process below another one, if it runs."""
+    for child in psutil.Process(parent).children(recursive=True):
+        try:
+            if "scaler_cluster.runtime.storage" in child.cmdline():
+                return child
+        except psutil.Error:
+            continue
+    return None
+
+
+def wait_storage(find, other_than: psutil.Process | None = None) -> psutil.Process:
+    """Wait until a storage runs, or another one; return it."""
+    wait_until(lambda: find() not in (None, other_than), "there is no storage")
+    return find()
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)

@@ -1,0 +1,182 @@
+"""Objects between two machines: copied once to each, fetched by who is elsewhere, freed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from scaler_cluster.objects import remote_store
+from scaler_cluster.runtime.spawn import EmbeddedCluster
+from scaler_exec import ScalerExecutor, StorageUnreachable
+from tests.runtime.helpers import BOUND_S, cluster_process, wait_delivered, wait_until
+from tests.runtime.machines import Machine, can_make_machines, find_storage, wait_storage
+
+pytestmark = pytest.mark.skipif(
+    not can_make_machines(), reason="making network namespaces needs root"
+)
+MB = 1_000_000
+
+
+@pytest.fixture
+def machine():
+    """Return another machine."""
+    machine = Machine()
+    yield machine
+    machine.stop()
+
+
+@pytest.fixture
+def cluster(machine):
+    """Return a cluster with one worker here and two on the other machine."""
+    cluster = EmbeddedCluster(1, f"tcp://{machine.here}:0")
+    machine.start_supervisor(cluster.address, 2)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def executor(cluster):
+    """Return an executor whose three workers are all there."""
+    with ScalerExecutor(address=cluster.address) as executor:
+        on_all_workers(executor, lambda: None)
+        yield executor
+
+
+def machine_id() -> str:
+    """Return what tells machines apart."""
+    return os.readlink("/proc/self/ns/net")
+
+
+def meet(executor, function, *args):
+    """Run a function on three workers at once; return the futures of where, and what it returned."""
+    directory = os.path.join(os.environ["MEETING"], str(time.monotonic_ns()))
+    os.mkdir(directory)
+    return [executor.submit(_meet, directory, function, *args) for _ in range(3)]
+
+
+def on_all_workers(executor, function, *args):
+    """Run a function on three workers at once; return what it returned, by machine."""
+    found: dict[str, list] = {}
+    for future in meet(executor, function, *args):
+        where, result = future.result(BOUND_S)
+        found.setdefault(where, []).append(result)
+    return found
+
+
+def _meet(directory, function, *args):
+    with open(os.path.join(directory, str(os.getpid())), "w"):
+        pass
+    while len(os.listdir(directory)) < 3:
+        time.sleep(0.005)
+    return machine_id(), function(*args)
+
+
+@pytest.fixture(autouse=True)
+def _meeting(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEETING", str(tmp_path))
+
+
+def describe(value):
+    return int(value.sum()), value.flags.writeable
+
+
+def test_one_transfer_to_each_machine(executor, machine) -> None:
+    """However many workers and tasks there are; every machine then has one copy."""
+    value = np.ones(4 * MB)
+    before = machine.nbytes_sent_to
+
+    for _ in range(4):
+        found = on_all_workers(executor, describe, value)
+        assert sorted(map(len, found.values())) == [1, 2]
+        assert all(one == (4 * MB, False) for results in found.values() for one in results)
+    assert value.nbytes < machine.nbytes_sent_to - before < 1.2 * value.nbytes
+    assert len(machine.segments()) == 1
+
+    del value
+    wait_until(lambda: not machine.segments(), "the copy was not freed")
+
+
+def test_results_come_from_where_they_are(executor, machine) -> None:
+    """A large result lies where it was made until it is asked for; then it is freed."""
+    found = on_all_workers(executor, np.ones, MB)
+
+    assert [int(value.sum()) for values in found.values() for value in values] == [MB] * 3
+    wait_until(lambda: not machine.segments(), "the results were not freed")
+
+
+CLIENT = """
+import sys
+import numpy
+from scaler_exec import ScalerExecutor
+
+with ScalerExecutor(address=sys.argv[1]) as executor:
+    value = numpy.ones(10**6)
+    first = list(executor.map(numpy.add, [value] * 6, range(6)))
+    futures = [executor.submit(numpy.add, value, n) for n in range(6)]
+    for results in (first, [future.result() for future in futures]):
+        print([int(result[5]) for result in results])
+"""
+
+
+def test_a_client_may_be_elsewhere(cluster, machine) -> None:
+    """It sends large arguments to the storage of the scheduler's machine, and fetches results."""
+    program = machine.start(sys.executable, "-c", CLIENT, cluster.address, stdout=subprocess.PIPE)
+
+    assert program.communicate(timeout=2 * BOUND_S)[0] == b"[1, 2, 3, 4, 5, 6]\n" * 2
+
+
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_a_storage_may_die_during_a_transfer(executor, machine, where) -> None:
+    """Another one takes over, and the transfer begins again where it was."""
+
+    def find():
+        return (
+            find_storage(cluster_process("scheduler").pid) if where == "here" else machine.storage()
+        )
+
+    storage = wait_storage(find)
+    storage.send_signal(signal.SIGSTOP)
+    value = np.ones(4 * MB)
+    futures = meet(executor, describe, value)
+    wait_delivered(executor)
+    storage.send_signal(signal.SIGKILL)
+
+    assert [future.result(BOUND_S)[1] for future in futures] == [(4 * MB, False)] * 3
+
+
+def test_a_cut_cable_delays_a_transfer(executor, machine) -> None:
+    """What was under way when the network failed goes on when it is back."""
+    machine.cut()
+    value = np.ones(4 * MB)
+    futures = meet(executor, describe, value)
+    wait_delivered(executor)
+    machine.mend()
+
+    assert [future.result(BOUND_S)[1] for future in futures] == [(4 * MB, False)] * 3
+
+
+def test_results_of_a_machine_that_is_gone(executor, machine, monkeypatch) -> None:
+    """They are lost with it, which is said in time; the others are there."""
+    monkeypatch.setattr(remote_store, "SILENCE_S", 1.0)
+    futures = meet(executor, np.ones, MB)
+    wait_until(lambda: all(future.done() for future in futures), "the tasks do not end")
+    machine.cut()
+    errors = [error for error in map(error_of, futures) if error is not None]
+
+    assert len(errors) == 2
+    assert all("has not answered" in str(error) for error in errors)
+
+
+def error_of(future) -> StorageUnreachable | None:
+    """Return why a result cannot be had."""
+    try:
+        assert len(future.result(BOUND_S)[1]) == MB
+    except StorageUnreachable as error:
+        return error
+    return None
