@@ -66,6 +66,16 @@ def core():
     return made
 
 
+def test_it_knows_what_will_not_come(core):
+    """Until it is told to use it again, or to forget it."""
+    core.receive([m.Function(function_id("g"), b"g", (b"s1",)), m.Missing((b"s1", b"s2"), "cut")])
+    assert core.missing == {b"s1": "cut", b"s2": "cut"}
+
+    core.receive([m.Function(function_id("g"), b"g", (b"s1",))])
+    core.receive([m.Release((b"s2",))])
+    assert core.missing == {}
+
+
 # -- taking in -------------------------------------------------------------------------------
 
 

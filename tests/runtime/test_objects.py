@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import signal
@@ -11,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scaler_exec import DeserializeObjectError
+from scaler_exec import ClusterBroken, DeserializeObjectError
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, wait_until
+from tests.runtime.helpers import BOUND_S, cluster_process, wait_gone, wait_until
+from tests.runtime.machines import find_storage, wait_storage
 
 MB = 1_000_000
 
@@ -168,6 +168,29 @@ def test_an_argument_that_cannot_be_unpickled_fails_its_task_alone(executor, bas
     assert right.result(BOUND_S) == ("ndarray", MB, False)
 
 
+def test_half_a_gigabyte_comes_and_goes(single, baseline) -> None:
+    """Nothing is too large that memory can hold."""
+    value = b"ab" * (256 << 20)
+
+    assert single.submit(_rotate, value).result(2 * BOUND_S) == b"ba" * (256 << 20)
+
+
+def _rotate(value):
+    return value[1:] + value[:1]
+
+
+def test_many_tasks_share_half_a_gigabyte_of_function(executor, baseline) -> None:
+    """What not to do is merely fine: a function that drags its data along is stored once."""
+    heavy = _make_closure(np.ones(500_000_000 // 8))
+
+    assert sum(executor.map(_make_light(heavy), range(10_000))) == sum(range(10_000))
+
+
+def _make_light(heavy):
+    data = heavy.__closure__[0].cell_contents
+    return lambda n: n * int(data[n])
+
+
 # -- limits ----------------------------------------------------------------------------------
 
 
@@ -229,37 +252,71 @@ def _die_while_storing(attempt):
 
 def test_the_storage_may_die(executor, baseline) -> None:
     """Its process is started again; objects stay, and what was released meanwhile is removed."""
-    import psutil
 
-    def storage():
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if "scaler_cluster.runtime.storage" in child.cmdline():
-                    return child
-        return None
+    def find():
+        return find_storage(os.getpid())
 
     value = np.ones(MB)
     executor.submit(describe, value).result(BOUND_S)
-    wait_until(lambda: storage() is not None, "there is no storage")
-    first = storage()
+    first = wait_storage(find)
     first.kill()
     assert executor.submit(describe, value).result(BOUND_S)[1] == MB
-    wait_until(lambda: storage() not in (None, first), "it is not started again")
+    wait_storage(find, other_than=first)
     del value
+
+
+@pytest.mark.parametrize("name", ["scheduler", "supervisor"])
+def test_a_cluster_that_breaks_leaves_no_segment(make_executor, flags, name) -> None:
+    """Whichever of its processes is killed while objects are in use, the rest clean up."""
+    executor = make_executor(2)
+    value = np.ones(MB)
+    done = executor.submit(np.add, value, 1)
+    held = executor.submit(_hold_and_return, value, flags.path("held"), flags.path("go"))
+    flags.wait("held")
+    wait_until(done.done, "the task does not end")
+    cluster_process(name).kill()
+
+    assert isinstance(held.exception(BOUND_S), ClusterBroken)
+    executor.shutdown()
+    assert not segments()
+
+
+def test_what_a_crash_of_everything_left_is_removed_by_the_next(
+    make_executor, start_program
+) -> None:
+    """As after a machine's reboot: nobody is left to clean up but whoever comes next."""
+    program = start_program(HOLDS_AN_OBJECT)
+    assert program.line() == "2000000.0"
+    everybody = [program.pid, *program.children()]
+    for pid in everybody:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in everybody:
+        os.kill(pid, signal.SIGKILL)
+    wait_gone(*everybody)
+    program.end()
+    assert segments()
+
+    executor = make_executor(1)
+    assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+    wait_until(lambda: not segments(), "segments of a dead cluster were left behind")
+
+
+HOLDS_AN_OBJECT = """
+import numpy, time
+from scaler_exec import ScalerExecutor
+
+executor = ScalerExecutor(2)
+value = numpy.ones(10**6)
+future = executor.submit(numpy.add, value, 1)
+print(future.result().sum(), flush=True)
+time.sleep(60)
+"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_client_that_is_killed_leaves_no_segment(start_program, number) -> None:
     """Whoever of its cluster is left removes what it stored."""
-    program = start_program(
-        "import numpy\n"
-        "from scaler_exec import ScalerExecutor\n"
-        "executor = ScalerExecutor(2)\n"
-        "value = numpy.ones(10**6)\n"
-        "future = executor.submit(numpy.add, value, 1)\n"
-        "print(future.result().sum(), flush=True)\n"
-        "import time; time.sleep(60)\n"
-    )
+    program = start_program(HOLDS_AN_OBJECT)
     assert program.line() == "2000000.0"
     assert segments()
     os.kill(program.pid, number)

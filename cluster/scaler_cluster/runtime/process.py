@@ -9,10 +9,7 @@ import os
 import signal
 import socket
 import sys
-from pathlib import Path
 from typing import Any
-
-from scaler_cluster.errors import ConfigError
 
 PYTHON_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 PR_SET_PDEATHSIG = 1
@@ -55,34 +52,6 @@ def say_ready(**news: object) -> None:
     fd = int(os.environ.pop(READY_FD_VARIABLE))
     with contextlib.suppress(BrokenPipeError), os.fdopen(fd, "wb") as pipe:
         pipe.write(json.dumps(news).encode() + b"\n")
-
-
-def make_directories(settings: dict[str, Any]) -> None:
-    """Make the private directories of a cluster, which nobody else can read.
-
-    Raises ConfigError if one cannot be made, or is there already.
-    """
-    place = settings.get("place") or {}
-    for directory in (settings.get("directory"), place.get("memory"), place.get("disk")):
-        if directory:
-            try:
-                Path(directory).mkdir(mode=0o700)
-            except OSError as error:
-                raise ConfigError(f"cannot make {directory}: {error.strerror}") from error
-
-
-def remove_directories(settings: dict[str, Any]) -> None:
-    """Remove the private directories of a cluster: its parent may have died before."""
-    import shutil  # at the end of a process, not at its start
-
-    place = settings.get("place") or {}
-    for directory in (place.get("memory"), settings.get("directory")):
-        if directory:
-            # Moved away first: a worker that is about to end must not put anything in any more.
-            removed = Path(directory + ".removed")
-            with contextlib.suppress(OSError):
-                Path(directory).rename(removed)
-            shutil.rmtree(removed, ignore_errors=True)
 
 
 def die_with_parent(parent: int) -> None:

@@ -23,12 +23,15 @@ from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
 from scaler_cluster.core.table import HOME
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.links import zmq_link
+from scaler_cluster.runtime.directories import (
+    make_directories,
+    remove_directories,
+    remove_stale_directories,
+)
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
-    make_directories,
     read_settings,
-    remove_directories,
     say_ready,
 )
 from scaler_cluster.runtime.storage_process import StorageProcess, storage_address
@@ -209,6 +212,7 @@ async def serve(settings: dict[str, Any]) -> None:
 
     loop.add_reader(LIFELINE_FD, on_lifeline)
     say_ready(address=link.address)
+    remove_stale_directories(settings)
     # What was imported stays: the collector need not look at it again.
     gc.freeze()
     await stopped.wait()

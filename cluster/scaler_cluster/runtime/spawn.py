@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import ClusterUnreachable, ConfigError
 from scaler_cluster.objects.place import Place
-from scaler_cluster.runtime.process import READY_FD_VARIABLE, remove_directories
+from scaler_cluster.runtime.directories import PREFIX, remove_directories
+from scaler_cluster.runtime.process import READY_FD_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ class EmbeddedCluster:
             settings["memory_limit_bytes"] = memory_limit_bytes
         self._children: list[subprocess.Popen[bytes]] = []
         # The scheduler makes it: a client that is killed while it starts leaves nothing then.
-        self._directory = Path(tempfile.gettempdir()) / f"scaler-{secrets.token_hex(8)}"
+        self._directory = Path(tempfile.gettempdir()) / f"{PREFIX}{secrets.token_hex(8)}"
         place = asdict(Place.in_directory(str(self._directory), object_memory_bytes))
         self._places = {"directory": str(self._directory), "place": place}
         supervising = settings | self._places | {"home": True}

@@ -22,13 +22,13 @@ from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.segments import DRAFT, Draft, Segments
 from scaler_cluster.objects.source import Source
+from scaler_cluster.runtime.directories import hold_directories, remove_directories
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
     host_name,
     make_peer_id,
     read_settings,
-    remove_directories,
 )
 from scaler_cluster.wire import messages as m
 
@@ -317,6 +317,7 @@ def main() -> None:
     """Run the storage process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = read_settings()
+    hold_directories(settings)
     StorageShell(settings).run()
     remove_directories(settings)
 

@@ -31,14 +31,17 @@ from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.worker_store import WorkerStore
 from scaler_cluster.runtime import forkserver
+from scaler_cluster.runtime.directories import (
+    hold_directories,
+    make_directories,
+    remove_directories,
+)
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
     host_name,
-    make_directories,
     make_peer_id,
     read_settings,
-    remove_directories,
 )
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
 from scaler_cluster.runtime.storage_process import StorageProcess, serving_address
@@ -83,6 +86,7 @@ class SupervisorShell:
         self._place: Place | None = None
         self._storage: StorageProcess | None = None
         if settings.get("home"):
+            hold_directories(settings)
             self._settle(Place(**settings["place"]))
         self._exchange = Exchange(os.getpid())
         self._link = zmq_link.connect(settings["address"], self._peer)

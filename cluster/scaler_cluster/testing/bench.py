@@ -6,7 +6,7 @@ payload of a task is ``p`` and its result ``r``, each with the task's id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core import invariants
 from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
@@ -105,14 +105,22 @@ class SchedulerBench:
         return self.feed(peer, hello(m.SUPERVISOR, workers=workers))
 
     def worker(
-        self, peer: bytes = b"W1", supervisor: bytes = b"S1", task_limit: int = 0
+        self,
+        peer: bytes = b"W1",
+        supervisor: bytes = b"S1",
+        task_limit: int = 0,
+        disk: str = "",
     ) -> dict[str, list[str]]:
-        """Let a worker come."""
-        return self.feed(peer, hello(m.WORKER, supervisor=supervisor, task_limit=task_limit))
+        """Let a worker come; with a ``disk`` its objects are not where the scheduler's are."""
+        hi = hello(m.WORKER, supervisor=supervisor, task_limit=task_limit, disk=disk)
+        return self.feed(peer, hi)
 
-    def storage(self, peer: bytes = b"O1", *segments: bytes) -> dict[str, list[str]]:
-        """Let a storage come that has these segments."""
-        return self.feed(peer, hello(m.STORAGE), m.Inventory(segments))
+    def storage(
+        self, peer: bytes = b"O1", *segments: bytes, supervisor: bytes = b""
+    ) -> dict[str, list[str]]:
+        """Let a storage come that has these segments; with a supervisor, of its machine."""
+        hi = hello(m.STORAGE, supervisor=supervisor, address=f"tcp://{peer.decode()}")
+        return self.feed(peer, hi, m.Inventory(segments))
 
     # -- objects -----------------------------------------------------------------------------
 
@@ -162,9 +170,9 @@ class SchedulerBench:
         return self.feed(supervisor, m.WorkerLost(worker, *ran, {"signal": 9}))
 
 
-def hello(role: str, *, supervisor: bytes = b"", workers: int = 0, task_limit: int = 0) -> m.Hello:
+def hello(role: str, **fields: Any) -> m.Hello:
     """Return the Hello of a peer that fits the bench."""
-    return m.Hello(role, m.PROTOCOL_VERSION, PYTHON, 1, "host", supervisor, task_limit, workers)
+    return m.Hello(role, m.PROTOCOL_VERSION, PYTHON, 1, "host", **fields)
 
 
 def submission(

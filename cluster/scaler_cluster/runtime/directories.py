@@ -1,0 +1,85 @@
+"""The private directories of a cluster on one machine: made, held, removed, also after a crash.
+
+There is one for sockets and for objects on disk, and one of the same name in shared memory. A file
+in the first is locked by every process that looks after them: if nobody has the lock, a cluster
+died with all its processes, or with the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from scaler_cluster.errors import ConfigError
+
+PREFIX = "scaler-"
+HELD = "held"
+"""Name of the file whose lock tells that somebody is there."""
+_held: list[int] = []
+"""Locks of this process: the end of it lets them go."""
+
+
+def make_directories(settings: dict[str, Any]) -> None:
+    """Make the directories, which nobody else can read, and hold them.
+
+    Raises ConfigError if one cannot be made, or is there already.
+    """
+    place = settings.get("place") or {}
+    for directory in (settings.get("directory"), place.get("memory"), place.get("disk")):
+        if directory:
+            try:
+                Path(directory).mkdir(mode=0o700)
+            except OSError as error:
+                raise ConfigError(f"cannot make {directory}: {error.strerror}") from error
+    hold_directories(settings)
+
+
+def hold_directories(settings: dict[str, Any]) -> None:
+    """Let them live as long as this process does, whoever else dies; if they are there yet."""
+    import fcntl
+
+    if directory := settings.get("directory"):
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(Path(directory) / HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            _held.append(fd)
+
+
+def remove_directories(settings: dict[str, Any]) -> None:
+    """Remove them: the parent of this process may have died before."""
+    place = settings.get("place") or {}
+    _remove(place.get("memory"), settings.get("directory"))
+
+
+def remove_stale_directories(settings: dict[str, Any]) -> None:
+    """Remove what clusters left here of which no process is left."""
+    import fcntl
+
+    directory = settings.get("directory")
+    memory = (settings.get("place") or {}).get("memory")
+    if not directory:
+        return
+    for held in Path(directory).parent.glob(f"{PREFIX}*/{HELD}"):
+        stale = held.parent
+        with contextlib.suppress(OSError):
+            fd = os.open(held, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                name = stale.name.removesuffix(".removed")
+                twin = Path(memory).with_name(name) if memory else None
+                _remove(str(twin) if twin is not None else None, str(stale))
+            finally:
+                os.close(fd)
+
+
+def _remove(memory: str | None, directory: str | None) -> None:
+    import shutil  # at the end of a process, not at its start
+
+    for path in filter(None, (memory, directory)):
+        # Moved away first: a worker that is about to end must not put anything in any more.
+        removed = Path(path.removesuffix(".removed") + ".removed")
+        with contextlib.suppress(OSError):
+            Path(path).rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)

@@ -1,0 +1,91 @@
+"""What the receiving end of a transfer asks for, and refuses."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaler_cluster.core.transfer import PART_BYTES, PARTS_AHEAD, SILENCE_S, Download
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+
+
+def part(offset, total, nbytes=None):
+    """Return a part as an honest source sends it, unless it is to be of another size."""
+    size = min(PART_BYTES, total - offset) if nbytes is None else nbytes
+    return m.Part(b"s", offset, total, bytes(size))
+
+
+def begun(total):
+    """Return a download of which the first part has arrived."""
+    download = Download(b"s", 0.0)
+    download.requests()
+    download.receive(part(0, total), 0.0)
+    return download
+
+
+@given(
+    total=st.integers(0, 40 * PART_BYTES),
+    restarts=st.sets(st.integers(0, 40), max_size=3),
+)
+def test_everything_is_asked_for_once(total, restarts):
+    """Part by part, a few ahead; from a source that starts over, only what is missing."""
+    download = Download(b"s", 0.0)
+    asked = download.requests()
+    arrived = 0
+    while not download.is_whole:
+        assert 0 < len(asked) <= PARTS_AHEAD
+        if arrived in restarts:
+            restarts = restarts - {arrived}
+            download.restart()
+            asked = download.requests()
+        request = asked.pop(0)
+        assert request == m.Fetch(b"s", arrived * PART_BYTES, PART_BYTES)
+        download.receive(part(request.offset, total), 0.0)
+        arrived += 1
+        asked += download.requests()
+
+    assert download.received == total
+    assert asked == []
+    assert download.requests() == []
+
+
+def test_a_silent_source_is_given_up():
+    """After a while without a part; never once everything is there."""
+    download = begun(2 * PART_BYTES)
+    assert download.deadline == SILENCE_S
+    download.requests()
+    download.receive(part(PART_BYTES, 2 * PART_BYTES), 7.0)
+
+    assert download.deadline == math.inf
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        part(0, 5 * PART_BYTES),
+        part(2 * PART_BYTES, 5 * PART_BYTES),
+        part(PART_BYTES, 4 * PART_BYTES),
+        part(PART_BYTES, 5 * PART_BYTES, 1),
+        part(PART_BYTES, 5 * PART_BYTES, PART_BYTES + 1),
+    ],
+    ids=["again", "skips", "other total", "short", "long"],
+)
+def test_what_was_not_asked_for_is_refused(wrong):
+    """A part belongs where the last one ended, and has its size."""
+    download = begun(5 * PART_BYTES)
+    download.requests()
+
+    with pytest.raises(RemoteProtocolError):
+        download.receive(wrong, 0.0)
+
+
+def test_nothing_is_taken_before_it_was_asked_for():
+    """Not even the right part."""
+    with pytest.raises(RemoteProtocolError):
+        Download(b"s", 0.0).receive(part(0, 10), 0.0)
+    with pytest.raises(RemoteProtocolError):
+        begun(5 * PART_BYTES).receive(part(PART_BYTES, 5 * PART_BYTES), 0.0)
