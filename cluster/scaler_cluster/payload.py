@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import pickletools
 import reprlib
 import traceback
 from hashlib import blake2b
@@ -253,6 +254,42 @@ def dumps_result(value: object, collector: Collector) -> bytes:
     """Pickle what a task returned, of which any part may be large; raises PayloadError."""
     collector.buffers.clear()
     return dumps(Whole.of(value), collector)
+
+
+def failing_argument(data: Buffer, buffers: Sequence[Buffer]) -> int | None:
+    """Return the index of the first item of a pickled tuple that cannot be unpickled, if any.
+
+    A pickle is a program for a stack machine: cut off where an item is complete, it makes that.
+    """
+    pieces: list[bytes] = []
+    ends: dict[int, int] = {}
+    marks: list[int] = []
+    height = 0
+    operations = list(pickletools.genops(bytes(data)))
+    starts = [position for _, _, position in operations]
+    tuples = [i for i, (code, _, _) in enumerate(operations) if code.name.startswith("TUPLE")]
+    for (code, _, start), stop in zip(operations[: tuples[-1]], starts[1:], strict=False):
+        before = code.stack_before
+        if pickletools.markobject in before:
+            # Down to the mark, and what it takes from below that.
+            height = marks.pop() - before.index(pickletools.markobject)
+        else:
+            height -= len(before)
+        if code.name == "MARK":
+            marks.append(height)
+        height += len(code.stack_after)
+        if code.name != "FRAME":
+            pieces.append(bytes(data[start:stop]))
+        ends[height] = len(pieces)
+    # More than three items stand behind a mark.
+    base = 1 if marks else 0
+    for index in range(height - base):
+        stream = b"".join(pieces[: ends[base + index + 1]]) + pickle.STOP
+        try:
+            pickle.loads(stream, buffers=buffers)
+        except Exception:
+            return index
+    return None
 
 
 # -- functions -------------------------------------------------------------------------------

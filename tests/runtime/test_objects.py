@@ -161,10 +161,12 @@ def _add(value, n):
 
 def test_an_argument_that_cannot_be_unpickled_fails_its_task_alone(executor, baseline) -> None:
     """Whatever is wrong with one large value hurts no other task."""
-    wrong = executor.submit(_identity, [np.ones(MB), tasks.FailsAtUnpickle("raise")])
+    wrong = executor.submit(_lengths, np.ones(MB), [np.ones(MB), tasks.FailsAtUnpickle("raise")])
     right = executor.submit(describe, np.ones(MB))
 
-    assert isinstance(wrong.exception(BOUND_S), DeserializeObjectError)
+    error = wrong.exception(BOUND_S)
+    assert isinstance(error, DeserializeObjectError)
+    assert "cannot unpickle argument 1" in str(error)
     assert right.result(BOUND_S) == ("ndarray", MB, False)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import pickle
+import struct
+from io import BytesIO
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import pytest
 
 from scaler_exec import (
@@ -95,6 +99,68 @@ def test_what_cannot_be_deserialized_fails_its_task(cluster) -> None:
 
     assert isinstance(error, DeserializeObjectError)
     assert "not readable" in str(error)
+
+
+class Kind(enum.Enum):
+    """What is looked up by the first byte of a payload."""
+
+    FRAME = b"F"
+    NUMBER = b"N"
+    OTHER = b"O"
+
+
+class Parquet(Serializer):
+    """Frames as parquet, as the documents of Scaler have it: they take a byte of bytes for one."""
+
+    @staticmethod
+    def serialize(obj):
+        if isinstance(obj, pd.DataFrame):
+            buffer = BytesIO()
+            obj.to_parquet(buffer)
+            return Kind.FRAME.value + buffer.getvalue()
+        if isinstance(obj, int):
+            return Kind.NUMBER.value + struct.pack("I", obj)
+        return Kind.OTHER.value + cloudpickle.dumps(obj)
+
+    @staticmethod
+    def deserialize(payload):
+        kind = Kind(payload[0])
+        payload = payload[1:]
+        if kind == Kind.FRAME:
+            return pd.read_parquet(BytesIO(payload))
+        if kind == Kind.NUMBER:
+            return struct.unpack("I", payload)[0]
+        return cloudpickle.loads(payload)
+
+
+def test_the_documented_serializer_works(cluster) -> None:
+    """Frames, numbers and others, small and large, there and back."""
+    frame = pd.DataFrame({"a": range(100_000), "b": [0.5] * 100_000})
+    with Client(cluster.get_address(), serializer=Parquet) as client:
+        copy = client.submit(_doubled, frame, 2).result(BOUND_S)
+        pairs = client.map(_pair, [frame.head(3), "text"], [1, 2])
+
+    pd.testing.assert_frame_equal(copy, frame * 2)
+    pd.testing.assert_frame_equal(pairs[0][0], frame.head(3))
+    assert pairs[1] == ("text", 2)
+
+
+def _doubled(frame, factor):
+    return frame * factor
+
+
+def test_a_serializer_that_the_workers_lack_fails_its_task(cluster, tmp_path, monkeypatch) -> None:
+    """What is not installed there is named; the client goes on."""
+    source = "import tests.runtime.test_serializer as t\nclass Absent(t.Tagged):\n    pass\n"
+    (tmp_path / "absent_module.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    from absent_module import Absent  # type: ignore[import-not-found]
+
+    with Client(cluster.get_address(), serializer=Absent) as client:
+        error = client.submit(add, 1, 2).exception(BOUND_S)
+
+    assert isinstance(error, DeserializeObjectError)
+    assert "absent_module" in str(error)
 
 
 # -- objects that are sent ahead -------------------------------------------------------------

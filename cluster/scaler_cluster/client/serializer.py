@@ -122,15 +122,33 @@ class Serialization:
         _known.pop(self._token, None)
 
 
+class ByteItems(bytes):
+    """Bytes whose items are bytes as well: what the documents of Scaler take ``payload[0]`` for."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return one byte, or a slice, both as bytes."""
+        if isinstance(index, slice):
+            return super().__getitem__(index)
+        return bytes([super().__getitem__(index)])
+
+
 def _deserialize(token: bytes, data: Buffer) -> Any:
-    return _known[token].deserialize(bytes(data))
+    return _deserialize_by(_known[token], bytes(data))
+
+
+def _deserialize_by(serializer: type[Serializer] | Serializer, payload: bytes) -> Any:
+    try:
+        return serializer.deserialize(payload)
+    except ValueError:
+        # Their example looks its first byte up among kinds that are named by bytes.
+        return serializer.deserialize(ByteItems(payload))
 
 
 def _deserialize_function(token: bytes, pickled: bytes, data: Buffer) -> Callable[..., Any]:
     serializer = _known.get(token)
     if serializer is None:
         serializer = _known[token] = pickle.loads(pickled)
-    function = serializer.deserialize(bytes(data))
+    function = _deserialize_by(serializer, bytes(data))
 
     def call(*args: Any, **kwargs: Any) -> Serialized:
         return Serialized(token, serializer.serialize(function(*args, **kwargs)))

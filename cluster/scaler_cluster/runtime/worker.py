@@ -212,6 +212,7 @@ class WorkerShell:
         output = TaskOutput(self._printed(work)) if message.stream_output else None
         overdue_at = self._pumped_at + OVERDUE_S
         now = clock()
+        culprit = ""
         index = 0
         while True:
             work.cursor = index
@@ -253,6 +254,8 @@ class WorkerShell:
                     if stage == m.FAILED_RESULT:
                         # C pickle cannot do all that cloudpickle can.
                         result, error = _pickle_again(store, value)
+                    elif stage == m.FAILED_DESERIALIZE:
+                        culprit = _culprit(store, message, items[index])
                     self._in_task = False
             except TaskInterrupted:
                 self._in_task = False
@@ -270,7 +273,7 @@ class WorkerShell:
                         core.stored(work, result, segments)
                         segments = ()
                     else:
-                        self._report(work, stage, error)
+                        self._report(work, stage, error, culprit)
                     work.cursor = index + 1
                     core.begin(work, now)
                 error = None
@@ -282,7 +285,7 @@ class WorkerShell:
                 overdue_at = self._pumped_at + OVERDUE_S
             index += 1
 
-    def _report(self, work: Work, stage: str, error: BaseException | None) -> None:
+    def _report(self, work: Work, stage: str, error: BaseException | None, culprit: str) -> None:
         """Report a task that did not return: it raised, or was interrupted (None)."""
         core = self._core
         if error is None:
@@ -291,7 +294,7 @@ class WorkerShell:
         trace = error.__traceback__
         payload, detail = payloads.dumps_exception(error, trace.tb_next if trace else None)
         if stage == m.FAILED_DESERIALIZE:
-            detail["message"] = f"the worker cannot unpickle the arguments: {payloads.show(error)}"
+            detail["message"] = f"the worker cannot unpickle {culprit}: {payloads.show(error)}"
         elif stage == m.FAILED_RESULT and isinstance(error, StorageFull):
             stage = m.FAILED_EXCEPTION
         elif stage == m.FAILED_RESULT:
@@ -382,6 +385,16 @@ def _pickle_again(store: WorkerStore, value: object) -> tuple[bytes, BaseExcepti
         raise
     except BaseException as error:
         return b"", error
+
+
+def _culprit(store: WorkerStore, message: m.Assign, payload: Any) -> str:
+    """Return what of a call cannot be unpickled."""
+    if message.call == m.CALL_ARGS:
+        with contextlib.suppress(Exception):
+            index = payloads.failing_argument(payload, store.map(message.objects))
+            if index is not None:
+                return f"argument {index}"
+    return "the arguments"
 
 
 def _write(
