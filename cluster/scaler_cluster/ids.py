@@ -30,6 +30,8 @@ FUNCTION_ID_BYTES = 16
 OBJECT_ID_BYTES = 16
 """Length of the BLAKE3 digest that names an object."""
 SEGMENT_NAME_BYTES_MAX = 64
+DRAFT = b"draft-"
+"""The name of a segment that is being written begins so."""
 
 PEER_RANDOM_BYTES = 12
 
@@ -54,7 +56,12 @@ def segment_names(owner: bytes) -> Iterator[str]:
     return map((segment_prefix(owner).decode() + "{:x}").format, itertools.count())
 
 
+def is_segment(name: bytes) -> bool:
+    """Return True for what may be the name of a segment; no path can hide in one."""
+    owner, _, number = name.partition(b"-")
+    return owner.isalnum() and number.isalnum() and name.isascii()
+
+
 def is_segment_of(owner: bytes, name: bytes) -> bool:
     """Return True for the name of a segment that this peer may have written."""
-    prefix = segment_prefix(owner)
-    return name.startswith(prefix) and name[len(prefix) :].isalnum()
+    return is_segment(name) and name.startswith(segment_prefix(owner))

@@ -149,6 +149,7 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
     Raises PayloadError, with the original error as its cause, if it cannot be pickled or is
     larger than a message may be.
     """
+    before = len(collector.buffers) if collector is not None else 0
     try:
         data = pickle.dumps(value, PROTOCOL, buffer_callback=collector)
         if b"__main__" not in data:
@@ -158,7 +159,7 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
     except Exception:  # noqa: S110 - whatever C pickle stumbles over, cloudpickle may not
         pass
     if collector is not None:
-        collector.buffers.clear()
+        del collector.buffers[before:]
     try:
         return _checked(cloudpickle.dumps(value, PROTOCOL, buffer_callback=collector))
     except errors.PayloadError:
@@ -256,10 +257,15 @@ def dumps_result(value: object, collector: Collector) -> bytes:
     return dumps(Whole.of(value), collector)
 
 
-def failing_argument(data: Buffer, buffers: Sequence[Buffer]) -> int | None:
+def failing_argument(
+    data: Buffer,
+    buffers: Sequence[Buffer],
+    passing: type[BaseException] | tuple[type[BaseException], ...] = (),
+) -> int | None:
     """Return the index of the first item of a pickled tuple that cannot be unpickled, if any.
 
     A pickle is a program for a stack machine: cut off where an item is complete, it makes that.
+    Exceptions that are ``passing`` are not the item's.
     """
     pieces: list[bytes] = []
     ends: dict[int, int] = {}
@@ -287,7 +293,9 @@ def failing_argument(data: Buffer, buffers: Sequence[Buffer]) -> int | None:
         stream = b"".join(pieces[: ends[base + index + 1]]) + pickle.STOP
         try:
             pickle.loads(stream, buffers=buffers)
-        except Exception:
+        except BaseException as error:
+            if isinstance(error, passing):
+                raise
             return index
     return None
 
@@ -351,6 +359,10 @@ class FunctionPickler:
         if cacheable:
             self._known[function] = packed
         return packed
+
+    def clear(self) -> None:
+        """Pickle everything anew: objects that functions name were dropped."""
+        self._known.clear()
 
 
 # Not bound methods, of builtins neither, nor light partials: what they hold may change.

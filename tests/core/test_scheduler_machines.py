@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import pytest
 
+from scaler_cluster.core.scheduler import SchedulerConfig
+from scaler_cluster.core.table import STORAGE_DOWN_MAX_S
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.testing.bench import hello, object_id, segment
+from scaler_cluster.testing.bench import (
+    PYTHON,
+    SchedulerBench,
+    function_id,
+    hello,
+    object_id,
+    segment,
+    submission,
+)
 from scaler_cluster.wire import messages as m
 
 A = segment(b"C1", 0)
 NAME = A.decode()
 RESULT = segment(b"W2", 0)
-COPY = f"Copy {NAME} from tcp://O1"
+COPY = f"Copy {NAME} from tcp://home"
 
 
 @pytest.fixture
-def far(bench):
+def far():
     """Two machines: S1 is the scheduler's, S2 has worker W2 and storage O2. C1 stored object a."""
+    bench = SchedulerBench(SchedulerConfig(PYTHON, storage="tcp://home"))
     bench.client()
     bench.supervisor(b"S1", workers=0)
     bench.supervisor(b"S2")
@@ -99,11 +110,33 @@ def test_a_storage_that_comes_late_gets_its_orders_then(far):
         transferred(far, peer=b"O3")
 
 
+def test_a_storage_that_never_comes_is_not_waited_for(far):
+    """After a while the tasks that wait for a copy hear that it will not come."""
+    far.lose(b"O2")
+    far.submit(0, objects="a")
+
+    sent: dict[str, list[str]] = {}
+    for _ in range(int(STORAGE_DOWN_MAX_S / 5) + 1):
+        far.feed(b"S2", m.Heartbeat())
+        sent |= far.wait(5)
+    assert sent["W2"] == [f"Missing {NAME}: the object storage does not start"]
+
+
+def test_a_function_is_brought_with_each_task(far):
+    """When its copy failed once, the next task has it fetched again."""
+    function = m.Function(function_id("f"), b"f", (object_id("a"),))
+    _, submit = submission(0)
+    assert far.feed(b"C1", function, submit)["O2"] == [COPY]
+    transferred(far, "cut")
+
+    assert far.feed(b"C1", submission(1)[1])["O2"] == [COPY]
+
+
 def test_a_result_is_fetched_where_it_was_made(far):
     """The client is told of the address, and the machine when the result is not needed."""
     far.submit(0)
 
-    returned = m.Returned(0, b"r", (RESULT,), "tcp://O2")
+    returned = m.Returned(0, b"r", (RESULT,), "tcp://S2")
     far.core.receive(b"W2", [m.Stored(1, 0, 0.1, b"r", (RESULT,))], far.now)
     assert far.act_raw()[b"C1"] == [returned]
     assert far.feed(b"C1", m.Release((RESULT,))) == {"O2": [f"Release {RESULT.decode()}"]}

@@ -227,19 +227,18 @@ def test_a_storage_can_be_replaced(stored):
 @pytest.mark.parametrize(
     ("peer", "message"),
     [
-        (b"C1", m.Object(object_id("a"), C1_1, 1)),
+        (b"C1", m.Object(b"short", C1_1, 1)),
         (b"C1", m.Release((object_id("x"),))),
         (b"C1", m.Inventory(())),
         (b"W1", m.Object(object_id("x"), C1_1, 1)),
         (b"W1", m.Release((object_id("a"),))),
-        (b"C1", m.Function(b"g" * 16, b"", (object_id("x"),))),
         (b"W1", m.Stored(1, 0, 0.1, b"", (C1_0,))),
         (b"W1", m.Stored(1, 7, 0.1, b"", (RESULT,))),
         (b"O1", m.Stored(1, 0, 0.1, b"", (RESULT,))),
     ],
 )
 def test_who_breaks_the_rules_is_refused(stored, peer, message):
-    """Announcing twice, releasing what one has not, or storing over others breaks the protocol."""
+    """Releasing what one has not, or storing over others breaks the protocol."""
     stored.submit(0)
     # A result of client C1 that has the name of the segment.
     stored.core.table.objects.setdefault(C1_0, stored.core.table.objects[object_id("a")])
@@ -248,6 +247,44 @@ def test_who_breaks_the_rules_is_refused(stored, peer, message):
             stored.core.receive(peer, [message], stored.now)
     finally:
         del stored.core.table.objects[C1_0]
+
+
+def test_an_object_may_be_announced_again(stored):
+    """As a Ctrl-C at a bad moment may have it: the second segment goes."""
+    assert stored.store("a", number=1) == {"O1": [f"Release {text(C1_1)}"]}
+    assert stored.release("a") == {"O1": [f"Release {text(C1_0)}"]}
+
+
+def test_a_function_whose_objects_are_gone_fails_its_tasks(stored):
+    """A client that cleared everything while it submitted goes on."""
+    function = m.Function(function_id("g"), b"g", (object_id("x"),))
+    _, submit = submission(0, 2, "g")
+
+    assert stored.feed(b"C1", function, submit) == {"C1": ["Failed 0 missing", "Failed 1 missing"]}
+    stored.feed(b"C1", m.Forget(function_id("g")))
+    whole = m.Function(function_id("g"), b"g", (object_id("a"),))
+    assert stored.feed(b"C1", whole, submission(2, 1, "g")[1])["W1"][-1] == "Assign 1:2 g"
+
+
+def test_a_worker_has_a_supervisor(stored):
+    """One without would stand for the scheduler's own machine."""
+    with pytest.raises(RemoteProtocolError):
+        stored.worker(b"W2", b"")
+
+
+def test_drafts_of_the_living_are_spared(one):
+    """A storage that comes up finds what is being written at that moment."""
+    drafts = b"draft-" + C1_0, b"draft-" + segment(b"C9", 0)
+
+    assert one.storage(b"O1", *drafts)["O1"][1:] == [f"Release {text(drafts[1])}"]
+
+
+def test_a_worker_that_died_is_forgotten_by_its_objects(stored):
+    """However many come and go while an object lives."""
+    stored.submit(0, objects="a")
+    stored.died()
+
+    assert stored.core.table.objects[object_id("a")].workers == {}
 
 
 def test_a_client_must_release_some_day(stored, monkeypatch):

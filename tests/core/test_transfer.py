@@ -64,18 +64,30 @@ def test_a_silent_source_is_given_up():
 
 
 @pytest.mark.parametrize(
+    "other",
+    [part(0, 5 * PART_BYTES), part(2 * PART_BYTES, 5 * PART_BYTES)],
+    ids=["again", "early"],
+)
+def test_answers_to_an_earlier_transfer_are_ignored(other):
+    """One that was interrupted may have asked for them; only the next part is new."""
+    download = begun(5 * PART_BYTES)
+    download.requests()
+
+    assert not download.receive(other, 0.0)
+    assert download.receive(part(PART_BYTES, 5 * PART_BYTES), 0.0)
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
-        part(0, 5 * PART_BYTES),
-        part(2 * PART_BYTES, 5 * PART_BYTES),
         part(PART_BYTES, 4 * PART_BYTES),
         part(PART_BYTES, 5 * PART_BYTES, 1),
         part(PART_BYTES, 5 * PART_BYTES, PART_BYTES + 1),
     ],
-    ids=["again", "skips", "other total", "short", "long"],
+    ids=["other total", "short", "long"],
 )
-def test_what_was_not_asked_for_is_refused(wrong):
-    """A part belongs where the last one ended, and has its size."""
+def test_what_no_honest_source_sends_is_refused(wrong):
+    """A part has its size, and the whole keeps its own."""
     download = begun(5 * PART_BYTES)
     download.requests()
 
@@ -83,9 +95,15 @@ def test_what_was_not_asked_for_is_refused(wrong):
         download.receive(wrong, 0.0)
 
 
+def test_a_source_that_serves_others_is_not_given_up():
+    """It may take long until it is this one's turn."""
+    download = begun(2 * PART_BYTES)
+    download.touch(20.0)
+
+    assert download.deadline == 20.0 + SILENCE_S
+
+
 def test_nothing_is_taken_before_it_was_asked_for():
     """Not even the right part."""
-    with pytest.raises(RemoteProtocolError):
-        Download(b"s", 0.0).receive(part(0, 10), 0.0)
-    with pytest.raises(RemoteProtocolError):
-        begun(5 * PART_BYTES).receive(part(PART_BYTES, 5 * PART_BYTES), 0.0)
+    assert not Download(b"s", 0.0).receive(part(0, 10), 0.0)
+    assert not begun(5 * PART_BYTES).receive(part(PART_BYTES, 5 * PART_BYTES), 0.0)

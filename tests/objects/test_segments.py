@@ -13,7 +13,7 @@ from scaler_cluster.errors import MissingObjects, StorageFull
 from scaler_cluster.ids import segment_prefix
 from scaler_cluster.objects import segments as module
 from scaler_cluster.objects.place import Place
-from scaler_cluster.objects.segments import DRAFT, Draft, Segments
+from scaler_cluster.objects.segments import DRAFT_TEXT, Draft, Segments
 
 MB = 1_000_000
 
@@ -204,7 +204,7 @@ def test_nothing_is_an_object_as_well(make):
 def test_a_draft_moves_to_disk_when_memory_ends(make, places, monkeypatch):
     """What was written before is copied, and nothing of it stays in memory."""
     segments = make()
-    draft = Draft(segments, "one", 2 * MB)
+    draft = Draft(segments, "4331-9", 2 * MB)
     draft.write(data(), 0)
     fail_to_write(monkeypatch, below=[places[0]])
     draft.write(data(fill=8), MB)
@@ -232,7 +232,7 @@ def test_the_remains_of_an_owner_are_removed(make, places):
     kept, *_ = [gone.write(data()) for _ in range(3)]
     theirs = other.write(data())
     for place in places:
-        (place / f"{DRAFT}{segment_prefix(b'W1').decode()}9").write_bytes(b"x")
+        (place / f"{DRAFT_TEXT}{segment_prefix(b'W1').decode()}9").write_bytes(b"x")
     other.purge(segment_prefix(b"W1"), (kept,))
 
     assert set(other.inventory()) == {kept, theirs}

@@ -37,6 +37,7 @@ class Store:
 
     def told(self):
         """Return what was said since, as ("Object" or "Release", number of objects)."""
+        self.sent.sweep()
         told = []
         for message in self.core.take_actions():
             if isinstance(message, m.Object):
@@ -121,13 +122,13 @@ def test_views_are_known_by_what_they_view(store):
 
 
 def test_a_changed_buffer_is_the_old_one_unless_asked_again(store):
-    """Without ``again`` what was stored first is named; with it, what is there now."""
+    """Unless it is asked to look what was stored first is named; with it, what is there now."""
     value = array(1.0)
     store.hold(value)
     value[:] = 2.0
 
     assert store.hold(value)[1][0] == 1.0
-    assert store.hold(value, again=True)[1][0] == 2.0
+    assert store.hold(value, looked_at=set())[1][0] == 2.0
     assert store.hold(value)[1][0] == 2.0
     assert len(store.segments.inventory()) == 1
 
@@ -137,7 +138,7 @@ def test_looking_again_stores_nothing_if_nothing_changed(store):
     value = array()
     store.hold(value)
 
-    _, _, told = store.hold(value, again=True)
+    _, _, told = store.hold(value, looked_at=set())
     assert told == []
     assert len(store.segments.inventory()) == 1
 

@@ -92,8 +92,8 @@ class Machine:
         """Return the names of the segments that lie there."""
         root = Path(f"/proc/{self._holder.pid}/root")
         places = [root / place.lstrip("/") for place in self.hidden]
-        found = [path for place in places for path in place.glob("scaler-*/**/*")]
-        return [path.name for path in found if path.is_file() and path.name != "usage"]
+        found = [path for place in places for path in place.glob("scaler-*/**/*-*")]
+        return [path.name for path in found]
 
     @property
     def nbytes_sent_to(self) -> int:

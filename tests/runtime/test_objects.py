@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
+import itertools
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -121,6 +124,142 @@ def test_a_result_that_nobody_takes_is_freed(executor, baseline) -> None:
     wait_until(future.done, "the task does not end")
     next(results)
     del future, results
+
+
+def test_results_outlive_their_executor(make_executor) -> None:
+    """As in the standard library: what came back can be asked for after the end."""
+    with make_executor(2) as executor:
+        future = executor.submit(np.ones, MB)
+        results = executor.map(np.ones, [MB] * 3)
+
+    assert int(future.result().sum()) == MB
+    assert [int(result.sum()) for result in results] == [MB] * 3
+
+
+def test_more_objects_than_a_process_may_open_files(executor, baseline) -> None:
+    """Neither arguments nor results need a descriptor as long as they live."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        values = list(executor.map(np.full, [10_000] * 500, range(500)))
+        totals = list(executor.map(_limited_sum, values))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert totals == [10_000 * n for n in range(500)]
+    del values
+
+
+def _limited_sum(value):
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    return int(value.sum())
+
+
+def test_an_endless_map_does_not_collect_what_it_passed(executor, baseline) -> None:
+    """A lazy map lets go of the arguments of tasks that are done."""
+    arrays = (np.full(20_000, n) for n in itertools.count())
+    shared = list(range(50_000))
+    results = executor.map(_first, arrays, itertools.repeat(shared), buffersize=8)
+
+    assert list(itertools.islice(results, 200)) == list(range(200))
+    wait_until(lambda: len(segments()) < 60, "arguments pile up")
+    del results
+
+
+def _first(value, shared):
+    assert len(shared) == 50_000
+    return int(value[0])
+
+
+def test_large_and_unpicklable_by_c_mix(executor, baseline) -> None:
+    """A lambda among large arguments goes the longer way, and takes nothing along."""
+    items = [(1,), (np.ones(MB),), (lambda: 1,)]
+
+    assert list(executor.map(_kind, [item[0] for item in items])) == ["int", "ndarray", "function"]
+
+
+def _kind(value):
+    return type(value).__name__
+
+
+def test_a_map_whose_input_fails_leaves_nothing(executor, baseline) -> None:
+    """What was passed before the iterable raised is let go of."""
+
+    def items():
+        yield np.ones(MB)
+        raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        executor.map(np.sum, items())
+
+
+def test_a_heavy_function_dies_during_its_map(executor, baseline) -> None:
+    """A lazy map goes on with what it was given."""
+    closure = _make_closure(np.ones(MB))
+    assert executor.submit(closure, 1).result(BOUND_S) == MB + 1
+    results = executor.map(closure, range(100), buffersize=8)
+    del closure
+    gc.collect()
+
+    assert list(results) == [MB + n for n in range(100)]
+
+
+class Model:
+    """What has a method over large data."""
+
+    def __init__(self) -> None:
+        self.weights = np.ones(MB)
+
+    def total(self, n):
+        return int(self.weights.sum()) + n
+
+
+def test_methods_of_a_changing_object_do_not_pile_up(executor, baseline) -> None:
+    """Each state is stored, and goes with the next one."""
+    model = Model()
+    for n in range(5):
+        model.weights = model.weights + 1
+        assert executor.submit(model.total, n).result(BOUND_S) == MB * (n + 2) + n
+
+    wait_until(lambda: len(segments()) <= 1, "old states pile up")
+    del model
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_what_goes_wrong_when_it_is_unpickled_kills_no_worker(single, how) -> None:
+    """Whatever it raises, again when it is looked for which argument it was."""
+    pid = single.submit(os.getpid).result(BOUND_S)
+    error = single.submit(_lengths, np.ones(MB), tasks.FailsAtUnpickle(how)).exception(BOUND_S)
+
+    assert isinstance(error, DeserializeObjectError)
+    assert "cannot unpickle argument 1" in str(error)
+    assert single.submit(os.getpid).result(BOUND_S) == pid
+
+
+FORKS = """
+import os, numpy
+from scaler_exec import ScalerExecutor
+
+with ScalerExecutor(1) as executor:
+    value = numpy.ones(10**6)
+    assert executor.submit(numpy.sum, value).result() == 10**6
+    pid = os.fork()
+    if not pid:
+        with ScalerExecutor(1) as mine:
+            print(int(mine.submit(numpy.sum, value * 2).result()), flush=True)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    print("parent", flush=True)
+"""
+
+
+def test_a_forked_client_stores_objects_of_its_own(start_program) -> None:
+    """Threads of the parent are not waited for."""
+    program = start_program(FORKS)
+
+    assert program.line() == "2000000"
+    assert program.line() == "parent"
+    assert program.end()[0] == 0
 
 
 def test_a_cancelled_task_leaves_nothing(executor, flags, baseline) -> None:

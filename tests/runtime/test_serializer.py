@@ -210,6 +210,19 @@ def test_a_reference_that_was_cleared_is_missing(client) -> None:
     assert client.submit(len, client.send_object([1, 2])).result(BOUND_S) == 2
 
 
+def test_functions_go_on_after_clear(client) -> None:
+    """A heavy one is stored anew."""
+    value = np.ones(MB)
+
+    def total(n):
+        return int(value.sum()) + n
+
+    assert client.submit(total, 1).result(BOUND_S) == MB + 1
+    client.clear()
+    assert client.submit(total, 2).result(BOUND_S) == MB + 2
+    assert client.map(total, range(3)) == [MB, MB + 1, MB + 2]
+
+
 def test_a_reference_of_another_client_is_missing(client, cluster) -> None:
     """Each client names its own objects."""
     with Client(cluster.get_address()) as other:

@@ -130,6 +130,8 @@ class ScalerFuture(Future[T], Generic[T]):
     def __repr__(self) -> str:
         """Show the state, and the type of the result or exception."""
         if self._state is FINISHED:
+            if hasattr(self._payload, "load"):
+                return f"<{type(self).__name__} at {id(self):#x} state=finished, not fetched>"
             self._load()
         return super().__repr__()
 

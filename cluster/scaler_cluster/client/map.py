@@ -34,6 +34,8 @@ class MapCall:
                  options: m.TaskOptions, *, again: bool) -> None:  # fmt: skip
         self._session = session
         self._held: list[bytes] = []
+        self._called: object = function
+        """Kept until everything is asked for: the objects of a heavy one live as long as it."""
         self._function = session.function(function, self._held)
         self._call = call
         self._options = options
@@ -111,6 +113,7 @@ class MapCall:
         """Submit items of which some are large, or cannot be pickled."""
         run: list[bytes] = []
         shared: tuple[bytes, ...] = ()
+        nbytes = 0
         self._are_large = False
         for item in group:
             try:
@@ -124,11 +127,14 @@ class MapCall:
                     self._arrived += 1
                 continue
             self._are_large |= bool(objects)
-            if objects != shared:
+            if objects != shared or nbytes + len(payload) > RUN_BYTES_MAX:
                 self._send_run(run, shared)
-                run, shared = [], objects
+                run, shared, nbytes = [], objects, 0
             run.append(payload)
+            nbytes += len(payload)
         self._send_run(run, shared)
+        if self._objects is not None:
+            self._objects.end_group()
 
     def _pack(self, item: Any) -> tuple[bytes, tuple[bytes, ...]]:
         """Pickle what a call is given; return also the objects that it refers to."""
@@ -157,6 +163,7 @@ class MapCall:
         """Nothing more will be asked for: let go of the objects that were stored for that."""
         self._session.release(self._held)
         self._held = []
+        self._called = None
         if self._objects is not None:
             self._objects.close()
 
@@ -211,8 +218,12 @@ def map_calls(
     call = MapCall(session, function, kind, options, again=again)
     owner = _Owner(session, call)
     ahead = None if buffersize is None else max(1, -(-buffersize // chunksize))
-    with session.leading():
-        call.ask(itertools.islice(items, ahead))
+    try:
+        with session.leading():
+            call.ask(itertools.islice(items, ahead))
+    except BaseException:
+        call.all_asked()
+        raise
     if ahead is None:
         call.all_asked()
     # What is taken is made up for in pieces: one by one, each would be a message of its own, and

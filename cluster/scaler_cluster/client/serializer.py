@@ -6,10 +6,9 @@ path for all. A serializer is known by a token in every process that it has reac
 
 from __future__ import annotations
 
-import itertools
-import os
 import pickle
 from abc import ABC, abstractmethod
+from hashlib import blake2b
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 _known: dict[bytes, type[Serializer] | Serializer] = {}
 """Serializers of this process by token."""
-_numbers = itertools.count()
 
 
 class Serializer(ABC):
@@ -96,7 +94,7 @@ class Serialization:
     def __init__(self, serializer: type[Serializer] | Serializer) -> None:
         self._serializer = serializer
         self._pickled = cloudpickle.dumps(serializer, payloads.PROTOCOL)
-        self._token = os.urandom(8) + next(_numbers).to_bytes(8, "little")
+        self._token = blake2b(self._pickled, digest_size=16).digest()
         self._functions: WeakKeyDictionary[Any, SerializedFunction] = WeakKeyDictionary()
         _known[self._token] = serializer
 
@@ -117,10 +115,6 @@ class Serialization:
             return value
         return Serialized(self._token, self._serializer.serialize(value))
 
-    def close(self) -> None:
-        """Results will not be deserialized here any more."""
-        _known.pop(self._token, None)
-
 
 class ByteItems(bytes):
     """Bytes whose items are bytes as well: what the documents of Scaler take ``payload[0]`` for."""
@@ -139,9 +133,12 @@ def _deserialize(token: bytes, data: Buffer) -> Any:
 def _deserialize_by(serializer: type[Serializer] | Serializer, payload: bytes) -> Any:
     try:
         return serializer.deserialize(payload)
-    except ValueError:
+    except ValueError as error:
         # Their example looks its first byte up among kinds that are named by bytes.
-        return serializer.deserialize(ByteItems(payload))
+        try:
+            return serializer.deserialize(ByteItems(payload))
+        except Exception:
+            raise error from None
 
 
 def _deserialize_function(token: bytes, pickled: bytes, data: Buffer) -> Callable[..., Any]:

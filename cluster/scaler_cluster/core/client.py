@@ -11,7 +11,7 @@ from scaler_cluster.errors import LocalProtocolError, RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, CALL_MAX, INDEX_MASK, TASK_ID_MAX, first_task_id
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
-from scaler_cluster.wire.codec import FRAME_BYTES
+from scaler_cluster.wire.codec import FRAME_BYTES, in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,7 +173,8 @@ class ClientCore:
 
     def release(self, objects: Objects) -> None:
         """Say that objects will not be named again by what is asked for from now on."""
-        self.say(m.Release(objects))
+        for piece in in_pieces(objects):
+            self.say(m.Release(piece))
 
     def cancel(self, tasks: Sequence[int]) -> list[object]:
         """Give single tasks up; return who waited for them, without those that came back."""

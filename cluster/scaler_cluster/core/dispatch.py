@@ -144,8 +144,8 @@ class Dispatch:
                 table.segments(run.objects, worker) if run.objects else (),
             ),
         )
-        if run.objects:
-            table.bring(run.objects, worker)
+        if wanted := table.functions[run.function].objects + run.objects:
+            table.bring(wanted, worker)
         self.consider(worker)
         if worker.peer not in self._watched:
             self.watch(worker, now + STALL_S)
@@ -159,7 +159,6 @@ class Dispatch:
         record = self._table.functions[function]
         segments = self._table.segments(record.objects, worker)
         self._table.send(worker.peer, m.Function(function, record.payload, segments))
-        self._table.bring(record.objects, worker)
         if len(known) > WORKER_FUNCTIONS_MAX:
             self._table.send(worker.peer, m.Forget(known.popitem(last=False)[0]))
 

@@ -36,7 +36,7 @@ def check(core: SchedulerCore) -> None:
             end = run.stop
             _true(id(run) in places, "nobody has it: %s", run)
             _count(users, run)
-        users.update(session.functions.keys())
+        users.update(one for one, is_whole in session.functions.items() if is_whole)
         users.update(session.objects.keys())
     for digest, function in table.functions.items():
         _true(function.users == users.pop(digest, 0), "miscounted users of function %r", digest)

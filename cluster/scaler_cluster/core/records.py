@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,8 +26,8 @@ class SessionRecord:
     last_seen: float
     runs: SortedDict[int, Run] = field(default_factory=SortedDict)
     """Its live runs by their first task."""
-    functions: dict[bytes, None] = field(default_factory=dict)
-    """Digests of the functions it may name."""
+    functions: dict[bytes, bool] = field(default_factory=dict)
+    """Digests of the functions it may name; False: the objects of this one are gone."""
     objects: dict[bytes, None] = field(default_factory=dict)
     """Ids of the objects it may name: what it stored, and results it has not released."""
 
@@ -61,6 +62,8 @@ class WorkerRecord:
     """Digests of the functions it holds, least recently used first."""
     store: bytes = b""
     """Key of the machine whose segments it maps."""
+    objects: dict[bytes, None] = field(default_factory=dict)
+    """Ids of the objects that it was told of, and may have mapped."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,8 +113,11 @@ class ObjectRecord:
 class StoreRecord:
     """The segments of one machine, and the process that looks after them."""
 
+    address: str = ""
+    """Where others fetch what it has; empty: nowhere."""
     peer: bytes | None = None
     """Its storage; None: there is none at the moment."""
-    address: str = ""
+    down_since: float = math.inf
+    """When a copy was first seen to wait for one."""
     garbage: list[bytes] = field(default_factory=list)
     """Segments to be removed as soon as there is a storage."""

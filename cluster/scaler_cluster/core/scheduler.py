@@ -25,7 +25,7 @@ from scaler_cluster.core.records import (
 from scaler_cluster.core.table import HOME, Table
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.errors import ProtocolError, RemoteProtocolError
-from scaler_cluster.ids import TASK_ID_MAX, is_segment_of
+from scaler_cluster.ids import OBJECT_ID_BYTES, TASK_ID_MAX, is_segment_of
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class SchedulerCore:
 
     def __init__(self, config: SchedulerConfig, now: float) -> None:
         self.config = config
-        self.table = Table()
+        self.table = Table(config.storage)
         self._outcomes = Outcomes(self.table, config.cancel_grace_s)
         self._dispatch = Dispatch(self.table)
         self._last_tick = now
@@ -161,6 +161,8 @@ class SchedulerCore:
         for worker in self._outcomes.tick(now):
             self._dispatch.consider(worker)
         self._dispatch.tick(now)
+        if table.copying:
+            table.give_up_copies(now)
 
     @property
     def deadline(self) -> float:
@@ -250,7 +252,7 @@ class SchedulerCore:
         table = self.table
         supervisor = table.supervisors.get(hello.supervisor)
         if supervisor is None:
-            if hello.supervisor == peer or table.knows(hello.supervisor):
+            if hello.supervisor in (peer, HOME) or table.knows(hello.supervisor):
                 raise RemoteProtocolError("a worker whose supervisor is none")
             # A worker may be faster than its supervisor, whose Hello is still under way.
             supervisor = SupervisorRecord(hello.supervisor, hello.host, 0, now)
@@ -263,7 +265,7 @@ class SchedulerCore:
         worker.progress_at = now
         if hello.disk != self.config.disk:
             worker.store = hello.supervisor
-            table.stores.setdefault(worker.store, StoreRecord())
+            table.stores.setdefault(worker.store, StoreRecord(hello.address))
         supervisor.workers[peer] = worker
         table.workers[peer] = worker
         self._welcome(peer)
@@ -278,8 +280,8 @@ class SchedulerCore:
         before = table.stores[hello.supervisor].peer if hello.supervisor in table.stores else None
         if before is not None:
             self._gone[before] = None
-        table.add_storage(peer, hello.supervisor, hello.address)
         self._welcome(peer)
+        table.add_storage(peer, hello.supervisor)
 
     def _on_heartbeat(self, peer: bytes, message: m.Message, now: float) -> None:
         session = self.table.sessions.get(peer)
@@ -301,8 +303,9 @@ class SchedulerCore:
     def _end_session(self, session: SessionRecord, now: float) -> None:
         for run in list(session.runs.values()):
             self._outcomes.cancel(run, run.first, run.stop, now)
-        for function in list(session.functions):
-            self.table.release_function(function)
+        for function, is_whole in session.functions.items():
+            if is_whole:
+                self.table.release_function(function)
         self.table.release_objects(session.objects)
         self.table.drop_session(session)
         self.table.purge(session.peer, HOME)
@@ -324,8 +327,10 @@ class SchedulerCore:
         if len(session.functions) >= SESSION_FUNCTIONS_MAX:
             raise RemoteProtocolError("a client that never forgets a function")
         if message.objects and not session.objects.keys() >= set(message.objects):
-            raise RemoteProtocolError("a function whose objects were not announced")
-        session.functions[message.function] = None
+            # They were released: tasks that name it fail.
+            session.functions[message.function] = False
+            return
+        session.functions[message.function] = True
         record = self.table.functions.get(message.function)
         if record is None:
             record = FunctionRecord(message.payload, message.objects)
@@ -334,8 +339,8 @@ class SchedulerCore:
         record.users += 1
 
     def _on_forget(self, peer: bytes, message: m.Forget, now: float) -> None:
-        del self.table.sessions[peer].functions[message.function]
-        self.table.release_function(message.function)
+        if self.table.sessions[peer].functions.pop(message.function):
+            self.table.release_function(message.function)
 
     def _on_object(self, peer: bytes, message: m.Object, now: float) -> None:
         table = self.table
@@ -344,7 +349,11 @@ class SchedulerCore:
         if not is_segment_of(peer, message.segment):
             raise RemoteProtocolError("an object in a segment that somebody else wrote")
         if message.object in session.objects:
-            raise RemoteProtocolError("an object that was announced before")
+            # Somebody pressed Ctrl-C at a bad moment.
+            table.remove_segments(HOME, (message.segment,))
+            return
+        if len(message.object) != OBJECT_ID_BYTES:
+            raise RemoteProtocolError("an object that is not named by its digest")
         if len(session.objects) >= SESSION_OBJECTS_MAX:
             raise RemoteProtocolError("a client that never releases an object")
         record = table.objects.get(message.object)
@@ -377,7 +386,8 @@ class SchedulerCore:
             raise RemoteProtocolError("a task whose function was not sent")
         if message.first + len(message.batch) > TASK_ID_MAX:
             raise RemoteProtocolError("a task beyond the last id")
-        if message.objects and not session.objects.keys() >= set(message.objects):
+        is_whole = session.functions[message.function]
+        if not is_whole or (message.objects and not session.objects.keys() >= set(message.objects)):
             for task in range(message.first, message.first + len(message.batch)):
                 table.send(peer, m.Failed(task, m.FAILED_MISSING))
             return

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.lifecycle import ENDS, Event, move
 from scaler_cluster.core.queue import ReadyQueue
 from scaler_cluster.core.records import StoreRecord
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import segment_prefix
+from scaler_cluster.ids import DRAFT, segment_prefix
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
+from scaler_cluster.wire.codec import OBJECTS_MAX, in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _NONE = object()
 HOME = b""
 """Key of the scheduler's own machine among those that keep segments."""
+STORAGE_DOWN_MAX_S = 60.0
+"""Copies are not waited for longer where there is nobody to make them."""
 EMPTY = Batch(b"", memoryview(b"").cast("I"))
 """The batch of a run that ended."""
 
@@ -34,14 +38,14 @@ EMPTY = Batch(b"", memoryview(b"").cast("I"))
 class Table:
     """The scheduler's state, with the moves that keep its parts in step."""
 
-    def __init__(self) -> None:
+    def __init__(self, home_address: str = "") -> None:
         self.sessions: dict[bytes, SessionRecord] = {}
         self.session_by_number: dict[int, SessionRecord] = {}
         self.supervisors: dict[bytes, SupervisorRecord] = {}
         self.workers: dict[bytes, WorkerRecord] = {}
         self.functions: dict[bytes, FunctionRecord] = {}
         self.objects: dict[bytes, ObjectRecord] = {}
-        self.stores: dict[bytes, StoreRecord] = {HOME: StoreRecord()}
+        self.stores: dict[bytes, StoreRecord] = {HOME: StoreRecord(home_address)}
         """Machines that keep segments, by the peer id of their supervisor."""
         self.storages: dict[bytes, bytes] = {}
         """Keys of the machines by the peer id of their storage."""
@@ -90,6 +94,8 @@ class Table:
     def drop_worker(self, worker: WorkerRecord) -> None:
         """Forget a worker; its runs are still to be settled."""
         del self.workers[worker.peer]
+        for one in worker.objects:
+            del self.objects[one].workers[worker.peer]
         supervisor = self.supervisors.get(worker.supervisor)
         if supervisor is not None:
             supervisor.workers.pop(worker.peer, None)
@@ -124,8 +130,8 @@ class Table:
             del self.objects[one]
             segment = record.segment
             for worker in record.workers:
-                if worker in self.workers:
-                    self.send(worker, m.Release((segment,)))
+                del self.workers[worker].objects[one]
+                self.send(worker, m.Release((segment,)))
             for key in self.stores:
                 # To whoever fetches it as well: it gives up.
                 if key in record.stores or self.copying.pop((key, segment), b""):
@@ -148,7 +154,8 @@ class Table:
             prefix = segment_prefix(owner)
             segments = (record.segment for record in self.objects.values())
             keep = tuple(segment for segment in segments if segment.startswith(prefix))
-            self.send(store.peer, m.Purge(prefix, keep))
+            if len(keep) <= OBJECTS_MAX:
+                self.send(store.peer, m.Purge(prefix, keep))
 
     def segments(self, objects: tuple[bytes, ...], worker: WorkerRecord) -> tuple[bytes, ...]:
         """Return where a worker finds objects, and remember that it may map them."""
@@ -156,6 +163,7 @@ class Table:
         for one in objects:
             record = self.objects[one]
             record.workers[worker.peer] = None
+            worker.objects[one] = None
             found.append(record.segment)
         return tuple(found)
 
@@ -181,8 +189,8 @@ class Table:
         peer = self.stores[key].peer
         # Without a storage it is asked for as soon as there is one.
         if peer is not None:
-            source = self.stores[next(iter(record.stores))]
-            self.send(peer, m.Copy(record.segment, source.address))
+            addresses = [self.stores[source].address for source in record.stores]
+            self.send(peer, m.Copy(record.segment, next(filter(None, addresses), "")))
 
     def transferred(self, key: bytes, segment: bytes, error: str) -> None:
         """A machine has a copy, or tried in vain; then whoever waits for it is told."""
@@ -194,37 +202,46 @@ class Table:
             record.stores[key] = None
             return
         for peer in record.workers:
-            worker = self.workers.get(peer)
-            if worker is not None and worker.store == key:
+            if self.workers[peer].store == key:
                 self.send(peer, m.Missing((segment,), error))
 
-    def take_inventory(self, key: bytes, segments: tuple[bytes, ...]) -> None:
-        """Let a storage that has come up go on where the one before it was.
+    def give_up_copies(self, now: float) -> None:
+        """Fail the copies to machines that have had no storage for long."""
+        for key in list(dict.fromkeys(goal for goal, _ in self.copying)):
+            store = self.stores[key]
+            if store.peer is not None:
+                store.down_since = math.inf
+                continue
+            store.down_since = min(store.down_since, now)
+            if now - store.down_since >= STORAGE_DOWN_MAX_S:
+                for goal, segment in list(self.copying):
+                    if goal == key:
+                        self.transferred(key, segment, "the object storage does not start")
 
-        It removes, of what it found, what nobody has a use for, and fetches what is still wanted.
-        """
+    def take_inventory(self, key: bytes, segments: tuple[bytes, ...]) -> None:
+        """Let a storage that has come up remove, of what it found, what nobody has a use for."""
         store = self.stores[key]
         known = {record.segment for record in self.objects.values()}
         prefixes = tuple(segment_prefix(peer) for peer in (*self.sessions, *self.workers))
         for segment in segments:
             # What its owner has not announced yet is about to be.
-            if segment not in known and not segment.startswith(prefixes):
+            name = segment.removeprefix(DRAFT)
+            if name not in known and not name.startswith(prefixes):
                 store.garbage.append(segment)
         garbage, store.garbage = store.garbage, []
-        if garbage:
-            self.remove_segments(key, tuple(garbage))
-        for (goal, _), one in self.copying.items():
-            if goal == key:
-                self._send_copy(key, self.objects[one])
+        for piece in in_pieces(garbage):
+            self.remove_segments(key, piece)
 
-    def add_storage(self, peer: bytes, key: bytes, address: str) -> None:
-        """Take in the storage of a machine."""
+    def add_storage(self, peer: bytes, key: bytes) -> None:
+        """Take in the storage of a machine; it fetches what is still wanted there."""
         store = self.stores.setdefault(key, StoreRecord())
         if store.peer is not None:
             del self.storages[store.peer]
         store.peer = peer
-        store.address = address
         self.storages[peer] = key
+        for (goal, _), one in self.copying.items():
+            if goal == key:
+                self._send_copy(key, self.objects[one])
 
     def drop_storage(self, peer: bytes) -> None:
         """A storage has ended; its machine's segments are there, and another one will come."""

@@ -56,21 +56,26 @@ class Download:
             self._asked += PART_BYTES
         return messages
 
-    def receive(self, part: m.Part, now: float) -> None:
-        """Take a part in; its bytes belong at ``part.offset``.
+    def receive(self, part: m.Part, now: float) -> bool:
+        """Take a part in; return True if its bytes are new, and belong at ``part.offset``.
 
-        Raises RemoteProtocolError if this is not what was asked for.
+        Others are answers to what was asked for before, by a transfer that was interrupted.
+        Raises RemoteProtocolError if no honest source sends such a part.
         """
         nbytes = len(part.data)
-        if (
-            part.offset != self.received
-            or part.offset >= self._asked
-            or self.total not in (None, part.total)
-            or nbytes != min(PART_BYTES, part.total - part.offset)
+        if self.total not in (None, part.total) or nbytes != min(
+            PART_BYTES, part.total - part.offset
         ):
-            raise RemoteProtocolError("a part that nobody asked for")
+            raise RemoteProtocolError("a part of another size than was asked for")
+        self._heard_at = now
+        if part.offset != self.received or part.offset >= self._asked:
+            return False
         self.total = part.total
         self.received += nbytes
+        return True
+
+    def touch(self, now: float) -> None:
+        """The source lives, though it serves others at the moment."""
         self._heard_at = now
 
     def restart(self) -> None:

@@ -139,7 +139,7 @@ class WorkerCore:
         function = self.functions.get(message.function)
         if function is None:
             raise RemoteProtocolError("tasks of a function that was not sent")
-        self._expect(message.objects)
+        self._expect(function.objects + message.objects)
         self.queue.append(Work(message, function))
 
     def _on_revoke(self, message: m.Revoke) -> None:

@@ -139,16 +139,19 @@ class ZmqLink:
         self._context.term()
 
 
-def bind(address: str) -> ZmqLink:
+def bind(address: str, listener: int = -1) -> ZmqLink:
     """Return the hub of a new link; its ``address`` is the real one (port 0: any free port).
 
-    Raises ConfigError if the address cannot be bound; the message names it.
+    A ``listener`` is the descriptor of a socket that listens there already. Raises ConfigError if
+    the address cannot be bound; the message names it.
     """
     context = zmq.Context()
     link = ZmqLink(context, zmq.ROUTER)
     socket = link._socket
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
     socket.setsockopt(zmq.IPV6, "[" in address)
+    if listener >= 0:
+        socket.setsockopt(zmq.USE_FD, listener)
     try:
         socket.bind(address[:-2] + ":*" if address.endswith(":0") else address)
     except zmq.ZMQError as error:

@@ -31,6 +31,7 @@ class ClientStore:
         self._names = segment_names(peer)
         self._remote: dict[str, RemoteStore] = {}
         self._lock = threading.Lock()
+        self._is_closed = False
         self._segments: Segments | None = None
         if place.is_here:
             # Only where there are such files: it needs more of the system than a client has.
@@ -38,13 +39,15 @@ class ClientStore:
 
             self._segments = Segments(place, peer)
 
-    def write_new(self, data: memoryview, known: Container[bytes]) -> tuple[bytes, bytes]:
+    def write_new(
+        self, data: memoryview, known: Container[bytes], *, likely: bool = False
+    ) -> tuple[bytes, bytes]:
         """Store bytes unless their digest is known; return their segment, or b"", and the digest.
 
-        Raises StorageFull, StorageUnreachable.
+        If it is ``likely`` known, that is looked at first. Raises StorageFull, StorageUnreachable.
         """
         if self._segments is not None:
-            return self._segments.write_new(data, known)
+            return self._segments.write_new(data, known, likely=likely)
         digest = digest_of(data)
         if digest in known:
             return b"", digest
@@ -72,12 +75,15 @@ class ClientStore:
     def close(self) -> None:
         """Leave the storages of other machines."""
         with self._lock:
+            self._is_closed = True
             remote, self._remote = self._remote, {}
         for store in remote.values():
             store.close()
 
     def _remote_store(self, address: str) -> RemoteStore:
         with self._lock:
+            if self._is_closed:
+                raise MissingObjects("this client was closed before the object was fetched")
             if address not in self._remote:
                 self._remote[address] = self._connect(address)
             return self._remote[address]

@@ -38,4 +38,5 @@ class Place:
     @property
     def is_here(self) -> bool:
         """Return True if this process can see it."""
-        return bool(self.disk) and Path(self.disk).is_dir()
+        directories = filter(None, (self.disk, self.memory))
+        return bool(self.disk) and all(Path(one).is_dir() for one in directories)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ class RemoteStore:
     def __init__(self, address: str, scheduler: str, peer: bytes) -> None:
         self._source = Source(address, scheduler, peer)
         self._lock = threading.Lock()
+        self._is_closing = False
+        self._pid = os.getpid()
 
     def fetch(self, segment: bytes) -> memoryview:
         """Return the bytes of a segment, which are the caller's own.
@@ -40,10 +43,11 @@ class RemoteStore:
             elif isinstance(message, m.Transferred) and message.segment == segment:
                 raise MissingObjects(message.error)
             elif isinstance(message, m.Part) and message.segment == segment:
-                download.receive(message, clock())
-                if not data:
+                is_new = download.receive(message, clock())
+                if is_new and not data:
                     data = bytearray(message.total)
-                data[message.offset : message.offset + len(message.data)] = message.data
+                if is_new:
+                    data[message.offset : message.offset + len(message.data)] = message.data
             self._source.send(download.requests())
             return download.is_whole
 
@@ -73,15 +77,25 @@ class RemoteStore:
 
     def close(self) -> None:
         """Leave; whoever waits for a transfer is told so."""
-        self._source.close()
+        self._is_closing = True
+        with self._lock:
+            self._source.close()
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise StorageUnreachable("this client was closed before the transfer ended")
 
     def _converse(self, first: list[m.Message], take: Callable[[m.Message], bool]) -> None:
         """Send a request and take answers in until one of them is the last."""
         source = self._source
+        if os.getpid() != self._pid:
+            raise StorageUnreachable("the parent of this forked process can fetch this, not I")
         with self._lock:
-            source.send(first)
             heard_at = clock()
+            self._check_open()
+            source.send(first)
             while True:
+                self._check_open()
                 for message in source.turn():
                     heard_at = clock()
                     if take(message):

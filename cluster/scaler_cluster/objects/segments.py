@@ -11,7 +11,6 @@ import contextlib
 import errno
 import fcntl
 import logging
-import mmap
 import os
 import shutil
 import threading
@@ -19,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import MissingObjects, StorageFull
-from scaler_cluster.ids import segment_names
+from scaler_cluster.ids import DRAFT, is_segment, segment_names
 from scaler_cluster.objects.digest import digest_of
+from scaler_cluster.objects.mapping import map_file
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("scaler.objects")
 
+DRAFT_TEXT = DRAFT.decode()
 USAGE = "usage"
 """The file that holds the number of bytes in memory, and whose lock guards it."""
-DRAFT = "draft-"
-"""The name of what is being written begins so."""
 PART_BYTES = 8 << 20
 """Written at once: a signal is answered between two parts."""
 PARALLEL_BYTES = 1 << 20
@@ -74,13 +73,13 @@ class Draft:
     def finish(self) -> bytes:
         """Give the segment its name, and return that."""
         os.close(self._fd)
-        (self._directory / (DRAFT + self._name)).rename(self._directory / self._name)
+        (self._directory / (DRAFT_TEXT + self._name)).rename(self._directory / self._name)
         return self._name.encode()
 
     def discard(self) -> None:
         """Remove what was written."""
         os.close(self._fd)
-        self._segments.remove((DRAFT + self._name).encode())
+        self._segments.remove((DRAFT_TEXT + self._name).encode())
 
     def _full(self) -> StorageFull:
         segments = self._segments
@@ -90,7 +89,7 @@ class Draft:
         )
 
     def _open(self) -> int:
-        path = self._directory / (DRAFT + self._name)
+        path = self._directory / (DRAFT_TEXT + self._name)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _move_to_disk(self, error: OSError) -> None:
@@ -107,7 +106,7 @@ class Draft:
                 self.write(memoryview(data), offset)
         finally:
             os.close(memory_fd)
-            segments.remove((DRAFT + self._name).encode(), only_memory=True)
+            segments.remove((DRAFT_TEXT + self._name).encode(), only_memory=True)
 
 
 class Segments:
@@ -141,12 +140,14 @@ class Segments:
             raise
         return draft.finish()
 
-    def write_new(self, data: memoryview, known: Container[bytes]) -> tuple[bytes, bytes]:
+    def write_new(
+        self, data: memoryview, known: Container[bytes], *, likely: bool = False
+    ) -> tuple[bytes, bytes]:
         """Store bytes unless their digest is known; return their segment, or b"", and the digest.
 
-        Raises StorageFull.
+        If it is ``likely`` known, that is looked at first. Raises StorageFull.
         """
-        if data.nbytes < PARALLEL_BYTES:
+        if likely or data.nbytes < PARALLEL_BYTES:
             digest = digest_of(data)
             return (b"" if digest in known else self.write(data)), digest
         # Both let go of the interpreter: together they take as long as the slower one.
@@ -168,7 +169,7 @@ class Segments:
             used = _get(usage) + nbytes
             if used > self.limit:
                 return False
-            fd = os.open(memory / (DRAFT + name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            fd = os.open(memory / (DRAFT_TEXT + name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 # Its size tells what is to be counted out, whoever removes it.
                 os.ftruncate(fd, nbytes)
@@ -197,16 +198,13 @@ class Segments:
         """
         fd = self._find(name)
         try:
-            if not os.fstat(fd).st_size:
-                return memoryview(b"")
-            kind = mmap.ACCESS_COPY if writable else mmap.ACCESS_READ
-            return memoryview(mmap.mmap(fd, 0, access=kind))
+            return map_file(fd, writable=writable)
         finally:
             os.close(fd)
 
     def _find(self, name: bytes) -> int:
         text = name.decode("ascii", "replace")
-        if text and "/" not in text and not text.startswith((DRAFT, USAGE)):
+        if is_segment(name):
             for directory in (self.memory, self.disk):
                 if directory is not None:
                     with contextlib.suppress(FileNotFoundError):
@@ -217,6 +215,8 @@ class Segments:
 
     def remove(self, name: bytes, *, only_memory: bool = False) -> None:
         """Remove a segment or draft, if it is there."""
+        if not is_segment(name.removeprefix(DRAFT)):
+            return
         text = name.decode("ascii")
         in_memory = self.memory is not None and self._remove_from_memory(self.memory, text)
         if not in_memory and not only_memory:
@@ -227,8 +227,22 @@ class Segments:
         text = prefix.decode("ascii")
         spared = {name.decode("ascii") for name in keep}
         for name in self._find_names():
-            if name.removeprefix(DRAFT).startswith(text) and name not in spared:
+            if name.removeprefix(DRAFT_TEXT).startswith(text) and name not in spared:
                 self.remove(name.encode())
+
+    def has(self, name: bytes) -> bool:
+        """Return True if there is such a segment."""
+        try:
+            os.close(self._find(name))
+        except MissingObjects:
+            return False
+        return True
+
+    def recount(self) -> None:
+        """Count anew what is in memory: a process may have died between a file and its count."""
+        if self.memory is not None:
+            with _locked_usage(self.memory) as usage:
+                _put(usage, sum(path.stat().st_size for path in _files(self.memory)))
 
     def inventory(self) -> tuple[bytes, ...]:
         """Return the names of all segments and drafts."""
@@ -236,8 +250,7 @@ class Segments:
 
     def _find_names(self) -> list[str]:
         directories = [one for one in (self.memory, self.disk) if one is not None]
-        names = [path.name for one in directories for path in one.iterdir()]
-        return [name for name in names if name != USAGE]
+        return [path.name for one in directories for path in _files(one)]
 
     def _remove_from_memory(self, directory: Path, name: str) -> bool:
         with _locked_usage(directory) as usage:
@@ -261,6 +274,10 @@ class Segments:
             return _get(usage)
 
 
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.iterdir() if path.name != USAGE]
+
+
 @contextlib.contextmanager
 def _locked_usage(directory: Path) -> Iterator[int]:
     fd = os.open(directory / USAGE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -276,4 +293,4 @@ def _get(usage: int) -> int:
 
 
 def _put(usage: int, nbytes: int) -> None:
-    os.pwrite(usage, nbytes.to_bytes(8, "little"), 0)
+    os.pwrite(usage, max(nbytes, 0).to_bytes(8, "little"), 0)

@@ -6,7 +6,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from scaler_cluster.errors import MissingObjects
+from scaler_cluster.errors import MissingObjects, StorageUnreachable
 from scaler_cluster.payload import ObjectReference, Token, Whole, loads
 
 if TYPE_CHECKING:
@@ -26,11 +26,12 @@ Key: TypeAlias = tuple[int, int, int]
 class StoredResult:
     """A value that came back in segments: mapped when it is asked for, dropped when it is not."""
 
-    __slots__ = ("_message", "_sent")
+    __slots__ = ("__weakref__", "_buffers", "_message", "_sent")
 
     def __init__(self, sent: SentObjects, message: Returned) -> None:
         self._sent = sent
         self._message = message
+        self._buffers: list[memoryview] | None = None
 
     def load(self) -> Any:
         """Return the value; what it is made of is this process's own, to be written to as well.
@@ -38,9 +39,19 @@ class StoredResult:
         Raises MissingObjects if it is gone, StorageUnreachable if its storage does not answer,
         and whatever unpickling raises.
         """
-        store, message = self._sent.store, self._message
-        buffers = [store.open(one, message.address) for one in message.objects]
-        return loads(message.payload, buffers=buffers)
+        self.keep()
+        return loads(self._message.payload, buffers=self._buffers)
+
+    @property
+    def address(self) -> str:
+        """Where to fetch it; empty: on the scheduler's machine."""
+        return self._message.address
+
+    def keep(self) -> None:
+        """Make it independent of the cluster; raises as :meth:`load`."""
+        if self._buffers is None:
+            store, message = self._sent.store, self._message
+            self._buffers = [store.open(one, message.address) for one in message.objects]
 
     def __del__(self) -> None:
         self._sent.drop(self._message.objects)
@@ -67,16 +78,20 @@ class SentObjects:
         """Buffers whose owner died."""
         self._dropped: deque[Objects] = deque()
         """Results that were fetched, or that nobody will ask for."""
+        self._released: deque[Iterable[bytes]] = deque()
+        """What calls need no longer."""
+        self._results: weakref.WeakSet[StoredResult] = weakref.WeakSet()
 
-    def hold(self, buffers: Iterable[memoryview], *, again: bool = False) -> Objects:
+    def hold(self, buffers: Iterable[memoryview], looked_at: set[Key] | None = None) -> Objects:
         """Return the ids of buffers, stored now unless they are; the caller releases them.
 
-        With ``again`` it looks at all bytes, also of a buffer that is known. Raises StorageFull.
+        With a set it looks at the bytes of buffers that are not in there, known or not, and puts
+        them in. Raises StorageFull, StorageUnreachable, MissingObjects.
         """
         ids: list[bytes] = []
         try:
             for buffer in buffers:
-                ids.append(self._hold(buffer, again=again))  # noqa: PERF401 - it may raise half-way
+                ids.append(self._hold(buffer, looked_at))  # noqa: PERF401 - it may raise half-way
         except BaseException:
             self.release(ids)
             raise
@@ -84,7 +99,21 @@ class SentObjects:
 
     def stand_in(self, message: Returned) -> StoredResult:
         """Return what stands for a value in segments until it is asked for."""
-        return StoredResult(self, message)
+        result = StoredResult(self, message)
+        self._results.add(result)
+        return result
+
+    def keep_results(self) -> None:
+        """Make what somebody may still ask for independent of the cluster, as far as it goes."""
+        silent = set()
+        for result in list(self._results):
+            if result.address not in silent:
+                try:
+                    result.keep()
+                except StorageUnreachable:
+                    silent.add(result.address)
+                except (MissingObjects, OSError):
+                    continue
 
     def watch(self, owner: object, function: Function) -> None:
         """Hold the objects of a function as long as its owner lives; then let it be forgotten."""
@@ -92,6 +121,9 @@ class SentObjects:
         with self._lock:
             for number, one in enumerate(objects):
                 self._remember((id(owner), 0, number), owner, one)
+            before = self._functions.get((id(owner), 0, 0))
+            if before is not None and before != digest:
+                self._core.forget(before)
             self._functions[id(owner), 0, 0] = digest
 
     def send(self, value: object, name: str) -> ObjectReference:
@@ -118,9 +150,11 @@ class SentObjects:
             self._held.clear()
 
     def release(self, objects: Iterable[bytes]) -> None:
-        """Let go of objects, after what names them was asked for."""
-        with self._lock:
-            self._let_go(objects)
+        """Let go of objects, after what names them was asked for.
+
+        It takes no lock, so a finalizer may call it.
+        """
+        self._released.append(objects)
 
     def drop(self, segments: Objects) -> None:
         """Let go of a result; takes no lock, so a finalizer may call it."""
@@ -129,12 +163,14 @@ class SentObjects:
     @property
     def has_dead(self) -> bool:
         """Return True if :meth:`sweep` has something to do."""
-        return bool(self._dead or self._dropped)
+        return bool(self._dead or self._dropped or self._released)
 
     def sweep(self) -> None:
         """Let go of what was dropped and of objects whose owners died; the lock is held."""
         while self._dropped:
             self._core.release(self._dropped.popleft())
+        while self._released:
+            self._let_go(self._released.popleft())
         while self._dead:
             key = self._dead.popleft()
             known = self._known.get(key)
@@ -146,7 +182,7 @@ class SentObjects:
                 if function is not None:
                     self._core.forget(function)
 
-    def _hold(self, buffer: memoryview, *, again: bool) -> bytes:
+    def _hold(self, buffer: memoryview, looked_at: set[Key] | None) -> bytes:
         if type(buffer.obj) is Token:
             one = bytes(buffer.obj)
             with self._lock:
@@ -157,6 +193,7 @@ class SentObjects:
                 self._held[one] += 1
             return one
         key, owner = identify(buffer)
+        again = looked_at is not None and key not in looked_at
         if not again:
             with self._lock:
                 known = self._known.get(key)
@@ -165,19 +202,22 @@ class SentObjects:
                     return known[0]
         segment = one = b""
         while not one:
-            segment, one = self.store.write_new(buffer, self._held)
+            segment, one = self.store.write_new(buffer, self._held, likely=again)
             with self._lock:
                 if one in self._held:
                     self._held[one] += 1
                 elif segment:
-                    self._held[one] = 1
+                    # In this order: a Ctrl-C in between leaves an offer that is made again.
                     self._core.offer(one, segment, buffer.nbytes)
+                    self._held[one] = 1
                     segment = b""
                 else:
                     # Another thread let go of the equal one at this moment.
                     one = b""
                     continue
                 self._remember(key, owner, one)
+        if looked_at is not None:
+            looked_at.add(key)
         if segment:
             self.store.remove(segment)
         return one
@@ -209,19 +249,25 @@ class SentObjects:
 
 
 class CallObjects:
-    """What the tasks of one map refer to: a large value is known by its identity until the end."""
+    """What the tasks of one map refer to.
+
+    Tasks are asked for in groups. A large value is known by its identity as long as each group
+    has it: so it is pickled once, and a map without end does not collect all it ever passed.
+    """
 
     def __init__(self, sent: SentObjects, *, again: bool) -> None:
         self._sent = sent
-        self._again = again
-        self._known: dict[int, tuple[object, object]] = {}
-        """Large values by their id, and what stands for each."""
-        self._held: list[bytes] = []
+        self._looked_at: set[Key] | None = set() if again else None
+        self._before: dict[int, tuple[object, Whole, Objects]] = {}
+        """Large values of the last group by their id, what stands for each, and its objects."""
+        self._now: dict[int, tuple[object, Whole, Objects]] = {}
+        """The same of this group."""
+        self._used: list[bytes] = []
 
     def hold(self, buffers: Iterable[memoryview]) -> Objects:
-        """Return the ids of buffers, stored unless they are."""
-        objects = self._sent.hold(buffers, again=self._again)
-        self._held += objects
+        """Return the ids of buffers, stored unless they are; held until the group is over."""
+        objects = self._sent.hold(buffers, self._looked_at)
+        self._used += objects
         return objects
 
     def shrink(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -231,22 +277,28 @@ class CallObjects:
     def _shrink(self, value: object) -> object:
         if type(value) in SMALL:
             return value
-        known = self._known.get(id(value))
-        if known is not None:
-            return known[1]
-        whole = Whole.of(value)
-        if type(whole) is not Whole:
-            return value
-        objects = self.hold(map(memoryview, whole.parts))
-        token = Whole(whole.load, tuple(map(Token, objects)))
-        self._known[id(value)] = value, token
-        return token
+        known = self._now.get(id(value)) or self._before.pop(id(value), None)
+        if known is None:
+            whole = Whole.of(value)
+            if type(whole) is not Whole:
+                return value
+            objects = self._sent.hold(map(memoryview, whole.parts), self._looked_at)
+            known = value, Whole(whole.load, tuple(map(Token, objects))), objects
+        self._now[id(value)] = known
+        return known[1]
+
+    def end_group(self) -> None:
+        """The group was asked for: let go of what it does not share with the next one."""
+        self._sent.release(self._used)
+        self._used = []
+        for _, _, objects in self._before.values():
+            self._sent.release(objects)
+        self._before, self._now = self._now, {}
 
     def close(self) -> None:
         """Let go of everything."""
-        held, self._held = self._held, []
-        self._known.clear()
-        self._sent.release(held)
+        self.end_group()
+        self.end_group()
 
 
 def identify(buffer: memoryview) -> tuple[Key, object]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from scaler_cluster.objects.place import Place
     from scaler_cluster.objects.segments import Segments
 
+MAPPED_MAX = 4096
+"""Segments that stay mapped for the next task; a process may have 65,530 mappings."""
 PAUSE_MIN_S, PAUSE_MAX_S = 0.0005, 0.02
 """How often it is looked whether a segment has come."""
 
@@ -60,7 +62,7 @@ class WorkerStore:
             pause = PAUSE_MIN_S
             while segment not in self._mapped and segment not in self._missing and is_wanted():
                 try:
-                    self._mapped[segment] = self._opened().open(segment)
+                    self._map(segment)
                 except MissingObjects:
                     sleep(pause)
                     pause = min(2 * pause, PAUSE_MAX_S)
@@ -72,13 +74,21 @@ class WorkerStore:
             view = self._mapped.get(segment)
             if view is None:
                 try:
-                    view = self._mapped[segment] = self._opened().open(segment)
+                    view = self._map(segment)
                 except MissingObjects:
                     if segment in self._missing:
                         raise MissingObjects(self._missing[segment]) from None
                     raise
             views.append(view)
         return views
+
+    def _map(self, segment: bytes) -> memoryview:
+        view = self._opened().open(segment)
+        if len(self._mapped) >= MAPPED_MAX:
+            # Whoever uses it keeps it. At once, as another thread may take something out.
+            self._mapped.pop(list(self._mapped)[0], None)  # noqa: RUF015
+        self._mapped[segment] = view
+        return view
 
     def pickle(self, value: object) -> bytes:
         """Pickle a result by all means; its large buffers wait for :meth:`write`.

@@ -64,7 +64,9 @@ def remove_stale_directories(settings: dict[str, Any]) -> None:
     for held in Path(directory).parent.glob(f"{PREFIX}*/{HELD}"):
         stale = held.parent
         with contextlib.suppress(OSError):
-            fd = os.open(held, os.O_RDWR | os.O_CLOEXEC)
+            if stale.stat().st_uid != os.getuid():
+                continue
+            fd = os.open(held, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 name = stale.name.removesuffix(".removed")

@@ -34,7 +34,7 @@ from scaler_cluster.runtime.process import (
     read_settings,
     say_ready,
 )
-from scaler_cluster.runtime.storage_process import StorageProcess, storage_address
+from scaler_cluster.runtime.storage_process import StorageProcess, address_of, listen_beside
 from scaler_cluster.wire import messages as m
 
 log = logging.getLogger("scaler.scheduler")
@@ -161,7 +161,8 @@ class SchedulerShell:
 
     def _needs_storage(self) -> bool:
         """Return True if there are objects, or if clients elsewhere may send some."""
-        return bool(self._core.table.objects or self._core.config.storage)
+        table = self._core.table
+        return bool(table.objects or table.stores[HOME].garbage or self._core.config.storage)
 
     def _look_after(self, storage: StorageProcess, now: float) -> None:
         if storage.look_after(now):
@@ -195,11 +196,14 @@ async def serve(settings: dict[str, Any]) -> None:
         remove_directories(settings)
         return
     place = settings.get("place", {})
-    serve = storage_address(link.address)
+    listener = listen_beside(link.address)
     config = SchedulerConfig(
-        python=PYTHON_VERSION, storage=serve, **place, **settings.get("scheduler", {})
+        python=PYTHON_VERSION,
+        storage=address_of(listener),
+        **place,
+        **settings.get("scheduler", {}),
     )
-    storage = StorageProcess(settings | {"address": link.address, "serve": serve})
+    storage = StorageProcess(settings | {"address": link.address}, listener)
     core = SchedulerCore(config, clock())
     shell = SchedulerShell(link, core, storage, check=settings.get("check", False))
     stopped = asyncio.Event()

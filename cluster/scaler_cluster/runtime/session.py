@@ -136,7 +136,8 @@ class Session:
             packed = self._pickle_function(function, held)
             payload = payloads.dumps_call(function, args, kwargs, collector)
             if collector is not None and collector.buffers:
-                objects = self.connection.stored().hold(collector.buffers, again=again)
+                looked_at: set[Any] | None = set() if again else None
+                objects = self.connection.stored().hold(collector.buffers, looked_at)
                 held += objects
         except (PayloadError, StorageFull, StorageUnreachable) as error:
             self.release(held)
@@ -204,6 +205,7 @@ class Session:
     def clear_objects(self) -> None:
         """Let go of every object that was stored."""
         if self.connection.sent is not None:
+            self._pickle_function.clear()
             self.connection.sent.clear()
             self._lead.wake_io()
 
@@ -473,6 +475,8 @@ class Session:
             self._break(error)
 
     def _finish(self) -> None:
+        if self.connection.sent is not None:
+            self.connection.sent.keep_results()
         with self.connection.lock:
             if self.connection.error is None:
                 self.core.say(m.Goodbye())

@@ -11,16 +11,23 @@ import math
 import os
 import selectors
 import signal
+from collections import Counter
 from time import perf_counter as clock
 from typing import Any
 
 from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.transfer import SILENCE_S, Download
-from scaler_cluster.errors import MissingObjects, RemoteProtocolError, StorageFull
+from scaler_cluster.errors import (
+    ClusterUnreachable,
+    MissingObjects,
+    RemoteProtocolError,
+    StorageFull,
+)
+from scaler_cluster.ids import DRAFT, is_segment
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.place import Place
-from scaler_cluster.objects.segments import DRAFT, Draft, Segments
+from scaler_cluster.objects.segments import Draft, Segments
 from scaler_cluster.objects.source import Source
 from scaler_cluster.runtime.directories import hold_directories, remove_directories
 from scaler_cluster.runtime.process import (
@@ -31,9 +38,14 @@ from scaler_cluster.runtime.process import (
     read_settings,
 )
 from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.codec import in_pieces
 
 DRAIN_LIMIT = 64
 SLEEP_MAX_S = 3600.0
+SENT_MAX = 64
+"""Segments that one client may send at the same time."""
+COPIES_AT_ONCE = 4
+"""Segments fetched from one storage at the same time: more would not be faster."""
 
 
 class Intake:
@@ -47,15 +59,15 @@ class Intake:
     def receive(self, part: m.Part) -> bool:
         """Write a part; return True if that was the last one.
 
-        Raises StorageFull, RemoteProtocolError.
+        Raises StorageFull, RemoteProtocolError, OSError.
         """
         download = self.download
-        download.receive(part, clock())
+        if not download.receive(part, clock()):
+            return False
         if self._draft is None:
-            name = part.segment.decode()
             # One that was cut may have left some of it.
-            self._segments.remove((DRAFT + name).encode())
-            self._draft = Draft(self._segments, name, part.total)
+            self._segments.remove(DRAFT + part.segment)
+            self._draft = Draft(self._segments, part.segment.decode(), part.total)
         self._draft.write(memoryview(part.data), part.offset)
         if download.is_whole:
             self._draft.finish()
@@ -75,19 +87,26 @@ class StorageShell:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         peer = make_peer_id("O")
-        self._segments = Segments(Place(**settings["place"]), peer)
+        self._place = Place(**settings["place"])
+        self._segments = Segments(self._place, peer)
+        self._segments.recount()
         self._exchange = Exchange(os.getpid())
         self._link = zmq_link.connect(settings["address"], peer)
         self._peers = Exchange(os.getpid())
         """Those who fetch from here, or send."""
         self._heard_at: dict[bytes, float] = {}
-        self._hub = zmq_link.bind(settings["serve"]) if settings.get("serve") else None
+        address, listener = settings["serve"], settings["listener"]
+        self._hub = zmq_link.bind(address, listener) if address else None
         self._sent: dict[tuple[bytes, bytes], Intake] = {}
         """What clients send, by the client and the segment."""
         self._copies: dict[bytes, tuple[Intake, str]] = {}
         """What is fetched from other storages, and their addresses, by segment."""
+        self._waiting: dict[bytes, str] = {}
+        """What is to be fetched after that, and from where."""
         self._sources: dict[str, Source] = {}
         self._leave = False
+        self.is_orphan = False
+        """True if the parent is gone: nobody else needs the directories any more."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(LIFELINE_FD, selectors.EVENT_READ, self._on_lifeline)
         self._selector.register(self._link.fd, selectors.EVENT_READ)
@@ -100,17 +119,18 @@ class StorageShell:
             os.getpid(),
             host_name(),
             bytes.fromhex(settings.get("supervisor", "")),
-            address=self._hub.address if self._hub is not None else "",
         )
         self._tell_scheduler(hello)
 
     def run(self) -> None:
-        """Work until the parent is gone."""
-        while not self._leave:
+        """Work until the parent or the scheduler is gone, or the directories are."""
+        while not self._leave and self._place.is_here:
             try:
                 self._turn()
             except FileNotFoundError:
                 # The cluster has ended, and its directories with it.
+                if self._place.is_here:
+                    raise
                 break
             until = min(max(self._deadline() - clock(), 0.0), SLEEP_MAX_S)
             for key, _ in self._selector.select(until):
@@ -124,13 +144,21 @@ class StorageShell:
 
     def _turn(self) -> None:
         # What one of them sends may swallow the signal that something has arrived for another.
-        while self._serve_scheduler() | self._serve_peers() | self._take_from_sources():
-            self._give_up(clock())
-        self._give_up(clock())
-        in_use = {address for _, address in self._copies.values()}
+        while (
+            self._serve_scheduler()
+            | self._serve_peers()
+            | self._take_from_sources()
+            | self._give_up(clock())
+        ):
+            if self._leave:
+                return
+        in_use = {address for _, address in self._copies.values()} | set(self._waiting.values())
         for address in self._sources.keys() - in_use:
-            self._selector.unregister(self._sources[address].fd)
-            self._sources.pop(address).close()
+            self._close_source(address)
+
+    def _close_source(self, address: str) -> None:
+        self._selector.unregister(self._sources[address].fd)
+        self._sources.pop(address).close()
 
     def _deadline(self) -> float:
         due = [self._exchange.deadline, self._peers.deadline]
@@ -141,7 +169,7 @@ class StorageShell:
 
     def _on_lifeline(self) -> None:
         if not os.read(LIFELINE_FD, 4096):
-            self._leave = True
+            self._leave = self.is_orphan = True
 
     # -- the scheduler -----------------------------------------------------------------------
 
@@ -150,22 +178,26 @@ class StorageShell:
 
     def _serve_scheduler(self) -> bool:
         """Return True if something had arrived; so the other two."""
-        has_arrived = False
         for _, frames in self._exchange.tick(clock()):
             self._link.send(HUB, frames)
-        while received := self._link.receive(DRAIN_LIMIT):
+        received = self._link.receive(DRAIN_LIMIT)
+        try:
             for _, frames in received:
                 for message in self._exchange.receive(HUB, frames, clock()):
                     self._obey(message)
-            has_arrived = True
-        return has_arrived
+        except RemoteProtocolError:
+            # Begin anew, as another process.
+            self._leave = True
+        return bool(received)
 
     def _obey(self, message: m.Message) -> None:
         if isinstance(message, m.Release):
             for segment in message.objects:
+                self._waiting.pop(segment, None)
                 if segment in self._copies:
                     self._copies.pop(segment)[0].discard()
                 self._segments.remove(segment)
+            self._start_copies()
         elif isinstance(message, m.Purge):
             for key in [key for key in self._sent if key[1].startswith(message.prefix)]:
                 self._sent.pop(key).discard()
@@ -173,7 +205,8 @@ class StorageShell:
         elif isinstance(message, m.Copy):
             self._copy(message)
         elif isinstance(message, m.Welcome):
-            self._tell_scheduler(m.Inventory(self._segments.inventory()))
+            for piece in in_pieces(self._segments.inventory()):
+                self._tell_scheduler(m.Inventory(piece))
         elif isinstance(message, m.Refused | m.Unknown | m.Goodbye):
             self._leave = True
 
@@ -187,32 +220,28 @@ class StorageShell:
         hub = self._hub
         if hub is None:
             return False
-        has_arrived = False
-        for peer, frames in self._peers.tick(clock()):
+        now = clock()
+        for peer, frames in self._peers.tick(now):
             hub.send(peer, frames)
-        while received := hub.receive(DRAIN_LIMIT):
-            has_arrived = True
-            now = clock()
-            for peer, frames in received:
-                self._heard_at[peer] = now
-                try:
-                    messages = self._peers.receive(peer, frames, clock())
-                    if messages and type(messages[0]) is m.Unknown:
-                        hub.send(peer, self._peers.unknown())
-                        continue
-                    for message in messages:
-                        self._serve(peer, message)
-                except RemoteProtocolError:
-                    self._drop(peer)
-        return has_arrived
+        received = hub.receive(DRAIN_LIMIT)
+        for peer, frames in received:
+            self._heard_at[peer] = now
+            try:
+                messages = self._peers.receive(peer, frames, now)
+                if messages and type(messages[0]) is m.Unknown:
+                    hub.send(peer, self._peers.unknown())
+                    continue
+                for message in messages:
+                    self._serve(peer, message)
+            except RemoteProtocolError:
+                self._drop(peer)
+        return bool(received)
 
     def _serve(self, peer: bytes, message: m.Message) -> None:
         if isinstance(message, m.Fetch):
             self._tell(peer, [self._part(message)])
         elif isinstance(message, m.Put):
-            intake = Intake(self._segments, message.segment)
-            self._sent[peer, message.segment] = intake
-            self._tell(peer, intake.download.requests())
+            self._take_over(peer, message.segment)
         elif isinstance(message, m.Part):
             key = peer, message.segment
             if key in self._sent:
@@ -221,6 +250,17 @@ class StorageShell:
             self._drop(peer)
         elif not isinstance(message, m.Hello):
             raise RemoteProtocolError(f"{type(message).__name__} is not for a storage")
+
+    def _take_over(self, peer: bytes, segment: bytes) -> None:
+        """Begin to fetch what a client wants to store."""
+        mine = sum(key[0] == peer for key in self._sent)
+        others = any(key[1] == segment and key[0] != peer for key in self._sent)
+        if not is_segment(segment) or mine >= SENT_MAX or others or self._segments.has(segment):
+            raise RemoteProtocolError("a segment of that name cannot be stored now")
+        if before := self._sent.pop((peer, segment), None):
+            before.discard()
+        intake = self._sent[peer, segment] = Intake(self._segments, segment)
+        self._tell(peer, intake.download.requests())
 
     def _take_in_sent(self, key: tuple[bytes, bytes], part: m.Part) -> None:
         peer, segment = key
@@ -231,7 +271,7 @@ class StorageShell:
                 self._tell(peer, [m.Transferred(segment)])
             else:
                 self._tell(peer, intake.download.requests())
-        except StorageFull as error:
+        except (StorageFull, OSError) as error:
             self._sent.pop(key).discard()
             self._tell(peer, [m.Transferred(segment, str(error))])
 
@@ -252,22 +292,44 @@ class StorageShell:
     # -- copies ------------------------------------------------------------------------------
 
     def _copy(self, message: m.Copy) -> None:
-        segment, address = message.segment, message.address
+        self._waiting[message.segment] = message.address
+        self._start_copies()
+
+    def _start_copies(self) -> None:
+        """Begin to fetch what waits, a few at a time from each storage."""
+        under_way = Counter(address for _, address in self._copies.values())
+        for segment, address in list(self._waiting.items()):
+            if under_way[address] >= COPIES_AT_ONCE:
+                continue
+            del self._waiting[segment]
+            intake = Intake(self._segments, segment)
+            self._copies[segment] = intake, address
+            try:
+                source = self._source(address)
+            except ClusterUnreachable as error:
+                self._fail(segment, f"the machine that holds it cannot be reached: {error}")
+                continue
+            source.send(intake.download.requests())
+            under_way[address] += 1
+
+    def _source(self, address: str) -> Source:
         source = self._sources.get(address)
         if source is None:
             source = Source(address, self._settings["address"], make_peer_id("F"))
             self._sources[address] = source
             self._selector.register(source.fd, selectors.EVENT_READ)
-        intake = Intake(self._segments, segment)
-        self._copies[segment] = intake, address
-        source.send(intake.download.requests())
+        return source
 
     def _take_from_sources(self) -> bool:
         return sum(map(self._take_from, list(self._sources.values()))) > 0
 
     def _take_from(self, source: Source) -> bool:
-        has_arrived = False
-        while arrived := source.turn():
+        """Take in what a storage sent; one that breaks the protocol is left."""
+        mine = [
+            segment for segment, (_, address) in self._copies.items() if address == source.address
+        ]
+        try:
+            arrived = source.turn()
             for message in arrived:
                 if isinstance(message, m.Unknown):
                     for intake, address in self._copies.values():
@@ -276,8 +338,19 @@ class StorageShell:
                             source.send(intake.download.requests())
                 elif isinstance(message, m.Part | m.Transferred):
                     self._take_in(source, message)
-            has_arrived = True
-        return has_arrived
+        except RemoteProtocolError as error:
+            for segment in mine:
+                if segment in self._copies:
+                    self._fail(segment, f"the storage that holds it broke the protocol: {error}")
+            self._close_source(source.address)
+            return True
+        if arrived:
+            now = clock()
+            for segment in mine:
+                if segment in self._copies:
+                    self._copies[segment][0].download.touch(now)
+            self._start_copies()
+        return bool(arrived)
 
     def _take_in(self, source: Source, message: m.Part | m.Transferred) -> None:
         segment = message.segment
@@ -294,7 +367,7 @@ class StorageShell:
                 self._tell_scheduler(m.Transferred(segment))
             else:
                 source.send(intake.download.requests())
-        except (StorageFull, RemoteProtocolError) as error:
+        except (StorageFull, OSError) as error:
             self._fail(segment, str(error))
 
     def _fail(self, segment: bytes, error: str) -> None:
@@ -302,15 +375,20 @@ class StorageShell:
         intake.discard()
         self._tell_scheduler(m.Transferred(segment, error))
 
-    def _give_up(self, now: float) -> None:
-        """Let go of whoever has fallen silent."""
+    def _give_up(self, now: float) -> bool:
+        """Let go of whoever has fallen silent; return True if that was somebody."""
+        has_given_up = False
         for segment, (intake, address) in list(self._copies.items()):
             if now >= intake.download.deadline:
                 self._fail(segment, f"the storage at {address} was silent for {SILENCE_S:.0f} s")
+                has_given_up = True
         for peer, heard_at in list(self._heard_at.items()):
             # Whoever comes back starts over; what waits for it here keeps memory.
             if now >= heard_at + SILENCE_S:
                 self._drop(peer)
+        if has_given_up:
+            self._start_copies()
+        return has_given_up
 
 
 def main() -> None:
@@ -318,8 +396,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = read_settings()
     hold_directories(settings)
-    StorageShell(settings).run()
-    remove_directories(settings)
+    shell = StorageShell(settings)
+    shell.run()
+    if shell.is_orphan:
+        remove_directories(settings)
 
 
 if __name__ == "__main__":

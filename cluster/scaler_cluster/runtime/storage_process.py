@@ -11,17 +11,30 @@ from typing import Any
 
 LOOK_S = 1.0
 """How often it is looked whether the storage runs."""
+BACKLOG = 128
 STOP_S = 2.0
 """A storage that has not ended by itself after this is killed."""
 
 
 class StorageProcess:
-    """Starts the storage, again if it died, and ends it."""
+    """Starts the storage, again if it died, and ends it.
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    ``listener`` is what it listens on, if anybody else needs it: this process keeps it open, so the
+    next storage has the same address, and whoever connects meanwhile waits.
+    """
+
+    def __init__(
+        self, settings: dict[str, Any], listener: socket.socket | None, supervisor: bytes = b""
+    ) -> None:
         self.look_at = 0.0
         """When :meth:`look_after` is next due."""
-        self._settings = settings
+        self._listener = listener
+        names = ("address", "directory", "place")
+        self._settings = {name: settings.get(name) for name in names} | {
+            "serve": address_of(listener),
+            "listener": listener.fileno() if listener is not None else -1,
+            "supervisor": supervisor.hex(),
+        }
         self._child: subprocess.Popen[bytes] | None = None
 
     def look_after(self, now: float) -> bool:
@@ -34,6 +47,7 @@ class StorageProcess:
             [sys.executable, "-m", "scaler_cluster.runtime.storage"],
             stdin=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=(self._listener.fileno(),) if self._listener is not None else (),
         )
         assert self._child.stdin is not None
         self._child.stdin.write(json.dumps(self._settings).encode() + b"\n")
@@ -42,6 +56,8 @@ class StorageProcess:
 
     def stop(self) -> None:
         """End it."""
+        if self._listener is not None:
+            self._listener.close()
         if self._child is not None:
             assert self._child.stdin is not None
             self._child.stdin.close()
@@ -52,30 +68,40 @@ class StorageProcess:
                 self._child.wait()
 
 
-def storage_address(scheduler: str) -> str:
-    """Return where the storage beside a scheduler is to listen.
+def listen_beside(scheduler: str) -> socket.socket | None:
+    """Return what the storage beside a scheduler listens on, at any free port of its address.
 
-    Empty if only this machine reaches the scheduler: here nobody needs to ask for segments.
+    None if only this machine reaches the scheduler: here nobody needs to ask for segments.
     """
-    host = scheduler.rpartition(":")[0].removeprefix("tcp://")
-    if not scheduler.startswith("tcp://") or ipaddress.ip_address(host.strip("[]")).is_loopback:
-        return ""
-    return _free_address(host)
+    host = scheduler.rpartition(":")[0].removeprefix("tcp://").strip("[]")
+    if not scheduler.startswith("tcp://") or ipaddress.ip_address(host).is_loopback:
+        return None
+    return _listen(host)
 
 
-def serving_address(scheduler: str) -> str:
-    """Return where a storage on this machine can be reached by those who reach a scheduler."""
+def listen_towards(scheduler: str) -> socket.socket:
+    """Return what a storage listens on that is to be reached from where the scheduler is."""
     host, _, port = scheduler.removeprefix("tcp://").rpartition(":")
-    kind = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-    with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+    with socket.socket(_family(host), socket.SOCK_DGRAM) as probe:
         # Sends nothing: it only chooses the way, and with it this machine's address on it.
         probe.connect((host.strip("[]"), int(port)))
-        name = probe.getsockname()[0]
-    return _free_address(f"[{name}]" if kind == socket.AF_INET6 else name)
+        return _listen(probe.getsockname()[0])
 
 
-def _free_address(host: str) -> str:
-    kind = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-    with socket.socket(kind) as probe:
-        probe.bind((host.strip("[]"), 0))
-        return f"tcp://{host}:{probe.getsockname()[1]}"
+def address_of(listener: socket.socket | None) -> str:
+    """Return the address of a listener; empty without one."""
+    if listener is None:
+        return ""
+    host, port = listener.getsockname()[:2]
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def _listen(host: str) -> socket.socket:
+    listener = socket.socket(_family(host))
+    listener.bind((host, 0))
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

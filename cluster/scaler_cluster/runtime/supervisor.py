@@ -44,7 +44,7 @@ from scaler_cluster.runtime.process import (
     read_settings,
 )
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
-from scaler_cluster.runtime.storage_process import StorageProcess, serving_address
+from scaler_cluster.runtime.storage_process import StorageProcess, address_of, listen_towards
 from scaler_cluster.runtime.worker import (
     SLOT_READY,
     SLOT_SESSION,
@@ -170,15 +170,15 @@ class SupervisorShell:
             settings = self._settings
             make_directories(settings)
             place = Place(**settings["place"])
-            address = serving_address(settings["address"])
-            self._storage = StorageProcess(
-                settings | {"serve": address, "supervisor": self._peer.hex()}
-            )
-        self._settle(place)
+            listener = listen_towards(settings["address"])
+            self._storage = StorageProcess(settings, listener, self._peer)
+            self._settle(place, address_of(listener))
+        else:
+            self._settle(place)
 
-    def _settle(self, place: Place) -> None:
+    def _settle(self, place: Place, address: str = "") -> None:
         self._place = place
-        self._order = {"place": asdict(place), "is_home": self._storage is None}
+        self._order = {"place": asdict(place), "address": address}
         self._core.start(clock())
 
     # -- workers -----------------------------------------------------------------------------
@@ -279,11 +279,12 @@ class SupervisorShell:
                 supervisor,
                 settings.get("max_tasks_per_child", 0),
                 disk=place.disk,
+                address=order["address"],
             )
             link = zmq_link.connect(settings["address"], peer)
             mine[SLOT_READY] = 1
             core = WorkerCore()
-            is_home = order["is_home"]
+            is_home = not order["address"]
             store = WorkerStore(peer, place, core.mapped, core.missing, is_home=is_home)
             WorkerShell(link, core, mine, store, hello).run()
             link.close()

@@ -261,6 +261,9 @@ class WorkerShell:
                 self._in_task = False
                 stopped = True
             if buffers:
+                with self._lock:
+                    # Who was forked by the task, and came back from it, ends here.
+                    pass
                 segments, error = _write(store, error, stopped=stopped)
             args = value = None
             before = now
@@ -391,7 +394,8 @@ def _culprit(store: WorkerStore, message: m.Assign, payload: Any) -> str:
     """Return what of a call cannot be unpickled."""
     if message.call == m.CALL_ARGS:
         with contextlib.suppress(Exception):
-            index = payloads.failing_argument(payload, store.map(message.objects))
+            buffers = store.map(message.objects)
+            index = payloads.failing_argument(payload, buffers, TaskInterrupted)
             if index is not None:
                 return f"argument {index}"
     return "the arguments"

@@ -112,15 +112,17 @@ class SchedulerBench:
         disk: str = "",
     ) -> dict[str, list[str]]:
         """Let a worker come; with a ``disk`` its objects are not where the scheduler's are."""
-        hi = hello(m.WORKER, supervisor=supervisor, task_limit=task_limit, disk=disk)
+        address = f"tcp://{supervisor.decode()}" if disk else ""
+        hi = hello(
+            m.WORKER, supervisor=supervisor, task_limit=task_limit, disk=disk, address=address
+        )
         return self.feed(peer, hi)
 
     def storage(
         self, peer: bytes = b"O1", *segments: bytes, supervisor: bytes = b""
     ) -> dict[str, list[str]]:
         """Let a storage come that has these segments; with a supervisor, of its machine."""
-        hi = hello(m.STORAGE, supervisor=supervisor, address=f"tcp://{peer.decode()}")
-        return self.feed(peer, hi, m.Inventory(segments))
+        return self.feed(peer, hello(m.STORAGE, supervisor=supervisor), m.Inventory(segments))
 
     # -- objects -----------------------------------------------------------------------------
 

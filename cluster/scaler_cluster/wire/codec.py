@@ -22,7 +22,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from scaler_cluster.wire.batch import Buffer
 
@@ -55,6 +55,12 @@ class Envelope:
 
 
 _packer = msgpack.Packer(use_bin_type=True, autoreset=True, unicode_errors=UNICODE_ERRORS)
+
+
+def in_pieces(names: Sequence[bytes]) -> Iterator[tuple[bytes, ...]]:
+    """Yield names in as many pieces as they need messages."""
+    for start in range(0, len(names), OBJECTS_MAX):
+        yield tuple(names[start : start + OBJECTS_MAX])
 
 
 def encode(incarnation: int, seq: int, ack: int, messages: Sequence[m.Message]) -> list[Buffer]:

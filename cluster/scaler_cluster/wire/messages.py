@@ -82,7 +82,7 @@ class Hello(Message):
     disk: str = ""
     """Of a worker: its machine's directory for objects, which tells whose objects it can map."""
     address: str = ""
-    """Of a storage: where others fetch its segments; empty: nowhere."""
+    """Of a worker: where others fetch its machine's segments; empty: nowhere."""
 
 
 @dataclass(slots=True)
