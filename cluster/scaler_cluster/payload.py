@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 PROTOCOL = 5
 OBJECT_BYTES = 64 * 1024
 """From here on a buffer, or the pickle of one argument, is an object: stored once, then mapped."""
-BATCH_STEP = 64
-"""Values pickled before their size is looked at."""
 TEXT_CHARS_MAX = 100_000
 """Tracebacks and messages are cut to this: an endless recursion's text must stay sendable."""
 
@@ -69,6 +67,18 @@ class Collector:
             return True
         self.buffers.append(raw)
         return False
+
+
+class LargeBuffer(Exception):
+    """There is a large buffer in what is pickled."""
+
+
+def keep_small(buffer: pickle.PickleBuffer) -> bool:
+    """Keep buffers in the stream: for a pickler, like a Collector, that is to find none."""
+    raw = buffer.raw()
+    if raw.nbytes >= OBJECT_BYTES or type(raw.obj) is Token:
+        raise LargeBuffer
+    return True
 
 
 class Whole:
@@ -174,31 +184,28 @@ def dumps_batch(values: Sequence[object], *, check_size: bool) -> Batch | None:
     Raises PayloadError, naming no one. Values that C pickle would name as members of
     ``__main__`` go the longer way, each.
     """
-    collector = Collector() if check_size else None
-    parts: list[bytes] = []
+    callback = keep_small if check_size else None
     try:
-        while len(parts) < len(values):
-            # Only one at first: the same large value may be in all of them.
-            some = values[len(parts) : len(parts) + BATCH_STEP] if parts else values[:1]
-            step = [pickle.dumps(value, PROTOCOL, buffer_callback=collector) for value in some]
-            if collector is not None and _is_large(collector, step):
-                return None
-            parts += step
+        parts = [pickle.dumps(values[0], PROTOCOL, buffer_callback=callback)]
+        if check_size and len(parts[0]) >= OBJECT_BYTES:
+            # Not the others then: the same large value may be in all of them.
+            return None
+        parts += [pickle.dumps(value, PROTOCOL, buffer_callback=callback) for value in values[1:]]
         batch = Batch.of(parts)
         if b"__main__" not in batch.data:
-            return batch
+            has_room = check_size and batch.nbytes >= OBJECT_BYTES
+            return None if has_room and max(map(len, parts)) >= OBJECT_BYTES else batch
+    except LargeBuffer:
+        return None
     except Exception:  # noqa: S110 - as in dumps
         pass
+    collector = Collector() if check_size else None
     parts = [dumps(value, collector) for value in values]
-    if collector is not None and _is_large(collector, parts):
+    if collector is not None and (collector.buffers or max(map(len, parts)) >= OBJECT_BYTES):
         return None
     if sum(map(len, parts)) >= BATCH_BYTES_MAX:
         raise errors.PayloadError("these values are too large for one message")
     return Batch.of(parts)
-
-
-def _is_large(collector: Collector, parts: list[bytes]) -> bool:
-    return bool(collector.buffers) or max(map(len, parts)) >= OBJECT_BYTES
 
 
 def _checked(data: bytes) -> bytes:
@@ -218,32 +225,31 @@ def _name(value: object) -> str:
 
 
 def dumps_call(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    collector: Collector | None = None,
-) -> bytes:
-    """Pickle the arguments of one call; a PayloadError names the one at fault."""
-    try:
-        if collector is None:
-            return dumps((args, kwargs) if kwargs else args)
-        for value in args:
-            kind = type(value)
-            if kind is ObjectReference or (kind is bytes and len(value) >= OBJECT_BYTES):
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, stores: bool
+) -> tuple[bytes, Sequence[memoryview]]:
+    """Pickle the arguments of one call; return also the buffers to be stored, if any are.
+
+    Raises PayloadError, which names the argument at fault.
+    """
+    value = (args, kwargs) if kwargs else args
+    if stores:
+        for one in args:
+            if type(one) is bytes and len(one) >= OBJECT_BYTES:
                 break
         else:
-            data = dumps((args, kwargs) if kwargs else args, collector)
-            if len(data) < OBJECT_BYTES:
-                return data
-        collector.buffers.clear()
-        args = tuple(map(Whole.of, args))
-        kwargs = {name: Whole.of(value) for name, value in kwargs.items()}
-        return dumps((args, kwargs) if kwargs else args, collector)
+            try:
+                data = pickle.dumps(value, PROTOCOL, buffer_callback=keep_small)
+                if len(data) < OBJECT_BYTES and b"__main__" not in data:
+                    return data, ()
+            except Exception:  # noqa: S110 - the longer way says what is wrong
+                pass
+    try:
+        return _dumps_large(args, kwargs) if stores else (dumps(value), ())
     except errors.PayloadError as whole:
         named = [*((f"argument {i}", v) for i, v in enumerate(args)), *kwargs.items()]
-        for name, value in named:
+        for name, one in named:
             try:
-                dumps(value, Collector())
+                dumps(one, Collector())
             except errors.PayloadError as error:
                 raise errors.PayloadError(
                     f"{name} of {function_name(function)}: {error}"
@@ -251,10 +257,33 @@ def dumps_call(
         raise whole from whole.__cause__
 
 
-def dumps_result(value: object, collector: Collector) -> bytes:
-    """Pickle what a task returned, of which any part may be large; raises PayloadError."""
+def _dumps_large(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[bytes, Sequence[memoryview]]:
+    collector = Collector()
+    if not any(map(_is_whole, args)):
+        data = dumps((args, kwargs) if kwargs else args, collector)
+        if len(data) < OBJECT_BYTES:
+            return data, collector.buffers
+        collector.buffers.clear()
+    args = tuple(map(Whole.of, args))
+    kwargs = {name: Whole.of(value) for name, value in kwargs.items()}
+    return dumps((args, kwargs) if kwargs else args, collector), collector.buffers
+
+
+def _is_whole(value: object) -> bool:
+    kind = type(value)
+    return kind is ObjectReference or (kind is bytes and len(value) >= OBJECT_BYTES)  # type: ignore[arg-type]
+
+
+def dumps_result(value: object, collector: Collector, stream: bytes | None) -> bytes:
+    """Pickle what a task returned, of which any part may be large; raises PayloadError.
+
+    A ``stream`` is its pickle, which turned out to be large.
+    """
     collector.buffers.clear()
-    return dumps(Whole.of(value), collector)
+    whole = Whole.of(value) if stream is None else Whole(load_parts, (stream,))
+    return dumps(whole, collector)
 
 
 def failing_argument(

@@ -44,9 +44,10 @@ class WorkerStore:
         self._is_home = is_home
         self._segments: Segments | None = None
         has_place = bool(place.disk)
-        self.collector = payloads.Collector() if has_place else None
-        """Takes the large buffers of results, where they can be stored."""
-        self.buffers = self.collector.buffers if self.collector is not None else []
+        self.keep = payloads.keep_small if has_place else None
+        """Raises where a large buffer is pickled, if it can be stored; then :meth:`pickle` does."""
+        self._collector = payloads.Collector()
+        self.buffers = self._collector.buffers
         """Those of the result that was pickled last, and was not written."""
         self.large = payloads.OBJECT_BYTES if has_place else BATCH_BYTES_MAX
         """A result whose pickle has so many bytes is pickled by :meth:`pickle`."""
@@ -90,14 +91,14 @@ class WorkerStore:
         self._mapped[segment] = view
         return view
 
-    def pickle(self, value: object) -> bytes:
+    def pickle(self, value: object, stream: bytes | None = None) -> bytes:
         """Pickle a result by all means; its large buffers wait for :meth:`write`.
 
-        Raises PayloadError.
+        A ``stream`` is its pickle, which turned out to be large. Raises PayloadError.
         """
-        if self.collector is None:
+        if not self._place.disk:
             return payloads.dumps(value)
-        return payloads.dumps_result(value, self.collector)
+        return payloads.dumps_result(value, self._collector, stream)
 
     def write(self) -> tuple[bytes, ...]:
         """Store the buffers of the result that was pickled; return their segments.

@@ -45,6 +45,7 @@ SPIN_S = 0.0003
 """How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
 TICK_S = 0.001
 """While messages keep coming, time is looked at this often."""
+STORAGE_START_AFTER_S = 0.3
 LOG_EVERY_S = 1.0
 """Broken peers are logged at most this often: garbage must not fill a disk."""
 
@@ -165,7 +166,10 @@ class SchedulerShell:
         return bool(table.objects or table.stores[HOME].garbage or self._core.config.storage)
 
     def _look_after(self, storage: StorageProcess, now: float) -> None:
-        if storage.look_after(now):
+        if not storage.look_at and not self._core.config.storage:
+            # Its start takes CPU from whoever just began to work with large data.
+            storage.look_at = now + STORAGE_START_AFTER_S
+        elif storage.look_after(now):
             # The one before has died.
             for peer, key in list(self._core.table.storages.items()):
                 if key == HOME:

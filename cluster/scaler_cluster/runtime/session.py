@@ -129,15 +129,15 @@ class Session:
         if self._closed or self._forked or self.connection.error is not None:
             self.check_usable()
         future: ScalerFuture[Any] = ScalerFuture(self)
-        collector = payloads.Collector() if self.connection.stores else None
         objects: tuple[bytes, ...] = ()
         held: list[bytes] = []
         try:
             packed = self._pickle_function(function, held)
-            payload = payloads.dumps_call(function, args, kwargs, collector)
-            if collector is not None and collector.buffers:
+            stores = self.connection.stores
+            payload, buffers = payloads.dumps_call(function, args, kwargs, stores=stores)
+            if buffers:
                 looked_at: set[Any] | None = set() if again else None
-                objects = self.connection.stored().hold(collector.buffers, looked_at)
+                objects = self.connection.stored().hold(buffers, looked_at)
                 held += objects
         except (PayloadError, StorageFull, StorageUnreachable) as error:
             self.release(held)

@@ -204,7 +204,7 @@ class WorkerShell:
                 self._fail_all(work, caught, "the worker cannot map the arguments")
                 return
         append, store = core.results.append, self._store
-        collector, buffers, large = store.collector, store.buffers, store.large
+        keep, buffers, large = store.keep, store.buffers, store.large
         segments: tuple[bytes, ...] = ()
         dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
         items = list(work.batch)
@@ -243,9 +243,11 @@ class WorkerShell:
                     if type(value) is bytes and len(value) >= large:
                         result = store.pickle(value)
                     else:
-                        result = dumps(value, protocol, buffer_callback=collector)
-                        if b"__main__" in result or len(result) >= large:
+                        result = dumps(value, protocol, buffer_callback=keep)
+                        if b"__main__" in result:
                             result = store.pickle(value)
+                        elif len(result) >= large:
+                            result = store.pickle(value, result)
                     self._in_task = False
                 except TaskInterrupted:
                     raise
