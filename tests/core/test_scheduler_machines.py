@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from scaler_cluster.core.objects import STORAGE_DOWN_MAX_S
 from scaler_cluster.core.scheduler import SchedulerConfig
-from scaler_cluster.core.table import STORAGE_DOWN_MAX_S
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import (
     PYTHON,
@@ -162,7 +162,7 @@ def test_a_machine_that_is_lost_takes_its_copies_along(far):
 
 def test_an_object_that_is_nowhere_is_not_waited_for(far):
     """A function or task that needs what was lost fails by itself."""
-    record = far.core.table.objects[object_id("a")]
+    record = far.core.table.objects.records[object_id("a")]
     record.stores.clear()
 
     assert far.submit(0, objects="a")["W2"][-2:] == [

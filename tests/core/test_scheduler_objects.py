@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core import scheduler as module
+from scaler_cluster.core import objects as module
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import function_id, object_id, segment, submission
 from scaler_cluster.wire import messages as m
@@ -50,7 +50,7 @@ def test_an_object_lives_as_long_as_its_client_may_name_it(stored):
         "W1": [f"Release {text(C1_0)}"],
         "O1": [f"Release {text(C1_0)}"],
     }
-    assert stored.core.table.objects == {}
+    assert stored.core.table.objects.records == {}
 
 
 def test_an_object_lives_as_long_as_tasks_need_it(stored):
@@ -241,12 +241,14 @@ def test_who_breaks_the_rules_is_refused(stored, peer, message):
     """Releasing what one has not, or storing over others breaks the protocol."""
     stored.submit(0)
     # A result of client C1 that has the name of the segment.
-    stored.core.table.objects.setdefault(C1_0, stored.core.table.objects[object_id("a")])
+    stored.core.table.objects.records.setdefault(
+        C1_0, stored.core.table.objects.records[object_id("a")]
+    )
     try:
         with pytest.raises(RemoteProtocolError):
             stored.core.receive(peer, [message], stored.now)
     finally:
-        del stored.core.table.objects[C1_0]
+        del stored.core.table.objects.records[C1_0]
 
 
 def test_an_object_may_be_announced_again(stored):
@@ -284,7 +286,7 @@ def test_a_worker_that_died_is_forgotten_by_its_objects(stored):
     stored.submit(0, objects="a")
     stored.died()
 
-    assert stored.core.table.objects[object_id("a")].workers == {}
+    assert stored.core.table.objects.records[object_id("a")].workers == {}
 
 
 def test_a_client_must_release_some_day(stored, monkeypatch):

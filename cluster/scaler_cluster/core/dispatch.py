@@ -141,11 +141,11 @@ class Dispatch:
                 options.timeout_s is not None,
                 options.stream_output,
                 run.batch,
-                table.segments(run.objects, worker) if run.objects else (),
+                table.objects.segments(run.objects, worker) if run.objects else (),
             ),
         )
         if wanted := table.functions[run.function].objects + run.objects:
-            table.bring(wanted, worker)
+            table.objects.bring(wanted, worker)
         self.consider(worker)
         if worker.peer not in self._watched:
             self.watch(worker, now + STALL_S)
@@ -157,7 +157,7 @@ class Dispatch:
             return
         known[function] = None
         record = self._table.functions[function]
-        segments = self._table.segments(record.objects, worker)
+        segments = self._table.objects.segments(record.objects, worker)
         self._table.send(worker.peer, m.Function(function, record.payload, segments))
         if len(known) > WORKER_FUNCTIONS_MAX:
             self._table.send(worker.peer, m.Forget(known.popitem(last=False)[0]))

@@ -41,14 +41,14 @@ def check(core: SchedulerCore) -> None:
     for digest, function in table.functions.items():
         _true(function.users == users.pop(digest, 0), "miscounted users of function %r", digest)
         users.update(function.objects)
-    for one, record in table.objects.items():
+    for one, record in table.objects.records.items():
         _true(record.users == users.pop(one, 0) != 0, "miscounted users of object %r", one)
-        _true(table.stores.keys() >= record.stores.keys(), "at an unknown machine: %r", one)
-    for (key, segment), one in table.copying.items():
-        there = key in table.stores and one in table.objects
-        _true(there and table.objects[one].segment == segment, "copied in vain: %r", one)
-    for peer, key in table.storages.items():
-        _true(table.stores[key].peer == peer, "a storage of nobody: %r", peer)
+        _true(table.objects.stores.keys() >= record.stores.keys(), "at an unknown machine: %r", one)
+    for (key, segment), one in table.objects.copying.items():
+        there = key in table.objects.stores and one in table.objects.records
+        _true(there and table.objects.records[one].segment == segment, "copied in vain: %r", one)
+    for peer, key in table.objects.storages.items():
+        _true(table.objects.stores[key].peer == peer, "a storage of nobody: %r", peer)
     _true(not users, "functions or objects in use were dropped: %r", users)
 
 

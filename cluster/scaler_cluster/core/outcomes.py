@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.credit import measure
 from scaler_cluster.core.deadlines import Deadlines
 from scaler_cluster.core.lifecycle import Event, State, move
-from scaler_cluster.core.records import ObjectRecord
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
@@ -67,17 +66,13 @@ class Outcomes:
         table = self._table
         run = self._single(worker, message.session, message.task)
         measure(table.functions[run.function], 1, message.busy_s)
-        if not table.objects.keys().isdisjoint(message.objects):
+        if not table.objects.records.keys().isdisjoint(message.objects):
             raise RemoteProtocolError("a result in segments that hold another one")
         session = table.session_by_number.get(run.session)
         if session is None or run.state is State.CANCELLING:
-            table.remove_segments(worker.store, message.objects)
+            table.objects.remove_segments(worker.store, message.objects)
         else:
-            for segment in message.objects:
-                record = table.objects[segment] = ObjectRecord(segment, users=1)
-                record.stores[worker.store] = None
-                session.objects[segment] = None
-            address = table.stores[worker.store].address if worker.store else ""
+            address = table.objects.take_result(session, worker, message.objects)
             returned = m.Returned(message.task, message.payload, message.objects, address)
             table.send(session.peer, returned)
         self._finish(worker, run, 1, Event.RETURNED)

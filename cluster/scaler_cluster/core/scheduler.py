@@ -13,26 +13,24 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.credit import STALL_S
 from scaler_cluster.core.dispatch import Dispatch
 from scaler_cluster.core.lifecycle import State
+from scaler_cluster.core.objects import HOME
 from scaler_cluster.core.outcomes import Outcomes
 from scaler_cluster.core.records import (
     FunctionRecord,
-    ObjectRecord,
     SessionRecord,
     StoreRecord,
     SupervisorRecord,
     WorkerRecord,
 )
-from scaler_cluster.core.table import HOME, Table
+from scaler_cluster.core.table import Table
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.errors import ProtocolError, RemoteProtocolError
-from scaler_cluster.ids import OBJECT_ID_BYTES, TASK_ID_MAX, is_segment_of
+from scaler_cluster.ids import TASK_ID_MAX, is_segment_of
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-SESSION_OBJECTS_MAX = 10_000_000
-"""Far more than fit into a machine: beyond this a client is misbehaving."""
 SESSION_FUNCTIONS_MAX = 4096
 """A client forgets functions well before; beyond this it is misbehaving."""
 LOST_MAX = 1024
@@ -128,18 +126,18 @@ class SchedulerCore:
             supervisor = table.supervisors.pop(peer)
             for worker in list(supervisor.workers.values()):
                 self._lose_worker(worker, None, now)
-            store = table.stores.get(peer)
+            store = table.objects.stores.get(peer)
             if store is not None and store.peer is not None:
                 table.send(store.peer, m.Goodbye("its supervisor is gone"))
                 self._gone[store.peer] = None
-            table.drop_store(peer)
+            table.objects.drop_store(peer)
         elif peer in table.workers:
             # Its process lives, so its supervisor is to end it; what it ran is lost with it.
             worker = table.workers[peer]
             table.send(worker.supervisor, m.Kill(peer, "it broke the protocol"))
             self._lose_worker(worker, None, now)
-        elif peer in table.storages:
-            table.drop_storage(peer)
+        elif peer in table.objects.storages:
+            table.objects.drop_storage(peer)
         self._gone[peer] = None
 
     def tick(self, now: float) -> None:
@@ -161,8 +159,8 @@ class SchedulerCore:
         for worker in self._outcomes.tick(now):
             self._dispatch.consider(worker)
         self._dispatch.tick(now)
-        if table.copying:
-            table.give_up_copies(now)
+        if table.objects.copying:
+            table.objects.give_up_copies(now)
 
     @property
     def deadline(self) -> float:
@@ -265,7 +263,7 @@ class SchedulerCore:
         worker.progress_at = now
         if hello.disk != self.config.disk:
             worker.store = hello.supervisor
-            table.stores.setdefault(worker.store, StoreRecord(hello.address))
+            table.objects.stores.setdefault(worker.store, StoreRecord(hello.address))
         supervisor.workers[peer] = worker
         table.workers[peer] = worker
         self._welcome(peer)
@@ -277,11 +275,10 @@ class SchedulerCore:
             table.send(peer, m.Goodbye("its supervisor is not here"))
             self._gone[peer] = None
             return
-        before = table.stores[hello.supervisor].peer if hello.supervisor in table.stores else None
+        self._welcome(peer)
+        before = table.objects.add_storage(peer, hello.supervisor)
         if before is not None:
             self._gone[before] = None
-        self._welcome(peer)
-        table.add_storage(peer, hello.supervisor)
 
     def _on_heartbeat(self, peer: bytes, message: m.Message, now: float) -> None:
         session = self.table.sessions.get(peer)
@@ -306,15 +303,15 @@ class SchedulerCore:
         for function, is_whole in session.functions.items():
             if is_whole:
                 self.table.release_function(function)
-        self.table.release_objects(session.objects)
+        self.table.objects.release(session.objects)
         self.table.drop_session(session)
-        self.table.purge(session.peer, HOME)
+        self.table.objects.purge(session.peer, HOME)
         self._gone[session.peer] = None
 
     def _lose_worker(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:
         self._gone[worker.peer] = None
         self.table.drop_worker(worker)
-        self.table.purge(worker.peer, worker.store)
+        self.table.objects.purge(worker.peer, worker.store)
         self._dispatch.forget(worker)
         self._outcomes.worker_lost(worker, lost, now)
 
@@ -334,7 +331,7 @@ class SchedulerCore:
         record = self.table.functions.get(message.function)
         if record is None:
             record = FunctionRecord(message.payload, message.objects)
-            self.table.hold_objects(message.objects)
+            self.table.objects.hold(message.objects)
             self.table.functions[message.function] = record
         record.users += 1
 
@@ -343,40 +340,23 @@ class SchedulerCore:
             self.table.release_function(message.function)
 
     def _on_object(self, peer: bytes, message: m.Object, now: float) -> None:
-        table = self.table
-        session = table.sessions[peer]
+        session = self.table.sessions[peer]
         session.last_seen = now
-        if not is_segment_of(peer, message.segment):
-            raise RemoteProtocolError("an object in a segment that somebody else wrote")
-        if message.object in session.objects:
-            # Somebody pressed Ctrl-C at a bad moment.
-            table.remove_segments(HOME, (message.segment,))
-            return
-        if len(message.object) != OBJECT_ID_BYTES:
-            raise RemoteProtocolError("an object that is not named by its digest")
-        if len(session.objects) >= SESSION_OBJECTS_MAX:
-            raise RemoteProtocolError("a client that never releases an object")
-        record = table.objects.get(message.object)
-        if record is None:
-            record = ObjectRecord(message.segment, message.nbytes)
-            record.stores[HOME] = None
-            table.objects[message.object] = record
-        else:
-            table.remove_segments(HOME, (message.segment,))
-        session.objects[message.object] = None
-        record.users += 1
+        self.table.objects.announce(session, message)
 
     def _on_release(self, peer: bytes, message: m.Release, now: float) -> None:
         session = self.table.sessions[peer]
         for one in message.objects:
             del session.objects[one]
-            self.table.release_objects((one,))
+            self.table.objects.release((one,))
 
     def _on_inventory(self, peer: bytes, message: m.Inventory, now: float) -> None:
-        self.table.take_inventory(self.table.storages[peer], message.objects)
+        self.table.objects.take_inventory(self.table.objects.storages[peer], message.objects)
 
     def _on_transferred(self, peer: bytes, message: m.Transferred, now: float) -> None:
-        self.table.transferred(self.table.storages[peer], message.segment, message.error)
+        self.table.objects.transferred(
+            self.table.objects.storages[peer], message.segment, message.error
+        )
 
     def _on_submit(self, peer: bytes, message: m.Submit, now: float) -> None:
         table = self.table
@@ -458,8 +438,8 @@ class SchedulerCore:
         worker = self._reporting(peer)
         if worker is None:
             # Written after it was given up; where, nobody knows any more.
-            for key in self.table.stores:
-                self.table.remove_segments(key, message.objects)
+            for key in self.table.objects.stores:
+                self.table.objects.remove_segments(key, message.objects)
             return
         self._progress(worker, now)
         self._outcomes.stored(worker, message)

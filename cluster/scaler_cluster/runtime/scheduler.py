@@ -19,8 +19,8 @@ from typing import Any
 
 from scaler_cluster.core import invariants
 from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.core.objects import HOME
 from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
-from scaler_cluster.core.table import HOME
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.links import zmq_link
 from scaler_cluster.runtime.directories import (
@@ -162,8 +162,9 @@ class SchedulerShell:
 
     def _needs_storage(self) -> bool:
         """Return True if there are objects, or if clients elsewhere may send some."""
-        table = self._core.table
-        return bool(table.objects or table.stores[HOME].garbage or self._core.config.storage)
+        objects = self._core.table.objects
+        garbage = objects.stores[HOME].garbage
+        return bool(objects.records or garbage or self._core.config.storage)
 
     def _look_after(self, storage: StorageProcess, now: float) -> None:
         if not storage.look_at and not self._core.config.storage:
@@ -171,7 +172,7 @@ class SchedulerShell:
             storage.look_at = now + STORAGE_START_AFTER_S
         elif storage.look_after(now):
             # The one before has died.
-            for peer, key in list(self._core.table.storages.items()):
+            for peer, key in list(self._core.table.objects.storages.items()):
                 if key == HOME:
                     self._core.peer_lost(peer, now)
 
