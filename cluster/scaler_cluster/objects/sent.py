@@ -197,7 +197,7 @@ class SentObjects:
         if not again:
             with self._lock:
                 known = self._known.get(key)
-                if known is not None and known[1]() is not None:
+                if known is not None and known[1]() is not None and known[0] in self._held:
                     self._held[known[0]] += 1
                     return known[0]
         segment = one = b""
