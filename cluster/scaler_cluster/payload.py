@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import pickle
-import pickletools
 import reprlib
 import traceback
 from hashlib import blake2b
@@ -296,6 +295,8 @@ def failing_argument(
     A pickle is a program for a stack machine: cut off where an item is complete, it makes that.
     Exceptions that are ``passing`` are not the item's.
     """
+    import pickletools  # not at the start: few workers ever fail so
+
     pieces: list[bytes] = []
     ends: dict[int, int] = {}
     marks: list[int] = []

@@ -17,9 +17,10 @@ from scaler_exec import ScalerExecutor, StorageUnreachable
 from tests.runtime.helpers import BOUND_S, cluster_process, wait_delivered, wait_until
 from tests.runtime.machines import Machine, can_make_machines, find_storage, wait_storage
 
-pytestmark = pytest.mark.skipif(
-    not can_make_machines(), reason="making network namespaces needs root"
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(not can_make_machines(), reason="making network namespaces needs root"),
+]
 MB = 1_000_000
 
 

@@ -61,39 +61,36 @@ def test_a_map_shares_large_arguments(executor, baseline) -> None:
     ]
 
 
-@pytest.mark.parametrize("chunksize", [1, 7])
-@pytest.mark.parametrize("buffersize", [None, 10])
-def test_every_call_of_a_map_may_have_its_own(executor, baseline, chunksize, buffersize) -> None:
+def test_every_call_of_a_map_may_have_its_own(executor, baseline) -> None:
     """Small and large arguments mix; each call gets its own."""
     values = [np.full(10 if n % 3 else 20_000, n) for n in range(60)]
+    totals = [int(value.sum()) for value in values]
 
-    results = executor.map(describe, values, chunksize=chunksize, buffersize=buffersize)
-    assert [total for _, total, _ in results] == [int(value.sum()) for value in values]
+    for chunksize, buffersize in itertools.product([1, 7], [None, 10]):
+        results = executor.map(describe, values, chunksize=chunksize, buffersize=buffersize)
+        assert [total for _, total, _ in results] == totals
+    del results
 
 
 def _lengths(*values):
     return tuple(len(value) if hasattr(value, "__len__") else value for value in values)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: bytes(MB),
-        lambda: bytearray(MB),
-        lambda: "x" * MB,
-        lambda: list(range(50_000)),
-        lambda: {"a": np.arange(50_000)},
-        lambda: [np.arange(20_000), "small", bytes(100_000)],
-    ],
-    ids=["bytes", "bytearray", "str", "list", "dict", "mixed"],
-)
-def test_large_values_come_and_go_as_they_are(executor, baseline, make) -> None:
+def test_large_values_come_and_go_as_they_are(executor, baseline) -> None:
     """Whatever is large arrives as an equal value of its own type, and comes back so."""
-    value = make()
-    copy = executor.submit(_identity, value).result(BOUND_S)
+    for value in (
+        bytes(MB),
+        bytearray(MB),
+        "x" * MB,
+        list(range(50_000)),
+        {"a": np.arange(50_000)},
+        [np.arange(20_000), "small", bytes(100_000)],
+    ):
+        copy = executor.submit(_identity, value).result(BOUND_S)
 
-    assert type(copy) is type(value)
-    assert repr(copy) == repr(value)
+        assert type(copy) is type(value)
+        assert repr(copy) == repr(value)
+    del value, copy
 
 
 def _identity(value):
@@ -309,6 +306,7 @@ def test_an_argument_that_cannot_be_unpickled_fails_its_task_alone(executor, bas
     assert right.result(BOUND_S) == ("ndarray", MB, False)
 
 
+@pytest.mark.system
 def test_half_a_gigabyte_comes_and_goes(single, baseline) -> None:
     """Nothing is too large that memory can hold."""
     value = b"ab" * (256 << 20)
@@ -320,6 +318,7 @@ def _rotate(value):
     return value[1:] + value[:1]
 
 
+@pytest.mark.system
 def test_many_tasks_share_half_a_gigabyte_of_function(executor, baseline) -> None:
     """What not to do is merely fine: a function that drags its data along is stored once."""
     heavy = _make_closure(np.ones(500_000_000 // 8))

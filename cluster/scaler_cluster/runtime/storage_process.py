@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import socket
 import subprocess
@@ -73,10 +72,12 @@ def listen_beside(scheduler: str) -> socket.socket | None:
 
     None if only this machine reaches the scheduler: here nobody needs to ask for segments.
     """
-    host = scheduler.rpartition(":")[0].removeprefix("tcp://").strip("[]")
-    if not scheduler.startswith("tcp://") or ipaddress.ip_address(host).is_loopback:
+    if not scheduler.startswith("tcp://"):
         return None
-    return _listen(host)
+    import ipaddress  # not where nobody listens
+
+    host = scheduler.rpartition(":")[0].removeprefix("tcp://").strip("[]")
+    return None if ipaddress.ip_address(host).is_loopback else _listen(host)
 
 
 def listen_towards(scheduler: str) -> socket.socket:

@@ -44,7 +44,6 @@ from scaler_cluster.runtime.process import (
     read_settings,
 )
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
-from scaler_cluster.runtime.storage_process import StorageProcess, address_of, listen_towards
 from scaler_cluster.runtime.worker import (
     SLOT_READY,
     SLOT_SESSION,
@@ -56,6 +55,8 @@ from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from scaler_cluster.runtime.storage_process import StorageProcess
 
 INITIALIZER_EXIT_CODE = 66
 """A worker exits with this when its initializer raised."""
@@ -165,6 +166,13 @@ class SupervisorShell:
 
     def _settle_by(self, welcome: m.Welcome) -> None:
         """Use the scheduler's objects if this is its machine; else keep copies of them here."""
+        # Not at the start: nearly all supervisors are beside their scheduler.
+        from scaler_cluster.runtime.storage_process import (
+            StorageProcess,
+            address_of,
+            listen_towards,
+        )
+
         place = Place(welcome.memory, welcome.disk, welcome.memory_limit)
         if welcome.disk and not place.is_here:
             settings = self._settings
