@@ -89,7 +89,7 @@ class ScalerExecutor(Executor):
                     "cluster; those of a running cluster are set where it is started"
                 )
             self._session = Session(address, timeout=timeout)
-            self._max_workers = max_workers or max(self._session.core.workers, 1)
+            self._max_workers = max_workers or max(self._session.core.welcome.workers, 1)
         else:
             self._max_workers = max_workers or usable_cpus()
             cluster = EmbeddedCluster(

@@ -252,7 +252,7 @@ def test_a_submission_that_is_interrupted_was_made_or_was_not(core):
 
 def test_the_welcome_names_the_session(core):
     """A client knows its session and the number of workers from its welcome."""
-    assert (core.session, core.workers) == (1, 4)
+    assert (core.welcome.session, core.welcome.workers) == (1, 4)
 
 
 def test_results_settle_who_waits(core):

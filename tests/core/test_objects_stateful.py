@@ -45,7 +45,7 @@ class ObjectsMachine(RuleBasedStateMachine):
             self.come_or_die(worker)
         for machine in (HOME, FAR):
             self.storage_comes_or_dies(machine)
-        self.feed(b"C1", m.Object(object_id("a"), self.new_segment(b"C1"), 1))
+        self.feed(b"C1", m.Object(object_id("a"), self.new_segment(b"C1")))
 
     # -- driving -----------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class ObjectsMachine(RuleBasedStateMachine):
     @rule(data=st.data(), letter=st.sampled_from(LETTERS))
     def store(self, data, letter):
         client = data.draw(st.sampled_from(sorted(self.table.sessions)))
-        self.feed(client, m.Object(object_id(letter), self.new_segment(client), 1))
+        self.feed(client, m.Object(object_id(letter), self.new_segment(client)))
 
     @precondition(lambda self: any(one.objects for one in self.table.sessions.values()))
     @rule(data=st.data())

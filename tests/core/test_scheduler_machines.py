@@ -189,4 +189,4 @@ def test_only_storages_report_transfers(far, peer):
 def test_segments_of_others_are_not_announced(far, name):
     """A segment has its owner's name, which no path can hide in."""
     with pytest.raises(RemoteProtocolError, match="somebody else"):
-        far.core.receive(b"C1", [m.Object(object_id("b"), name, 1)], far.now)
+        far.core.receive(b"C1", [m.Object(object_id("b"), name)], far.now)

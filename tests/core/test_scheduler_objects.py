@@ -227,10 +227,10 @@ def test_a_storage_can_be_replaced(stored):
 @pytest.mark.parametrize(
     ("peer", "message"),
     [
-        (b"C1", m.Object(b"short", C1_1, 1)),
+        (b"C1", m.Object(b"short", C1_1)),
         (b"C1", m.Release((object_id("x"),))),
         (b"C1", m.Inventory(())),
-        (b"W1", m.Object(object_id("x"), C1_1, 1)),
+        (b"W1", m.Object(object_id("x"), C1_1)),
         (b"W1", m.Release((object_id("a"),))),
         (b"W1", m.Stored(1, 0, 0.1, b"", (C1_0,))),
         (b"W1", m.Stored(1, 7, 0.1, b"", (RESULT,))),

@@ -141,6 +141,7 @@ def test_a_storage_may_die_during_a_transfer(executor, machine, where) -> None:
             find_storage(cluster_process("scheduler").pid) if where == "here" else machine.storage()
         )
 
+    on_all_workers(executor, describe, np.ones(MB))
     storage = wait_storage(find)
     storage.send_signal(signal.SIGSTOP)
     value = np.ones(4 * MB)

@@ -12,12 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scaler_cluster.ids import segment_prefix
+from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.remote_store import RemoteStore
 from scaler_exec import (
     Client,
     DeserializeObjectError,
     MissingObjects,
     SchedulerClusterCombo,
     Serializer,
+    StorageFull,
 )
 from tests.runtime.helpers import BOUND_S
 
@@ -229,6 +233,45 @@ def test_a_reference_of_another_client_is_missing(client, cluster) -> None:
 
         with pytest.raises(MissingObjects, match="another client's"):
             client.submit(len, reference)
+
+
+# -- clients that cannot see the objects -----------------------------------------------------
+
+
+@pytest.fixture
+def blind(monkeypatch):
+    """Return a client that sees none of the cluster's directories, as one in a container."""
+    monkeypatch.setattr(Place, "is_here", property(lambda _: False))
+    cluster = SchedulerClusterCombo(2, "tcp://127.0.0.1:0")
+    with cluster, Client(cluster.get_address()) as made:
+        yield made
+
+
+def test_a_client_that_sees_no_files_goes_by_the_network(blind) -> None:
+    """Also on the scheduler's machine: the storage starts when it is first asked for."""
+    value = np.ones(MB)
+
+    assert float(blind.submit(add, value, 1).result(BOUND_S).sum()) == 2 * MB
+    assert blind.map(np.sum, [value] * 3) == [MB] * 3
+    assert blind.submit(len, blind.send_object("x" * MB)).result(BOUND_S) == MB
+
+
+def test_a_segment_that_was_sent_is_not_sent_again(blind) -> None:
+    """Whoever heard of no end, as the storage died after it, hears of it now; nobody hangs."""
+    connection = blind._session.connection
+    storage = RemoteStore(connection.core.welcome.storage, connection.address, b"F1")
+    mine = segment_prefix(connection._peer) + b"77"
+    try:
+        storage.push(mine, memoryview(bytes(MB)))
+        storage.push(mine, memoryview(bytes(MB)))
+        assert storage.fetch(mine) == bytes(MB)
+        for wrong in (b"usage", b"../00-1", b"00-1/../x", "é-1".encode()):
+            with pytest.raises(StorageFull, match="of that name"):
+                storage.push(wrong, memoryview(b"x"))
+        with pytest.raises(MissingObjects):
+            storage.fetch(b"00-2")
+    finally:
+        storage.close()
 
 
 # -- values that change ----------------------------------------------------------------------

@@ -120,7 +120,7 @@ class MapCall:
                 payload, objects = self._pack(item)
             except (PayloadError, StorageFull, StorageUnreachable) as error:
                 self._send_run(run, shared)
-                run = []
+                run, nbytes = [], 0
                 with self._session.connection.lock:
                     self.segments[self.asked] = error
                     self.asked += 1

@@ -57,10 +57,8 @@ class ClientCore:
     """The client's side of the protocol. ``Waiter`` is what stands for a submitted task."""
 
     def __init__(self) -> None:
-        self.session = 0
-        """Number that the scheduler gave this client; 0: not yet."""
-        self.workers = 0
         self.welcome = m.Welcome(0, 0)
+        """What the scheduler said; its session is 0 before."""
         self.stand_in: Callable[[m.Returned], object] = lambda message: message
         """Makes what is handed on for a value that lies in segments."""
         self.refused = ""
@@ -167,9 +165,9 @@ class ClientCore:
         """Ask for contiguous tasks of an open call that share their objects."""
         self._outbox.append(m.Submit(first, function, call, options, batch, objects))
 
-    def offer(self, one: bytes, segment: bytes, nbytes: int) -> None:
+    def offer(self, one: bytes, segment: bytes) -> None:
         """Say that an object is stored."""
-        self._outbox.append(m.Object(one, segment, nbytes))
+        self._outbox.append(m.Object(one, segment))
 
     def release(self, objects: Objects) -> None:
         """Say that objects will not be named again by what is asked for from now on."""
@@ -288,7 +286,6 @@ class ClientCore:
                 self._on_output(message)  # type: ignore[arg-type]
             elif kind is m.Welcome:
                 self.welcome = message  # type: ignore[assignment]
-                self.session, self.workers = message.session, message.workers  # type: ignore[attr-defined]
             elif kind is m.Refused:
                 self.refused = message.reason  # type: ignore[attr-defined]
             elif kind in (m.Broken, m.Goodbye):

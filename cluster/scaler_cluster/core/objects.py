@@ -54,7 +54,7 @@ class ObjectTable:
             raise RemoteProtocolError("a client that never releases an object")
         record = self.records.get(message.object)
         if record is None:
-            record = ObjectRecord(message.segment, message.nbytes)
+            record = ObjectRecord(message.segment)
             record.stores[HOME] = None
             self.records[message.object] = record
         else:
@@ -113,6 +113,7 @@ class ObjectTable:
             prefix = segment_prefix(owner)
             segments = (record.segment for record in self.records.values())
             keep = tuple(segment for segment in segments if segment.startswith(prefix))
+            # With more than a message holds, what is left goes with the cluster.
             if len(keep) <= OBJECTS_MAX:
                 self._table.send(store.peer, m.Purge(prefix, keep))
 

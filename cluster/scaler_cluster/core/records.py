@@ -100,7 +100,6 @@ class ObjectRecord:
     """Stored bytes, and who may still name them."""
 
     segment: bytes
-    nbytes: int = 0
     users: int = 0
     """Sessions that may name it, functions whose pickle and live runs whose payload needs it."""
     workers: dict[bytes, None] = field(default_factory=dict)

@@ -97,7 +97,8 @@ class RemoteStore:
             while True:
                 self._check_open()
                 for message in source.turn():
-                    heard_at = clock()
+                    if type(message) is not m.Unknown:
+                        heard_at = clock()
                     if take(message):
                         return
                 if clock() - heard_at > SILENCE_S:

@@ -263,16 +263,6 @@ class Segments:
             _put(usage, _get(usage) - nbytes)
         return True
 
-    # -- counting ----------------------------------------------------------------------------
-
-    @property
-    def nbytes_in_memory(self) -> int:
-        """Return how much memory all segments of this machine take together."""
-        if self.memory is None:
-            return 0
-        with _locked_usage(self.memory) as usage:
-            return _get(usage)
-
 
 def _files(directory: Path) -> list[Path]:
     return [path for path in directory.iterdir() if path.name != USAGE]

@@ -73,7 +73,7 @@ class Connection:
         core = self.core
         core.say(m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()))
         end = clock() + timeout
-        while not core.session:
+        while not core.welcome.session:
             self.pump()
             if core.refused:
                 raise ClusterUnreachable(f"the scheduler at {self.address} says: {core.refused}")
@@ -83,7 +83,7 @@ class Connection:
                     f"no scheduler answered at {self.address} within {timeout} s: is it running, "
                     "and is this its address?"
                 )
-            if not core.session:
+            if not core.welcome.session:
                 self._link.wait(min(left, max(self.deadline - clock(), 0.0), LOOK_S))
                 if reason := dead_child():
                     raise ClusterUnreachable(reason)
@@ -164,5 +164,5 @@ class Connection:
         if self.sent is not None:
             self.sent.store.close()
         # A Goodbye is worth a moment's wait; a scheduler that is gone is not.
-        is_worth_it = self.error is None and self.core.session
+        is_worth_it = self.error is None and self.core.welcome.session
         self._link.close(zmq_link.LINGER_MS if is_worth_it else 0)

@@ -26,8 +26,8 @@ def make_directories(settings: dict[str, Any]) -> None:
 
     Raises ConfigError if one cannot be made, or is there already.
     """
-    place = settings.get("place") or {}
-    for directory in (settings.get("directory"), place.get("memory"), place.get("disk")):
+    place = settings["place"]
+    for directory in (settings["directory"], place["memory"], place["disk"]):
         if directory:
             try:
                 Path(directory).mkdir(mode=0o700)
@@ -40,28 +40,24 @@ def hold_directories(settings: dict[str, Any]) -> None:
     """Let them live as long as this process does, whoever else dies; if they are there yet."""
     import fcntl
 
-    if directory := settings.get("directory"):
-        with contextlib.suppress(FileNotFoundError):
-            fd = os.open(Path(directory) / HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(fd, fcntl.LOCK_SH)
-            _held.append(fd)
+    with contextlib.suppress(FileNotFoundError):
+        held = Path(settings["directory"]) / HELD
+        fd = os.open(held, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        _held.append(fd)
 
 
 def remove_directories(settings: dict[str, Any]) -> None:
     """Remove them: the parent of this process may have died before."""
-    place = settings.get("place") or {}
-    _remove(place.get("memory"), settings.get("directory"))
+    _remove(settings["place"]["memory"], settings["directory"])
 
 
 def remove_stale_directories(settings: dict[str, Any]) -> None:
     """Remove what clusters left here of which no process is left."""
     import fcntl
 
-    directory = settings.get("directory")
-    memory = (settings.get("place") or {}).get("memory")
-    if not directory:
-        return
-    for held in Path(directory).parent.glob(f"{PREFIX}*/{HELD}"):
+    memory = settings["place"]["memory"]
+    for held in Path(settings["directory"]).parent.glob(f"{PREFIX}*/{HELD}"):
         stale = held.parent
         with contextlib.suppress(OSError):
             if stale.stat().st_uid != os.getuid():
@@ -70,13 +66,12 @@ def remove_stale_directories(settings: dict[str, Any]) -> None:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 name = stale.name.removesuffix(".removed")
-                twin = Path(memory).with_name(name) if memory else None
-                _remove(str(twin) if twin is not None else None, str(stale))
+                _remove(str(Path(memory).with_name(name)) if memory else "", str(stale))
             finally:
                 os.close(fd)
 
 
-def _remove(memory: str | None, directory: str | None) -> None:
+def _remove(memory: str, directory: str) -> None:
     import shutil  # at the end of a process, not at its start
 
     for path in filter(None, (memory, directory)):

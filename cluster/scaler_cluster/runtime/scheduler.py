@@ -46,6 +46,7 @@ SPIN_S = 0.0003
 TICK_S = 0.001
 """While messages keep coming, time is looked at this often."""
 STORAGE_START_AFTER_S = 0.3
+"""The storage's start takes CPU from whoever has just begun to work with large data."""
 LOG_EVERY_S = 1.0
 """Broken peers are logged at most this often: garbage must not fill a disk."""
 
@@ -57,12 +58,14 @@ class SchedulerShell:
         self,
         link: zmq_link.ZmqLink,
         core: SchedulerCore,
-        storage: StorageProcess | None,
+        storage: StorageProcess,
         *,
         check: bool = False,
     ) -> None:
         self._link = link
         self._storage = storage
+        self._is_storage_wanted = False
+        """True once somebody who cannot see the objects has come for them."""
         self._core = core
         self._check = check
         self._exchange = Exchange(os.getpid())
@@ -73,6 +76,8 @@ class SchedulerShell:
         self._logged_at = -math.inf
         self._troubles = 0
         self._loop.add_reader(link.fd, self._turn)
+        if storage.listener is not None:
+            self._loop.add_reader(storage.listener, self._on_knock)
         self._turn()
 
     def close(self) -> None:
@@ -89,8 +94,9 @@ class SchedulerShell:
             frames = self._exchange.send(peer, [m.Goodbye("the cluster was shut down")], clock())
             self._link.send(peer, frames)
         self._link.close(zmq_link.LINGER_MS if clients else 0)
-        if self._storage is not None:
-            self._storage.stop()
+        if self._storage.listener is not None:
+            self._loop.remove_reader(self._storage.listener)
+        self._storage.stop()
 
     def _turn(self) -> None:
         """Work until nothing more arrives for a moment."""
@@ -151,9 +157,8 @@ class SchedulerShell:
             link.send(peer, exchange.send(peer, messages, now))
         for peer in core.take_gone():
             exchange.drop(peer)
-        storage = self._storage
-        if storage is not None and now >= storage.look_at and self._needs_storage():
-            self._look_after(storage, now)
+        if now >= self._storage.look_at and self._needs_storage():
+            self._look_after(self._storage, now)
         if ticks and now >= exchange.deadline:
             for peer, frames in exchange.tick(now):
                 link.send(peer, frames)
@@ -161,14 +166,19 @@ class SchedulerShell:
             invariants.check(core)
 
     def _needs_storage(self) -> bool:
-        """Return True if there are objects, or if clients elsewhere may send some."""
+        """Return True if there are objects, or if somebody elsewhere is about to send some."""
         objects = self._core.table.objects
-        garbage = objects.stores[HOME].garbage
-        return bool(objects.records or garbage or self._core.config.storage)
+        return bool(objects.records or objects.stores[HOME].garbage or self._is_storage_wanted)
+
+    def _on_knock(self) -> None:
+        """Somebody connects to the storage: have it started, and let it answer."""
+        assert self._storage.listener is not None
+        self._loop.remove_reader(self._storage.listener)
+        self._is_storage_wanted = True
+        self._storage.look_after(clock())
 
     def _look_after(self, storage: StorageProcess, now: float) -> None:
-        if not storage.look_at and not self._core.config.storage:
-            # Its start takes CPU from whoever just began to work with large data.
+        if not storage.look_at:
             storage.look_at = now + STORAGE_START_AFTER_S
         elif storage.look_after(now):
             # The one before has died.
@@ -200,12 +210,11 @@ async def serve(settings: dict[str, Any]) -> None:
         say_ready(error=str(error))
         remove_directories(settings)
         return
-    place = settings.get("place", {})
     listener = listen_beside(link.address)
     config = SchedulerConfig(
         python=PYTHON_VERSION,
         storage=address_of(listener),
-        **place,
+        **settings["place"],
         **settings.get("scheduler", {}),
     )
     storage = StorageProcess(settings | {"address": link.address}, listener)

@@ -203,7 +203,8 @@ class StorageShell:
                 self._sent.pop(key).discard()
             self._segments.purge(message.prefix, message.keep)
         elif isinstance(message, m.Copy):
-            self._copy(message)
+            self._waiting[message.segment] = message.address
+            self._start_copies()
         elif isinstance(message, m.Welcome):
             for piece in in_pieces(self._segments.inventory()):
                 self._tell_scheduler(m.Inventory(piece))
@@ -255,8 +256,14 @@ class StorageShell:
         """Begin to fetch what a client wants to store."""
         mine = sum(key[0] == peer for key in self._sent)
         others = any(key[1] == segment and key[0] != peer for key in self._sent)
-        if not is_segment(segment) or mine >= SENT_MAX or others or self._segments.has(segment):
-            raise RemoteProtocolError("a segment of that name cannot be stored now")
+        if not is_segment(segment) or mine >= SENT_MAX or others:
+            error = "a segment of that name cannot be stored now"
+            self._tell(peer, [m.Transferred(segment, error)])
+            return
+        if self._segments.has(segment):
+            # The storage before this one died when it had all of it and had not said so.
+            self._tell(peer, [m.Transferred(segment)])
+            return
         if before := self._sent.pop((peer, segment), None):
             before.discard()
         intake = self._sent[peer, segment] = Intake(self._segments, segment)
@@ -266,14 +273,14 @@ class StorageShell:
         peer, segment = key
         intake = self._sent[key]
         try:
-            if intake.receive(part):
-                del self._sent[key]
-                self._tell(peer, [m.Transferred(segment)])
-            else:
-                self._tell(peer, intake.download.requests())
+            is_whole = intake.receive(part)
         except (StorageFull, OSError) as error:
             self._sent.pop(key).discard()
             self._tell(peer, [m.Transferred(segment, str(error))])
+            return
+        if is_whole:
+            del self._sent[key]
+        self._tell(peer, [m.Transferred(segment)] if is_whole else intake.download.requests())
 
     def _part(self, message: m.Fetch) -> m.Message:
         try:
@@ -290,10 +297,6 @@ class StorageShell:
         self._heard_at.pop(peer, None)
 
     # -- copies ------------------------------------------------------------------------------
-
-    def _copy(self, message: m.Copy) -> None:
-        self._waiting[message.segment] = message.address
-        self._start_copies()
 
     def _start_copies(self) -> None:
         """Begin to fetch what waits, a few at a time from each storage."""
@@ -325,32 +328,31 @@ class StorageShell:
 
     def _take_from(self, source: Source) -> bool:
         """Take in what a storage sent; one that breaks the protocol is left."""
-        mine = [
-            segment for segment, (_, address) in self._copies.items() if address == source.address
-        ]
         try:
             arrived = source.turn()
             for message in arrived:
                 if isinstance(message, m.Unknown):
-                    for intake, address in self._copies.values():
-                        if address == source.address:
-                            intake.download.restart()
-                            source.send(intake.download.requests())
+                    for download in self._downloads(source).values():
+                        download.restart()
+                        source.send(download.requests())
                 elif isinstance(message, m.Part | m.Transferred):
                     self._take_in(source, message)
+                    now = clock()
+                    for download in self._downloads(source).values():
+                        download.touch(now)
         except RemoteProtocolError as error:
-            for segment in mine:
-                if segment in self._copies:
-                    self._fail(segment, f"the storage that holds it broke the protocol: {error}")
+            for segment in self._downloads(source):
+                self._fail(segment, f"the storage that holds it broke the protocol: {error}")
             self._close_source(source.address)
             return True
         if arrived:
-            now = clock()
-            for segment in mine:
-                if segment in self._copies:
-                    self._copies[segment][0].download.touch(now)
             self._start_copies()
         return bool(arrived)
+
+    def _downloads(self, source: Source) -> dict[bytes, Download]:
+        """Return what is being fetched from a storage, by segment."""
+        copies = self._copies.items()
+        return {one: intake.download for one, (intake, at) in copies if at == source.address}
 
     def _take_in(self, source: Source, message: m.Part | m.Transferred) -> None:
         segment = message.segment

@@ -27,7 +27,7 @@ class StorageProcess:
     ) -> None:
         self.look_at = 0.0
         """When :meth:`look_after` is next due."""
-        self._listener = listener
+        self.listener = listener
         names = ("address", "directory", "place")
         self._settings = {name: settings.get(name) for name in names} | {
             "serve": address_of(listener),
@@ -46,7 +46,7 @@ class StorageProcess:
             [sys.executable, "-m", "scaler_cluster.runtime.storage"],
             stdin=subprocess.PIPE,
             start_new_session=True,
-            pass_fds=(self._listener.fileno(),) if self._listener is not None else (),
+            pass_fds=(self.listener.fileno(),) if self.listener is not None else (),
         )
         assert self._child.stdin is not None
         self._child.stdin.write(json.dumps(self._settings).encode() + b"\n")
@@ -55,8 +55,8 @@ class StorageProcess:
 
     def stop(self) -> None:
         """End it."""
-        if self._listener is not None:
-            self._listener.close()
+        if self.listener is not None:
+            self.listener.close()
         if self._child is not None:
             assert self._child.stdin is not None
             self._child.stdin.close()
@@ -70,14 +70,11 @@ class StorageProcess:
 def listen_beside(scheduler: str) -> socket.socket | None:
     """Return what the storage beside a scheduler listens on, at any free port of its address.
 
-    None if only this machine reaches the scheduler: here nobody needs to ask for segments.
+    None if only processes that see its files can reach the scheduler.
     """
     if not scheduler.startswith("tcp://"):
         return None
-    import ipaddress  # not where nobody listens
-
-    host = scheduler.rpartition(":")[0].removeprefix("tcp://").strip("[]")
-    return None if ipaddress.ip_address(host).is_loopback else _listen(host)
+    return _listen(scheduler.rpartition(":")[0].removeprefix("tcp://").strip("[]"))
 
 
 def listen_towards(scheduler: str) -> socket.socket:

@@ -128,7 +128,7 @@ class SchedulerBench:
 
     def store(self, letter: str, *, peer: bytes = b"C1", number: int = 0) -> dict[str, list[str]]:
         """Let a client store the object of a letter, in its segment of that number."""
-        return self.feed(peer, m.Object(object_id(letter), segment(peer, number), 1000))
+        return self.feed(peer, m.Object(object_id(letter), segment(peer, number)))
 
     def release(self, letters: str, *, peer: bytes = b"C1") -> dict[str, list[str]]:
         """Let a client release objects."""

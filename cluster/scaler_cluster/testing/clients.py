@@ -71,7 +71,7 @@ class ClientNode(Node):
         """A task came back; never twice, and with what it should."""
         assert task not in self.resolved, f"{task} came back twice"
         self.resolved[task] = outcome
-        what = Task(self.core.session, task)
+        what = Task(self.core.welcome.session, task)
         if isinstance(outcome, bytes):
             assert outcome == what.result, f"{task} came back with {outcome!r}"
             assert not what.raises
@@ -86,7 +86,7 @@ class ClientNode(Node):
         assert self.resolved.keys() == self.asked.keys()
         for task, options in self.asked.items():
             if options.at_most_once:
-                starts = self.simulation.started.get((self.core.session, task), 0)
+                starts = self.simulation.started.get((self.core.welcome.session, task), 0)
                 assert starts <= 1, f"{task} was started {starts} times"
 
     def receive(self, source: bytes, frames: list[Buffer]) -> None:

@@ -395,7 +395,6 @@ class Object(Message):
     tag = 50
     object: bytes
     segment: bytes
-    nbytes: int
 
 
 @dataclass(slots=True)
