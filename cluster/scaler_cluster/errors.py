@@ -11,6 +11,7 @@
     ├── SessionClosed(RuntimeError)      the client or executor was closed
     ├── SessionForked(RuntimeError)      used in a forked child of the process that made it
     ├── PayloadError                     could not pickle or unpickle; says which object
+    │   ├── FutureInside(TypeError)      a future where none can be
     │   ├── DeserializeObjectError       a worker could not unpickle a function or an argument
     │   └── ResultUnpicklable            a worker could not pickle the result
     ├── ObjectStorageException           about large data, which lies in the object storage
@@ -67,6 +68,10 @@ class SessionForked(ScalerError, RuntimeError):
 
 class PayloadError(ScalerError):
     """An object could not be pickled or unpickled; the message says which and why."""
+
+
+class FutureInside(PayloadError, TypeError):
+    """A future is inside of a value that was to be pickled."""
 
 
 class DeserializeObjectError(PayloadError):

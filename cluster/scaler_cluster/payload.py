@@ -240,10 +240,14 @@ def dumps_call(
                 data = pickle.dumps(value, PROTOCOL, buffer_callback=keep_small)
                 if len(data) < OBJECT_BYTES and b"__main__" not in data:
                     return data, ()
+            except errors.FutureInside:
+                raise
             except Exception:  # noqa: S110 - the longer way says what is wrong
                 pass
     try:
         return _dumps_large(args, kwargs) if stores else (dumps(value), ())
+    except errors.FutureInside:
+        raise
     except errors.PayloadError as whole:
         named = [*((f"argument {i}", v) for i, v in enumerate(args)), *kwargs.items()]
         for name, one in named:

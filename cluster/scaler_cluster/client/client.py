@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from scaler_cluster.client.graph import get_futures
 from scaler_cluster.client.map import map_calls
 from scaler_cluster.client.serializer import Serialization
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -111,6 +112,42 @@ class Client:
             items = (tuple(map(serialization.value, args)) for args in iterable)
         calls = map_calls(self._session, function, items, options=self._options, again=reserialize)
         return list(calls)
+
+    def get(
+        self,
+        graph: Mapping[Any, Any],
+        keys: Iterable[Any],
+        block: bool = True,  # noqa: FBT001, FBT002 - as Scaler has it
+        *,
+        reserialize: bool = False,
+    ) -> dict[Any, Any]:
+        """Run a graph, and return what ``keys`` of it are, in their order.
+
+        A value of the graph is data or ``(function, *arguments)``. An argument that is a key of
+        the graph stands for what that is, also within a list; a string must be one.
+
+        Args:
+            graph: Values by key.
+            keys: What is wanted; only what that needs is run.
+            block: Whether to wait; else the futures are returned.
+            reserialize: As in :meth:`submit_verbose`.
+
+        Raises:
+            KeyError: A key is missing, wanted twice, or named and not in the graph.
+            CycleError: Of ``graphlib``; nodes depend on each other.
+            PayloadError: A node cannot be pickled; it says which, and nothing was run.
+
+        """
+        futures = get_futures(
+            self._session, graph, list(keys), self._options, self._serialization, again=reserialize
+        )
+        if not block:
+            return futures
+        try:
+            return {key: future.result() for key, future in futures.items()}
+        except BaseException:
+            self._session.cancel([one for key, one in futures.items() if graph[key] is not one])
+            raise
 
     def send_object(self, obj: Any, name: str | None = None) -> ObjectReference:
         """Store a value now, and return what may be passed to tasks in its place.

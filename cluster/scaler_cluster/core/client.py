@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from scaler_cluster.errors import LocalProtocolError, RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, CALL_MAX, INDEX_MASK, TASK_ID_MAX, first_task_id
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.batch import Batch
+from scaler_cluster.wire.batch import Batch, numbers
 from scaler_cluster.wire.codec import FRAME_BYTES, in_pieces
 
 if TYPE_CHECKING:
@@ -74,6 +74,11 @@ class ClientCore:
         """What tasks printed; the shell takes it with :meth:`take_printed`."""
         self._printed_chars = 0
         self._dropped_chars = 0
+        self.unmet: list[tuple[int, object]] = []
+        """Inputs of graphs that the scheduler asks for: the node's task, and what stands for it;
+        the shell empties it."""
+        self._inputs: dict[int, Sequence[object]] = {}
+        """What stands for the inputs of graphs that the scheduler has not said it knows."""
         self.heard_at = 0.0
         self.next_task = 0
         """Id that the next single task will have."""
@@ -140,12 +145,41 @@ class ClientCore:
 
     def open_call(self, call: Call) -> int:
         """Return the id that the first task of a new map will have."""
+        first = self.open_graph()
+        self.calls[first >> CALL_BITS] = call
+        return first
+
+    def open_graph(self) -> int:
+        """Return the id that the first node of a new graph will have."""
         number = self._next_call
         if number >= CALL_MAX:
             raise LocalProtocolError("too many calls in one session: make a new one")
         self._next_call += 1
-        self.calls[number] = call
         return first_task_id(number)
+
+    def reserve(self, count: int) -> int:
+        """Return the id of the first of contiguous tasks that nobody else will have."""
+        first = self.next_task
+        self.next_task = first + count
+        return first
+
+    def submit_graph(
+        self,
+        function: Function,
+        parts: Sequence[m.Message],
+        waiters: dict[int, object],
+        inputs: Sequence[object],
+    ) -> None:
+        """Ask for a graph, whose objects were offered before; ``waiters`` are those of its nodes.
+
+        ``inputs`` stand for what its first nodes are; see ``unmet``.
+        """
+        self._pack_asked()
+        self.teach(*function)
+        self._outbox += parts
+        self.waiters.update(waiters)
+        if inputs:
+            self._inputs[parts[0].first] = inputs  # type: ignore[attr-defined]
 
     def close_call(self, first: int, asked: int) -> None:
         """Nobody waits for a map any more: forget it, and cancel what has not come back."""
@@ -282,6 +316,10 @@ class ClientCore:
                 self._on_returned(message)  # type: ignore[arg-type]
             elif kind is m.Cancelled:
                 self._on_cancelled(message)  # type: ignore[arg-type]
+            elif kind is m.Unmet:
+                inputs = self._inputs.pop(message.graph, ())  # type: ignore[attr-defined]
+                for node in numbers(message.inputs):  # type: ignore[attr-defined]
+                    self.unmet.append((message.graph + node, inputs[node]))  # type: ignore[attr-defined]
             elif kind is m.Output:
                 self._on_output(message)  # type: ignore[arg-type]
             elif kind is m.Welcome:
@@ -315,7 +353,7 @@ class ClientCore:
             call = self.calls.get(number)
             if call is not None:
                 call.settle(message.first & INDEX_MASK, message.batch)
-            return
+                return
         waiters = self.waiters
         settled = self.settled
         for task, payload in enumerate(message.batch, message.first):
@@ -330,11 +368,10 @@ class ClientCore:
             if call is not None:
                 call.returned(message.task & INDEX_MASK, self.stand_in(message))
                 return
-        else:
-            waiter = self.waiters.pop(message.task, None)
-            if waiter is not None:
-                self.settled.append((waiter, self.stand_in(message)))
-                return
+        waiter = self.waiters.pop(message.task, None)
+        if waiter is not None:
+            self.settled.append((waiter, self.stand_in(message)))
+            return
         # Nobody waits for it any more.
         self.release(message.objects)
 
@@ -344,7 +381,7 @@ class ClientCore:
             call = self.calls.get(number)
             if call is not None:
                 call.fail(message.task & INDEX_MASK, message)
-            return
+                return
         waiter = self.waiters.pop(message.task, None)
         if waiter is not None:
             self.settled.append((waiter, message))
@@ -355,7 +392,7 @@ class ClientCore:
             call = self.calls.get(number)
             if call is not None:
                 call.cancelled(message.first & INDEX_MASK, message.count)
-            return
+                return
         for task in range(message.first, message.first + message.count):
             waiter = self.waiters.pop(task, None)
             if waiter is not None:

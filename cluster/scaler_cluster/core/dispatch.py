@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import OrderedDict
-from itertools import islice
+from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.credit import (
@@ -14,17 +15,22 @@ from scaler_cluster.core.credit import (
     is_hungry,
 )
 from scaler_cluster.core.lifecycle import Event, State, move
+from scaler_cluster.core.tasks import Run
 from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
+    from scaler_cluster.core.graph import GraphRecord
     from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.core.table import Table
-    from scaler_cluster.core.tasks import Run
 
 WORKER_FUNCTIONS_MAX = 1024
 """Functions a worker keeps; the least recently used one goes."""
 STEAL_CANDIDATES = 16
 """Workers looked at to find one to take work from: enough to find a good one among thousands."""
+
+STEAL_LOOK = 16
+"""Nodes of a graph looked at to see whether others than their worker could run them."""
 
 
 class Dispatch:
@@ -98,7 +104,9 @@ class Dispatch:
             # Of the idle ones, the one that was busy last: it may still be awake.
             worker = next(reversed(pool.values()) if pool is self._idle else iter(pool.values()))
             unit_s = self._table.functions[run.function].mean_s
-            share = -(-ready.count // len(self._table.workers))
+            # Of a graph, what waits may go with what is ready.
+            waiting = ready.count if type(run) is Run else max(ready.count, run.open)
+            share = -(-waiting // len(self._table.workers))
             limit = grant(worker, unit_s, share)
             if limit == 0:
                 return
@@ -113,7 +121,10 @@ class Dispatch:
         table = self._table
         move(run, Event.ASSIGN)
         session = table.session_by_number[run.session]
-        if session.runs.get(run.first) is not run:
+        if run.graph is not None:
+            session.runs[run.first] = run
+            table.use(run)
+        elif session.runs.get(run.first) is not run:
             # It was cut off the head of a queued run: that one starts later now.
             rest = session.runs[run.first]
             session.runs[run.first] = run
@@ -130,25 +141,61 @@ class Dispatch:
         worker.given += count
         worker.backlog_s += count * unit_s
         self._teach(worker, run.function)
-        options = run.options
-        table.send(
-            worker.peer,
-            m.Assign(
-                run.session,
-                run.first,
-                run.function,
-                run.call,
-                options.timeout_s is not None,
-                options.stream_output,
-                run.batch,
-                table.objects.segments(run.objects, worker) if run.objects else (),
-            ),
-        )
-        if wanted := table.functions[run.function].objects + run.objects:
+        wanted = table.functions[run.function].objects + run.objects
+        if run.graph is None:
+            options = run.options
+            table.send(
+                worker.peer,
+                m.Assign(
+                    run.session,
+                    run.first,
+                    run.function,
+                    run.call,
+                    options.timeout_s is not None,
+                    options.stream_output,
+                    run.batch,
+                    table.objects.segments(run.objects, worker) if run.objects else (),
+                ),
+            )
+        else:
+            wanted += self._send_nodes(worker, run, run.graph)
+        if wanted:
             table.objects.bring(wanted, worker)
         self.consider(worker)
         if worker.peer not in self._watched:
             self.watch(worker, now + STALL_S)
+
+    def _send_nodes(
+        self, worker: WorkerRecord, run: Run, graph: GraphRecord
+    ) -> tuple[bytes, ...]:
+        """Send nodes with what they depend on; return the objects that are part of that."""
+        objects = self._table.objects
+        inputs = graph.inputs_of(run)
+        results = [graph.results[node] for node in inputs]
+        segments: tuple[bytes, ...] = ()
+        ends = b""
+        if any(result[1] for result in results):
+            segments = tuple(chain.from_iterable(result[1] for result in results))
+            ends = array("I", accumulate(len(result[1]) for result in results)).tobytes()
+        options = run.options
+        self._table.send(
+            worker.peer,
+            m.AssignNodes(
+                run.session,
+                graph.first,
+                run.first,
+                run.function,
+                options.timeout_s is not None,
+                options.stream_output,
+                run.batch,
+                objects.segments(run.objects, worker) if run.objects else (),
+                array("I", inputs).tobytes(),
+                Batch.of([result[0] for result in results] or [b""]),
+                objects.segments(segments, worker),
+                ends,
+            ),
+        )
+        return segments
 
     def _teach(self, worker: WorkerRecord, function: bytes) -> None:
         known = worker.functions
@@ -198,8 +245,18 @@ class Dispatch:
             queued_s = worker.backlog_s * (worker.count - 1) / worker.count
             if queued_s > most:
                 best, most = worker, queued_s
-        if best is not None:
+        if best is not None and self._has_ready_tail(best):
             self._revoke(best, -(-(best.count - 1) // 2))
+
+    def _has_ready_tail(self, worker: WorkerRecord) -> bool:
+        """Return False if what would be asked back only depends on what stays."""
+        run = worker.runs[-1]
+        graph = run.graph
+        if graph is None:
+            return True
+        start = max(run.first, run.stop - worker.count // 2) - graph.first
+        stop = min(start + STEAL_LOOK, run.stop - graph.first)
+        return not all(graph.missing[node] for node in range(start, stop))
 
     def _revoke(self, worker: WorkerRecord, count: int) -> None:
         """Ask a worker for the last ``count`` tasks that it has; it keeps at least one."""

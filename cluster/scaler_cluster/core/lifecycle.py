@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 class State(IntEnum):
     """Where a task stands in the scheduler."""
 
+    WAITING = auto()
+    """Depends on tasks that have not returned."""
     READY = auto()
     """Queued in the scheduler; may go to any worker."""
     ASSIGNED = auto()
@@ -30,7 +32,12 @@ class State(IntEnum):
 class Event(IntEnum):
     """What may happen to a task."""
 
+    RELEASE = auto()
+    """The last task that it depends on returned."""
     ASSIGN = auto()
+    """It was given to a worker; one that waits, behind what it waits for."""
+    HOLD = auto()
+    """It came back from a worker before what it depends on."""
     REVOKE = auto()
     GIVEN_BACK = auto()
     """The worker had not started it."""
@@ -48,17 +55,29 @@ class Event(IntEnum):
     """It ran longer than its timeout."""
     STOPPED = auto()
     """The worker dropped it or was killed."""
+    SKIPPED = auto()
+    """The worker could not run it, as something before it did not return."""
+    FORSAKEN = auto()
+    """Something that it depends on failed."""
 
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
+    State.WAITING: {
+        Event.RELEASE: State.READY,
+        Event.ASSIGN: State.ASSIGNED,
+        Event.FORSAKEN: State.FAILED,
+        Event.CANCEL: State.CANCELLED,
+    },
     State.READY: {
         Event.ASSIGN: State.ASSIGNED,
+        Event.HOLD: State.WAITING,
         Event.CANCEL: State.CANCELLED,
     },
     State.ASSIGNED: {
         Event.RETURNED: State.DONE,
         Event.RAISED: State.FAILED,
         Event.RETRY: State.READY,
+        Event.SKIPPED: State.READY,
         Event.LOST: State.READY,
         Event.WORKER_DIED: State.FAILED,
         Event.REVOKE: State.REVOKING,
@@ -71,6 +90,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.RETURNED: State.DONE,
         Event.RAISED: State.FAILED,
         Event.RETRY: State.READY,
+        Event.SKIPPED: State.READY,
         Event.LOST: State.READY,
         Event.WORKER_DIED: State.FAILED,
         Event.CANCEL: State.CANCELLING,
@@ -81,6 +101,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.KEPT: State.CANCELLING,
         Event.GIVEN_BACK: State.CANCELLED,
         Event.STOPPED: State.CANCELLED,
+        Event.SKIPPED: State.CANCELLED,
         Event.RETURNED: State.CANCELLED,
         Event.RAISED: State.CANCELLED,
         Event.LOST: State.CANCELLED,

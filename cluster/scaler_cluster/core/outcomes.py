@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.credit import measure
 from scaler_cluster.core.deadlines import Deadlines
+from scaler_cluster.core.graphs import Graphs
 from scaler_cluster.core.lifecycle import Event, State, move
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
@@ -41,6 +42,7 @@ class Outcomes:
 
     def __init__(self, table: Table, cancel_grace_s: float) -> None:
         self._table = table
+        self.graphs = Graphs(table, self.cancel)
         self._cancel_grace_s = cancel_grace_s
         self._deadlines: Deadlines[_Watch] = Deadlines(lambda watch: watch.is_moot)
 
@@ -56,7 +58,10 @@ class Outcomes:
             count = min(run.count, total - index)
             if run.state is not State.CANCELLING:
                 part = batch if count == total else batch.cut(index, index + count)
-                self._table.send_session(run.session, m.Results(message.first + index, part))
+                if run.graph is None:
+                    self._table.answer(run.session, m.Results(message.first + index, part))
+                else:
+                    self.graphs.returned(run, message.first + index, part)
             measure(self._table.functions[run.function], count, message.busy_s * count / total)
             self._finish(worker, run, count, Event.RETURNED)
             index += count
@@ -71,10 +76,12 @@ class Outcomes:
         session = table.session_by_number.get(run.session)
         if session is None or run.state is State.CANCELLING:
             table.objects.remove_segments(worker.store, message.objects)
+        elif run.graph is not None:
+            self.graphs.stored(session, worker, run, message)
         else:
             address = table.objects.take_result(session, worker, message.objects)
             returned = m.Returned(message.task, message.payload, message.objects, address)
-            table.send(session.peer, returned)
+            table.answer(session.number, returned)
         self._finish(worker, run, 1, Event.RETURNED)
 
     def erred(self, worker: WorkerRecord, message: m.Erred) -> None:
@@ -86,9 +93,20 @@ class Outcomes:
                 run.tries += 1
                 self._requeue(worker, run, Event.RETRY)
                 return
-            failed = m.Failed(message.task, message.kind, message.payload, message.detail)
-            self._table.send_session(run.session, failed)
+            self._failed(
+                run, m.Failed(message.task, message.kind, message.payload, message.detail)
+            )
         self._finish(worker, run, 1, Event.RAISED)
+
+    def skipped(self, worker: WorkerRecord, message: m.Skipped) -> None:
+        """A worker could not run a node, as one that it needs did not return there."""
+        run = self._single(worker, message.session, message.task)
+        if run.graph is None:
+            raise RemoteProtocolError(f"skipped without a reason: {run}")
+        if run.state is State.CANCELLING:
+            self._finish(worker, run, 1, Event.SKIPPED)
+        else:
+            self._requeue(worker, run, Event.SKIPPED)
 
     def revoked(self, worker: WorkerRecord, message: m.Revoked) -> None:
         """A worker answers a Revoke: the first ``kept`` tasks stay, the others are free again."""
@@ -182,9 +200,7 @@ class Outcomes:
                     self._deadlines.add(now + self._cancel_grace_s, watch)
             elif reason == "timeout":
                 detail = {"timeout_s": run.options.timeout_s}
-                self._table.send_session(
-                    run.session, m.Failed(run.first, m.FAILED_TIMEOUT, b"", detail)
-                )
+                self._failed(run, m.Failed(run.first, m.FAILED_TIMEOUT, b"", detail))
                 self._stop(run, Event.EXPIRE, "its task ran out of time", now)
         return doomed
 
@@ -249,13 +265,19 @@ class Outcomes:
             self._table.end(run, Event.LOST)
         elif run.worker is not None:
             move(run, Event.LOST)
-            run.worker = None
-            self._table.ready.push(run, front=True)
+            self._table.put_back(run)
 
     def _fail(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
         for task in range(run.first, run.stop):
-            self._table.send_session(run.session, m.Failed(task, kind, b"", detail))
+            self._failed(run, m.Failed(task, kind, b"", detail))
         self._table.end(run, Event.WORKER_DIED)
+
+    def _failed(self, run: Run, failed: m.Failed) -> None:
+        """Tell the client, or the graph whose node it is."""
+        if run.graph is None:
+            self._table.answer(run.session, failed)
+        else:
+            self._table.noticed.append((run.graph, failed.task - run.graph.first, failed))
 
     # -- runs on a worker --------------------------------------------------------------------
 
@@ -330,8 +352,7 @@ class Outcomes:
         if event is Event.GIVEN_BACK:
             worker.given -= run.count
         self._remove(worker, run)
-        run.worker = None
-        self._table.ready.push(run, front=True)
+        self._table.put_back(run)
 
     def _unload(self, worker: WorkerRecord, run: Run, count: int) -> None:
         worker.count -= count

@@ -6,31 +6,55 @@ from collections import OrderedDict, deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.graph import GraphRecord
 from scaler_cluster.core.lifecycle import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeAlias
 
     from scaler_cluster.core.tasks import Run
 
+    Entry: TypeAlias = "Run | GraphRecord"
+
 
 class ReadyQueue:
-    """Runs that wait for a worker.
+    """Runs that wait for a worker, and graphs that have nodes which do.
 
     A run that is cancelled whole stays in its place, in another state, and is passed over later:
     so everything here costs O(log priorities), but for :meth:`replace`.
     """
 
     def __init__(self) -> None:
-        self._levels: dict[int, OrderedDict[int, deque[Run]]] = {}
+        self._levels: dict[int, OrderedDict[int, deque[Entry]]] = {}
         """Runs by session, by negated priority; the last level stays when it becomes empty."""
         self._order: list[int] = []
         """A heap of the keys of the levels."""
+        self._graphs: dict[GraphRecord, int] = {}
+        """How many tasks of ``count`` are nodes of each graph that has a place here."""
         self.count = 0
         """Number of tasks."""
 
     def push(self, run: Run, *, front: bool = False) -> None:
         """Queue a run behind its session's others, or before them."""
+        self._place(run, front=front)
+        self.count += run.count
+
+    def update(self, graph: GraphRecord) -> None:
+        """See how many nodes of a graph are ready by now.
+
+        One that goes on is queued before its session's others: what was begun is finished first.
+        """
+        known = self._graphs.get(graph)
+        if known is None:
+            if not graph.count:
+                return
+            self._place(graph, front=graph.is_begun)
+            known = 0
+        self._graphs[graph] = graph.count
+        self.count += graph.count - known
+
+    def _place(self, run: Entry, *, front: bool) -> None:
         level = self._levels.get(-run.options.priority)
         if level is None:
             level = self._levels[-run.options.priority] = OrderedDict()
@@ -42,9 +66,8 @@ class ReadyQueue:
             runs.appendleft(run)
         else:
             runs.append(run)
-        self.count += run.count
 
-    def peek(self) -> Run | None:
+    def peek(self) -> Entry | None:
         """Return the run that is next, or None if nothing is queued."""
         order = self._order
         while order:
@@ -55,16 +78,18 @@ class ReadyQueue:
                 del self._levels[heappop(order)]
                 continue
             session, runs = next(iter(level.items()))
-            first: Run = runs[0]
+            first: Entry = runs[0]
             if first.state is State.READY:
                 return first
             runs.popleft()
+            if self._graphs:
+                self._graphs.pop(first, None)  # type: ignore[call-overload]
             if not runs:
                 del level[session]
         return None
 
-    def take(self, run: Run, limit: int) -> Run:
-        """Take up to ``limit`` tasks off the run that :meth:`peek` returned.
+    def take(self, run: Entry, limit: int) -> Run:
+        """Take up to ``limit`` tasks off what :meth:`peek` returned.
 
         Its session goes last in turn. What is left of a run that was cut stays next in it.
         """
@@ -72,7 +97,14 @@ class ReadyQueue:
         session = run.session
         runs = level[session]
         count = run.count
-        if count > limit:
+        if type(run) is GraphRecord:
+            graph, run = run, run.cut_head(limit)
+            count -= graph.count
+            self._graphs[graph] = graph.count
+            if not graph.count:
+                runs.popleft()
+                del self._graphs[graph]
+        elif count > limit:
             count = limit
             run = run.cut_head(limit)
         else:
@@ -82,7 +114,7 @@ class ReadyQueue:
         elif len(level) > 1:
             level.move_to_end(session)
         self.count -= count
-        return run
+        return run  # type: ignore[return-value]
 
     def discard(self, run: Run) -> None:
         """Count a queued run out; its state is about to leave READY, so it will be passed over."""
@@ -91,6 +123,7 @@ class ReadyQueue:
             # Nobody may look for long: who only submits and cancels must not fill the memory.
             self._levels.clear()
             self._order.clear()
+            self._graphs.clear()
 
     def replace(self, run: Run, parts: list[Run]) -> None:
         """Put what a queued run was split into in its place; costs O(runs of its session)."""
@@ -104,4 +137,10 @@ class ReadyQueue:
         """Yield every queued run, in no promised order."""
         for level in self._levels.values():
             for runs in level.values():
-                yield from (run for run in runs if run.state is State.READY)
+                for run in runs:
+                    if run.state is State.READY and type(run) is not GraphRecord:
+                        yield run  # type: ignore[misc]
+
+    def ready_nodes(self) -> dict[GraphRecord, int]:
+        """Return how many nodes of each graph are queued."""
+        return {graph: count for graph, count in self._graphs.items() if count}

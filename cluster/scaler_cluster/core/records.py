@@ -12,6 +12,7 @@ from sortedcontainers import SortedDict
 from scaler_cluster.core.credit import WINDOW_S
 
 if TYPE_CHECKING:
+    from scaler_cluster.core.graph import GraphRecord
     from scaler_cluster.core.tasks import Run
 
 
@@ -30,6 +31,10 @@ class SessionRecord:
     """Digests of the functions it may name; False: the objects of this one are gone."""
     objects: dict[bytes, None] = field(default_factory=dict)
     """Ids of the objects it may name: what it stored, and results it has not released."""
+    graphs: SortedDict[int, GraphRecord] = field(default_factory=SortedDict)
+    """Its live graphs by their first task."""
+    watched: dict[int, list[tuple[GraphRecord, int]]] = field(default_factory=dict)
+    """Graphs, and their nodes, whose input is what one of its tasks returns."""
 
 
 @dataclass(slots=True, eq=False)

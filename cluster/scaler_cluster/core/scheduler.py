@@ -83,6 +83,8 @@ class SchedulerCore:
             m.Forget: self._on_forget,
             m.Submit: self._on_submit,
             m.Cancel: self._on_cancel,
+            m.Graph: self._on_graph,
+            m.Supply: self._on_supply,
             m.Object: self._on_object,
             m.Release: self._on_release,
             m.Inventory: self._on_inventory,
@@ -90,6 +92,7 @@ class SchedulerCore:
             m.Done: self._on_done,
             m.Stored: self._on_stored,
             m.Erred: self._on_erred,
+            m.Skipped: self._on_skipped,
             m.Revoked: self._on_revoked,
             m.Aborted: self._on_aborted,
             m.Started: self._on_started,
@@ -112,6 +115,8 @@ class SchedulerCore:
                 raise RemoteProtocolError(f"{type(message).__name__} is not for a scheduler")
             try:
                 handler(peer, message, now)
+                if self.table.noticed or self.table.stopping:
+                    self._outcomes.graphs.settle(now)
             except RemoteProtocolError:
                 raise
             except (ProtocolError, KeyError, IndexError, ValueError) as error:
@@ -138,6 +143,7 @@ class SchedulerCore:
             self._lose_worker(worker, None, now)
         elif peer in table.objects.storages:
             table.objects.drop_storage(peer)
+        self._outcomes.graphs.settle(now)
         self._gone[peer] = None
 
     def tick(self, now: float) -> None:
@@ -159,6 +165,7 @@ class SchedulerCore:
         for worker in self._outcomes.tick(now):
             self._dispatch.consider(worker)
         self._dispatch.tick(now)
+        self._outcomes.graphs.settle(now)
         if table.objects.copying:
             table.objects.give_up_copies(now)
 
@@ -300,6 +307,7 @@ class SchedulerCore:
     def _end_session(self, session: SessionRecord, now: float) -> None:
         for run in list(session.runs.values()):
             self._outcomes.cancel(run, run.first, run.stop, now)
+        self._outcomes.graphs.drop(session)
         for function, is_whole in session.functions.items():
             if is_whole:
                 self.table.release_function(function)
@@ -383,6 +391,14 @@ class SchedulerCore:
         table.add_run(run)
         table.ready.push(run)
 
+    def _on_graph(self, peer: bytes, message: m.Graph, now: float) -> None:
+        session = self.table.sessions[peer]
+        session.last_seen = now
+        self._outcomes.graphs.submit(session, message)
+
+    def _on_supply(self, peer: bytes, message: m.Supply, now: float) -> None:
+        self._outcomes.graphs.supply(self.table.sessions[peer], message)
+
     def _on_cancel(self, peer: bytes, message: m.Cancel, now: float) -> None:
         session = self.table.sessions[peer]
         session.last_seen = now
@@ -391,7 +407,10 @@ class SchedulerCore:
             self._take_back(session, message.first, stop, now)
             return
         for run in self.table.overlapping(session, message.first, stop):
-            self._outcomes.cancel(run, max(run.first, message.first), min(run.stop, stop), now)
+            if run.graph is None:
+                self._outcomes.cancel(run, max(run.first, message.first), min(run.stop, stop), now)
+        if session.graphs:
+            self._outcomes.graphs.cancel(session, message.first, stop)
 
     def _take_back(self, session: SessionRecord, first: int, stop: int, now: float) -> None:
         """Cancel what only waits, but not what workers would run by now if they were up."""
@@ -406,8 +425,9 @@ class SchedulerCore:
             spared -= kept
             low += kept
             if low < high:
-                self.table.send(session.peer, m.Cancelled(low, high - low))
+                self.table.answer(session.number, m.Cancelled(low, high - low))
                 self._outcomes.cancel(run, low, high, now)
+        self._outcomes.graphs.take_back(session, first, stop)
 
     def _workers_to_come(self) -> int:
         supervisors = self.table.supervisors.values()
@@ -451,6 +471,13 @@ class SchedulerCore:
             return
         self._progress(worker, now)
         self._outcomes.erred(worker, message)
+        self._dispatch.consider(worker)
+
+    def _on_skipped(self, peer: bytes, message: m.Skipped, now: float) -> None:
+        worker = self._reporting(peer)
+        if worker is None:
+            return
+        self._outcomes.skipped(worker, message)
         self._dispatch.consider(worker)
 
     def _on_revoked(self, peer: bytes, message: m.Revoked, now: float) -> None:
@@ -504,4 +531,5 @@ class SchedulerCore:
         for session in self.table.sessions.values():
             for run in list(session.runs.values()):
                 self._outcomes.cancel(run, run.first, run.stop, now)
+            self._outcomes.graphs.drop(session)
             self.table.send(session.peer, m.Broken(self._broken))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
 
-from scaler_cluster.core.lifecycle import ENDS, Event, move
+from scaler_cluster.core.lifecycle import ENDS, Event, State, move
 from scaler_cluster.core.objects import ObjectTable
 from scaler_cluster.core.queue import ReadyQueue
 from scaler_cluster.errors import RemoteProtocolError
@@ -12,6 +14,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
+    from scaler_cluster.core.graph import GraphRecord
     from scaler_cluster.core.records import (
         FunctionRecord,
         SessionRecord,
@@ -19,7 +22,12 @@ if TYPE_CHECKING:
         WorkerRecord,
     )
     from scaler_cluster.core.tasks import Run
+    from scaler_cluster.wire.batch import Buffer
 
+Answer: TypeAlias = m.Results | m.Returned | m.Failed | m.Cancelled
+"""What a client is told of its tasks."""
+Outcome: TypeAlias = "tuple[Buffer, tuple[bytes, ...]] | m.Failed | None"
+"""Payload and segments of what a task returned, or why it failed; None: it was cancelled."""
 _NONE = object()
 EMPTY = Batch(b"", memoryview(b"").cast("I"))
 """The batch of a run that ended."""
@@ -39,6 +47,11 @@ class Table:
         self.outbox: dict[bytes, list[m.Message]] = {}
         self.in_flight = 0
         """Tasks that workers have."""
+        self.noticed: deque[tuple[GraphRecord, int, Outcome]] = deque()
+        """Nodes of which it is known what becomes of them; they are seen to at the end of a step,
+        as that may stop others."""
+        self.stopping: deque[tuple[int, int, int]] = deque()
+        """Sessions and ranges of their tasks that are to be stopped at the end of a step."""
 
     def send(self, peer: bytes, message: m.Message) -> None:
         """Put a message into the outbox."""
@@ -53,6 +66,39 @@ class Table:
         session = self.session_by_number.get(number)
         if session is not None:
             self.send(session.peer, message)
+
+    def answer(self, number: int, message: Answer) -> None:
+        """Tell a client what became of its tasks, and the graphs that they are inputs of."""
+        session = self.session_by_number.get(number)
+        if session is not None:
+            self.send(session.peer, message)
+            if session.watched:
+                self.notice(session, message)
+
+    def notice(self, session: SessionRecord, message: Answer) -> None:
+        """Note what became of tasks for the graphs that they are inputs of."""
+        watched = session.watched
+        if isinstance(message, m.Failed | m.Returned):
+            first, count = message.task, 1
+        elif isinstance(message, m.Results):
+            first, count = message.first, len(message.batch)
+        else:
+            first, count = message.first, message.count
+        if count <= len(watched):
+            tasks = [task for task in range(first, first + count) if task in watched]
+        else:
+            tasks = sorted(task for task in watched if first <= task < first + count)
+        for task in tasks:
+            outcome: Outcome = None
+            if isinstance(message, m.Results):
+                index = task - first
+                (payload,) = message.batch.cut(index, index + 1)
+                outcome = payload, ()
+            elif isinstance(message, m.Returned):
+                outcome = message.payload, message.objects
+            elif isinstance(message, m.Failed):
+                outcome = message
+            self.noticed.extend((graph, node, outcome) for graph, node in watched.pop(task))
 
     # -- peers -------------------------------------------------------------------------------
 
@@ -109,6 +155,8 @@ class Table:
         is_last = not runs or runs.peekitem()[1].stop <= run.first
         if not is_last and self.overlapping(session, run.first, run.stop):
             raise RemoteProtocolError(f"task {run.first} was submitted twice")
+        if session.graphs and self.graphs_in(session, run.first, run.stop):
+            raise RemoteProtocolError(f"task {run.first} was submitted twice")
         runs[run.first] = run
         self.use(run)
 
@@ -128,6 +176,56 @@ class Table:
             if run.stop > first:
                 found.append(run)
         return found
+
+    # -- graphs ------------------------------------------------------------------------------
+
+    def add_graph(self, session: SessionRecord, graph: GraphRecord) -> None:
+        """Take a new graph in."""
+        session.graphs[graph.first] = graph
+        self.functions[graph.function].users += 1
+
+    def end_graph(self, session: SessionRecord, graph: GraphRecord) -> None:
+        """Forget a graph with all it holds."""
+        del session.graphs[graph.first]
+        graph.count = 0
+        self.ready.update(graph)
+        self.release_function(graph.function)
+        segments = chain.from_iterable(result[1] for result in graph.results.values())
+        self.objects.release([*graph.objects, *graph.dropped, *segments])
+
+    def graphs_in(self, session: SessionRecord, first: int, stop: int) -> list[GraphRecord]:
+        """Return the session's graphs that have nodes of ``first <= id < stop``, in order."""
+        graphs = session.graphs
+        if not graphs:
+            return []
+        index = max(graphs.bisect_right(first) - 1, 0)
+        keys = graphs.keys()[index : graphs.bisect_left(stop)]
+        return [graphs[key] for key in keys if graphs[key].stop > first]
+
+    def is_taken(self, session: SessionRecord, first: int, stop: int) -> bool:
+        """Return True if one of these tasks is live."""
+        if self.overlapping(session, first, stop):
+            return True
+        return bool(self.graphs_in(session, first, stop))
+
+    def is_pending(self, session: SessionRecord, task: int) -> bool:
+        """Return True if the client will be told what becomes of a task."""
+        for graph in self.graphs_in(session, task, task + 1):
+            return bool(graph.wanted[task - graph.first])
+        runs = self.overlapping(session, task, task + 1)
+        return bool(runs) and runs[0].state is not State.CANCELLING
+
+    def put_back(self, run: Run) -> None:
+        """Queue a run again that a worker had: before its session's others."""
+        run.worker = None
+        if run.graph is None:
+            self.ready.push(run, front=True)
+            return
+        run.graph.put_back(run)
+        self.ready.update(run.graph)
+        self._forget(run)
+
+    # -- parts of runs -----------------------------------------------------------------------
 
     def split(self, run: Run, count: int) -> Run:
         """Cut the first ``count`` tasks off a run and return them; ``run`` becomes the rest."""
@@ -153,6 +251,9 @@ class Table:
         state = move(run, event)
         if state not in ENDS:
             raise AssertionError(f"{event.name} is not the end of {run}")
+        self._forget(run)
+
+    def _forget(self, run: Run) -> None:
         session = self.session_by_number.get(run.session)
         if session is not None:
             del session.runs[run.first]

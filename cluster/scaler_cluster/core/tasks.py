@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.lifecycle import State
 
 if TYPE_CHECKING:
+    from scaler_cluster.core.graph import GraphRecord
     from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.wire.batch import Batch
     from scaler_cluster.wire.messages import TaskOptions
@@ -36,6 +37,8 @@ class Run:
     """How often it was run again after it raised or its worker died."""
     losses: int = 0
     """How often it was lost with its machine."""
+    graph: GraphRecord | None = field(default=None, repr=False)
+    """The graph whose nodes these are, on a worker: else its nodes are in no run."""
 
     @property
     def count(self) -> int:
@@ -67,6 +70,7 @@ class Run:
             self.unit_s,
             self.tries,
             self.losses,
+            self.graph,
         )
         self.drop_head(count)
         return head

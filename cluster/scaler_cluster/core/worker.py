@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.batch import Batch
+from scaler_cluster.wire.batch import Batch, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,9 +38,14 @@ class FunctionEntry:
 class Work:
     """Contiguous tasks to run."""
 
-    __slots__ = ("batch", "cursor", "first", "function", "message", "session", "stop")
+    __slots__ = ("batch", "cursor", "first", "function", "message", "session", "stop", "values")
 
-    def __init__(self, message: m.Assign, function: FunctionEntry) -> None:
+    def __init__(
+        self,
+        message: m.Assign | m.AssignNodes,
+        function: FunctionEntry,
+        values: dict[int, tuple[Buffer, tuple[bytes, ...]]] | None = None,
+    ) -> None:
         self.message = message
         self.function = function
         self.session = message.session
@@ -50,10 +55,12 @@ class Work:
         """Index of the task that runs, or ran last."""
         self.stop = len(message.batch)
         """Index after the last task to run."""
+        self.values = values
+        """Of nodes: what their dependencies returned, by node, as payload and segments."""
 
     def part(self, start: int, stop: int) -> Work:
         """Return the tasks ``start <= index < stop`` of this one as a work of their own."""
-        part = Work(self.message, self.function)
+        part = Work(self.message, self.function, self.values)
         part.first = self.first + start
         part.batch = self.batch.cut(start, stop)
         part.stop = stop - start
@@ -94,6 +101,8 @@ class WorkerCore:
             kind = type(message)
             if kind is m.Assign:
                 self._on_assign(message)  # type: ignore[arg-type]
+            elif kind is m.AssignNodes:
+                self._on_assign_nodes(message)  # type: ignore[arg-type]
             elif kind is m.Function:
                 self._on_function(message)  # type: ignore[arg-type]
             elif kind is m.Forget:
@@ -141,6 +150,22 @@ class WorkerCore:
             raise RemoteProtocolError("tasks of a function that was not sent")
         self._expect(function.objects + message.objects)
         self.queue.append(Work(message, function))
+
+    def _on_assign_nodes(self, message: m.AssignNodes) -> None:
+        function = self.functions.get(message.function)
+        if function is None:
+            raise RemoteProtocolError("nodes of a graph whose functions were not sent")
+        self._expect(function.objects + message.objects + message.segments)
+        values: dict[int, tuple[Buffer, tuple[bytes, ...]]] = {}
+        ends = numbers(message.segment_ends)
+        low = 0
+        for index, (node, payload) in enumerate(
+            zip(numbers(message.inputs), message.results, strict=False)
+        ):
+            high = ends[index] if ends else 0
+            values[node] = payload, message.segments[low:high]
+            low = high
+        self.queue.append(Work(message, function, values))
 
     def _on_revoke(self, message: m.Revoke) -> None:
         removed = 0
@@ -245,6 +270,11 @@ class WorkerCore:
         task = work.first + work.cursor
         busy_s = max(self.last_end - self._since, 0.0)
         self._outbox.append(m.Erred(work.session, task, busy_s, kind, payload, detail))
+
+    def skipped(self, work: Work) -> None:
+        """The task at the cursor needs what did not return here; then as for :meth:`erred`."""
+        self.flush()
+        self._outbox.append(m.Skipped(work.session, work.first + work.cursor))
 
     def interrupted(self, work: Work) -> None:
         """The task at the cursor was interrupted as asked; then as for :meth:`erred`."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.core.client import ClientCore, Function, Objects
     from scaler_cluster.objects.client_store import ClientStore
+    from scaler_cluster.wire.batch import Buffer
     from scaler_cluster.wire.messages import Returned
 
 SMALL = frozenset((bool, float, int, type(None)))
@@ -41,6 +42,16 @@ class StoredResult:
         """
         self.keep()
         return loads(self._message.payload, buffers=self._buffers)
+
+    @property
+    def payload(self) -> Buffer:
+        """Its pickle, without the large buffers."""
+        return self._message.payload
+
+    @property
+    def objects(self) -> Objects:
+        """The segments that hold those."""
+        return self._message.objects
 
     @property
     def address(self) -> str:

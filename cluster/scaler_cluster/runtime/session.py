@@ -14,14 +14,17 @@ import threading
 import weakref
 from collections import deque
 from concurrent.futures import CancelledError
+from functools import partial
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
-from scaler_cluster.client.future import ScalerFuture, settle_all
+from scaler_cluster.client.future import ScalerFuture, settle_all, supply
+from scaler_cluster.core.graph import SUPPLIED
 from scaler_cluster.errors import (
     ClusterBroken,
     ClusterUnreachable,
+    FutureInside,
     MissingObjects,
     PayloadError,
     ScalerError,
@@ -39,6 +42,7 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from scaler_cluster.client.graph import Packed
     from scaler_cluster.client.map import MapCall
     from scaler_cluster.core.client import Function
     from scaler_cluster.objects.sent import CallObjects
@@ -139,6 +143,9 @@ class Session:
                 looked_at: set[Any] | None = set() if again else None
                 objects = self.connection.stored().hold(buffers, looked_at)
                 held += objects
+        except FutureInside:
+            self.release(held)
+            return self._submit_linked(function, args, kwargs, options, again=again)
         except (PayloadError, StorageFull, StorageUnreachable) as error:
             self.release(held)
             settle_all([(future, error)])
@@ -164,6 +171,80 @@ class Session:
                 if settled:
                     self._after(settled)
         return future
+
+    def _submit_linked(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: m.TaskOptions,
+        *,
+        again: bool,
+    ) -> ScalerFuture[Any]:
+        from scaler_cluster.client.graph import submit_linked
+
+        try:
+            return submit_linked(self, function, args, kwargs, options, again=again)
+        except (PayloadError, StorageFull, StorageUnreachable) as error:
+            future: ScalerFuture[Any] = ScalerFuture(self)
+            settle_all([(future, error)])
+            return future
+
+    def submit_graph(
+        self, packed: Packed, wanted: dict[Any, int], options: m.TaskOptions, *, is_single: bool
+    ) -> dict[Any, ScalerFuture[Any]]:
+        """Ask for a graph; return the futures of the wanted nodes, by what they are wanted as.
+
+        The numbers of a single node come from those of single tasks: calls are fewer.
+        """
+        core, lock = self.core, self.connection.lock
+        futures: dict[Any, ScalerFuture[Any]] = {key: ScalerFuture(self) for key in wanted}
+        inputs: list[int] = []
+        for future in packed.inputs:
+            if not future.done() and future._session is not self:
+                raise PayloadError("a future of another client that has not come back")
+            inputs.append(SUPPLIED if future.done() else future._task)
+        with deferred:
+            with lock:
+                self.check_usable()
+                first = core.reserve(len(packed.payloads)) if is_single else core.open_graph()
+            for key, node in wanted.items():
+                futures[key]._task = first + node
+            parts = packed.messages(first, options, inputs)
+            waiters = {future._task: future for future in futures.values()}
+            asking = packed.inputs if any(task != SUPPLIED for task in inputs) else ()
+            with lock:
+                self.check_usable()
+                core.submit_graph(packed.function, parts, waiters, asking)
+            for node, task in enumerate(inputs):
+                if task == SUPPLIED:
+                    self._supply(first + node, packed.inputs[node])
+            with lock:
+                settled = self.connection.pump()
+            self._after(settled)
+        return futures
+
+    def _supply(self, task: int, future: ScalerFuture[Any]) -> None:
+        """Send what became of a future, as the input of a graph that this task stands for."""
+        held: list[bytes] = []
+        try:
+            message = supply(task, future, self, held)
+        except (PayloadError, StorageFull, StorageUnreachable, MissingObjects) as error:
+            payload, detail = payloads.dumps_exception(error, error.__traceback__)
+            message = m.Supply(task, m.FAILED_EXCEPTION, payload, (), detail)
+        with self.connection.lock:
+            self.core.say(message)
+        self.release(held)
+
+    def _supply_unmet(self) -> None:
+        """Send the inputs that the scheduler asks for."""
+        with self.connection.lock:
+            unmet: list[tuple[int, Any]] = self.core.unmet
+            self.core.unmet = []
+        for task, future in unmet:
+            # It may have arrived, and not have been settled yet by the thread that took it in.
+            future.add_done_callback(partial(self._supply, task))
+        self._lead.wake_io()
 
     def cancel(self, futures: Sequence[ScalerFuture[Any]]) -> int:
         """Give tasks up; return how many had not come back."""
@@ -330,6 +411,8 @@ class Session:
         """Settle futures, and let their callbacks run in the I/O thread."""
         if self.core.printed:
             self._printer.print_all()
+        if self.core.unmet:
+            self._supply_unmet()
         if settled:
             for future, payload in settled:
                 if payload is None:

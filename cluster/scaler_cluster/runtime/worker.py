@@ -23,6 +23,7 @@ from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
 from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull
 from scaler_cluster.links.link import HUB
+from scaler_cluster.nodes import NodeLoader, NotReturned, call_node
 from scaler_cluster.runtime.output import TaskOutput, undivert
 from scaler_cluster.wire import messages as m
 
@@ -157,9 +158,11 @@ class WorkerShell:
                 self._fail_all(work, error, "the worker cannot unpickle the function")
                 return None
         function = entry.call
-        kind = work.message.call
+        kind = work.message.call if work.values is None else m.CALL_NODE
         if kind == m.CALL_ARGS:
             return function
+        if kind == m.CALL_NODE:
+            return call_node
         if kind == m.CALL_KWARGS:
             return lambda args, kwargs: function(*args, **kwargs)
         return lambda *chunk: [function(*args) for args in chunk]
@@ -187,7 +190,10 @@ class WorkerShell:
         slot[SLOT_SESSION] = 0
         slot[SLOT_TASK] = work.first
         slot[SLOT_SESSION] = work.session
-        if wanted := work.function.objects + message.objects:
+        wanted = work.function.objects + message.objects
+        if work.values is not None:
+            wanted += message.segments  # type: ignore[union-attr]
+        if wanted:
             # As long as they wait, all of its tasks may be taken back.
             self._store.wait_for(wanted, lambda: work.stop > 0 and core.leave is None)
         work.cursor = 0
@@ -205,6 +211,9 @@ class WorkerShell:
                 return
         append, store = core.results.append, self._store
         keep, buffers, large = store.keep, store.buffers, store.large
+        if work.values is not None:
+            loads = NodeLoader(work.function.call, work.values, loads, store.map).load
+            append = partial(_keep, work, work.first - message.graph, append)  # type: ignore[union-attr]
         segments: tuple[bytes, ...] = ()
         dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
         items = list(work.batch)
@@ -212,7 +221,7 @@ class WorkerShell:
         output = TaskOutput(self._printed(work)) if message.stream_output else None
         overdue_at = self._pumped_at + OVERDUE_S
         now = clock()
-        culprit = ""
+        culprit = "the arguments"
         index = 0
         while True:
             work.cursor = index
@@ -256,8 +265,8 @@ class WorkerShell:
                     if stage == m.FAILED_RESULT:
                         # C pickle cannot do all that cloudpickle can.
                         result, error = _pickle_again(store, value)
-                    elif stage == m.FAILED_DESERIALIZE:
-                        culprit = _culprit(store, message, items[index])
+                    elif stage == m.FAILED_DESERIALIZE and work.values is None:
+                        culprit = _culprit(store, message, items[index])  # type: ignore[arg-type]
                     self._in_task = False
             except TaskInterrupted:
                 self._in_task = False
@@ -276,6 +285,9 @@ class WorkerShell:
                 with self._lock:
                     if segments:
                         core.stored(work, result, segments)
+                        if work.values is not None:
+                            node = first + index - message.graph  # type: ignore[union-attr]
+                            work.values[node] = result, segments
                         segments = ()
                     else:
                         self._report(work, stage, error, culprit)
@@ -295,6 +307,9 @@ class WorkerShell:
         core = self._core
         if error is None:
             core.interrupted(work)
+            return
+        if isinstance(error, NotReturned) and stage == m.FAILED_DESERIALIZE:
+            core.skipped(work)
             return
         trace = error.__traceback__
         payload, detail = payloads.dumps_exception(error, trace.tb_next if trace else None)
@@ -390,6 +405,13 @@ def _pickle_again(store: WorkerStore, value: object) -> tuple[bytes, BaseExcepti
         raise
     except BaseException as error:
         return b"", error
+
+
+def _keep(work: Work, offset: int, append: Callable[[bytes], None], result: bytes) -> None:
+    """Note what a node returned for those that follow in the same work."""
+    append(result)
+    if work.values is not None:
+        work.values[offset + work.cursor] = result, ()
 
 
 def _culprit(store: WorkerStore, message: m.Assign, payload: Any) -> str:

@@ -16,6 +16,11 @@ BATCH_BYTES_MAX = 1 << 31
 """Ends are 32-bit offsets; half of their range leaves room for sums."""
 
 
+def numbers(buffer: Buffer, kind: str = "I") -> list[int]:
+    """Return the numbers in a buffer that came in a message: 32-bit ones, or 64-bit ("Q")."""
+    return array(kind, bytes(buffer)).tolist()
+
+
 class Batch:
     """The payloads of contiguous tasks: one buffer, and where each payload ends in it.
 

@@ -21,6 +21,8 @@ CALL_KWARGS = 1
 """The payload is ``(args, kwargs)``."""
 CALL_CHUNK = 2
 """The payload is a list of tuples of positional arguments; the result is the list of results."""
+CALL_NODE = 3
+"""The payload is that of a node of a graph; see ``nodes.py``."""
 
 CLIENT = "client"
 WORKER = "worker"
@@ -380,6 +382,109 @@ class Stored(Message):
     busy_s: float
     payload: Buffer
     objects: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class AssignNodes(Message):
+    """Scheduler to worker: as Assign, for nodes of a graph, with what they depend on.
+
+    A node finds there what earlier nodes of the same message returned as well.
+    """
+
+    tag = 31
+    session: int
+    graph: int
+    """The task that node 0 of the graph is."""
+    first: int
+    function: bytes
+    report_start: bool
+    stream_output: bool
+    batch: Batch
+    objects: tuple[bytes, ...]
+    """Segments that hold the buffers of each payload, in order."""
+    inputs: Buffer
+    """Nodes whose results come along, as 32-bit numbers."""
+    results: Batch
+    """Their results, in order; one empty payload if there are none."""
+    segments: tuple[bytes, ...] = ()
+    """Segments that hold the large buffers of these results."""
+    segment_ends: Buffer = b""
+    """Where the segments of each result end among them, as 32-bit numbers; empty: none has any."""
+
+
+@dataclass(slots=True)
+class Skipped(Message):
+    """Worker to scheduler: this node was not run, as one before it did not return."""
+
+    tag = 32
+    session: int
+    task: int
+
+
+# -- graphs ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Graph(Message):
+    """Client to scheduler: nodes of a graph, each after those that it depends on.
+
+    Nodes are numbered from 0 through all messages of a graph; so are their tasks, from ``first``.
+    """
+
+    tag = 60
+    first: int
+    """The task that node 0 is."""
+    start: int
+    """The first node of this message."""
+    function: bytes
+    options: TaskOptions
+    batch: Batch
+    """A payload for each node; that of an input is empty."""
+    ends: Buffer
+    """Where the dependencies of each node end, as 32-bit numbers."""
+    dependencies: Buffer
+    """Nodes, as 32-bit numbers."""
+    uses: Buffer
+    """How many nodes depend on each, and one more if it is wanted, as 32-bit numbers."""
+    wanted: Buffer
+    """A byte for each node: 1 if the client is to be told what becomes of it."""
+    inputs: Buffer
+    """64-bit numbers. The first nodes are not run: they are what these tasks of the same client
+    return, or what comes with Supply (the largest number)."""
+    objects: tuple[bytes, ...]
+    """Ids of the buffers of the payloads, in order."""
+    owners: Buffer
+    """The node that each of them belongs to, as 32-bit numbers."""
+    is_last: bool
+
+
+@dataclass(slots=True)
+class Unmet(Message):
+    """Scheduler to client: these inputs are of tasks that have come back; Supply them.
+
+    Sent once for each graph with inputs of other tasks, empty if all of them are under way.
+    """
+
+    tag = 61
+    graph: int
+    inputs: Buffer
+    """Nodes, as 32-bit numbers."""
+
+
+@dataclass(slots=True)
+class Supply(Message):
+    """Client to scheduler: this became of an input of a graph."""
+
+    tag = 62
+    task: int
+    kind: str
+    """Empty: it was returned; else one of the FAILED_* names, or INPUT_CANCELLED."""
+    payload: Buffer
+    objects: tuple[bytes, ...] = ()
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+INPUT_CANCELLED = "cancelled"
 
 
 # -- objects ---------------------------------------------------------------------------------

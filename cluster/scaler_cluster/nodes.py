@@ -1,0 +1,162 @@
+"""What the payload of a graph's node holds, and how a worker makes a call of it.
+
+A payload is the pickle of a *link* ``(function, args, holes, kwargs)``, or of a list of them: a
+chain, in which each takes what the one before returned. ``function`` is an index into the graph's
+table of functions (or that is the function itself: None). ``holes`` are pairs of a position in
+``args`` and the node whose result goes there (PREVIOUS: the link before). A :class:`Result` stands
+for one anywhere deeper.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from scaler_cluster.payload import Constant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from scaler_cluster.wire.batch import Buffer
+
+    Values: TypeAlias = dict[int, tuple[Buffer, tuple[bytes, ...]]]
+
+Link: TypeAlias = "tuple[int | None, list[Any], tuple[int, ...], dict[str, Any] | None]"
+
+PREVIOUS = -1
+
+
+class Ref:
+    """Stands for the result of another node, in the arguments of a :class:`Call`."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"Ref({self.key!r})"
+
+
+class Call:
+    """A node that calls a function; a :class:`Ref` may stand anywhere in its lists and dicts."""
+
+    __slots__ = ("args", "function", "kwargs")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+    def __repr__(self) -> str:
+        return f"Call({self.function!r}, {self.args!r}, {self.kwargs!r})"
+
+
+class Result:
+    """Stands for the result of a node where that is pickled; unpickled, it is the result."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+
+    def __reduce__(self) -> Any:
+        return fetch, (self.node,)
+
+
+class FunctionTable(Constant):
+    """The functions of a graph; where it is unpickled, a list of them."""
+
+    __slots__ = ("functions",)
+
+    def __init__(self, functions: list[Callable[..., Any]]) -> None:
+        self.functions = functions
+
+    def __reduce__(self) -> Any:
+        return list, (self.functions,)
+
+
+class NotReturned(Exception):
+    """A node is to be run whose dependency did not return on this worker."""
+
+
+class NodeLoader:
+    """Makes calls of payloads, for one work of nodes."""
+
+    __slots__ = ("_functions", "_loads", "_map", "_values")
+
+    def __init__(
+        self,
+        functions: Any,
+        values: Values,
+        loads: Callable[[Any], Any],
+        map_segments: Callable[[tuple[bytes, ...]], list[memoryview]],
+    ) -> None:
+        self._functions = functions
+        self._values = values
+        self._loads = loads
+        self._map = map_segments
+
+    def load(self, payload: Buffer) -> tuple[Any, ...]:
+        """Return function, arguments and keyword arguments of the call that a payload is."""
+        global _current
+        _current = self
+        link = self._loads(payload)
+        if type(link) is list:
+            for index, (name, args, holes, kwargs) in enumerate(link):
+                link[index] = self._function(name), self._fill(args, holes), kwargs, holes
+            return run_chain, (link,), {}
+        name, args, holes, kwargs = link
+        if holes:
+            self._fill(args, holes)
+        return self._functions if name is None else self._functions[name], args, kwargs or {}
+
+    def _function(self, name: int | None) -> Any:
+        return self._functions if name is None else self._functions[name]
+
+    def _fill(self, args: list[Any], holes: tuple[int, ...]) -> list[Any]:
+        for index in range(0, len(holes), 2):
+            node = holes[index + 1]
+            if node != PREVIOUS:
+                args[holes[index]] = self.value(node)
+        return args
+
+    def value(self, node: int) -> Any:
+        """Return what a node returned, a new instance each time; raises NotReturned."""
+        result = self._values.get(node)
+        if result is None:
+            raise NotReturned
+        payload, segments = result
+        if segments:
+            return pickle.loads(payload, buffers=self._map(segments))
+        return pickle.loads(payload)
+
+
+_current: NodeLoader
+"""The loader of the payload that is being unpickled."""
+
+
+def fetch(node: int) -> Any:
+    """Return the result of a node, while the payload of one that needs it is unpickled."""
+    return _current.value(node)
+
+
+def call_node(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Make the call that :meth:`NodeLoader.load` returned."""
+    return function(*args, **kwargs)
+
+
+def run_chain(links: list[Any]) -> Any:
+    """Call the links of a chain, one after the other."""
+    value = None
+    for function, args, kwargs, holes in links:
+        for index in range(0, len(holes), 2):
+            if holes[index + 1] == PREVIOUS:
+                args[holes[index]] = value
+        value = function(*args, **(kwargs or {}))
+    return value
