@@ -33,9 +33,9 @@ FLOORS = (
     ("scaler_cluster.combo", "scaler_cluster.client", "scaler_cluster.testing"),
     ("scaler_cluster.runtime",),
     # What a session fills with results. The client that users hold lives above it.
-    ("scaler_cluster.client.map",),
+    ("scaler_cluster.client.map", "scaler_cluster.client.graph", "scaler_cluster.client.packing"),
     ("scaler_cluster.client.future",),
-    ("scaler_cluster.objects",),
+    ("scaler_cluster.objects", "scaler_cluster.nodes"),
     ("scaler_cluster.core", "scaler_cluster.links", "scaler_cluster.payload"),
     ("scaler_cluster.wire",),
     ("scaler_cluster.errors", "scaler_cluster.ids"),

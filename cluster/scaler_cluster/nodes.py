@@ -104,8 +104,7 @@ class NodeLoader:
 
     def load(self, payload: Buffer) -> tuple[Any, ...]:
         """Return function, arguments and keyword arguments of the call that a payload is."""
-        global _current
-        _current = self
+        _loaders[0] = self
         link = self._loads(payload)
         if type(link) is list:
             for index, (name, args, holes, kwargs) in enumerate(link):
@@ -137,13 +136,16 @@ class NodeLoader:
         return pickle.loads(payload)
 
 
-_current: NodeLoader
-"""The loader of the payload that is being unpickled."""
+_loaders: list[NodeLoader | None] = [None]
+"""The loader of the payload that is being unpickled, or was last."""
 
 
 def fetch(node: int) -> Any:
     """Return the result of a node, while the payload of one that needs it is unpickled."""
-    return _current.value(node)
+    loader = _loaders[0]
+    if loader is None:
+        raise NotReturned
+    return loader.value(node)
 
 
 def call_node(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:

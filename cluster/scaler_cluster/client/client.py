@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scaler_cluster.client.graph import get_futures
 from scaler_cluster.client.map import map_calls
 from scaler_cluster.client.serializer import Serialization
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
@@ -117,7 +116,7 @@ class Client:
         self,
         graph: Mapping[Any, Any],
         keys: Iterable[Any],
-        block: bool = True,  # noqa: FBT001, FBT002 - as Scaler has it
+        block: bool = True,
         *,
         reserialize: bool = False,
     ) -> dict[Any, Any]:
@@ -138,8 +137,8 @@ class Client:
             PayloadError: A node cannot be pickled; it says which, and nothing was run.
 
         """
-        futures = get_futures(
-            self._session, graph, list(keys), self._options, self._serialization, again=reserialize
+        futures = self._session.graphs.get(
+            graph, list(keys), self._options, self._serialization, again=reserialize
         )
         if not block:
             return futures

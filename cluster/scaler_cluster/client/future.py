@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import FutureInside, ObjectStorageException, PayloadError
-from scaler_cluster.wire.messages import FAILED_EXCEPTION, INPUT_CANCELLED, Failed, Supply
+from scaler_cluster.wire.messages import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -197,35 +197,6 @@ def load(payload: object) -> tuple[Any, BaseException | None]:
         failure = PayloadError(f"the result cannot be unpickled here: {payloads.show(error)}")
         failure.__cause__ = error
         return None, failure
-
-
-def supply(
-    task: int, future: ScalerFuture[Any], session: Session, held: list[bytes]
-) -> Supply:
-    """Return what tells the scheduler what became of a future, which is done.
-
-    Objects that were stored for it are added to ``held``. Raises PayloadError, StorageFull.
-    """
-    if future.cancelled():
-        return Supply(task, INPUT_CANCELLED, b"")
-    payload = future._payload
-    if isinstance(payload, Failed):
-        return Supply(task, payload.kind, payload.payload, (), payload.detail)
-    is_ours = future._session is session
-    if type(payload) in PLAIN:
-        return Supply(task, "", payload)  # type: ignore[arg-type]
-    if is_ours and hasattr(payload, "objects"):
-        return Supply(task, "", payload.payload, payload.objects)
-    error = future.exception()
-    if error is not None:
-        trace, detail = payloads.dumps_exception(error, error.__traceback__)
-        return Supply(task, FAILED_EXCEPTION, trace, (), detail)
-    if not session.connection.stores:
-        return Supply(task, "", payloads.dumps(future.result()))
-    collector = payloads.Collector()
-    data = payloads.dumps_result(future.result(), collector, None)
-    held += session.connection.stored().hold(collector.buffers)
-    return Supply(task, "", data, tuple(held))
 
 
 def settle_all(settled: list[tuple[Any, object]]) -> list[tuple[ScalerFuture[Any], list[Any]]]:

@@ -14,15 +14,15 @@ from scaler_cluster.core.credit import (
     grant,
     is_hungry,
 )
+from scaler_cluster.core.graph import GraphRecord
 from scaler_cluster.core.lifecycle import Event, State, move
-from scaler_cluster.core.tasks import Run
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from scaler_cluster.core.graph import GraphRecord
     from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.core.table import Table
+    from scaler_cluster.core.tasks import Run
 
 WORKER_FUNCTIONS_MAX = 1024
 """Functions a worker keeps; the least recently used one goes."""
@@ -105,7 +105,7 @@ class Dispatch:
             worker = next(reversed(pool.values()) if pool is self._idle else iter(pool.values()))
             unit_s = self._table.functions[run.function].mean_s
             # Of a graph, what waits may go with what is ready.
-            waiting = ready.count if type(run) is Run else max(ready.count, run.open)
+            waiting = max(ready.count, run.open) if type(run) is GraphRecord else ready.count
             share = -(-waiting // len(self._table.workers))
             limit = grant(worker, unit_s, share)
             if limit == 0:
@@ -165,9 +165,7 @@ class Dispatch:
         if worker.peer not in self._watched:
             self.watch(worker, now + STALL_S)
 
-    def _send_nodes(
-        self, worker: WorkerRecord, run: Run, graph: GraphRecord
-    ) -> tuple[bytes, ...]:
+    def _send_nodes(self, worker: WorkerRecord, run: Run, graph: GraphRecord) -> tuple[bytes, ...]:
         """Send nodes with what they depend on; return the objects that are part of that."""
         objects = self._table.objects
         inputs = graph.inputs_of(run)

@@ -1,4 +1,4 @@
-"""A graph in the scheduler: which of its nodes wait for what, which are ready, what is still needed.
+"""A graph in the scheduler: which of its nodes wait, which are ready, what is still needed.
 
 Nodes are numbered so that each comes after those it depends on, one branch after the other. So the
 first ready one is the one to run next, and those that follow it mostly depend on it and on what
@@ -70,9 +70,7 @@ class GraphRecord:
     nobody needs any more).
     """
 
-    def __init__(
-        self, session: int, first: int, function: bytes, options: m.TaskOptions
-    ) -> None:
+    def __init__(self, session: int, first: int, function: bytes, options: m.TaskOptions) -> None:
         self.session = session
         self.first = first
         self.function = function
@@ -259,6 +257,10 @@ class GraphRecord:
         flat = self._dependencies[self._ends[first] : self._ends[first + run.count]]
         return [one for one in dict.fromkeys(flat) if one < first]
 
+    def is_short(self, run: Run) -> bool:
+        """Return True for a single node whose dependencies were lost while a worker had it."""
+        return self.missing[run.first - self.first] > 0
+
     def put_back(self, run: Run) -> None:
         """Take the nodes of a run back that a worker did not run."""
         states, missing = self.states, self.missing
@@ -340,6 +342,42 @@ class GraphRecord:
                 self.uses[node] -= 1
                 if not self.uses[node]:
                     self._drop(node)
+
+    def lose(self, nodes: Iterable[int]) -> list[int]:
+        """What these nodes returned is lost: run them again, and what they need of what was dropped.
+
+        Return those that cannot be, as an input that they need was dropped.
+        """
+        lost: dict[int, None] = {}
+        todo = [node for node in nodes if node >= self.inputs and self.uses[node]]
+        while todo:
+            node = todo.pop()
+            if node in lost:
+                continue
+            lost[node] = None
+            self.dropped += self.results.pop(node, (b"", ()))[1]
+            self.states[node] = WAITING
+            self.live += 1
+            self.open += 1
+            for one in self.dependencies(node):
+                self.uses[one] += 1
+                if one >= self.inputs and self.states[one] == DONE and one not in self.results:
+                    todo.append(one)
+        hopeless = []
+        for node in sorted(lost):
+            for one in self._dependents[node]:
+                if one not in lost and self.is_live(one):
+                    self.missing[one] += 1
+                    if self.states[one] == READY:
+                        self.states[one] = WAITING
+                        self.count -= 1
+            dependencies = self.dependencies(node)
+            self.missing[node] = sum(self.states[one] != DONE for one in dependencies)
+            if not self.missing[node]:
+                self._release(node)
+            if any(one < self.inputs and one not in self.results for one in dependencies):
+                hopeless.append(node)
+        return hopeless
 
     def _end(self, node: int, failure: m.Failed | None) -> None:
         if self.wanted[node]:

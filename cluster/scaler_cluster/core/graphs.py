@@ -172,6 +172,23 @@ class Graphs:
         graph.stored(node, message.payload, message.objects)
         self._settle(graph)
 
+    def machine_lost(self) -> None:
+        """A machine is gone: what only it had, and is still needed, is made again."""
+        objects = self._table.objects
+        for session in self._table.sessions.values():
+            for graph in list(session.graphs.values()):
+                lost = [
+                    node
+                    for node, (_, segments) in graph.results.items()
+                    if not all(objects.records[one].stores for one in segments)
+                ]
+                for node in graph.lose(lost):
+                    detail = {"message": "what it needs was lost with the machine that held it"}
+                    self._table.noticed.append(
+                        (graph, node, m.Failed(0, m.FAILED_MISSING, b"", detail))
+                    )
+                self._settle(graph)
+
     # -- what follows ------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:

@@ -9,6 +9,8 @@ from scaler_cluster.core.credit import is_hungry
 from scaler_cluster.core.lifecycle import State
 
 if TYPE_CHECKING:
+    from scaler_cluster.core.graph import GraphRecord
+    from scaler_cluster.core.records import SessionRecord
     from scaler_cluster.core.scheduler import SchedulerCore
     from scaler_cluster.core.tasks import Run
 
@@ -26,6 +28,9 @@ def check(core: SchedulerCore) -> None:
         _true(run.state is State.READY and run.worker is None, "queued but not ready: %s", run)
         _true(id(run) not in places, "queued twice: %s", run)
         places[id(run)] = run
+    for graph, count in table.ready.ready_nodes().items():
+        queued += count
+        _true(count == graph.count, "miscounted in the queue: %s", graph)
     _true(queued == table.ready.count, "the queue counts its tasks")
     _check_workers(core, places, users)
     for session in table.sessions.values():
@@ -38,6 +43,13 @@ def check(core: SchedulerCore) -> None:
             _count(users, run)
         users.update(one for one, is_whole in session.functions.items() if is_whole)
         users.update(session.objects.keys())
+        for graph in session.graphs.values():
+            _check_graph(session, graph)
+            users[graph.function] += 1
+            users.update(graph.objects)
+            for _, segments in graph.results.values():
+                users.update(segments)
+    _true(not table.noticed and not table.stopping, "left over: %r", table.noticed)
     for digest, function in table.functions.items():
         _true(function.users == users.pop(digest, 0), "miscounted users of function %r", digest)
         users.update(function.objects)
@@ -71,6 +83,37 @@ def _check_workers(core: SchedulerCore, places: dict[int, Run], users: Counter[b
         _true(table.supervisors[worker.supervisor].workers.get(peer) is worker, "astray: %r", peer)
         _true(dispatch.offers_work_to(worker) == is_hungry(worker), "overlooked: %r", worker)
     _true(held == table.in_flight, "the table counts what workers have")
+
+
+def _check_graph(session: SessionRecord, graph: GraphRecord) -> None:
+    places = bytearray(len(graph.states))
+    for run in session.runs.values():
+        if run.graph is graph and run.state is not State.CANCELLING:
+            start = run.first - graph.first
+            places[start : start + run.count] = b"\1" * run.count
+    uses = list(graph.wanted)
+    for node, state in enumerate(graph.states):
+        lack = [one for one in graph.dependencies(node) if graph.states[one] != State.DONE]
+        is_live = graph.is_live(node)
+        if is_live:
+            for one in graph.dependencies(node):
+                uses[one] += 1
+            _true(len(lack) == graph.missing[node], "miscounts what it waits for: %s", graph)
+            is_ready = not lack and not places[node] and node >= graph.inputs
+            _true((state == State.READY) == is_ready, "ready or not: %s", graph)
+        _true(places[node] == (state == State.ASSIGNED), "a node astray: %s", graph)
+    _true(graph.live == sum(map(graph.is_live, range(len(uses)))), "miscounts the live: %s", graph)
+    _true(graph.count == graph.states.count(State.READY), "miscounts the ready: %s", graph)
+    open_count = graph.count + graph.states.count(State.WAITING)
+    _true(graph.open == open_count, "miscounts the open: %s", graph)
+    for node, state in enumerate(graph.states):
+        if graph.is_whole and (graph.is_live(node) or state == State.DONE):
+            _true(uses[node] == graph.uses[node], "miscounts who needs a node: %s", graph)
+            _true(uses[node] > 0 or not graph.is_live(node), "runs in vain: %s", graph)
+        is_kept = state == State.DONE and graph.uses[node] > 0
+        _true((node in graph.results) == is_kept, "keeps the wrong results: %s", graph)
+    _true(not graph.is_over, "a graph that is over: %s", graph)
+    _true(not (graph.ended or graph.stopped or graph.dropped), "left over: %s", graph)
 
 
 def _count(users: Counter[bytes], run: Run) -> None:

@@ -89,13 +89,18 @@ class Outcomes:
         run = self._single(worker, message.session, message.task)
         measure(self._table.functions[run.function], 1, message.busy_s)
         if run.state is not State.CANCELLING:
+            if (
+                message.kind == m.FAILED_MISSING
+                and run.graph is not None
+                and run.graph.is_short(run)
+            ):
+                self._requeue(worker, run, Event.SKIPPED)
+                return
             if message.kind == m.FAILED_EXCEPTION and run.may_retry:
                 run.tries += 1
                 self._requeue(worker, run, Event.RETRY)
                 return
-            self._failed(
-                run, m.Failed(message.task, message.kind, message.payload, message.detail)
-            )
+            self._failed(run, m.Failed(message.task, message.kind, message.payload, message.detail))
         self._finish(worker, run, 1, Event.RAISED)
 
     def skipped(self, worker: WorkerRecord, message: m.Skipped) -> None:

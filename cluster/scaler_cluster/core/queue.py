@@ -83,7 +83,7 @@ class ReadyQueue:
                 return first
             runs.popleft()
             if self._graphs:
-                self._graphs.pop(first, None)  # type: ignore[call-overload]
+                self._graphs.pop(first, None)  # type: ignore[arg-type]
             if not runs:
                 del level[session]
         return None

@@ -136,6 +136,7 @@ class SchedulerCore:
                 table.send(store.peer, m.Goodbye("its supervisor is gone"))
                 self._gone[store.peer] = None
             table.objects.drop_store(peer)
+            self._outcomes.graphs.machine_lost()
         elif peer in table.workers:
             # Its process lives, so its supervisor is to end it; what it ran is lost with it.
             worker = table.workers[peer]

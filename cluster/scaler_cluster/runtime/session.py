@@ -14,13 +14,11 @@ import threading
 import weakref
 from collections import deque
 from concurrent.futures import CancelledError
-from functools import partial
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
-from scaler_cluster.client.future import ScalerFuture, settle_all, supply
-from scaler_cluster.core.graph import SUPPLIED
+from scaler_cluster.client.future import ScalerFuture, settle_all
 from scaler_cluster.errors import (
     ClusterBroken,
     ClusterUnreachable,
@@ -34,6 +32,7 @@ from scaler_cluster.errors import (
     StorageUnreachable,
 )
 from scaler_cluster.runtime.connection import Connection
+from scaler_cluster.runtime.graphs import SessionGraphs
 from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.runtime.lead import Lead
 from scaler_cluster.runtime.printing import TaskPrinter
@@ -42,7 +41,6 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from scaler_cluster.client.graph import Packed
     from scaler_cluster.client.map import MapCall
     from scaler_cluster.core.client import Function
     from scaler_cluster.objects.sent import CallObjects
@@ -89,6 +87,7 @@ class Session:
         self._callbacks: deque[tuple[ScalerFuture[Any], list[Any]]] = deque()
         self._printer = TaskPrinter(self.core, self.connection.lock)
         self._lead = Lead(self.connection.fd)
+        self.graphs = SessionGraphs(self)
         self._finished = threading.Event()
         try:
             self.connection.shake_hands(timeout, self._dead_child)
@@ -145,7 +144,7 @@ class Session:
                 held += objects
         except FutureInside:
             self.release(held)
-            return self._submit_linked(function, args, kwargs, options, again=again)
+            return self.graphs.submit_linked(function, args, kwargs, options, again=again)
         except (PayloadError, StorageFull, StorageUnreachable) as error:
             self.release(held)
             settle_all([(future, error)])
@@ -172,79 +171,16 @@ class Session:
                     self._after(settled)
         return future
 
-    def _submit_linked(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        options: m.TaskOptions,
-        *,
-        again: bool,
-    ) -> ScalerFuture[Any]:
-        from scaler_cluster.client.graph import submit_linked
+    def wake(self) -> None:
+        """Let the I/O thread send what there is to send."""
+        self._lead.wake_io()
 
-        try:
-            return submit_linked(self, function, args, kwargs, options, again=again)
-        except (PayloadError, StorageFull, StorageUnreachable) as error:
-            future: ScalerFuture[Any] = ScalerFuture(self)
-            settle_all([(future, error)])
-            return future
-
-    def submit_graph(
-        self, packed: Packed, wanted: dict[Any, int], options: m.TaskOptions, *, is_single: bool
-    ) -> dict[Any, ScalerFuture[Any]]:
-        """Ask for a graph; return the futures of the wanted nodes, by what they are wanted as.
-
-        The numbers of a single node come from those of single tasks: calls are fewer.
-        """
-        core, lock = self.core, self.connection.lock
-        futures: dict[Any, ScalerFuture[Any]] = {key: ScalerFuture(self) for key in wanted}
-        inputs: list[int] = []
-        for future in packed.inputs:
-            if not future.done() and future._session is not self:
-                raise PayloadError("a future of another client that has not come back")
-            inputs.append(SUPPLIED if future.done() else future._task)
+    def push(self) -> None:
+        """Send what is to be sent, and take in what has arrived meanwhile."""
         with deferred:
-            with lock:
-                self.check_usable()
-                first = core.reserve(len(packed.payloads)) if is_single else core.open_graph()
-            for key, node in wanted.items():
-                futures[key]._task = first + node
-            parts = packed.messages(first, options, inputs)
-            waiters = {future._task: future for future in futures.values()}
-            asking = packed.inputs if any(task != SUPPLIED for task in inputs) else ()
-            with lock:
-                self.check_usable()
-                core.submit_graph(packed.function, parts, waiters, asking)
-            for node, task in enumerate(inputs):
-                if task == SUPPLIED:
-                    self._supply(first + node, packed.inputs[node])
-            with lock:
+            with self.connection.lock:
                 settled = self.connection.pump()
             self._after(settled)
-        return futures
-
-    def _supply(self, task: int, future: ScalerFuture[Any]) -> None:
-        """Send what became of a future, as the input of a graph that this task stands for."""
-        held: list[bytes] = []
-        try:
-            message = supply(task, future, self, held)
-        except (PayloadError, StorageFull, StorageUnreachable, MissingObjects) as error:
-            payload, detail = payloads.dumps_exception(error, error.__traceback__)
-            message = m.Supply(task, m.FAILED_EXCEPTION, payload, (), detail)
-        with self.connection.lock:
-            self.core.say(message)
-        self.release(held)
-
-    def _supply_unmet(self) -> None:
-        """Send the inputs that the scheduler asks for."""
-        with self.connection.lock:
-            unmet: list[tuple[int, Any]] = self.core.unmet
-            self.core.unmet = []
-        for task, future in unmet:
-            # It may have arrived, and not have been settled yet by the thread that took it in.
-            future.add_done_callback(partial(self._supply, task))
-        self._lead.wake_io()
 
     def cancel(self, futures: Sequence[ScalerFuture[Any]]) -> int:
         """Give tasks up; return how many had not come back."""
@@ -412,7 +348,7 @@ class Session:
         if self.core.printed:
             self._printer.print_all()
         if self.core.unmet:
-            self._supply_unmet()
+            self.graphs.supply_unmet()
         if settled:
             for future, payload in settled:
                 if payload is None:

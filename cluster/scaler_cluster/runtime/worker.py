@@ -158,7 +158,8 @@ class WorkerShell:
                 self._fail_all(work, error, "the worker cannot unpickle the function")
                 return None
         function = entry.call
-        kind = work.message.call if work.values is None else m.CALL_NODE
+        message = work.message
+        kind = m.CALL_NODE if isinstance(message, m.AssignNodes) else message.call
         if kind == m.CALL_ARGS:
             return function
         if kind == m.CALL_NODE:

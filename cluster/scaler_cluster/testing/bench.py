@@ -6,6 +6,8 @@ payload of a task is ``p`` and its result ``r``, each with the task's id.
 
 from __future__ import annotations
 
+from array import array
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core import invariants
@@ -149,6 +151,15 @@ class SchedulerBench:
         """Let a client submit contiguous tasks."""
         return self.feed(peer, *submission(first, count, function, options, objects))
 
+    def graph(
+        self, first: int, *nodes: str, wanted: str = "", peer: bytes = b"C1",
+        options: m.TaskOptions = m.DEFAULT_OPTIONS, inputs: Sequence[int] = (),
+    ) -> dict[str, list[str]]:  # fmt: skip
+        """Let a client submit a graph: see :func:`graph_of`."""
+        function = m.Function(function_id("g"), b"g")
+        made = graph_of(first, *nodes, wanted=wanted, options=options, inputs=inputs)
+        return self.feed(peer, function, made)
+
     def done(
         self, first: int, count: int = 1, *, peer: bytes = b"W1", session: int = 1,
         each_s: float = 0.001,
@@ -189,4 +200,38 @@ def submission(
     return (
         m.Function(digest, function.encode()),
         m.Submit(first, digest, m.CALL_ARGS, options, payloads_of(first, count), ids),
+    )
+
+
+def graph_of(
+    first: int,
+    *nodes: str,
+    wanted: str = "",
+    options: m.TaskOptions = m.DEFAULT_OPTIONS,
+    inputs: Sequence[int] = (),
+) -> m.Graph:
+    """Return a graph whose nodes are given by the numbers they depend on, as "0 1".
+
+    ``wanted`` names nodes in the same way; without it that is the last one.
+    """
+    below = [[int(one) for one in node.split()] for node in nodes]
+    is_wanted = bytearray(len(nodes))
+    for one in wanted.split() or [len(nodes) - 1]:
+        is_wanted[int(one)] = 1
+    flat = list(chain.from_iterable(below))
+    uses = [flat.count(node) + is_wanted[node] for node in range(len(nodes))]
+    return m.Graph(
+        first,
+        0,
+        function_id("g"),
+        options,
+        payloads_of(first, len(nodes)),
+        array("I", accumulate(map(len, below))).tobytes(),
+        array("I", flat).tobytes(),
+        array("I", uses).tobytes(),
+        bytes(is_wanted),
+        array("Q", inputs).tobytes(),
+        (),
+        b"",
+        is_last=True,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +67,14 @@ def _assign(x: m.Assign) -> str:
     return f"Assign {tasks(x.first, len(x.batch), x.session)} {what}"
 
 
+def _assign_nodes(x: m.AssignNodes) -> str:
+    extra = " reporting start" * x.report_start + " streaming" * x.stream_output
+    given = zip(numbers(x.inputs), x.results, strict=False)
+    inputs = "".join(f" {node}={name(result)}" for node, result in given)
+    what = f"{name(x.function)}{extra}{_with(x.objects + x.segments)}{inputs}"
+    return f"AssignNodes {tasks(x.first, len(x.batch), x.session)} {what}"
+
+
 def _hello(x: m.Hello) -> str:
     extra = f" of {name(x.supervisor)}" if x.supervisor else ""
     extra += f" for {x.task_limit} tasks" if x.task_limit else ""
@@ -98,6 +107,11 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Cancelled: _range,
     m.Returned: lambda x: f"Returned {x.task}{_with(x.objects)}",
     m.Assign: _assign,
+    m.AssignNodes: _assign_nodes,
+    m.Skipped: lambda x: f"Skipped {tasks(x.task, 1, x.session)}",
+    m.Graph: lambda x: f"Graph {tasks(x.first + x.start, len(x.batch))} {name(x.function)}",
+    m.Unmet: lambda x: f"Unmet {x.graph}: {numbers(x.inputs)}",
+    m.Supply: lambda x: f"Supply {x.task} {x.kind}{_with(x.objects)}",
     m.Revoke: _range,
     m.Revoked: lambda x: f"{_range(x)} kept {x.kept}",
     m.Abort: _range,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.wire.messages import AssignNodes
+
 if TYPE_CHECKING:
     from scaler_cluster.core.worker import Work, WorkerCore
 
@@ -52,8 +54,35 @@ class WorkerHands:
         """The task returned: its result waits for the next report."""
         work = self._standing()
         self.core.results.append(result)
+        if work.values is not None:
+            work.values[self.node] = result, ()
         self.core.last_end = now
         work.cursor += 1
+
+    @property
+    def node(self) -> int:
+        """Number of the node that it stands on, in its graph."""
+        work = self._standing()
+        if not isinstance(work.message, AssignNodes):
+            raise AssertionError("stands on no node")
+        return work.first + work.cursor - work.message.graph
+
+    def stored(self, payload: bytes, segments: tuple[bytes, ...], now: float) -> None:
+        """The task returned a value with large buffers, in these segments."""
+        work = self._standing()
+        self.core.last_end = now
+        self.core.stored(work, payload, segments)
+        if work.values is not None:
+            work.values[self.node] = payload, segments
+        work.cursor += 1
+        self.core.begin(work, now)
+
+    def skipped(self, now: float) -> None:
+        """What the node needs did not return here."""
+        work = self._standing()
+        self.core.skipped(work)
+        work.cursor += 1
+        self.core.begin(work, now)
 
     def raised(self, kind: str, payload: bytes, detail: dict[str, Any], now: float) -> None:
         """The task failed in one of the ways that messages name."""

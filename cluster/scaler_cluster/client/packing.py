@@ -1,0 +1,308 @@
+"""A graph as bytes: chains made one node, functions in a table, what is large stored."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster import payload as payloads
+from scaler_cluster.core.client import RUN_BYTES_MAX
+from scaler_cluster.errors import PayloadError
+from scaler_cluster.nodes import PREVIOUS, FunctionTable, Link, Result
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from scaler_cluster.client.future import ScalerFuture
+    from scaler_cluster.client.graph import Arrangement, Node
+    from scaler_cluster.client.serializer import Serialization
+    from scaler_cluster.core.client import Function
+    from scaler_cluster.objects.sent import CallObjects
+    from scaler_cluster.runtime.session import Session
+
+PART_NODES_MAX = 4096
+"""Nodes of one message at most: keeps turns short for other clients."""
+
+
+class Packed:
+    """A graph as it is sent."""
+
+    def __init__(self, session: Session, *, again: bool) -> None:
+        self.session = session
+        self._again = again
+        self._call_objects: CallObjects | None = None
+        self.function: Function = (b"", b"", ())
+        self.table: object = None
+        """Kept until the graph is asked for: the objects of its functions live as long."""
+        self.held: list[bytes] = []
+        self.payloads: list[bytes] = []
+        self.ends = array("I")
+        self.dependencies = array("I")
+        self.uses = array("I")
+        self.wanted = bytearray()
+        self.inputs: list[ScalerFuture[Any]] = []
+        self.objects: list[bytes] = []
+        self.owners = array("I")
+        self.numbers: dict[Any, int] = {}
+        """Number of the node that makes each key (of a chain: of its last one)."""
+
+    def call_objects(self) -> CallObjects:
+        """Return what stores the large values of this graph."""
+        if self._call_objects is None:
+            self._call_objects = self.session.call_objects(again=self._again)
+        return self._call_objects
+
+    def close(self) -> None:
+        """Let go of what was stored for this."""
+        self.session.release(self.held)
+        self.table = None
+        if self._call_objects is not None:
+            self._call_objects.close()
+
+    def messages(self, first: int, options: m.TaskOptions, inputs: Sequence[int]) -> list[m.Graph]:
+        """Return what to send; ``inputs`` are the tasks that the inputs are of."""
+        parts: list[m.Graph] = []
+        count = len(self.payloads)
+        start = low = owned = 0
+        while start < count:
+            stop = self._part_stop(start)
+            high = self.ends[stop - 1]
+            owner = owned
+            while owner < len(self.owners) and self.owners[owner] < stop:
+                owner += 1
+            parts.append(
+                m.Graph(
+                    first,
+                    start,
+                    self.function[0],
+                    options,
+                    Batch.of(self.payloads[start:stop]),
+                    array("I", [end - low for end in self.ends[start:stop]]).tobytes(),
+                    self.dependencies[low:high].tobytes(),
+                    self.uses[start:stop].tobytes(),
+                    bytes(self.wanted[start:stop]),
+                    array("Q", inputs).tobytes() if not start else b"",
+                    tuple(self.objects[owned:owner]),
+                    self.owners[owned:owner].tobytes(),
+                    stop == count,
+                )
+            )
+            start, low, owned = stop, high, owner
+        return parts
+
+    def _part_stop(self, start: int) -> int:
+        stop = start
+        nbytes = 0
+        least = len(self.inputs) if not start else 0
+        count = min(len(self.payloads), start + max(PART_NODES_MAX, least))
+        while stop < count and (nbytes < RUN_BYTES_MAX or stop < least):
+            nbytes += len(self.payloads[stop])
+            stop += 1
+        return stop
+
+
+def pack(
+    session: Session,
+    arrangement: Arrangement,
+    wanted: Iterable[Any],
+    *,
+    again: bool = False,
+    serialization: Serialization | None = None,
+    function: Callable[..., Any] | None = None,
+) -> Packed:
+    """Pickle a graph; raises PayloadError, which names the key at fault, StorageFull.
+
+    With a ``function`` that is what its one node calls; else functions are in a table. The caller
+    closes what it returns once that was asked for.
+    """
+    packed = Packed(session, again=again)
+    nodes, futures, aliases = arrangement.nodes, arrangement.futures, arrangement.aliases
+    packed.inputs = list(dict.fromkeys(futures.values()))
+    uses = dict.fromkeys(nodes, 0)
+    for node in nodes.values():
+        if aliases:
+            node.rename(arrangement.end_of)
+        for one in dict.fromkeys(node.dependencies):
+            if one in uses:
+                uses[one] += 1
+    ends = {arrangement.end_of(key) for key in wanted}
+    packer = _Packer(packed, arrangement.values, serialization, function)
+    try:
+        packer.begin(futures)
+        chain: list[tuple[Any, Node]] = []
+        for key, node in nodes.items():
+            if chain and not _continues(chain[-1][0], node, uses, ends):
+                packer.put(chain)
+                chain = []
+            chain.append((key, node))
+        if chain:
+            packer.put(chain)
+        packer.finish(ends)
+    except BaseException:
+        packed.close()
+        raise
+    return packed
+
+
+def _continues(last: Any, node: Node, uses: dict[Any, int], ends: set[Any]) -> bool:
+    """Return True if a node is the only one that needs what the one before it made."""
+    return (
+        uses[last] == 1
+        and last not in ends
+        and not node.nested
+        and last in node.dependencies
+        and not any(one in uses and one != last for one in node.dependencies)
+    )
+
+
+class _Packer:
+    """Pickles the nodes of a graph, one after the other."""
+
+    def __init__(
+        self,
+        packed: Packed,
+        values: dict[Any, Any],
+        serialization: Serialization | None,
+        function: Callable[..., Any] | None,
+    ) -> None:
+        self._packed = packed
+        self._values = values
+        self._serialization = serialization
+        self._single = function
+        self._numbers = packed.numbers
+        self._functions: dict[int, int] = {}
+        """Index of each function in the table, by its identity."""
+        self._callables: list[Callable[..., Any]] = []
+        self._keys: list[Any] = []
+        """The key that used each first."""
+        self._keep = payloads.keep_small if packed.session.connection.stores else None
+
+    def begin(self, futures: dict[Any, ScalerFuture[Any]]) -> None:
+        """Let the inputs be the first nodes."""
+        packed, numbers = self._packed, self._numbers
+        place = {future: index for index, future in enumerate(packed.inputs)}
+        for key, future in futures.items():
+            numbers[key] = place[future]
+        packed.payloads += [b""] * len(packed.inputs)
+        packed.ends.extend([0] * len(packed.inputs))
+        packed.uses.extend([0] * len(packed.inputs))
+
+    def put(self, chain: list[tuple[Any, Node]]) -> None:
+        """Pickle the nodes of a chain as one."""
+        packed, numbers, values = self._packed, self._numbers, self._values
+        links: list[Link] = []
+        dependencies: list[int] = []
+        key = None
+        for key, node in chain:
+            args = node.args
+            if self._serialization is not None:
+                node.serialize(self._serialization)
+            holes: list[int] = []
+            wished = iter(node.holes)
+            for index, one in zip(wished, wished, strict=True):
+                number = numbers.get(one)
+                if number is None:
+                    args[index] = self._value(one)
+                    continue
+                args[index] = None
+                holes += index, number
+                if number >= 0 and number not in dependencies:
+                    dependencies.append(number)
+            for nested in node.nested:
+                number = numbers.get(nested.key)
+                if number is None:
+                    nested.value = values[nested.key]
+                    continue
+                nested.value = Result(number)
+                if number not in dependencies:
+                    dependencies.append(number)
+            links.append((self._function(key, node.function), args, tuple(holes), node.kwargs))
+            numbers[key] = PREVIOUS
+        for one, _ in chain[:-1]:
+            del numbers[one]
+        numbers[key] = len(packed.payloads)
+        try:
+            link = links[0] if len(links) == 1 else links
+            payload = payloads.c_dumps(link, payloads.PROTOCOL, buffer_callback=self._keep)
+            is_plain = len(payload) < payloads.OBJECT_BYTES and b"__main__" not in payload
+        except Exception:
+            # The longer way says what is wrong, if anything is.
+            is_plain = False
+        if not is_plain:
+            payload = self._pack_slowly(chain, links)
+        packed.payloads.append(payload)
+        packed.dependencies.extend(dependencies)
+        packed.ends.append(len(packed.dependencies))
+        packed.uses.append(0)
+        uses = packed.uses
+        for number in dependencies:
+            uses[number] += 1
+
+    def finish(self, ends: set[Any]) -> None:
+        """Pickle the functions, and note what is wanted."""
+        packed = self._packed
+        packed.wanted = bytearray(len(packed.payloads))
+        for key in ends:
+            number = self._numbers.get(key, 0)
+            if number >= len(packed.inputs):
+                packed.wanted[number] = 1
+                packed.uses[number] += 1
+        if self._single is not None:
+            packed.function = packed.session.function(self._single, packed.held)
+            packed.table = self._single
+            return
+        try:
+            table = FunctionTable(self._callables)
+            packed.function = packed.session.function(table, packed.held)  # type: ignore[arg-type]
+            packed.table = table
+        except PayloadError as whole:
+            for key, function in zip(self._keys, self._callables, strict=True):
+                try:
+                    payloads.dumps(function, payloads.Collector())
+                except PayloadError as error:
+                    raise PayloadError(f"node {key!r}: {error}") from error.__cause__
+            raise whole from whole.__cause__
+
+    def _value(self, key: Any) -> Any:
+        value = self._values[key]
+        return value if self._serialization is None else self._serialization.value(value)
+
+    def _function(self, key: Any, function: Callable[..., Any]) -> int | None:
+        if self._single is not None:
+            return None
+        number = self._functions.get(id(function))
+        if number is None:
+            number = self._functions[id(function)] = len(self._callables)
+            if self._serialization is not None:
+                function = self._serialization.function(function)
+            self._callables.append(function)
+            self._keys.append(key)
+        return number
+
+    def _pack_slowly(self, chain: list[tuple[Any, Node]], links: list[Link]) -> bytes:
+        """Pickle what is large, or what C pickle cannot do."""
+        packed = self._packed
+        link = links[0] if len(links) == 1 else links
+        try:
+            if not packed.session.connection.stores:
+                return payloads.dumps(link)
+            objects = packed.call_objects()
+            for index, (function, args, holes, kwargs) in enumerate(links):
+                if kwargs:
+                    kwargs = dict(zip(kwargs, objects.shrink(tuple(kwargs.values())), strict=True))  # noqa: PLW2901
+                links[index] = function, list(objects.shrink(tuple(args))), holes, kwargs
+            collector = payloads.Collector()
+            payload = payloads.dumps(links[0] if len(links) == 1 else links, collector)
+            ids = objects.hold(collector.buffers)
+        except PayloadError as whole:
+            for (key, _), one in zip(chain, links, strict=True):
+                try:
+                    payloads.dumps(one, payloads.Collector())
+                except PayloadError as error:
+                    raise PayloadError(f"node {key!r}: {error}") from error.__cause__
+            raise whole from whole.__cause__
+        packed.objects += ids
+        packed.owners.extend([len(packed.payloads)] * len(ids))
+        return payload
