@@ -37,6 +37,9 @@ class Client:
 
     """
 
+    asynchronous = False
+    """For Dask, which asks every client."""
+
     def __init__(
         self,
         address: str,
@@ -119,7 +122,8 @@ class Client:
         block: bool = True,
         *,
         reserialize: bool = False,
-    ) -> dict[Any, Any]:
+        **named: Any,
+    ) -> Any:
         """Run a graph, and return what ``keys`` of it are, in their order.
 
         A value of the graph is data or ``(function, *arguments)``. An argument that is a key of
@@ -130,6 +134,8 @@ class Client:
             keys: What is wanted; only what that needs is run.
             block: Whether to wait; else the futures are returned.
             reserialize: As in :meth:`submit_verbose`.
+            **named: With a graph of Dask, as ``dask.compute(x, scheduler=client)`` passes it, what
+                :meth:`dask_get` takes.
 
         Raises:
             KeyError: A key is missing, wanted twice, or named and not in the graph.
@@ -137,16 +143,54 @@ class Client:
             PayloadError: A node cannot be pickled; it says which, and nothing was run.
 
         """
-        futures = self._session.graphs.get(
-            graph, list(keys), self._options, self._serialization, again=reserialize
-        )
+        if _is_of_dask(graph, keys):
+            return self.dask_get(graph, keys, **named)
+        if named:
+            raise TypeError(f"get() got an unexpected keyword argument {next(iter(named))!r}")
+        wanted = list(keys)
         if not block:
-            return futures
+            return self._start_graph(graph, wanted, self._options, again=reserialize)
+        return self._get_graph(graph, wanted, self._options, again=reserialize)
+
+    def dask_get(self, dsk: Any, keys: Any, **named: Any) -> Any:
+        """Run a graph of Dask on this cluster: a scheduler, as :func:`scaler_get` is one."""
+        from scaler_cluster.client import dask_graph
+
+        return dask_graph.get(self, dsk, keys, self._options, **named)
+
+    def persist(self, collections: Any, **named: Any) -> Any:
+        """Compute collections of Dask and keep the values on the cluster; called by Dask."""
+        from scaler_cluster.client import dask_graph
+
+        return dask_graph.persist(self, collections, self._options, **named)
+
+    def _start_graph(
+        self,
+        graph: Mapping[Any, Any],
+        keys: list[Any],
+        options: TaskOptions,
+        *,
+        again: bool = False,
+    ) -> dict[Any, ScalerFuture[Any]]:
+        return self._session.graphs.get(graph, keys, options, self._serialization, again=again)
+
+    def _get_graph(
+        self,
+        graph: Mapping[Any, Any],
+        keys: list[Any],
+        options: TaskOptions,
+        *,
+        again: bool = False,
+    ) -> dict[Any, Any]:
+        futures = self._start_graph(graph, keys, options, again=again)
         try:
             return {key: future.result() for key, future in futures.items()}
         except BaseException:
-            self._session.cancel([one for key, one in futures.items() if graph[key] is not one])
+            self._cancel([one for key, one in futures.items() if graph[key] is not one])
             raise
+
+    def _cancel(self, futures: Iterable[ScalerFuture[Any]]) -> None:
+        self._session.cancel(list(futures))
 
     def send_object(self, obj: Any, name: str | None = None) -> ObjectReference:
         """Store a value now, and return what may be passed to tasks in its place.
@@ -183,3 +227,10 @@ class Client:
         """Disconnect, without waiting for it."""
         if hasattr(self, "_session"):
             self._session.close("the client was deleted", abandon=True, wait=False)
+
+
+def _is_of_dask(graph: Any, keys: Any) -> bool:
+    """Return True for what only Dask passes: a graph of its own, or keys in lists."""
+    if hasattr(graph, "__dask_graph__") or hasattr(graph, "layers"):
+        return True
+    return type(keys) is list and any(type(key) is list for key in keys)

@@ -1,0 +1,1 @@
+"""Doors for the programs of others: Dask's."""

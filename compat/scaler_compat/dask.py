@@ -1,0 +1,41 @@
+"""A scheduler for Dask: ``dask.compute(x, scheduler=scaler_get)``."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from scaler_cluster.client.client import Client
+from scaler_cluster.combo import SchedulerClusterCombo
+
+_lock = threading.Lock()
+_mine: tuple[int, SchedulerClusterCombo, Client] | None = None
+"""The process that made it, the cluster of this process, and a client of that."""
+
+
+def scaler_get(dsk: Any, keys: Any, **named: Any) -> Any:
+    """Run a Dask graph; as a scheduler: ``dask.config.set(scheduler=scaler_get)``.
+
+    On a cluster of this process, with a worker for each CPU, made when it is first needed and
+    ended with the process. On another cluster: ``scheduler=client`` or ``client.dask_get``.
+
+    Args:
+        dsk: Whatever Dask passes: an expression, a layered graph, a dictionary.
+        keys: A key, or keys in lists, however deep.
+        **named: ``retries`` and ``priority`` of each task; others are ignored.
+
+    Returns:
+        The value of the key, or tuples of values.
+
+    """
+    return _client().dask_get(dsk, keys, **named)
+
+
+def _client() -> Client:
+    global _mine
+    with _lock:
+        if _mine is None or _mine[0] != os.getpid():
+            cluster = SchedulerClusterCombo(os.cpu_count() or 1)
+            _mine = os.getpid(), cluster, Client(cluster.get_address())
+        return _mine[2]
