@@ -32,6 +32,13 @@ def scaler_get(dsk: Any, keys: Any, **named: Any) -> Any:
     return _client().dask_get(dsk, keys, **named)
 
 
+def _persist(collections: Any, **named: Any) -> Any:
+    return _client().persist(collections, **named)
+
+
+scaler_get.persist = _persist  # type: ignore[attr-defined]
+
+
 def _client() -> Client:
     global _mine
     with _lock:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from scaler_cluster.client.map import map_calls
 from scaler_cluster.client.serializer import Serialization
@@ -10,7 +12,7 @@ from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from scaler_cluster.payload import ObjectReference
 
 T = TypeVar("T")
+_NAME_OF_DASK = re.compile(r".+-[0-9a-f]{32}")
+"""What Dask calls its nodes: old versions pass such keys with a plain dictionary."""
 
 
 class Client:
@@ -51,6 +55,8 @@ class Client:
         self._serialization = Serialization(serializer) if serializer is not None else None
         self._options = intern_options(TaskOptions(stream_output=stream_output))
         self._session = Session(address, timeout=timeout_seconds)
+        self._persisted: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+        """Values of Dask's collections that are on the cluster, as long as somebody has them."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
         """Schedule ``fn(*args, **kwargs)`` and return its future.
@@ -230,7 +236,12 @@ class Client:
 
 
 def _is_of_dask(graph: Any, keys: Any) -> bool:
-    """Return True for what only Dask passes: a graph of its own, or keys in lists."""
+    """Return True for what only Dask passes: a graph of its own, keys in lists, its names."""
     if hasattr(graph, "__dask_graph__") or hasattr(graph, "layers"):
         return True
-    return type(keys) is list and any(type(key) is list for key in keys)
+    if type(keys) is not list or not keys:
+        return False
+    first = keys[0][0] if type(keys[0]) is tuple and keys[0] else keys[0]
+    return any(type(key) is list for key in keys) or (
+        type(first) is str and _NAME_OF_DASK.fullmatch(first) is not None
+    )

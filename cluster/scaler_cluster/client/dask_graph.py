@@ -48,6 +48,7 @@ def get(client: Client, graph: Any, keys: Any, options: TaskOptions, **named: An
     wanted = list(dict.fromkeys(flatten(keys))) if type(keys) is list else [keys]
     dsk = materialize(graph)
     nodes = convert(dsk)
+    _add_persisted(client, dsk, nodes, wanted)
     with ExitStack() as stack:
         callbacks = stack.enter_context(local_callbacks(named.get("callbacks")))
         if callbacks:
@@ -64,12 +65,48 @@ def persist(client: Client, collections: Iterable[Any], options: TaskOptions, **
     collections = list(collections)
     graph, keys = _graph_of(collections, optimize)
     wanted = list(dict.fromkeys(flatten(keys)))
-    futures = client._start_graph(convert(materialize(graph)), wanted, options)
+    dsk = materialize(graph)
+    nodes = convert(dsk)
+    _add_persisted(client, dsk, nodes, wanted)
+    futures = client._start_graph(nodes, wanted, options)
+    if spec is None:
+        kept: dict[Hashable, Any] = dict(futures)
+    else:
+        kept = {key: Persisted(key, future) for key, future in futures.items()}
+        client._persisted.update(kept)
     rebuilt = []
     for collection, own in zip(collections, keys, strict=True):
         rebuild, state = collection.__dask_postpersist__()
-        rebuilt.append(rebuild({key: futures[key] for key in flatten(own)}, *state))
+        rebuilt.append(rebuild({key: kept[key] for key in flatten(own)}, *state))
     return rebuilt
+
+
+if spec is not None:
+
+    class Persisted(spec.TaskRef):  # type: ignore[misc, name-defined]
+        """What stands for a value on the cluster in the graph of a collection.
+
+        Dask makes a mere reference to its key of it, so the client knows it by that.
+        """
+
+        __slots__ = ("__weakref__", "future")
+
+        def __init__(self, key: Hashable, future: ScalerFuture[Any]) -> None:
+            super().__init__(key)
+            self.future = future
+
+        def __reduce__(self) -> Any:
+            return _itself, (self.future,)
+
+
+def _add_persisted(client: Client, dsk: Graph, nodes: dict[Hashable, Any], wanted: Any) -> None:
+    """Add what a graph needs, or is wanted, and is on the cluster already."""
+    if not client._persisted:
+        return
+    needed = [*wanted, *(one for node in dsk.values() for one in node.dependencies)]
+    for key in needed:
+        if key not in nodes and (persisted := client._persisted.get(key)) is not None:
+            nodes[key] = persisted.future
 
 
 def merge_options(options: TaskOptions, named: Mapping[str, Any]) -> TaskOptions:
@@ -156,9 +193,7 @@ def _convert_argument(value: Any) -> Any:
 
 
 def _convert_data(value: Any) -> Any:
-    if isinstance(value, (Call, Ref)) or (
-        type(value) is tuple and value and callable(value[0])
-    ):
+    if isinstance(value, (Call, Ref)) or (type(value) is tuple and value and callable(value[0])):
         # Data that looks like a node.
         return Call(_itself, [value])
     return value
