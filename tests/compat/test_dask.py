@@ -1,0 +1,313 @@
+"""Dask's collections on this engine: the same values as on Dask's own scheduler."""
+
+from __future__ import annotations
+
+import operator
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from scaler_cluster.errors import ConfigError, PayloadError, ResultUnpicklable
+from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
+from tests.runtime.helpers import BOUND_S, environment, run_program
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+db = pytest.importorskip("dask.bag")
+dd = pytest.importorskip("dask.dataframe")
+np = pytest.importorskip("numpy")
+pd = pytest.importorskip("pandas")
+
+from dask.callbacks import Callback  # noqa: E402
+from dask.diagnostics import ProgressBar  # noqa: E402
+from dask.utils_test import GetFunctionTestMixin, add, inc  # noqa: E402
+
+# What Dask and pandas warn of among themselves is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+SYNC = "synchronous"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Return a cluster for all of these tests."""
+    with SchedulerClusterCombo(2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def client(cluster):
+    """Return a client for all of these tests."""
+    with Client(cluster.get_address()) as client:
+        yield client
+
+
+class TestGet(GetFunctionTestMixin):
+    """What Dask expects of whatever is called ``get``."""
+
+    @pytest.fixture(autouse=True)
+    def _client(self, client) -> None:
+        self.get = client.dask_get
+
+
+# -- collections -----------------------------------------------------------------------------
+
+
+def _array():
+    return da.from_array(np.arange(600.0).reshape(20, 30), chunks=(7, 8))
+
+
+def _frame():
+    frame = pd.DataFrame({"a": range(200), "b": [n % 7 for n in range(200)], "c": 1.5})
+    return dd.from_pandas(frame, npartitions=6)
+
+
+def _tree():
+    inc, total = dask.delayed(lambda x: x + 1), dask.delayed(sum)
+    return total([total([inc(n), n, {"deep": 1}["deep"]]) for n in range(9)])
+
+
+COLLECTIONS = {
+    "array sum": lambda: (_array() + 1).sum(),
+    "array mean": lambda: _array().mean(axis=0),
+    "array transposed": lambda: (_array() @ _array().T).std(),
+    "array tensordot": lambda: da.tensordot(_array(), _array(), axes=([0], [0])),
+    "array overlap": lambda: _array().map_overlap(lambda x: x[::-1], depth=1, boundary="reflect"),
+    "array rechunk": lambda: _array().rechunk((3, 11)).cumsum(axis=1),
+    "array svd": lambda: da.linalg.svd(da.ones((40, 5), chunks=(10, 5)))[1],
+    "array blocks": lambda: da.block([[_array(), _array()], [_array(), -_array()]]).max(axis=1),
+    "bag fold": lambda: db.range(100, npartitions=9).map(inc).fold(operator.add),
+    "bag groupby": lambda: db.range(40, npartitions=4).foldby(lambda x: x % 3, operator.add, 0),
+    "delayed": _tree,
+    "frame groupby": lambda: _frame().groupby("b").a.agg(["sum", "mean"]),
+    "frame shuffle": lambda: _frame().set_index("b").a.sum(),
+    "frame merge": lambda: _frame().merge(_frame(), on="b").a_x.sum(),
+    "frame rolling": lambda: _frame().a.rolling(3).mean(),
+    "frame quantile": lambda: _frame().describe(),
+}
+
+
+@pytest.mark.parametrize("name", COLLECTIONS)
+def test_collections(client, name) -> None:
+    """Every collection has the value that Dask computes in this process."""
+    made = COLLECTIONS[name]()
+
+    found = made.compute(scheduler=client.dask_get)
+    expected = made.compute(scheduler=SYNC)
+    if isinstance(expected, pd.DataFrame | pd.Series):
+        assert type(found) is type(expected)
+        assert found.equals(expected)
+    elif isinstance(expected, np.ndarray):
+        assert np.array_equal(found, expected)
+    else:
+        assert found == expected
+
+
+def test_parquet_round_trip(client, tmp_path) -> None:
+    """Tasks write files and read them again."""
+    with dask.config.set(scheduler=client.dask_get):
+        _frame().to_parquet(tmp_path / "frame")
+        again = dd.read_parquet(tmp_path / "frame")
+        assert again.a.sum().compute() == sum(range(200))
+
+
+def test_xarray(client) -> None:
+    """Its datasets are collections as well."""
+    xarray = pytest.importorskip("xarray")
+    data = xarray.DataArray(_array(), dims=("x", "y")).to_dataset(name="value")
+
+    with dask.config.set(scheduler=client.dask_get):
+        found = data.groupby_bins("x", 3).mean().compute()
+    assert found.equals(data.groupby_bins("x", 3).mean().compute(scheduler=SYNC))
+
+
+# -- ways to name it -------------------------------------------------------------------------
+
+
+def test_a_client_is_a_scheduler(client) -> None:
+    """As an argument and as a setting, for one collection and for several."""
+    total, mean = _array().sum(), _array().mean()
+
+    assert dask.compute(total, mean, scheduler=client) == dask.compute(total, mean, scheduler=SYNC)
+    with dask.config.set(scheduler=client):
+        assert dask.compute({"in": [total]}) == ({"in": [total.compute(scheduler=SYNC)]},)
+
+
+def test_an_executor_is_a_scheduler() -> None:
+    """Dask drives it task by task."""
+    with ScalerExecutor(2) as executor:
+        assert _tree().compute(scheduler=executor) == _tree().compute(scheduler=SYNC)
+
+
+PROGRAM = """
+import dask, dask.array as da
+from scaler_compat.dask import scaler_get
+
+array = da.ones((100, 100), chunks=30)
+print(dask.compute(array.sum(), scheduler=scaler_get))
+with dask.config.set(scheduler=scaler_get):
+    kept = (array + 1).persist()
+    print(float(kept.sum().compute()), type(next(iter(dict(kept.dask).values()))).__name__)
+"""
+
+
+def test_without_a_cluster_at_hand() -> None:
+    """One is started, used again, and ends with the process; persisted values are on it."""
+    done = run_program(PROGRAM)
+
+    lines = done.stdout.split("\n")
+    assert "10000" in lines[0]
+    assert lines[1].startswith("20000.0 ")
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def test_without_dask_the_extra_is_named() -> None:
+    """Whoever has not installed it hears how to."""
+    source = (
+        "import sys; sys.modules['dask'] = None\n"
+        "import scaler_compat.dask as door\n"
+        "door.scaler_get({'a': 1}, 'a')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=BOUND_S,
+        env=environment(), check=False,
+    )  # fmt: skip
+
+    assert "ImportError: Dask is not installed: pip install 'scaler-exec[dask]'" in done.stderr
+
+
+# -- persist ---------------------------------------------------------------------------------
+
+
+def test_persisted_values_stay_on_the_cluster(client) -> None:
+    """Further collections take them from there; nothing is computed twice."""
+    calls = dask.delayed(_mark_call)(os.getpid())
+    kept = client.persist([calls])[0]
+    further = dask.delayed(add)(kept[0], 1)
+
+    first = further.compute(scheduler=client.dask_get)
+    assert dask.delayed(add)(kept[0], 1).compute(scheduler=client.dask_get) == first
+
+
+def test_persisted_arrays(client) -> None:
+    """Chunk by chunk, mixed with what is computed."""
+    array = _array()
+    (kept,) = client.persist([array + 1])
+
+    total = (kept * 2 + array).sum()
+    assert total.compute(scheduler=client.dask_get) == total_of((array + 1) * 2 + array)
+    assert np.array_equal(kept.compute(scheduler=client.dask_get), (array + 1).compute())
+    (again,) = client.persist([kept[3:5] - 1])
+    assert np.array_equal(again.compute(scheduler=client.dask_get), array[3:5].compute())
+
+
+def total_of(array):
+    """Return the sum of an array by Dask's own scheduler."""
+    return array.sum().compute(scheduler=SYNC)
+
+
+def _mark_call(_):
+    return [np.random.default_rng().random()]
+
+
+# -- what else Dask's schedulers do ----------------------------------------------------------
+
+
+class Watcher(Callback):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.results: list[object] = []
+
+    def _start(self, dsk) -> None:
+        self.told.append("start")
+
+    def _start_state(self, dsk, state) -> None:
+        self.told.append("start_state")
+
+    def _pretask(self, key, dsk, state) -> None:
+        assert key in dsk
+
+    def _posttask(self, key, result, dsk, state, worker_id) -> None:
+        assert key in state["finished"]
+        self.results.append(result)
+
+    def _finish(self, dsk, state, failed) -> None:
+        self.told.append(f"finish {failed}")
+
+
+def test_callbacks_are_told(client) -> None:
+    """Of every task, with its result, also where nobody wants that but the next task."""
+    with Watcher() as watcher:
+        assert client.dask_get({"x": 1, "y": (inc, "x"), "z": (inc, "y")}, "z") == 3
+    assert watcher.told == ["start", "start_state", "finish False"]
+    assert watcher.results == [2, 3]
+
+    with Watcher() as watcher, pytest.raises(ZeroDivisionError):
+        client.dask_get({"x": (operator.truediv, 1, 0), "y": (inc, "x")}, "y")
+    assert watcher.told[-1] == "finish True"
+
+
+def test_the_progress_bar_moves(client, capsys) -> None:
+    """To its end."""
+    with ProgressBar():
+        _array().sum().compute(scheduler=client.dask_get)
+
+    assert "100% Completed" in capsys.readouterr().out
+
+
+def test_retries(client, tmp_path) -> None:
+    """A task that raises is run again as often as it is said."""
+    flaky = dask.delayed(_fail_once)(str(tmp_path / "ran"))
+
+    assert flaky.compute(scheduler=client.dask_get, retries=1) == "ran twice"
+    with pytest.raises(ConfigError, match="retries is an integer"):
+        flaky.compute(scheduler=client.dask_get, retries=-1)
+
+
+def _fail_once(path):
+    if not os.path.exists(path):
+        with open(path, "w"):
+            raise OSError("the first time")
+    return "ran twice"
+
+
+# -- bad input -------------------------------------------------------------------------------
+
+
+def test_a_task_that_raises(client) -> None:
+    """Its exception arrives as it is, and the client goes on."""
+    total = dask.delayed(sum)([dask.delayed(operator.truediv)(1, 0), 2])
+
+    with pytest.raises(ZeroDivisionError):
+        total.compute(scheduler=client.dask_get)
+    assert client.dask_get({"x": (add, 1, 2)}, "x") == 3
+
+
+def test_what_cannot_be_pickled_names_its_key(client) -> None:
+    """Before anything runs."""
+    with pytest.raises(PayloadError, match="'locked'"):
+        client.dask_get({"locked": (id, threading.Lock())}, "locked")
+
+
+def test_a_result_that_cannot_be_pickled(client) -> None:
+    """Fails what needs it."""
+    with pytest.raises(ResultUnpicklable):
+        client.dask_get({"lock": (threading.Lock,), "wanted": (id, "lock")}, ["lock"])
+
+
+def test_keys_that_are_not_there(client) -> None:
+    """Named as they are."""
+    with pytest.raises(KeyError, match="nowhere"):
+        client.dask_get({"x": 1}, [["x"], ["nowhere"]])
+
+
+def test_a_dictionary_of_ours_is_none_of_dask(client) -> None:
+    """The documented get returns a dictionary, in which unknown options are errors."""
+    assert client.get({"x": 1, "y": (inc, "x")}, ["y"]) == {"y": 2}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'retries'"):
+        client.get({"x": 1}, ["x"], retries=3)
