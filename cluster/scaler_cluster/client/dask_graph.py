@@ -28,6 +28,8 @@ try:
 except ImportError:  # before Dask 2024.12
     spec = None  # type: ignore[assignment]
 
+_identity_cast = getattr(spec, "_identity_cast", None)
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
@@ -189,6 +191,9 @@ def _convert_argument(value: Any) -> Any:
         return tuple([_convert_argument(one) for one in value.args])
     if kind is spec.DataNode:
         return value.value
+    if value.func is _identity_cast and value.kwargs.get("typ") in (list, tuple):
+        # A list or tuple of a graph of tuples.
+        return value.kwargs["typ"]([_convert_argument(one) for one in value.args])
     raise _TooDeep
 
 
