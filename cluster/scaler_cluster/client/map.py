@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import payload as payloads
 from scaler_cluster.client.future import load
 from scaler_cluster.core.client import RUN_BYTES_MAX
-from scaler_cluster.errors import PayloadError, StorageFull, StorageUnreachable
+from scaler_cluster.errors import FutureInside, PayloadError, StorageFull, StorageUnreachable
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.objects.sent import CallObjects
     from scaler_cluster.runtime.session import Session
 
@@ -34,7 +35,7 @@ class MapCall:
                  options: m.TaskOptions, *, again: bool) -> None:  # fmt: skip
         self._session = session
         self._held: list[bytes] = []
-        self._called: object = function
+        self._called: Callable[..., Any] | None = function
         """Kept until everything is asked for: the objects of a heavy one live as long as it."""
         self._function = session.function(function, self._held)
         self._call = call
@@ -46,6 +47,8 @@ class MapCall:
         """What came back and was not taken yet, by the index of its first task."""
         self._arrived = 0
         self._run_tasks = RUN_TASKS_FIRST
+        self.linked: list[ScalerFuture[Any]] = []
+        """Futures of calls that take other futures: tasks of their own."""
         self._objects: CallObjects | None = None
         self._are_large = False
         """True if there was something large in the last group: then it is likely in the next."""
@@ -118,13 +121,15 @@ class MapCall:
         for item in group:
             try:
                 payload, objects = self._pack(item)
+            except FutureInside:
+                self._send_run(run, shared)
+                run, nbytes = [], 0
+                self._put_here(self._submit_linked(item))
+                continue
             except (PayloadError, StorageFull, StorageUnreachable) as error:
                 self._send_run(run, shared)
                 run, nbytes = [], 0
-                with self._session.connection.lock:
-                    self.segments[self.asked] = error
-                    self.asked += 1
-                    self._arrived += 1
+                self._put_here(error)
                 continue
             self._are_large |= bool(objects)
             if objects != shared or nbytes + len(payload) > RUN_BYTES_MAX:
@@ -135,6 +140,25 @@ class MapCall:
         self._send_run(run, shared)
         if self._objects is not None:
             self._objects.end_group()
+
+    def _put_here(self, result: object) -> None:
+        """Let a call that is not one of this map's tasks have come back with this."""
+        with self._session.connection.lock:
+            self.segments[self.asked] = result
+            self.asked += 1
+            self._arrived += 1
+
+    def _submit_linked(self, item: Any) -> Linked:
+        """Submit a call that takes the results of futures; of a chunk, each one by itself."""
+        if self._called is None:
+            raise AssertionError("everything was asked for")
+        is_chunk = self._call == m.CALL_CHUNK
+        futures = [
+            self._session.submit(self._called, tuple(args), {}, self._options, again=self._again)
+            for args in (item if is_chunk else [item])
+        ]
+        self.linked += futures
+        return Linked(futures, is_chunk=is_chunk)
 
     def _pack(self, item: Any) -> tuple[bytes, tuple[bytes, ...]]:
         """Pickle what a call is given; return also the objects that it refers to."""
@@ -179,6 +203,27 @@ class MapCall:
         if index in segments:
             return segments.pop(index)
         raise self.error if self.error is not None else AssertionError
+
+
+class Linked:
+    """Stands for the result of a call, or of a chunk of calls, that are tasks of their own."""
+
+    __slots__ = ("_futures", "_is_chunk")
+
+    def __init__(self, futures: list[ScalerFuture[Any]], *, is_chunk: bool) -> None:
+        self._futures = futures
+        self._is_chunk = is_chunk
+
+    def take(self, end: float | None) -> tuple[Any, BaseException | None]:
+        """Return the result or the exception, as ``load`` does; waits until ``end``."""
+        try:
+            left = None if end is None else end - monotonic()
+            values = [future.result(left) for future in self._futures]
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return None, error
+        return values if self._is_chunk else values[0], None
 
 
 class _Owner:
@@ -267,7 +312,7 @@ def _results(
                         yield from values
                     del values
             else:
-                value, error = load(segment)
+                value, error = segment.take(end) if isinstance(segment, Linked) else load(segment)
                 del segment
                 if error is not None:
                     try:

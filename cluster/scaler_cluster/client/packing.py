@@ -119,14 +119,17 @@ def pack(
     """
     packed = Packed(session, again=again)
     nodes, futures, aliases = arrangement.nodes, arrangement.futures, arrangement.aliases
-    packed.inputs = list(dict.fromkeys(futures.values()))
     uses = dict.fromkeys(nodes, 0)
+    inputs: dict[ScalerFuture[Any], None] = {}
     for node in nodes.values():
         if aliases:
             node.rename(arrangement.end_of)
         for one in dict.fromkeys(node.dependencies):
             if one in uses:
                 uses[one] += 1
+            elif one in futures:
+                inputs[futures[one]] = None
+    packed.inputs = list(inputs)
     ends = {arrangement.end_of(key) for key in wanted}
     packer = _Packer(packed, arrangement.values, serialization, function)
     try:
@@ -184,7 +187,8 @@ class _Packer:
         packed, numbers = self._packed, self._numbers
         place = {future: index for index, future in enumerate(packed.inputs)}
         for key, future in futures.items():
-            numbers[key] = place[future]
+            if future in place:
+                numbers[key] = place[future]
         packed.payloads += [b""] * len(packed.inputs)
         packed.ends.extend([0] * len(packed.inputs))
         packed.uses.extend([0] * len(packed.inputs))

@@ -344,7 +344,7 @@ class GraphRecord:
                     self._drop(node)
 
     def lose(self, nodes: Iterable[int]) -> list[int]:
-        """What these nodes returned is lost: run them again, and what they need of what was dropped.
+        """What these nodes returned is lost: run them again, with what they need that was dropped.
 
         Return those that cannot be, as an input that they need was dropped.
         """

@@ -478,6 +478,7 @@ class SchedulerCore:
         worker = self._reporting(peer)
         if worker is None:
             return
+        self._progress(worker, now)
         self._outcomes.skipped(worker, message)
         self._dispatch.consider(worker)
 

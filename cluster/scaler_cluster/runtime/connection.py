@@ -136,6 +136,8 @@ class Connection:
         while self._dropped_calls:
             call = self._dropped_calls.popleft()
             core.close_call(call.first, call.asked)
+            if call.linked:
+                core.cancel([future.task_id for future in call.linked])
         while True:
             now = clock()
             actions = core.take_actions()

@@ -216,8 +216,8 @@ def graph_of(
     """
     below = [[int(one) for one in node.split()] for node in nodes]
     is_wanted = bytearray(len(nodes))
-    for one in wanted.split() or [len(nodes) - 1]:
-        is_wanted[int(one)] = 1
+    for one in map(int, wanted.split() or [str(len(nodes) - 1)]):
+        is_wanted[one] = 1
     flat = list(chain.from_iterable(below))
     uses = [flat.count(node) + is_wanted[node] for node in range(len(nodes))]
     return m.Graph(

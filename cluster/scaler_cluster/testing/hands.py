@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from scaler_cluster.wire.messages import AssignNodes
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from scaler_cluster.core.worker import Work, WorkerCore
+    from scaler_cluster.wire.messages import AssignNodes
 
 
 class WorkerHands:
@@ -63,9 +62,7 @@ class WorkerHands:
     def node(self) -> int:
         """Number of the node that it stands on, in its graph."""
         work = self._standing()
-        if not isinstance(work.message, AssignNodes):
-            raise AssertionError("stands on no node")
-        return work.first + work.cursor - work.message.graph
+        return work.first + work.cursor - cast("AssignNodes", work.message).graph
 
     def stored(self, payload: bytes, segments: tuple[bytes, ...], now: float) -> None:
         """The task returned a value with large buffers, in these segments."""

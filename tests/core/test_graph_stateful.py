@@ -1,0 +1,251 @@
+"""Graphs among peers that come, go and die: what is wanted is what running it in order makes.
+
+The machine of ``test_scheduler_stateful`` with graphs beside its tasks. A node's payload says what
+it depends on and whether it raises; its result is made from theirs. So whatever is moved, stolen,
+lost and run again, a wanted node must return what a sequential evaluation says, or fail with the
+exception of the first that raised. Where workers die, it may also fail with that.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from itertools import accumulate, chain
+from zlib import crc32
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from scaler_cluster.core.graph import SUPPLIED
+from scaler_cluster.ids import first_task_id
+from scaler_cluster.testing.bench import function_id, hello, segment
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch, numbers
+from tests.core import test_scheduler_stateful as base
+
+G = function_id("g")
+GRAPH_OPTIONS = [m.DEFAULT_OPTIONS, m.DEFAULT_OPTIONS, m.TaskOptions(retries=1),
+                 m.TaskOptions(priority=1), m.TaskOptions(timeout_s=0.3)]  # fmt: skip
+LOSSES = {m.FAILED_WORKER_DIED, m.FAILED_LOST, m.FAILED_TIMEOUT, m.FAILED_MISSING}
+"""How a node may fail that raises nothing."""
+
+
+def value_of(task: int, below: list[bytes]) -> bytes:
+    return b"v%d" % crc32(b"%d:" % task + b",".join(below))
+
+
+class GraphMachine(base.SchedulerMachine):
+    """Each wanted node is answered once, with the right value or for the right reason."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.segments = 0
+
+    @precondition(lambda self: self.of_kind(base.Machine))
+    @rule()
+    def add_worker(self):
+        """Each machine has files of its own."""
+        machines = self.of_kind(base.Machine)
+        if len(self.of_kind(base.Worker)) < 5:
+            machine = machines[self.made % len(machines)]
+            peer = base.Worker(self.new_name("W"), machine)
+            hi = hello(m.WORKER, supervisor=machine.name, disk=machine.name.decode())
+            peer.outbox.clear()
+            peer.outbox.append(hi)
+            self.peers[peer.name] = peer
+
+    def model(self, client):
+        """What a client knows of its graphs."""
+        if not hasattr(client, "expected"):
+            client.expected = {}
+            client.calls = 0
+            client.given_up = set()
+            client.inputs = {}
+            client.values = {}
+            client.outbox.append(m.Function(G, b"g"))
+        return client
+
+    # -- graphs ------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.of_kind(base.Client))
+    @rule(data=st.data(), count=st.integers(1, 25), options=st.sampled_from(GRAPH_OPTIONS),
+          parts=st.integers(1, 3))  # fmt: skip
+    def submit_graph(self, data, count, options, parts):
+        client = self.model(self.pick(data, base.Client))
+        client.calls += 1
+        first = first_task_id(client.calls)
+        known = [*client.pending, *client.values]
+        inputs = (
+            data.draw(st.lists(st.sampled_from(known), max_size=2, unique=True)) if known else []
+        )
+        below: list[list[int]] = [[] for _ in inputs]
+        payloads: list[bytes] = [b"" for _ in inputs]
+        expected: dict[int, object] = {}
+        for node, task in enumerate(inputs):
+            expected[first + node] = client.expected.get(task, b"r%d" % task)
+        for node in range(len(inputs), len(inputs) + count):
+            some = st.lists(st.integers(0, node - 1), max_size=3, unique=True)
+            needs = data.draw(some) if node else []
+            if node == len(inputs):
+                # A client sends no input that nothing needs.
+                needs = list(range(node))
+            how = data.draw(st.sampled_from(["returns"] * 5 + ["stores"] * 5 + ["raises"]))
+            below.append(needs)
+            payloads.append(json.dumps([needs, how]).encode())
+            values = [expected[first + one] for one in needs]
+            failed = [value for value in values if isinstance(value, frozenset)]
+            if failed:
+                expected[first + node] = frozenset().union(*failed)
+            elif how == "raises":
+                expected[first + node] = frozenset([b"x%d" % (first + node)])
+            else:
+                expected[first + node] = value_of(first + node, values)
+        every = st.integers(len(inputs), len(below) - 1)
+        wanted = data.draw(st.lists(every, min_size=1, max_size=4, unique=True))
+        # What nobody needs was culled: a client does not send it.
+        kept = set(wanted)
+        for node in range(len(below) - 1, len(inputs) - 1, -1):
+            if node not in kept:
+                wanted.append(node)
+            kept.update(below[node])
+        client.expected |= {first + node: expected[first + node] for node in wanted}
+        client.pending |= dict.fromkeys([first + node for node in wanted], options)
+        self.send_graph(client, first, payloads, below, wanted, inputs, options, parts)
+
+    def send_graph(self, client, first, payloads, below, wanted, inputs, options, parts) -> None:
+        flat = list(chain.from_iterable(below))
+        uses = [flat.count(node) + (node in wanted) for node in range(len(below))]
+        tasks = [SUPPLIED if task in client.values else task for task in inputs]
+        client.inputs[first] = inputs
+        size = max(-(-len(below) // parts), len(inputs), 1)
+        for start in range(0, len(below), size):
+            part = below[start : start + size]
+            client.outbox.append(m.Graph(
+                first, start, G, options, Batch.of(payloads[start : start + size]),
+                array("I", accumulate(map(len, part))).tobytes(),
+                array("I", chain.from_iterable(part)).tobytes(),
+                array("I", uses[start : start + size]).tobytes(),
+                bytes(node in wanted for node in range(start, start + len(part))),
+                array("Q", tasks if not start else []).tobytes(), (), b"",
+                is_last=start + size >= len(below),
+            ))  # fmt: skip
+        for node, task in enumerate(tasks):
+            if task == SUPPLIED:
+                self.supply(client, first + node, inputs[node])
+
+    def supply(self, client, task: int, of: int) -> None:
+        outcome = client.values.get(of)
+        if outcome is None:
+            client.outbox.append(m.Supply(task, m.INPUT_CANCELLED, b""))
+        elif isinstance(outcome, m.Failed):
+            client.outbox.append(m.Supply(task, outcome.kind, outcome.payload))
+        else:
+            client.outbox.append(m.Supply(task, "", outcome))
+
+    def cancel_tasks(self, client, tasks) -> None:
+        for task in tasks:
+            if client.pending.pop(task, None) is not None:
+                client.values[task] = None
+        client.outbox.append(m.Cancel(tasks[0], len(tasks)))
+
+    @precondition(lambda self: len(self.of_kind(base.Machine)) > 1)
+    @rule(data=st.data(), turns=st.integers(1, 8))
+    def lose_machine_under_way(self, data, turns):
+        """A machine is lost in the middle of things, with results that lie there."""
+        for _ in range(turns):
+            for peer in list(self.peers.values()):
+                if isinstance(peer, base.Worker) and peer.name in self.peers:
+                    self.work_once(peer, "returns")
+                for _ in range(3):
+                    if peer.name in self.peers:
+                        self.exchange(peer)
+        if len(self.of_kind(base.Machine)) > 1:
+            self.lose_machine(data)
+
+    @precondition(lambda self: any(client.pending for client in self.of_kind(base.Client)))
+    @rule(data=st.data(), count=st.integers(1, 10))
+    def cancel(self, data, count):
+        able = [one for one in self.of_kind(base.Client) if one.pending]
+        client = self.model(data.draw(st.sampled_from(able)))
+        first = data.draw(st.sampled_from(list(client.pending)))
+        self.cancel_tasks(client, range(first, first + count))
+
+    # -- what the client is told -----------------------------------------------------------------
+
+    def read(self, client) -> None:
+        self.model(client)
+        while client.inbox:
+            message = client.inbox.popleft()
+            if isinstance(message, m.Results):
+                for task, payload in enumerate(message.batch, message.first):
+                    self.settle(client, task, bytes(payload))
+            elif isinstance(message, m.Returned):
+                self.settle(client, message.task, bytes(message.payload))
+                client.outbox.append(m.Release(message.objects))
+            elif isinstance(message, m.Failed):
+                self.settle(client, message.task, message)
+            elif isinstance(message, m.Cancelled):
+                for task in range(message.first, message.first + message.count):
+                    self.settle(client, task, None)
+            elif isinstance(message, m.Unmet):
+                for node in numbers(message.inputs):
+                    of = client.inputs[message.graph][node]
+                    assert of not in client.pending, "asked for what it should know"
+                    self.supply(client, message.graph + node, of)
+
+    def settle(self, client, task: int, outcome) -> None:
+        self.answered(client, [task])
+        if task not in client.values:
+            client.values[task] = outcome
+        expected = client.expected.get(task, b"r%d" % task)
+        if isinstance(outcome, bytes):
+            assert outcome == expected
+        elif outcome is not None and task in client.expected:
+            if outcome.kind != m.FAILED_EXCEPTION:
+                assert outcome.kind in LOSSES
+            elif outcome.payload:
+                assert isinstance(expected, frozenset)
+                assert bytes(outcome.payload) in expected
+            # else it is that of a plain task, an input: those raise as they like.
+
+    # -- workers -----------------------------------------------------------------------------
+
+    def work_once(self, worker, how: str) -> None:
+        hands = worker.hands
+        work = hands.take_up(self.now)
+        if work is None or work.values is None:
+            super().work_once(worker, how)
+            return
+        if how == "stops":
+            if hands.core.interrupt_due():
+                hands.stopped(self.now)
+            return
+        if work.message.report_start:
+            hands.core.started(work)
+        needs, how = json.loads(hands.payload)
+        if not work.values.keys() >= set(needs):
+            hands.skipped(self.now)
+            return
+        found = [work.values[one] for one in needs]
+        task = work.first + work.cursor
+        if any(one in hands.core.missing for _, segments in found for one in segments):
+            hands.raised(m.FAILED_MISSING, b"", {}, self.now)
+        elif how == "raises":
+            hands.raised(m.FAILED_EXCEPTION, b"x%d" % task, {}, self.now)
+        else:
+            result = value_of(task, [bytes(payload) for payload, _ in found])
+            if how == "stores":
+                self.segments += 1
+                hands.stored(result, (segment(worker.name, self.segments),), self.now)
+            else:
+                hands.returned(result, self.now)
+
+    def teardown(self):
+        super().teardown()
+        if hasattr(self, "core"):
+            assert not any(session.graphs for session in self.core.table.sessions.values())
+
+
+GraphMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestGraphMachine = GraphMachine.TestCase
