@@ -1,7 +1,8 @@
 """The object storage's process: looks after the segments of a machine, whoever wrote them.
 
 Run as ``python -m scaler_cluster.runtime.storage``, settings on standard input, by the scheduler
-or the supervisor of the machine. Local peers read and write the segments themselves; this process
+or the supervisor of the machine; or by hand as ``scaler_object_storage_server``, for a scheduler
+that connects to it. Local peers read and write the segments themselves; this process
 removes what nobody needs any more, serves those who are elsewhere, and fetches copies from there.
 """
 
@@ -11,25 +12,36 @@ import math
 import os
 import selectors
 import signal
+import tempfile
 from collections import Counter
+from dataclasses import asdict
+from hashlib import blake2b
+from pathlib import Path
 from time import perf_counter as clock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.transfer import SILENCE_S, Download
 from scaler_cluster.errors import (
     ClusterUnreachable,
+    ConfigError,
     MissingObjects,
     RemoteProtocolError,
     StorageFull,
 )
-from scaler_cluster.ids import DRAFT, is_segment
+from scaler_cluster.ids import DRAFT, is_segment, segment_names
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.segments import Draft, Segments
 from scaler_cluster.objects.source import Source
-from scaler_cluster.runtime.directories import hold_directories, remove_directories
+from scaler_cluster.runtime.directories import (
+    PREFIX,
+    hold_directories,
+    make_directories,
+    remove_directories,
+    remove_stale_directories,
+)
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
@@ -37,13 +49,19 @@ from scaler_cluster.runtime.process import (
     make_peer_id,
     read_settings,
 )
+from scaler_cluster.runtime.storage_process import address_of, listen_at
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import in_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DRAIN_LIMIT = 64
 SLEEP_MAX_S = 3600.0
 SENT_MAX = 64
 """Segments that one client may send at the same time."""
+HEARTBEAT_S = 2.0
+"""How often a storage that runs by itself tells its scheduler that it lives."""
 COPIES_AT_ONCE = 4
 """Segments fetched from one storage at the same time: more would not be faster."""
 
@@ -82,21 +100,30 @@ class Intake:
 
 
 class StorageShell:
-    """Does what the scheduler says, until that is gone."""
+    """Does what the scheduler says, until that is gone.
+
+    Without a scheduler's address in the settings it waits for one to connect, then for another.
+    Raises ConfigError if it cannot listen where it is to.
+    """
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         peer = make_peer_id("O")
         self._place = Place(**settings["place"])
-        self._segments = Segments(self._place, peer)
+        self._segments = Segments(self._place, segment_names(peer))
         self._segments.recount()
         self._exchange = Exchange(os.getpid())
-        self._link = zmq_link.connect(settings["address"], peer)
+        scheduler = settings["address"]
+        self._link = zmq_link.connect(scheduler, peer) if scheduler else None
+        self._scheduler = b""
+        """The scheduler among the peers, if it connects to this storage and has."""
+        self._beat_at = math.inf
         self._peers = Exchange(os.getpid())
         """Those who fetch from here, or send."""
         self._heard_at: dict[bytes, float] = {}
         address, listener = settings["serve"], settings["listener"]
         self._hub = zmq_link.bind(address, listener) if address else None
+        self.address: str = self._hub.address if self._hub is not None else ""
         self._sent: dict[tuple[bytes, bytes], Intake] = {}
         """What clients send, by the client and the segment."""
         self._copies: dict[bytes, tuple[Intake, str]] = {}
@@ -108,22 +135,24 @@ class StorageShell:
         self.is_orphan = False
         """True if the parent is gone: nobody else needs the directories any more."""
         self._selector = selectors.DefaultSelector()
-        self._selector.register(LIFELINE_FD, selectors.EVENT_READ, self._on_lifeline)
-        self._selector.register(self._link.fd, selectors.EVENT_READ)
         if self._hub is not None:
             self._selector.register(self._hub.fd, selectors.EVENT_READ)
-        hello = m.Hello(
-            m.STORAGE,
-            m.PROTOCOL_VERSION,
-            PYTHON_VERSION,
-            os.getpid(),
-            host_name(),
-            bytes.fromhex(settings.get("supervisor", "")),
-        )
-        self._tell_scheduler(hello)
+        if self._link is not None:
+            self._selector.register(LIFELINE_FD, selectors.EVENT_READ, self._on_lifeline)
+            self._selector.register(self._link.fd, selectors.EVENT_READ)
+            self._greet()
 
     def run(self) -> None:
         """Work until the parent or the scheduler is gone, or the directories are."""
+        try:
+            self._work()
+        finally:
+            for link in filter(None, (self._link, self._hub)):
+                link.close(linger_ms=0)
+            for source in self._sources.values():
+                source.close()
+
+    def _work(self) -> None:
         while not self._leave and self._place.is_here:
             try:
                 self._turn()
@@ -136,11 +165,6 @@ class StorageShell:
             for key, _ in self._selector.select(until):
                 if key.data is not None:
                     key.data()
-        self._link.close(linger_ms=0)
-        if self._hub is not None:
-            self._hub.close(linger_ms=0)
-        for source in self._sources.values():
-            source.close()
 
     def _turn(self) -> None:
         # What one of them sends may swallow the signal that something has arrived for another.
@@ -161,7 +185,7 @@ class StorageShell:
         self._sources.pop(address).close()
 
     def _deadline(self) -> float:
-        due = [self._exchange.deadline, self._peers.deadline]
+        due = [self._exchange.deadline, self._peers.deadline, self._beat_at]
         due += [source.deadline for source in self._sources.values()]
         due += [intake.download.deadline for intake, _ in self._copies.values()]
         due += [heard_at + SILENCE_S for heard_at in self._heard_at.values()]
@@ -173,11 +197,54 @@ class StorageShell:
 
     # -- the scheduler -----------------------------------------------------------------------
 
+    def _greet(self) -> None:
+        hello = m.Hello(
+            m.STORAGE,
+            m.PROTOCOL_VERSION,
+            PYTHON_VERSION,
+            os.getpid(),
+            host_name(),
+            bytes.fromhex(self._settings.get("supervisor", "")),
+            place=self._place.served_at(self._settings["serve"]),
+        )
+        self._tell_scheduler(hello)
+
     def _tell_scheduler(self, message: m.Message) -> None:
-        self._link.send(HUB, self._exchange.send(HUB, [message], clock()))
+        if self._link is not None:
+            self._link.send(HUB, self._exchange.send(HUB, [message], clock()))
+        elif self._scheduler:
+            self._tell(self._scheduler, [message])
+
+    def _adopt(self, peer: bytes) -> None:
+        """A scheduler comes to a storage that runs by itself: it may be the next one."""
+        if self._link is not None:
+            raise RemoteProtocolError("this storage has its scheduler")
+        if self._scheduler not in (b"", peer):
+            self._tell(peer, [m.Refused("it serves another scheduler")])
+            return
+        self._forget_all()
+        self._scheduler = peer
+        self._beat_at = clock() + HEARTBEAT_S
+        self._greet()
+
+    def _forget_all(self) -> None:
+        """Nobody names what was stored for a scheduler that is gone."""
+        self._scheduler = b""
+        self._beat_at = math.inf
+        self._waiting.clear()
+        for intake in [*self._sent.values(), *(intake for intake, _ in self._copies.values())]:
+            intake.discard()
+        self._sent.clear()
+        self._copies.clear()
+        self._segments.purge(b"", ())
 
     def _serve_scheduler(self) -> bool:
         """Return True if something had arrived; so the other two."""
+        if self._link is None:
+            if clock() >= self._beat_at:
+                self._beat_at = clock() + HEARTBEAT_S
+                self._tell_scheduler(m.Heartbeat())
+            return False
         for _, frames in self._exchange.tick(clock()):
             self._link.send(HUB, frames)
         received = self._link.receive(DRAIN_LIMIT)
@@ -249,7 +316,12 @@ class StorageShell:
                 self._take_in_sent(key, message)
         elif isinstance(message, m.Goodbye):
             self._drop(peer)
-        elif not isinstance(message, m.Hello):
+        elif isinstance(message, m.Hello):
+            if message.role == m.SCHEDULER:
+                self._adopt(peer)
+        elif peer == self._scheduler:
+            self._obey(message)
+        else:
             raise RemoteProtocolError(f"{type(message).__name__} is not for a storage")
 
     def _take_over(self, peer: bytes, segment: bytes) -> None:
@@ -293,6 +365,8 @@ class StorageShell:
     def _drop(self, peer: bytes) -> None:
         for key in [key for key in self._sent if key[0] == peer]:
             self._sent.pop(key).discard()
+        if peer == self._scheduler:
+            self._forget_all()
         self._peers.drop(peer)
         self._heard_at.pop(peer, None)
 
@@ -318,7 +392,8 @@ class StorageShell:
     def _source(self, address: str) -> Source:
         source = self._sources.get(address)
         if source is None:
-            source = Source(address, self._settings["address"], make_peer_id("F"))
+            scheduler = self._settings["address"] or self.address
+            source = Source(address, scheduler, make_peer_id("F"))
             self._sources[address] = source
             self._selector.register(source.fd, selectors.EVENT_READ)
         return source
@@ -391,6 +466,37 @@ class StorageShell:
         if has_given_up:
             self._start_copies()
         return has_given_up
+
+
+def serve_alone(address: str, memory_limit: int | None, say: Callable[[str], object]) -> None:
+    """Keep objects for whatever scheduler connects, until a KeyboardInterrupt.
+
+    Raises ConfigError if nothing can listen at the address.
+    """
+    listener = listen_at(address)
+    if listener is None:
+        raise ConfigError(f"cannot listen at {address}: it is in use, or not of this machine")
+    serve = address_of(listener)
+    # One that was killed at this address left its directories, which clients know by these names.
+    name = blake2b(serve.encode(), digest_size=8).hexdigest()
+    directory = str(Path(tempfile.gettempdir()) / f"{PREFIX}{name}")
+    place = Place.in_directory(directory, memory_limit)
+    settings = {
+        "address": "",
+        "serve": serve,
+        "listener": listener.detach(),
+        "directory": directory,
+        "place": asdict(place),
+    }
+    remove_stale_directories(settings)
+    make_directories(settings)
+    try:
+        shell = StorageShell(settings)
+        limit = place.memory_limit / 1e6
+        say(f"object storage at {serve}: up to {limit:.0f} MB in {place.memory}, then {place.disk}")
+        shell.run()
+    finally:
+        remove_directories(settings)
 
 
 def main() -> None:

@@ -205,7 +205,7 @@ class WorkerShell:
                 return
         append, store = core.results.append, self._store
         keep, buffers, large = store.keep, store.buffers, store.large
-        segments: tuple[bytes, ...] = ()
+        segments: dict[bytes, int] = {}
         dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
         items = list(work.batch)
         first = work.first
@@ -276,7 +276,7 @@ class WorkerShell:
                 with self._lock:
                     if segments:
                         core.stored(work, result, segments)
-                        segments = ()
+                        segments = {}
                     else:
                         self._report(work, stage, error, culprit)
                     work.cursor = index + 1
@@ -405,12 +405,12 @@ def _culprit(store: WorkerStore, message: m.Assign, payload: Any) -> str:
 
 def _write(
     store: WorkerStore, error: BaseException | None, *, stopped: bool
-) -> tuple[tuple[bytes, ...], BaseException | None]:
+) -> tuple[dict[bytes, int], BaseException | None]:
     """Store the large buffers of a result, unless there is none after all."""
     if error is not None or stopped:
         store.buffers.clear()
-        return (), error
+        return {}, error
     try:
         return store.write(), None
     except Exception as failure:
-        return (), failure
+        return {}, failure
