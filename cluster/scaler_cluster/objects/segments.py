@@ -126,6 +126,10 @@ class Segments:
 
     # -- making ------------------------------------------------------------------------------
 
+    def draft(self, name: bytes, nbytes: int) -> Draft:
+        """Begin a segment of that name, whose bytes come in parts; raises StorageFull, OSError."""
+        return Draft(self, name.decode("ascii"), nbytes)
+
     def write(self, data: memoryview) -> bytes:
         """Store bytes; return the name of their segment.
 
