@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -22,6 +23,8 @@ MARK = "SCALER_TEST_SESSION"
 """In the environment of every process that the tests start, so that orphans are found as well."""
 
 os.environ[MARK] = uuid.uuid4().hex
+# A shell starts what runs in its background with SIGINT ignored, and children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if str(ROOT) not in sys.path:
     # Last, so that an installed package wins: workers import ``tests.runtime.tasks`` from here.
     sys.path.append(str(ROOT))

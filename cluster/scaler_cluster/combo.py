@@ -9,6 +9,7 @@ from scaler_cluster.errors import ConfigError
 from scaler_cluster.runtime.spawn import EmbeddedCluster
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -21,16 +22,29 @@ class SchedulerClusterCombo:
         n_workers: Number of worker processes, 0 or more.
         address: Where the scheduler listens, as ``tcp://127.0.0.1:8516``; port 0 takes a free
             one. Default: a socket file in a private directory.
+        object_storage_address: Where the object storage listens. If something listens there
+            already, it is taken to be ``scaler_object_storage_server``; with several addresses all
+            are, and each object is kept by the one that its id chooses. Default: a free port
+            beside the scheduler.
 
     Raises:
-        ConfigError: ``n_workers`` is negative, or the address cannot be bound.
+        ConfigError: ``n_workers`` is negative, the address cannot be bound, or no object storage
+            answers.
 
     """
 
-    def __init__(self, n_workers: int, address: str | None = None) -> None:
+    def __init__(
+        self,
+        n_workers: int,
+        address: str | None = None,
+        object_storage_address: str | Sequence[str] | None = None,
+    ) -> None:
         if n_workers < 0:
             raise ConfigError(f"n_workers must be 0 or more, not {n_workers}")
-        self._cluster = EmbeddedCluster(n_workers, address)
+        storages = object_storage_address or ()
+        if isinstance(storages, str):
+            storages = (storages,)
+        self._cluster = EmbeddedCluster(n_workers, address, storages=storages)
         self._stop = weakref.finalize(self, self._cluster.stop)
 
     def get_address(self) -> str:

@@ -46,6 +46,11 @@ def call_of(task: int) -> int:
     return task >> CALL_BITS
 
 
+def home_of(one: bytes, homes: int) -> int:
+    """Return which of so many storages keeps the object of this id."""
+    return one[0] % homes
+
+
 def segment_prefix(owner: bytes) -> bytes:
     """Return how the name of every segment begins that a peer writes."""
     return owner.hex().encode() + b"-"

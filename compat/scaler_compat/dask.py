@@ -10,8 +10,9 @@ from scaler_cluster.client.client import Client
 from scaler_cluster.combo import SchedulerClusterCombo
 
 _lock = threading.Lock()
-_mine: tuple[int, SchedulerClusterCombo, Client] | None = None
-"""The process that made it, the cluster of this process, and a client of that."""
+_mine: dict[int, tuple[SchedulerClusterCombo, Client]] = {}
+"""The cluster of this process and a client of that, by the process: one that was forked makes its
+own."""
 
 
 def scaler_get(dsk: Any, keys: Any, **named: Any) -> Any:
@@ -40,9 +41,9 @@ scaler_get.persist = _persist  # type: ignore[attr-defined]
 
 
 def _client() -> Client:
-    global _mine
     with _lock:
-        if _mine is None or _mine[0] != os.getpid():
+        mine = _mine.get(os.getpid())
+        if mine is None:
             cluster = SchedulerClusterCombo(os.cpu_count() or 1)
-            _mine = os.getpid(), cluster, Client(cluster.get_address())
-        return _mine[2]
+            mine = _mine[os.getpid()] = cluster, Client(cluster.get_address())
+        return mine[1]

@@ -21,6 +21,8 @@ LETTERS = "abc"
 FUNCTIONS = "fgh"
 HOME = b"S1"
 FAR = b"S2"
+FAR_BYTES = 2
+"""Fewer than there are objects: copies are removed to make room for others."""
 WORKERS = {b"W1": HOME, b"W2": FAR, b"W3": FAR}
 
 
@@ -29,7 +31,7 @@ class ObjectsMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        config = SchedulerConfig(PYTHON, storage="tcp://home")
+        config = SchedulerConfig(PYTHON, homes=(m.Home("tcp://home"),))
         self.bench = SchedulerBench(config)
         self.made = 0
         self.next_task = 0
@@ -45,7 +47,7 @@ class ObjectsMachine(RuleBasedStateMachine):
             self.come_or_die(worker)
         for machine in (HOME, FAR):
             self.storage_comes_or_dies(machine)
-        self.feed(b"C1", m.Object(object_id("a"), self.new_segment(b"C1")))
+        self.feed(b"C1", m.Object(object_id("a"), self.new_segment(b"C1"), 1))
 
     # -- driving -----------------------------------------------------------------------------
 
@@ -95,7 +97,7 @@ class ObjectsMachine(RuleBasedStateMachine):
     @rule(data=st.data(), letter=st.sampled_from(LETTERS))
     def store(self, data, letter):
         client = data.draw(st.sampled_from(sorted(self.table.sessions)))
-        self.feed(client, m.Object(object_id(letter), self.new_segment(client)))
+        self.feed(client, m.Object(object_id(letter), self.new_segment(client), 1))
 
     @precondition(lambda self: any(one.objects for one in self.table.sessions.values()))
     @rule(data=st.data())
@@ -165,7 +167,7 @@ class ObjectsMachine(RuleBasedStateMachine):
             message: m.Message = m.Done(session, task, 0.1, Batch.of([b"r"]))
         elif how == "stored":
             segments = (self.new_segment(worker.peer), self.new_segment(worker.peer))
-            message = m.Stored(session, task, 0.1, b"r", segments)
+            message = m.Stored(session, task, 0.1, b"r", segments, (1, 1))
         else:
             message = m.Erred(session, task, 0.1, m.FAILED_MISSING, b"", {})
         self.feed(worker.peer, message)
@@ -184,7 +186,9 @@ class ObjectsMachine(RuleBasedStateMachine):
             self.made += 1
             name = b"O" + str(self.made).encode()
             there = sorted(self.written - self.removed)
-            self.take_lines(self.bench.storage, name, *there, supervisor=key)
+            self.take_lines(
+                self.bench.storage, name, *there, supervisor=key, memory_limit=FAR_BYTES
+            )
 
     @precondition(lambda self: any(self.copying.values()))
     @rule(data=st.data(), error=st.sampled_from(["", "cut"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scaler_cluster.core import objects as module
 from scaler_cluster.core.objects import STORAGE_DOWN_MAX_S
 from scaler_cluster.core.scheduler import SchedulerConfig
 from scaler_cluster.errors import RemoteProtocolError
@@ -17,6 +18,7 @@ from scaler_cluster.testing.bench import (
     submission,
 )
 from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
 
 A = segment(b"C1", 0)
 NAME = A.decode()
@@ -27,7 +29,7 @@ COPY = f"Copy {NAME} from tcp://home"
 @pytest.fixture
 def far():
     """Two machines: S1 is the scheduler's, S2 has worker W2 and storage O2. C1 stored object a."""
-    bench = SchedulerBench(SchedulerConfig(PYTHON, storage="tcp://home"))
+    bench = SchedulerBench(SchedulerConfig(PYTHON, homes=(m.Home("tcp://home"),)))
     bench.client()
     bench.supervisor(b"S1", workers=0)
     bench.supervisor(b"S2")
@@ -137,7 +139,7 @@ def test_a_result_is_fetched_where_it_was_made(far):
     far.submit(0)
 
     returned = m.Returned(0, b"r", (RESULT,), "tcp://S2")
-    far.core.receive(b"W2", [m.Stored(1, 0, 0.1, b"r", (RESULT,))], far.now)
+    far.core.receive(b"W2", [m.Stored(1, 0, 0.1, b"r", (RESULT,), (7,))], far.now)
     assert far.act_raw()[b"C1"] == [returned]
     assert far.feed(b"C1", m.Release((RESULT,))) == {"O2": [f"Release {RESULT.decode()}"]}
 
@@ -162,8 +164,7 @@ def test_a_machine_that_is_lost_takes_its_copies_along(far):
 
 def test_an_object_that_is_nowhere_is_not_waited_for(far):
     """A function or task that needs what was lost fails by itself."""
-    record = far.core.table.objects.records[object_id("a")]
-    record.stores.clear()
+    lose_original(far, "a")
 
     assert far.submit(0, objects="a")["W2"][-2:] == [
         f"Assign 1:0 f with {NAME}",
@@ -189,4 +190,172 @@ def test_only_storages_report_transfers(far, peer):
 def test_segments_of_others_are_not_announced(far, name):
     """A segment has its owner's name, which no path can hide in."""
     with pytest.raises(RemoteProtocolError, match="somebody else"):
-        far.core.receive(b"C1", [m.Object(object_id("b"), name)], far.now)
+        far.core.receive(b"C1", [m.Object(object_id("b"), name, 7)], far.now)
+
+
+# -- copies have bounds ----------------------------------------------------------------------
+
+
+def use(bench, letter, task):
+    """Let a task on the far machine use an object, which comes there."""
+    sent = bench.submit(task, objects=letter)
+    bench.feed(b"O2", *(m.Transferred(name) for name in copied(sent)))
+    bench.done(task, peer=b"W2")
+    return sent
+
+
+def lose_original(bench, letter):
+    """Let an object be gone from where its client stored it."""
+    objects = bench.core.table.objects
+    record = objects.records[object_id(letter)]
+    del record.stores[b""]
+    objects.stores[b""].nbytes -= record.nbytes
+
+
+def copied(sent):
+    """Return the segments that O2 was told to copy."""
+    lines = [line.split() for line in sent.get("O2", ())]
+    return [line[1].encode() for line in lines if line[0] == "Copy"]
+
+
+@pytest.fixture
+def small(far, monkeypatch):
+    """The far machine has room for two of the objects a, b, c and d."""
+    monkeypatch.setattr(module, "COPIES_KEPT", 1.0)
+    far.storage(b"O2", supervisor=b"S2", memory_limit=2000)
+    for number, letter in enumerate("bcd", 1):
+        far.store(letter, number=number)
+    return far
+
+
+def test_the_copy_used_longest_ago_makes_room(small):
+    """Its workers unmap it, its storage removes it; whoever needs it again fetches it again."""
+    use(small, "a", 0)
+    use(small, "b", 1)
+    use(small, "a", 2)
+    old = segment(b"C1", 1).decode()
+
+    sent = use(small, "c", 3)
+    assert sent["W2"][-1] == f"Release {old}"
+    assert sent["O2"] == [f"Release {old}", f"Copy {segment(b'C1', 2).decode()} from tcp://home"]
+    assert copied(use(small, "b", 4)) == [segment(b"C1", 1)]
+
+
+def test_what_tasks_need_is_not_removed(small):
+    """However much that is: what finds no room in memory goes to disk."""
+    sent = small.submit(0, objects="abc")
+
+    assert "Release" not in str(sent)
+    assert len(copied(sent)) == 3
+
+
+def test_where_others_fetch_it_from_it_stays(small):
+    """When its home is lost, the copy is all there is."""
+    use(small, "a", 0)
+    lose_original(small, "a")
+    use(small, "b", 1)
+    sent = use(small, "c", 2)
+
+    assert sent["O2"][0] == f"Release {segment(b'C1', 1).decode()}"
+    assert b"S2" in small.core.table.objects.records[object_id("a")].stores
+
+
+def test_the_report_tells_what_lies_where(small):
+    """Totals of each machine, and the largest objects with who needs them."""
+    use(small, "a", 0)
+    small.store("e", number=4, nbytes=5000)
+
+    report = small.core.table.objects.report(1)
+    assert (report["objects"], report["nbytes"]) == (5, 9000)
+    home, there = report["machines"]
+    assert (home["address"], home["objects"], home["nbytes"]) == ("tcp://home", 5, 9000)
+    assert there == {
+        "address": "tcp://S2",
+        "objects": 1,
+        "nbytes": 1000,
+        "memory_limit": 2000,
+        "copies": 1,
+        "is_up": True,
+    }
+    assert report["largest"] == [
+        {"object": object_id("e").hex(), "nbytes": 5000, "users": 1, "machines": 1}
+    ]
+
+
+# -- storages that run by themselves ---------------------------------------------------------
+
+HOMES = m.Home("tcp://one", disk="/one"), m.Home("tcp://two", disk="/two")
+ONE, TWO = (home.address.encode() for home in HOMES)
+
+
+@pytest.fixture
+def apart():
+    """Clients store in two storages that run by themselves; worker W1 is on a third machine."""
+    bench = SchedulerBench(SchedulerConfig(PYTHON, homes=HOMES, homes_are_elsewhere=True))
+    bench.client()
+    bench.supervisor(b"S1")
+    bench.worker(b"W1", b"S1", disk="/third")
+    bench.storage(b"O1", supervisor=b"S1")
+    for key, home in zip((ONE, TWO), HOMES, strict=True):
+        bench.feed(key, hello(m.STORAGE, place=home), m.Inventory(()))
+    return bench
+
+
+def test_an_object_lies_where_its_id_says(apart):
+    """Everybody knows that without asking, and workers fetch it from there."""
+    apart.store("a", number=0)
+    apart.store("b", number=1)
+    first, second = (segment(b"C1", number).decode() for number in (0, 1))
+
+    assert (object_id("a")[0] % 2, object_id("b")[0] % 2) == (1, 0)
+    assert apart.submit(0, objects="ab")["O1"] == [
+        f"Copy {first} from tcp://two",
+        f"Copy {second} from tcp://one",
+    ]
+    apart.feed(b"W1", m.Done(1, 0, 0.1, Batch.of([b"r"])))
+    released = apart.release("ab")
+    assert released["tcp://two"] == [f"Release {first}"]
+    assert released["tcp://one"] == [f"Release {second}"]
+
+
+def test_a_client_that_goes_is_purged_from_each(apart):
+    """What it wrote without having said so may lie in any of them."""
+    sent = apart.feed(b"C1", m.Goodbye())
+
+    assert sent["tcp://one"][0].startswith("Purge")
+    assert sent["tcp://two"][0].startswith("Purge")
+
+
+def test_a_storage_that_falls_silent_is_lost(apart):
+    """With what it held: tasks that need that hear so. Another one at its address is taken in."""
+    apart.store("a")
+    for _ in range(5):
+        apart.feed(b"S1", m.Heartbeat())
+        apart.feed(ONE, m.Heartbeat())
+        apart.wait(4)
+
+    assert list(apart.core.table.objects.storages.values()) == [b"S1", ONE]
+    name = segment(b"C1", 0).decode()
+    missing = f"Missing {name}: the machine that held this object was lost"
+    assert apart.submit(0, objects="a")["W1"][-1] == missing
+    apart.feed(TWO, hello(m.STORAGE, place=HOMES[1]))
+    assert apart.core.table.objects.stores[TWO].peer == TWO
+
+
+def test_a_worker_beside_a_storage_maps_what_that_has(apart):
+    """It fetches only what the other one has."""
+    apart.supervisor(b"S2")
+    apart.worker(b"W2", b"S2", disk="/two")
+    apart.store("a", number=0)
+    apart.store("b", number=1)
+    apart.lose(b"S1")
+
+    second = segment(b"C1", 1).decode()
+    assert apart.submit(0, objects="ab")["tcp://two"] == [f"Copy {second} from tcp://one"]
+
+
+def test_a_storage_may_run_another_python(apart):
+    """It never unpickles."""
+    other = m.Hello(m.STORAGE, m.PROTOCOL_VERSION, "3.99", 1, "host", place=HOMES[0])
+
+    assert apart.feed(ONE, other)["tcp://one"] == ["Welcome 0, 0 workers"]

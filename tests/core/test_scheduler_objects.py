@@ -28,7 +28,7 @@ def text(*segments):
 
 def stored_result(bench, task, *segments, worker=b"W1"):
     """Let a worker return a value in segments."""
-    return bench.feed(worker, m.Stored(1, task, 0.001, b"r", segments))
+    return bench.feed(worker, m.Stored(1, task, 0.001, b"r", segments, (7,) * len(segments)))
 
 
 # -- arguments -------------------------------------------------------------------------------
@@ -227,14 +227,15 @@ def test_a_storage_can_be_replaced(stored):
 @pytest.mark.parametrize(
     ("peer", "message"),
     [
-        (b"C1", m.Object(b"short", C1_1)),
+        (b"C1", m.Object(b"short", C1_1, 7)),
         (b"C1", m.Release((object_id("x"),))),
         (b"C1", m.Inventory(())),
-        (b"W1", m.Object(object_id("x"), C1_1)),
+        (b"W1", m.Object(object_id("x"), C1_1, 7)),
         (b"W1", m.Release((object_id("a"),))),
-        (b"W1", m.Stored(1, 0, 0.1, b"", (C1_0,))),
-        (b"W1", m.Stored(1, 7, 0.1, b"", (RESULT,))),
-        (b"O1", m.Stored(1, 0, 0.1, b"", (RESULT,))),
+        (b"W1", m.Stored(1, 0, 0.1, b"", (C1_0,), (7,))),
+        (b"W1", m.Stored(1, 0, 0.1, b"", (RESULT,), ())),
+        (b"W1", m.Stored(1, 7, 0.1, b"", (RESULT,), (7,))),
+        (b"O1", m.Stored(1, 0, 0.1, b"", (RESULT,), (7,))),
     ],
 )
 def test_who_breaks_the_rules_is_refused(stored, peer, message):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from scaler_cluster.errors import MissingObjects, StorageFull
-from scaler_cluster.ids import segment_prefix
+from scaler_cluster.ids import segment_names, segment_prefix
 from scaler_cluster.objects import segments as module
 from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.segments import DRAFT_TEXT, Draft, Segments
@@ -31,7 +31,9 @@ def make(places):
     """Return what makes the segments of an owner, with 10 MB of memory."""
 
     def make(owner=b"C1", limit=10 * MB, memory=True):
-        return Segments(Place(str(places[0]) if memory else "", str(places[1]), limit), owner)
+        return Segments(
+            Place(str(places[0]) if memory else "", str(places[1]), limit), segment_names(owner)
+        )
 
     return make
 

@@ -10,6 +10,7 @@ import pytest
 
 from scaler_cluster.core.client import ClientCore
 from scaler_cluster.errors import StorageFull
+from scaler_cluster.ids import segment_names
 from scaler_cluster.objects.client_store import ClientStore
 from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.segments import Segments
@@ -30,8 +31,8 @@ class Store:
     def __init__(self, directory):
         self.core = ClientCore()
         place = Place(disk=str(directory))
-        self.segments = Segments(place, b"O1")
-        store = ClientStore(place, b"C1", "", _never_connect)
+        self.segments = Segments(place, segment_names(b"O1"))
+        store = ClientStore((place.served_at(""),), b"C1", _never_connect)
         self.sent = SentObjects(self.core, threading.Lock(), store)
         self.stored: dict[bytes, bytes] = {}
 

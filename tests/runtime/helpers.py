@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -47,6 +48,13 @@ def wait_until(condition, what: str, timeout: float = BOUND_S) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.005)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def wait_delivered(executor) -> None:

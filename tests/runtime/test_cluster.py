@@ -22,7 +22,7 @@ from scaler_exec import (
     SchedulerClusterCombo,
 )
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, cluster_process, wait_gone
+from tests.runtime.helpers import BOUND_S, cluster_process, free_port, wait_gone
 
 
 @pytest.fixture
@@ -132,13 +132,6 @@ def test_a_client_that_joined_gives_a_silent_scheduler_up(combo, flags, monkeypa
 
 
 # -- addresses -----------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def test_nobody_at_the_address_is_told_in_time(tmp_path) -> None:

@@ -259,7 +259,7 @@ def test_a_client_that_sees_no_files_goes_by_the_network(blind) -> None:
 def test_a_segment_that_was_sent_is_not_sent_again(blind) -> None:
     """Whoever heard of no end, as the storage died after it, hears of it now; nobody hangs."""
     connection = blind._session.connection
-    storage = RemoteStore(connection.core.welcome.storage, connection.address, b"F1")
+    storage = RemoteStore(connection.core.welcome.homes[0].address, connection.address, b"F1")
     mine = segment_prefix(connection._peer) + b"77"
     try:
         storage.push(mine, memoryview(bytes(MB)))

@@ -49,6 +49,7 @@ options = st.builds(
     at_most_once=st.booleans(),
     stream_output=st.booleans(),
 )
+homes = st.builds(m.Home, texts, texts, texts, numbers)
 BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
     "int": numbers,
     "float": seconds,
@@ -57,6 +58,9 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
     "bytes": small_buffers,
     "Buffer": buffers,
     "Batch": batches | cut_batches,
+    "Home": homes,
+    "tuple[Home, ...]": st.lists(homes, min_size=1, max_size=3).map(tuple),
+    "tuple[int, ...]": st.lists(numbers, max_size=3).map(tuple),
     "TaskOptions": st.just(m.DEFAULT_OPTIONS) | options,
     "dict[str, Any]": details,
     "tuple[bytes, ...]": st.lists(st.binary(max_size=SEGMENT_NAME_BYTES_MAX), max_size=3).map(

@@ -26,7 +26,7 @@ except ImportError as error:
 try:
     from dask import _task_spec as spec
 except ImportError:  # before Dask 2024.12
-    spec = None  # type: ignore[assignment]
+    spec = None
 
 _identity_cast = getattr(spec, "_identity_cast", None)
 
@@ -85,7 +85,7 @@ def persist(client: Client, collections: Iterable[Any], options: TaskOptions, **
 
 if spec is not None:
 
-    class Persisted(spec.TaskRef):  # type: ignore[misc, name-defined]
+    class Persisted(spec.TaskRef):  # type: ignore[misc]
         """What stands for a value on the cluster in the graph of a collection.
 
         Dask makes a mere reference to its key of it, so the client knows it by that.
@@ -116,14 +116,15 @@ def merge_options(options: TaskOptions, named: Mapping[str, Any]) -> TaskOptions
 
     Raises ConfigError for values that a task cannot have.
     """
+    changes: dict[str, Any] = {}
     for name in ("retries", "priority"):
         value = named.get(name)
         if value is None:
             continue
         if type(value) is not int or (name == "retries" and value < 0):
             raise ConfigError(f"{name} is an integer for all tasks, not {value!r}")
-        options = replace(options, **{name: value})
-    return options
+        changes[name] = value
+    return replace(options, **changes) if changes else options
 
 
 def materialize(graph: Any) -> Graph:

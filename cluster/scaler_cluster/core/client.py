@@ -199,9 +199,9 @@ class ClientCore:
         """Ask for contiguous tasks of an open call that share their objects."""
         self._outbox.append(m.Submit(first, function, call, options, batch, objects))
 
-    def offer(self, one: bytes, segment: bytes) -> None:
+    def offer(self, one: bytes, segment: bytes, nbytes: int) -> None:
         """Say that an object is stored."""
-        self._outbox.append(m.Object(one, segment))
+        self._outbox.append(m.Object(one, segment, nbytes))
 
     def release(self, objects: Objects) -> None:
         """Say that objects will not be named again by what is asked for from now on."""

@@ -160,7 +160,7 @@ class Graphs:
         if graph is None:
             raise AssertionError(f"no graph: {run}")
         node = message.task - graph.first
-        address = objects.take_result(session, worker, message.objects)
+        address = objects.take_result(session, worker, message)
         objects.hold(message.objects)
         if graph.wanted[node]:
             returned = m.Returned(message.task, message.payload, message.objects, address)

@@ -53,12 +53,21 @@ def check(core: SchedulerCore) -> None:
     for digest, function in table.functions.items():
         _true(function.users == users.pop(digest, 0), "miscounted users of function %r", digest)
         users.update(function.objects)
+    nbytes: Counter[bytes] = Counter()
     for one, record in table.objects.records.items():
+        for key in record.stores:
+            nbytes[key] += record.nbytes
         _true(record.users == users.pop(one, 0) != 0, "miscounted users of object %r", one)
         _true(table.objects.stores.keys() >= record.stores.keys(), "at an unknown machine: %r", one)
     for (key, segment), one in table.objects.copying.items():
         there = key in table.objects.stores and one in table.objects.records
         _true(there and table.objects.records[one].segment == segment, "copied in vain: %r", one)
+        nbytes[key] += table.objects.records[one].nbytes
+    for key, store in table.objects.stores.items():
+        _true(store.nbytes == nbytes[key], "miscounted bytes of machine %r", key)
+        records = map(table.objects.records.get, store.copies)
+        there = all(record is not None and key in record.stores for record in records)
+        _true(there, "remembers copies that it has not: %r", key)
     for peer, key in table.objects.storages.items():
         _true(table.objects.stores[key].peer == peer, "a storage of nobody: %r", peer)
     _true(not users, "functions or objects in use were dropped: %r", users)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.records import ObjectRecord, StoreRecord
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import DRAFT, OBJECT_ID_BYTES, is_segment_of, segment_prefix
+from scaler_cluster.ids import DRAFT, OBJECT_ID_BYTES, home_of, is_segment_of, segment_prefix
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import OBJECTS_MAX, in_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from scaler_cluster.core.records import SessionRecord, WorkerRecord
     from scaler_cluster.core.table import Table
@@ -23,16 +24,23 @@ SESSION_OBJECTS_MAX = 10_000_000
 """Far more than fit into a machine: beyond this a client is misbehaving."""
 STORAGE_DOWN_MAX_S = 60.0
 """Copies are not waited for longer where there is nobody to make them."""
+COPIES_KEPT = 0.75
+"""Where copies fill a machine's memory, so much of that is left: the next ones find room."""
+_NONE = object()
 
 
 class ObjectTable:
     """The objects part of the scheduler's table, with the moves that keep it in step."""
 
-    def __init__(self, table: Table, home_address: str) -> None:
+    def __init__(self, table: Table, homes: Sequence[m.Home], *, are_elsewhere: bool) -> None:
         self._table = table
         self.records: dict[bytes, ObjectRecord] = {}
-        self.stores: dict[bytes, StoreRecord] = {HOME: StoreRecord(home_address)}
-        """Machines that keep segments, by the peer id of their supervisor."""
+        self.homes = {home.address.encode() if are_elsewhere else HOME: home for home in homes}
+        """The storages that clients store in; those that run by themselves have their address for
+        a key."""
+        self._home_keys = tuple(self.homes)
+        self.stores = {key: StoreRecord(home) for key, home in self.homes.items()}
+        """Machines that keep segments, by the peer id of their supervisor, homes by their key."""
         self.storages: dict[bytes, bytes] = {}
         """Keys of the machines by the peer id of their storage."""
         self.copying: dict[tuple[bytes, bytes], bytes] = {}
@@ -44,33 +52,31 @@ class ObjectTable:
         """A client stored an object; raises RemoteProtocolError if it must not."""
         if not is_segment_of(session.peer, message.segment):
             raise RemoteProtocolError("an object in a segment that somebody else wrote")
-        if message.object in session.objects:
-            # Somebody pressed Ctrl-C at a bad moment.
-            self.remove_segments(HOME, (message.segment,))
-            return
         if len(message.object) != OBJECT_ID_BYTES:
             raise RemoteProtocolError("an object that is not named by its digest")
+        home = self._home_keys[home_of(message.object, len(self._home_keys))]
+        if message.object in session.objects:
+            # Somebody pressed Ctrl-C at a bad moment.
+            self.remove_segments(home, (message.segment,))
+            return
         if len(session.objects) >= SESSION_OBJECTS_MAX:
             raise RemoteProtocolError("a client that never releases an object")
         record = self.records.get(message.object)
         if record is None:
-            record = ObjectRecord(message.segment)
-            record.stores[HOME] = None
-            self.records[message.object] = record
+            record = self.records[message.object] = ObjectRecord(message.segment, message.nbytes)
+            self._lay(record, home)
         else:
-            self.remove_segments(HOME, (message.segment,))
+            self.remove_segments(home, (message.segment,))
         session.objects[message.object] = None
         record.users += 1
 
-    def take_result(
-        self, session: SessionRecord, worker: WorkerRecord, segments: tuple[bytes, ...]
-    ) -> str:
+    def take_result(self, session: SessionRecord, worker: WorkerRecord, message: m.Stored) -> str:
         """A worker stored a result for a client; return where that fetches it from."""
-        for segment in segments:
-            record = self.records[segment] = ObjectRecord(segment, users=1)
-            record.stores[worker.store] = None
+        for segment, nbytes in zip(message.objects, message.sizes, strict=True):
+            record = self.records[segment] = ObjectRecord(segment, nbytes, users=1)
+            self._lay(record, worker.store)
             session.objects[segment] = None
-        return self.stores[worker.store].address if worker.store else ""
+        return self.stores[worker.store].place.address
 
     def hold(self, objects: tuple[bytes, ...]) -> None:
         """Count one user more of each of these objects."""
@@ -89,12 +95,22 @@ class ObjectTable:
             for worker in record.workers:
                 del self._table.workers[worker].objects[one]
                 self._table.send(worker, m.Release((segment,)))
-            for key in self.stores:
+            for key, store in self.stores.items():
                 # To whoever fetches it as well: it gives up.
                 if key in record.stores or self.copying.pop((key, segment), b""):
+                    store.nbytes -= record.nbytes
+                    store.copies.pop(one, None)
                     self.remove_segments(key, (segment,))
 
     # -- where it lies -----------------------------------------------------------------------
+
+    def home_with(self, disk: str) -> bytes | None:
+        """Return the home whose directory this is, if there is one."""
+        return next((key for key, home in self.homes.items() if home.disk == disk), None)
+
+    def _lay(self, record: ObjectRecord, key: bytes) -> None:
+        record.stores[key] = None
+        self.stores[key].nbytes += record.nbytes
 
     def remove_segments(self, key: bytes, segments: tuple[bytes, ...]) -> None:
         """Have segments of a machine removed that nobody uses."""
@@ -136,20 +152,59 @@ class ObjectTable:
         for one in objects:
             record = self.records[one]
             place = key, record.segment
-            if key in record.stores or place in self.copying:
+            if key in record.stores:
+                if one in self.stores[key].copies:
+                    self.stores[key].copies.move_to_end(one)
+                continue
+            if place in self.copying:
                 continue
             if not record.stores:
                 reason = "the machine that held this object was lost"
                 self._table.send(worker.peer, m.Missing((record.segment,), reason))
             else:
                 self.copying[place] = one
+                self.stores[key].nbytes += record.nbytes
+                self._make_room(key)
                 self._send_copy(key, record)
+
+    def _make_room(self, key: bytes) -> None:
+        """Have the copies removed that were used longest ago, if a machine's memory is full."""
+        store = self.stores[key]
+        limit = store.place.memory_limit
+        if not limit or store.nbytes <= limit:
+            return
+        wanted = self._wanted_on(key)
+        for one in list(store.copies):
+            record = self.records[one]
+            # Not the one that others fetch it from.
+            if one in wanted or next(iter(record.stores)) == key:
+                continue
+            del store.copies[one], record.stores[key]
+            store.nbytes -= record.nbytes
+            for peer in [p for p in record.workers if self._table.workers[p].store == key]:
+                del record.workers[peer], self._table.workers[peer].objects[one]
+                self._table.send(peer, m.Release((record.segment,)))
+            self.remove_segments(key, (record.segment,))
+            if store.nbytes <= limit * COPIES_KEPT:
+                return
+
+    def _wanted_on(self, key: bytes) -> set[bytes]:
+        """Return the objects that the workers of a machine need for what they have."""
+        wanted: set[bytes] = set()
+        for worker in self._table.workers.values():
+            if worker.store == key:
+                for run in worker.runs:
+                    wanted.update(run.objects)
+                for function in worker.functions:
+                    if function in self._table.functions:
+                        wanted.update(self._table.functions[function].objects)
+        return wanted
 
     def _send_copy(self, key: bytes, record: ObjectRecord) -> None:
         peer = self.stores[key].peer
         # Without a storage it is asked for as soon as there is one.
         if peer is not None:
-            addresses = [self.stores[source].address for source in record.stores]
+            addresses = [self.stores[source].place.address for source in record.stores]
             self._table.send(peer, m.Copy(record.segment, next(filter(None, addresses), "")))
 
     def transferred(self, key: bytes, segment: bytes, error: str) -> None:
@@ -160,7 +215,9 @@ class ObjectTable:
         record = self.records[one]
         if not error:
             record.stores[key] = None
+            self.stores[key].copies[one] = None
             return
+        self.stores[key].nbytes -= record.nbytes
         for peer in record.workers:
             if self._table.workers[peer].store == key:
                 self._table.send(peer, m.Missing((segment,), error))
@@ -200,12 +257,13 @@ class ObjectTable:
         for piece in in_pieces(garbage):
             self.remove_segments(key, piece)
 
-    def add_storage(self, peer: bytes, key: bytes) -> bytes | None:
+    def add_storage(self, peer: bytes, key: bytes, place: m.Home) -> bytes | None:
         """Take in the storage of a machine, which fetches what is still wanted there.
 
         Return the one whose place it takes, if there was one.
         """
         store = self.stores.setdefault(key, StoreRecord())
+        store.place = place
         before, store.peer = store.peer, peer
         if before is not None:
             del self.storages[before]
@@ -216,8 +274,18 @@ class ObjectTable:
         return before
 
     def drop_storage(self, peer: bytes) -> None:
-        """A storage has ended; its machine's segments are there, and another one will come."""
-        self.stores[self.storages.pop(peer)].peer = None
+        """A storage has ended, and another one will come.
+
+        Its machine's segments are there; unless it ran by itself: then they are lost.
+        """
+        key = self.storages.pop(peer)
+        store = self.stores[key]
+        store.peer = None
+        if key in self.homes and key != HOME:
+            store.copies.clear()
+            for record in self.records.values():
+                if record.stores.pop(key, _NONE) is None:
+                    store.nbytes -= record.nbytes
 
     def drop_store(self, key: bytes) -> None:
         """Forget a machine with all it held."""
@@ -230,3 +298,40 @@ class ObjectTable:
             del self.copying[place]
         for record in self.records.values():
             record.stores.pop(key, None)
+
+    # -- for whoever watches -----------------------------------------------------------------
+
+    def report(self, count: int) -> dict[str, Any]:
+        """Return the totals of each machine, and the ``count`` largest objects.
+
+        Sizes in bytes; ``users`` are the sessions, functions and runs that need an object.
+        """
+        objects = dict.fromkeys(self.stores, 0)
+        for record in self.records.values():
+            for key in record.stores:
+                objects[key] += 1
+        largest = nlargest(count, self.records.items(), key=lambda item: item[1].nbytes)
+        return {
+            "objects": len(self.records),
+            "nbytes": sum(record.nbytes for record in self.records.values()),
+            "machines": [
+                {
+                    "address": store.place.address,
+                    "objects": objects[key],
+                    "nbytes": store.nbytes,
+                    "memory_limit": store.place.memory_limit,
+                    "copies": len(store.copies),
+                    "is_up": store.peer is not None,
+                }
+                for key, store in self.stores.items()
+            ],
+            "largest": [
+                {
+                    "object": one.hex(),
+                    "nbytes": record.nbytes,
+                    "users": record.users,
+                    "machines": len(record.stores),
+                }
+                for one, record in largest
+            ],
+        }

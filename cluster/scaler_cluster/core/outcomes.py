@@ -73,13 +73,15 @@ class Outcomes:
         measure(table.functions[run.function], 1, message.busy_s)
         if not table.objects.records.keys().isdisjoint(message.objects):
             raise RemoteProtocolError("a result in segments that hold another one")
+        if len(message.sizes) != len(message.objects):
+            raise RemoteProtocolError("a result with more segments or fewer than sizes")
         session = table.session_by_number.get(run.session)
         if session is None or run.state is State.CANCELLING:
             table.objects.remove_segments(worker.store, message.objects)
         elif run.graph is not None:
             self.graphs.stored(session, worker, run, message)
         else:
-            address = table.objects.take_result(session, worker, message.objects)
+            address = table.objects.take_result(session, worker, message)
             returned = m.Returned(message.task, message.payload, message.objects, address)
             table.answer(session.number, returned)
         self._finish(worker, run, 1, Event.RETURNED)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sortedcontainers import SortedDict
 
 from scaler_cluster.core.credit import WINDOW_S
+from scaler_cluster.wire.messages import NOWHERE, Home
 
 if TYPE_CHECKING:
     from scaler_cluster.core.graph import GraphRecord
@@ -105,22 +106,29 @@ class ObjectRecord:
     """Stored bytes, and who may still name them."""
 
     segment: bytes
+    nbytes: int
     users: int = 0
     """Sessions that may name it, functions whose pickle and live runs whose payload needs it."""
     workers: dict[bytes, None] = field(default_factory=dict)
     """Peers of the workers that were told of it, and may have mapped it."""
     stores: dict[bytes, None] = field(default_factory=dict)
-    """Keys of the machines whose storage has its segment."""
+    """Keys of the machines whose storage has its segment; others fetch it from the first."""
 
 
 @dataclass(slots=True, eq=False)
 class StoreRecord:
     """The segments of one machine, and the process that looks after them."""
 
-    address: str = ""
-    """Where others fetch what it has; empty: nowhere."""
+    place: Home = NOWHERE
+    """Where they lie, and whence others fetch them."""
+    nbytes: int = 0
+    """What is there or on its way, in bytes."""
+    copies: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    """Ids of the objects that were fetched from elsewhere, least recently used first."""
     peer: bytes | None = None
     """Its storage; None: there is none at the moment."""
+    last_seen: float = math.inf
+    """When a storage that runs by itself was last heard; of others their parents know."""
     down_since: float = math.inf
     """When a copy was first seen to wait for one."""
     garbage: list[bytes] = field(default_factory=list)

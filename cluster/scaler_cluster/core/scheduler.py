@@ -53,14 +53,11 @@ class SchedulerConfig:
     """A task that does not stop when interrupted is killed after this."""
     workers_expected: int = 0
     """Workers that come with the scheduler, and are on their way before they say so."""
-    memory: str = ""
-    """Directory in shared memory for objects; empty: there is none."""
-    disk: str = ""
-    """Directory for objects that find no room in memory."""
-    memory_limit: int = 0
-    """Bytes that objects may take in memory."""
-    storage: str = ""
-    """Address of the storage that serves what lies in these directories; empty: none does."""
+    homes: tuple[m.Home, ...] = (m.NOWHERE,)
+    """Where clients store objects: beside this scheduler, or in storages that run by themselves."""
+    homes_are_elsewhere: bool = False
+    storage_timeout_s: float = 15.0
+    """A silent storage that runs by itself is given up, with what it holds, after this."""
 
 
 class SchedulerCore:
@@ -68,7 +65,7 @@ class SchedulerCore:
 
     def __init__(self, config: SchedulerConfig, now: float) -> None:
         self.config = config
-        self.table = Table(config.storage)
+        self.table = Table(config.homes, are_elsewhere=config.homes_are_elsewhere)
         self._outcomes = Outcomes(self.table, config.cancel_grace_s)
         self._dispatch = Dispatch(self.table)
         self._last_tick = now
@@ -144,6 +141,7 @@ class SchedulerCore:
             self._lose_worker(worker, None, now)
         elif peer in table.objects.storages:
             table.objects.drop_storage(peer)
+            self._outcomes.graphs.machine_lost()
         self._outcomes.graphs.settle(now)
         self._gone[peer] = None
 
@@ -156,6 +154,8 @@ class SchedulerCore:
                 session.last_seen += lag
             for supervisor in table.supervisors.values():
                 supervisor.last_seen += lag
+            for store in table.objects.stores.values():
+                store.last_seen += lag
         self._last_tick = now
         for session in list(table.sessions.values()):
             if now - session.last_seen >= self.config.client_timeout_s:
@@ -163,6 +163,9 @@ class SchedulerCore:
         for supervisor in list(table.supervisors.values()):
             if now - supervisor.last_seen >= self.config.supervisor_timeout_s:
                 self.peer_lost(supervisor.peer, now)
+        for peer, key in list(table.objects.storages.items()):
+            if now - table.objects.stores[key].last_seen >= self.config.storage_timeout_s:
+                self.peer_lost(peer, now)
         for worker in self._outcomes.tick(now):
             self._dispatch.consider(worker)
         self._dispatch.tick(now)
@@ -215,7 +218,7 @@ class SchedulerCore:
                 f"The {hello.role} speaks protocol {hello.protocol}, this scheduler "
                 f"{m.PROTOCOL_VERSION}: install the same version of scaler-exec on both sides."
             )
-        elif hello.python != self.config.python:
+        elif hello.role != m.STORAGE and hello.python != self.config.python:
             reason = (
                 f"The {hello.role} runs Python {hello.python}, this cluster "
                 f"{self.config.python}: tasks are pickled code, use the same Python on both sides."
@@ -235,14 +238,12 @@ class SchedulerCore:
             supervisor.last_seen = now
             self._welcome(peer, 0, hello.workers)
         elif hello.role == m.STORAGE:
-            self._welcome_storage(peer, hello)
+            self._welcome_storage(peer, hello, now)
         else:
             raise RemoteProtocolError(f"nobody has the role {hello.role!r:.40}")
 
     def _welcome(self, peer: bytes, session: int = 0, workers: int = 0) -> None:
-        config = self.config
-        place = config.memory, config.disk, config.memory_limit, config.storage
-        self.table.send(peer, m.Welcome(session, workers, *place))
+        self.table.send(peer, m.Welcome(session, workers, self.config.homes))
 
     def _welcome_client(self, peer: bytes, hello: m.Hello, now: float) -> None:
         table = self.table
@@ -269,22 +270,27 @@ class SchedulerCore:
             return
         worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
         worker.progress_at = now
-        if hello.disk != self.config.disk:
-            worker.store = hello.supervisor
-            table.objects.stores.setdefault(worker.store, StoreRecord(hello.address))
+        home = table.objects.home_with(hello.place.disk)
+        worker.store = hello.supervisor if home is None else home
+        if home is None:
+            table.objects.stores.setdefault(worker.store, StoreRecord(hello.place))
         supervisor.workers[peer] = worker
         table.workers[peer] = worker
         self._welcome(peer)
         self._dispatch.consider(worker)
 
-    def _welcome_storage(self, peer: bytes, hello: m.Hello) -> None:
+    def _welcome_storage(self, peer: bytes, hello: m.Hello, now: float) -> None:
         table = self.table
+        key = hello.supervisor
+        if peer in table.objects.homes:
+            key = peer
+            table.objects.stores[peer].last_seen = now
         if hello.supervisor and hello.supervisor not in table.supervisors:
             table.send(peer, m.Goodbye("its supervisor is not here"))
             self._gone[peer] = None
             return
         self._welcome(peer)
-        before = table.objects.add_storage(peer, hello.supervisor)
+        before = table.objects.add_storage(peer, key, hello.place)
         if before is not None:
             self._gone[before] = None
 
@@ -293,8 +299,10 @@ class SchedulerCore:
         if session is not None:
             session.last_seen = now
             self.table.send(peer, m.Heartbeat())
-        else:
+        elif peer in self.table.supervisors:
             self.table.supervisors[peer].last_seen = now
+        else:
+            self.table.objects.stores[self.table.objects.storages[peer]].last_seen = now
 
     def _on_goodbye(self, peer: bytes, message: m.Message, now: float) -> None:
         worker = self.table.workers.get(peer)
@@ -314,7 +322,8 @@ class SchedulerCore:
                 self.table.release_function(function)
         self.table.objects.release(session.objects)
         self.table.drop_session(session)
-        self.table.objects.purge(session.peer, HOME)
+        for key in self.table.objects.homes:
+            self.table.objects.purge(session.peer, key)
         self._gone[session.peer] = None
 
     def _lose_worker(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:

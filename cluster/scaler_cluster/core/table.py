@@ -14,6 +14,8 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scaler_cluster.core.graph import GraphRecord
     from scaler_cluster.core.records import (
         FunctionRecord,
@@ -36,13 +38,13 @@ EMPTY = Batch(b"", memoryview(b"").cast("I"))
 class Table:
     """The scheduler's state, with the moves that keep its parts in step."""
 
-    def __init__(self, home_address: str = "") -> None:
+    def __init__(self, homes: Sequence[m.Home], *, are_elsewhere: bool) -> None:
         self.sessions: dict[bytes, SessionRecord] = {}
         self.session_by_number: dict[int, SessionRecord] = {}
         self.supervisors: dict[bytes, SupervisorRecord] = {}
         self.workers: dict[bytes, WorkerRecord] = {}
         self.functions: dict[bytes, FunctionRecord] = {}
-        self.objects = ObjectTable(self, home_address)
+        self.objects = ObjectTable(self, homes, are_elsewhere=are_elsewhere)
         self.ready = ReadyQueue()
         self.outbox: dict[bytes, list[m.Message]] = {}
         self.in_flight = 0

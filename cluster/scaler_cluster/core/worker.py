@@ -257,12 +257,13 @@ class WorkerCore:
         self.flush()
         self._outbox.append(m.Started(work.session, work.first + work.cursor))
 
-    def stored(self, work: Work, payload: bytes, segments: tuple[bytes, ...]) -> None:
+    def stored(self, work: Work, payload: bytes, segments: dict[bytes, int]) -> None:
         """The task at the cursor returned a value with large buffers; then as for erred."""
         self.flush()
         task = work.first + work.cursor
         busy_s = max(self.last_end - self._since, 0.0)
-        self._outbox.append(m.Stored(work.session, task, busy_s, payload, segments))
+        names, sizes = tuple(segments), tuple(segments.values())
+        self._outbox.append(m.Stored(work.session, task, busy_s, payload, names, sizes))
 
     def erred(self, work: Work, kind: str, payload: bytes, detail: dict[str, Any]) -> None:
         """The task at the cursor failed; the shell calls :meth:`begin` before the next."""

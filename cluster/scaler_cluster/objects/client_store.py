@@ -6,38 +6,42 @@ import threading
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import MissingObjects
-from scaler_cluster.ids import segment_names
+from scaler_cluster.ids import home_of, segment_names
 from scaler_cluster.objects.digest import digest_of
+from scaler_cluster.objects.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Sequence
 
-    from scaler_cluster.objects.place import Place
     from scaler_cluster.objects.remote_store import RemoteStore
     from scaler_cluster.objects.segments import Segments
+    from scaler_cluster.wire.messages import Home
 
 
 class ClientStore:
     """Maps the segments of this machine, and sends to and fetches from the storages of others.
 
-    ``home`` is the address of the scheduler's storage, ``connect`` makes a connection to one.
+    ``homes`` are the storages that clients store in, ``connect`` makes a connection to one.
     """
 
     def __init__(
-        self, place: Place, peer: bytes, home: str, connect: Callable[[str], RemoteStore]
+        self, homes: Sequence[Home], peer: bytes, connect: Callable[[str], RemoteStore]
     ) -> None:
-        self._home = home
+        self._homes = homes
         self._connect = connect
         self._names = segment_names(peer)
         self._remote: dict[str, RemoteStore] = {}
         self._lock = threading.Lock()
         self._is_closed = False
-        self._segments: Segments | None = None
-        if place.is_here:
-            # Only where there are such files: it needs more of the system than a client has.
-            from scaler_cluster.objects.segments import Segments
+        self._segments: dict[str, Segments] = {}
+        """Of the homes whose files are here, by their address."""
+        for home in homes:
+            place = Place.of(home)
+            if place.is_here:
+                # Only where there are such files: it needs more of the system than a client has.
+                from scaler_cluster.objects.segments import Segments
 
-            self._segments = Segments(place, peer)
+                self._segments[home.address] = Segments(place, self._names)
 
     def write_new(
         self, data: memoryview, known: Container[bytes], *, likely: bool = False
@@ -46,31 +50,34 @@ class ClientStore:
 
         If it is ``likely`` known, that is looked at first. Raises StorageFull, StorageUnreachable.
         """
-        if self._segments is not None:
-            return self._segments.write_new(data, known, likely=likely)
+        segments = self._segments.get(self._homes[0].address)
+        if segments is not None and len(self._homes) == 1:
+            return segments.write_new(data, known, likely=likely)
         digest = digest_of(data)
         if digest in known:
             return b"", digest
+        address = self._homes[home_of(digest, len(self._homes))].address
+        if address in self._segments:
+            return self._segments[address].write(data), digest
         segment = next(self._names).encode()
-        self._remote_store(self._home).push(segment, data)
+        self._remote_store(address).push(segment, data)
         return segment, digest
 
     def remove(self, segment: bytes) -> None:
         """Remove a segment that nobody was told of; one that was sent goes with this client."""
-        if self._segments is not None:
-            self._segments.remove(segment)
+        for segments in self._segments.values():
+            segments.remove(segment)
 
     def open(self, segment: bytes, address: str) -> memoryview:
         """Return the bytes of a segment, which are this process's own.
 
-        Without an address they are on the scheduler's machine. Raises MissingObjects,
-        StorageUnreachable.
+        The address is that of the storage that has it. Raises MissingObjects, StorageUnreachable.
         """
-        if self._segments is not None and not address:
-            return self._segments.open(segment, writable=True)
-        if not address and not self._home:
+        if address in self._segments:
+            return self._segments[address].open(segment, writable=True)
+        if not address:
             raise MissingObjects("this client cannot see the machine that holds this object")
-        return self._remote_store(address or self._home).fetch(segment)
+        return self._remote_store(address).fetch(segment)
 
     def close(self) -> None:
         """Leave the storages of other machines."""

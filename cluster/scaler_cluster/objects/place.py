@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaler_cluster.wire.messages import Home
+
 SHARED_MEMORY_VARIABLE = "SCALER_SHARED_MEMORY"
 """Names another tmpfs than /dev/shm, which is tiny in some containers."""
 MEMORY_SHARE = 0.8
@@ -34,6 +36,15 @@ class Place:
             limit = int(room.f_blocks * room.f_frsize * MEMORY_SHARE)
             limit = limit if memory_limit is None else memory_limit
         return cls(memory, str(Path(directory) / "objects"), limit)
+
+    @classmethod
+    def of(cls, home: Home) -> Place:
+        """Return where a storage keeps its objects."""
+        return cls(home.memory, home.disk, home.memory_limit)
+
+    def served_at(self, address: str) -> Home:
+        """Return what others are told of this place; an empty address: nobody serves it."""
+        return Home(address, self.memory, self.disk, self.memory_limit)
 
     @property
     def is_here(self) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import MissingObjects, StorageFull
-from scaler_cluster.ids import DRAFT, is_segment, segment_names
+from scaler_cluster.ids import DRAFT, is_segment
 from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.objects.mapping import map_file
 
@@ -112,19 +112,23 @@ class Draft:
 class Segments:
     """Makes, maps and removes segments in two directories, which other processes share.
 
-    ``owner`` begins the name of each segment that is made here. The directories are made and
-    removed by the cluster.
+    ``names`` are for the segments that are made here. The directories are made and removed by the
+    cluster.
     """
 
-    def __init__(self, place: Place, owner: bytes) -> None:
+    def __init__(self, place: Place, names: Iterator[str]) -> None:
         self.limit = place.memory_limit
         self.memory = Path(place.memory) if place.memory else None
         """Directory in shared memory; None: there is none."""
         self.disk = Path(place.disk)
-        self._names = segment_names(owner)
+        self._names = names
         self._has_warned = False
 
     # -- making ------------------------------------------------------------------------------
+
+    def draft(self, name: bytes, nbytes: int) -> Draft:
+        """Begin a segment of that name, whose bytes come in parts; raises StorageFull, OSError."""
+        return Draft(self, name.decode("ascii"), nbytes)
 
     def write(self, data: memoryview) -> bytes:
         """Store bytes; return the name of their segment.

@@ -219,7 +219,7 @@ class SentObjects:
                     self._held[one] += 1
                 elif segment:
                     # In this order: a Ctrl-C in between leaves an offer that is made again.
-                    self._core.offer(one, segment)
+                    self._core.offer(one, segment, buffer.nbytes)
                     self._held[one] = 1
                     segment = b""
                 else:

@@ -25,8 +25,9 @@ class Source:
     listens everywhere is where that is.
     """
 
-    def __init__(self, address: str, scheduler: str, peer: bytes) -> None:
+    def __init__(self, address: str, scheduler: str, peer: bytes, role: str = m.CLIENT) -> None:
         self.address = address
+        self._role = role
         host, _, port = address.removeprefix("tcp://").rpartition(":")
         if host in WILDCARDS:
             address = f"{scheduler.rpartition(':')[0]}:{port}"
@@ -73,4 +74,4 @@ class Source:
         self._link.close(zmq_link.LINGER_MS if self._has_answered else 0)
 
     def _greet(self) -> None:
-        self.send([m.Hello(m.CLIENT, m.PROTOCOL_VERSION, "", os.getpid(), "")])
+        self.send([m.Hello(self._role, m.PROTOCOL_VERSION, "", os.getpid(), "")])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import MissingObjects
+from scaler_cluster.ids import segment_names
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -100,27 +101,27 @@ class WorkerStore:
             return payloads.dumps(value)
         return payloads.dumps_result(value, self._collector, stream)
 
-    def write(self) -> tuple[bytes, ...]:
-        """Store the buffers of the result that was pickled; return their segments.
+    def write(self) -> dict[bytes, int]:
+        """Store the buffers of the result that was pickled; return the bytes in each segment.
 
         Raises StorageFull. Not to be interrupted: nobody would know what was written.
         """
-        segments: list[bytes] = []
+        segments: dict[bytes, int] = {}
         try:
             for buffer in self.buffers:
-                segments.append(self._opened().write(buffer))  # noqa: PERF401 - it may raise
+                segments[self._opened().write(buffer)] = buffer.nbytes
         except BaseException:
             for segment in segments:
                 self._opened().remove(segment)
             raise
         finally:
             self.buffers.clear()
-        return tuple(segments)
+        return segments
 
     def _opened(self) -> Segments:
         if self._segments is None:
             # Not at the start: most workers never see an object.
             from scaler_cluster.objects.segments import Segments
 
-            self._segments = Segments(self._place, self._peer)
+            self._segments = Segments(self._place, segment_names(self._peer))
         return self._segments

@@ -87,11 +87,8 @@ class Connection:
                 self._link.wait(min(left, max(self.deadline - clock(), 0.0), LOOK_S))
                 if reason := dead_child():
                     raise ClusterUnreachable(reason)
-        self.stores = bool(core.welcome.storage) or self._place().is_here
-
-    def _place(self) -> Place:
-        welcome = self.core.welcome
-        return Place(welcome.memory, welcome.disk, welcome.memory_limit)
+        homes = core.welcome.homes
+        self.stores = all(home.address or Place.of(home).is_here for home in homes)
 
     def stored(self) -> SentObjects:
         """Return what stores objects here; only where :attr:`stores` is true."""
@@ -104,8 +101,7 @@ class Connection:
             from scaler_cluster.objects.client_store import ClientStore
             from scaler_cluster.objects.sent import SentObjects
 
-            home = self.core.welcome.storage
-            store = ClientStore(self._place(), self._peer, home, self._connect)
+            store = ClientStore(self.core.welcome.homes, self._peer, self._connect)
             self.sent = SentObjects(self.core, self.lock, store)
         return self.sent
 

@@ -14,6 +14,7 @@ import math
 import os
 import signal
 import sys
+from dataclasses import asdict
 from time import perf_counter as clock
 from typing import Any
 
@@ -23,6 +24,7 @@ from scaler_cluster.core.objects import HOME
 from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.links import zmq_link
+from scaler_cluster.objects.place import Place
 from scaler_cluster.runtime.directories import (
     make_directories,
     remove_directories,
@@ -34,7 +36,13 @@ from scaler_cluster.runtime.process import (
     read_settings,
     say_ready,
 )
-from scaler_cluster.runtime.storage_process import StorageProcess, address_of, listen_beside
+from scaler_cluster.runtime.storage_process import (
+    StorageProcess,
+    address_of,
+    listen_at,
+    listen_beside,
+)
+from scaler_cluster.runtime.storages import Storages
 from scaler_cluster.wire import messages as m
 
 log = logging.getLogger("scaler.scheduler")
@@ -58,12 +66,16 @@ class SchedulerShell:
         self,
         link: zmq_link.ZmqLink,
         core: SchedulerCore,
-        storage: StorageProcess,
+        storage: StorageProcess | None,
+        storages: Storages | None,
         *,
         check: bool = False,
     ) -> None:
         self._link = link
         self._storage = storage
+        """The one beside this scheduler; None if clients store in others."""
+        self._storages = storages
+        """Those that run by themselves, if clients store in them."""
         self._is_storage_wanted = False
         """True once somebody who cannot see the objects has come for them."""
         self._core = core
@@ -76,7 +88,9 @@ class SchedulerShell:
         self._logged_at = -math.inf
         self._troubles = 0
         self._loop.add_reader(link.fd, self._turn)
-        if storage.listener is not None:
+        for fd in storages.fds if storages is not None else ():
+            self._loop.add_reader(fd, self._turn)
+        if storage is not None and storage.listener is not None:
             self._loop.add_reader(storage.listener, self._on_knock)
         self._turn()
 
@@ -94,9 +108,14 @@ class SchedulerShell:
             frames = self._exchange.send(peer, [m.Goodbye("the cluster was shut down")], clock())
             self._link.send(peer, frames)
         self._link.close(zmq_link.LINGER_MS if clients else 0)
-        if self._storage.listener is not None:
-            self._loop.remove_reader(self._storage.listener)
-        self._storage.stop()
+        if self._storages is not None:
+            for fd in self._storages.fds:
+                self._loop.remove_reader(fd)
+            self._storages.close()
+        if self._storage is not None:
+            if self._storage.listener is not None:
+                self._loop.remove_reader(self._storage.listener)
+            self._storage.stop()
 
     def _turn(self) -> None:
         """Work until nothing more arrives for a moment."""
@@ -107,13 +126,17 @@ class SchedulerShell:
             now = clock()
             for peer, frames in received:
                 self._take_in(peer, frames, now)
-            if received or now >= self._tick_at:
+            has_news = self._storages is not None and self._take_from_storages(now)
+            if received or has_news or now >= self._tick_at:
                 try:
                     self._act(now)
                 except Exception:
                     # A bug of ours; what it kept from being done is tried again with the next
                     # turn, and the others go on.
                     self._log(now, "a turn failed", is_bug=True)
+            if self._storages is not None and (received or has_news):
+                # What was sent to them may have swallowed the signal that more has arrived.
+                continue
             if len(received) < DRAIN_LIMIT:
                 lone = core.in_conversation
                 # There more is unlikely, and looking for it would keep this one waiting.
@@ -121,6 +144,21 @@ class SchedulerShell:
                 if not link.spin(SPIN_S if lone else 0.0):
                     break
         self._set_timer()
+
+    def _take_from_storages(self, now: float) -> bool:
+        """Return True if something had arrived from storages that run by themselves."""
+        assert self._storages is not None
+        news = self._storages.turn()
+        for key, message in news:
+            try:
+                if isinstance(message, m.Unknown):
+                    # It has begun anew, and what it held is gone.
+                    self._core.peer_lost(key, now)
+                else:
+                    self._core.receive(key, [message], now)
+            except Exception as error:
+                self._drop(key, error, now)
+        return bool(news)
 
     def _take_in(self, peer: bytes, frames: list[Any], now: float) -> None:
         exchange = self._exchange
@@ -153,11 +191,15 @@ class SchedulerShell:
             self._tick_at = now + TICK_S
             if now >= core.deadline:
                 core.tick(now)
+        storages = self._storages
         for peer, messages in core.take_actions(now).items():
-            link.send(peer, exchange.send(peer, messages, now))
+            if storages is not None and peer in storages:
+                storages.send(peer, messages)
+            else:
+                link.send(peer, exchange.send(peer, messages, now))
         for peer in core.take_gone():
             exchange.drop(peer)
-        if now >= self._storage.look_at and self._needs_storage():
+        if self._storage is not None and now >= self._storage.look_at and self._needs_storage():
             self._look_after(self._storage, now)
         if ticks and now >= exchange.deadline:
             for peer, frames in exchange.tick(now):
@@ -172,7 +214,7 @@ class SchedulerShell:
 
     def _on_knock(self) -> None:
         """Somebody connects to the storage: have it started, and let it answer."""
-        assert self._storage.listener is not None
+        assert self._storage is not None and self._storage.listener is not None  # noqa: PT018
         self._loop.remove_reader(self._storage.listener)
         self._is_storage_wanted = True
         self._storage.look_after(clock())
@@ -188,6 +230,8 @@ class SchedulerShell:
 
     def _set_timer(self) -> None:
         due = min(self._core.deadline, self._exchange.deadline)
+        if self._storages is not None:
+            due = min(due, self._storages.deadline)
         if due < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
@@ -203,23 +247,33 @@ class SchedulerShell:
 
 async def serve(settings: dict[str, Any]) -> None:
     """Bind, tell the parent where, and schedule until the parent is gone or SIGTERM comes."""
+    storage, storages = None, None
     try:
+        wanted = settings.get("storages", [])
+        listener = listen_at(wanted[0]) if len(wanted) == 1 else None
+        if wanted and listener is None:
+            storages = Storages(wanted)
+            settings["place"] = asdict(Place())
         make_directories(settings)
         link = zmq_link.bind(settings["address"])
     except ConfigError as error:
         say_ready(error=str(error))
         remove_directories(settings)
         return
-    listener = listen_beside(link.address)
+    if storages is not None:
+        homes = storages.homes
+    else:
+        listener = listener or listen_beside(link.address)
+        homes = (Place(**settings["place"]).served_at(address_of(listener)),)
+        storage = StorageProcess(settings | {"address": link.address}, listener)
     config = SchedulerConfig(
         python=PYTHON_VERSION,
-        storage=address_of(listener),
-        **settings["place"],
+        homes=homes,
+        homes_are_elsewhere=storages is not None,
         **settings.get("scheduler", {}),
     )
-    storage = StorageProcess(settings | {"address": link.address}, listener)
     core = SchedulerCore(config, clock())
-    shell = SchedulerShell(link, core, storage, check=settings.get("check", False))
+    shell = SchedulerShell(link, core, storage, storages, check=settings.get("check", False))
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)

@@ -24,7 +24,7 @@ from scaler_cluster.runtime.directories import PREFIX, remove_directories
 from scaler_cluster.runtime.process import READY_FD_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 START_TIMEOUT_S = 30.0
 """An interpreter that has not come up after this never will, even on a loaded machine."""
@@ -51,6 +51,7 @@ class EmbeddedCluster:
         max_tasks_per_child: int | None = None,
         memory_limit_bytes: int | None = None,
         object_memory_bytes: int | None = None,
+        storages: Sequence[str] = (),
         event_loop: str = "builtin",
     ) -> None:
         self.workers = workers
@@ -72,12 +73,18 @@ class EmbeddedCluster:
         place = asdict(Place.in_directory(str(self._directory), object_memory_bytes))
         self._places = {"directory": str(self._directory), "place": place}
         supervising = settings | self._places | {"home": True}
+        if storages:
+            # Whose objects are here, the workers will learn from the scheduler.
+            apart = str(self._directory.with_name(f"{PREFIX}{secrets.token_hex(8)}"))
+            kept = asdict(Place.in_directory(apart, object_memory_bytes))
+            supervising = settings | {"directory": apart, "place": kept}
         try:
             chosen = address if address is not None else self._private_address()
             scheduling = {
                 "address": chosen,
                 "event_loop": event_loop,
                 "scheduler": {"workers_expected": workers},
+                "storages": list(storages),
             } | self._places
             ready = self._start("scheduler", scheduling, True)
             if chosen.startswith("ipc://"):

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+from scaler_cluster.errors import ConfigError
+
 LOOK_S = 1.0
 """How often it is looked whether the storage runs."""
 BACKLOG = 128
@@ -77,6 +79,26 @@ def listen_beside(scheduler: str) -> socket.socket | None:
     return _listen(scheduler.rpartition(":")[0].removeprefix("tcp://").strip("[]"))
 
 
+def listen_at(address: str) -> socket.socket | None:
+    """Return what listens at an address, or None if it is somebody else's, or elsewhere.
+
+    Raises ConfigError if it is no address of TCP.
+    """
+    host, port = check_address(address)
+    try:
+        return _listen(host, port)
+    except OSError:
+        return None
+
+
+def check_address(address: str) -> tuple[str, int]:
+    """Return host and port of a storage's address; raises ConfigError if it has none."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if not address.startswith("tcp://") or not host or not port.isdecimal():
+        raise ConfigError(f"an object storage's address is tcp://host:port, not {address!r}")
+    return host.strip("[]"), int(port)
+
+
 def listen_towards(scheduler: str) -> socket.socket:
     """Return what a storage listens on that is to be reached from where the scheduler is."""
     host, _, port = scheduler.removeprefix("tcp://").rpartition(":")
@@ -94,10 +116,15 @@ def address_of(listener: socket.socket | None) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
-def _listen(host: str) -> socket.socket:
+def _listen(host: str, port: int = 0) -> socket.socket:
     listener = socket.socket(_family(host))
-    listener.bind((host, 0))
-    listener.listen(BACKLOG)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
     return listener
 
 

@@ -88,7 +88,7 @@ class SupervisorShell:
         self._storage: StorageProcess | None = None
         if settings.get("home"):
             hold_directories(settings)
-            self._settle(Place(**settings["place"]))
+            self._settle(Place(**settings["place"]), is_home=True)
         self._exchange = Exchange(os.getpid())
         self._link = zmq_link.connect(settings["address"], self._peer)
         self._stderr: dict[int, WorkerStderr] = {}
@@ -173,8 +173,9 @@ class SupervisorShell:
             listen_towards,
         )
 
-        place = Place(welcome.memory, welcome.disk, welcome.memory_limit)
-        if welcome.disk and not place.is_here:
+        homes = welcome.homes
+        here = [place for place in map(Place.of, homes) if place.is_here]
+        if homes[0].disk and not here:
             settings = self._settings
             make_directories(settings)
             place = Place(**settings["place"])
@@ -182,11 +183,11 @@ class SupervisorShell:
             self._storage = StorageProcess(settings, listener, self._peer)
             self._settle(place, address_of(listener))
         else:
-            self._settle(place)
+            self._settle(here[0] if here else Place(), is_home=len(homes) == 1)
 
-    def _settle(self, place: Place, address: str = "") -> None:
+    def _settle(self, place: Place, address: str = "", *, is_home: bool = False) -> None:
         self._place = place
-        self._order = {"place": asdict(place), "address": address}
+        self._order = {"place": asdict(place), "address": address, "is_home": is_home}
         self._core.start(clock())
 
     # -- workers -----------------------------------------------------------------------------
@@ -286,14 +287,12 @@ class SupervisorShell:
                 host,
                 supervisor,
                 settings.get("max_tasks_per_child", 0),
-                disk=place.disk,
-                address=order["address"],
+                place=place.served_at(order["address"]),
             )
             link = zmq_link.connect(settings["address"], peer)
             mine[SLOT_READY] = 1
             core = WorkerCore()
-            is_home = not order["address"]
-            store = WorkerStore(peer, place, core.mapped, core.missing, is_home=is_home)
+            store = WorkerStore(peer, place, core.mapped, core.missing, is_home=order["is_home"])
             WorkerShell(link, core, mine, store, hello).run()
             link.close()
             return 0

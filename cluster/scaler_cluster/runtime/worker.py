@@ -215,7 +215,7 @@ class WorkerShell:
         if work.values is not None:
             loads = NodeLoader(work.function.call, work.values, loads, store.map).load
             append = partial(_keep, work, work.first - message.graph, append)  # type: ignore[union-attr]
-        segments: tuple[bytes, ...] = ()
+        segments: dict[bytes, int] = {}
         dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
         items = list(work.batch)
         first = work.first
@@ -288,8 +288,8 @@ class WorkerShell:
                         core.stored(work, result, segments)
                         if work.values is not None:
                             node = first + index - message.graph  # type: ignore[union-attr]
-                            work.values[node] = result, segments
-                        segments = ()
+                            work.values[node] = result, tuple(segments)
+                        segments = {}
                     else:
                         self._report(work, stage, error, culprit)
                     work.cursor = index + 1
@@ -428,12 +428,12 @@ def _culprit(store: WorkerStore, message: m.Assign, payload: Any) -> str:
 
 def _write(
     store: WorkerStore, error: BaseException | None, *, stopped: bool
-) -> tuple[tuple[bytes, ...], BaseException | None]:
+) -> tuple[dict[bytes, int], BaseException | None]:
     """Store the large buffers of a result, unless there is none after all."""
     if error is not None or stopped:
         store.buffers.clear()
-        return (), error
+        return {}, error
     try:
         return store.write(), None
     except Exception as failure:
-        return (), failure
+        return {}, failure

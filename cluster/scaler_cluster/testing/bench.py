@@ -114,23 +114,31 @@ class SchedulerBench:
         disk: str = "",
     ) -> dict[str, list[str]]:
         """Let a worker come; with a ``disk`` its objects are not where the scheduler's are."""
-        address = f"tcp://{supervisor.decode()}" if disk else ""
-        hi = hello(
-            m.WORKER, supervisor=supervisor, task_limit=task_limit, disk=disk, address=address
-        )
+        place = m.Home(f"tcp://{supervisor.decode()}", disk=disk) if disk else m.NOWHERE
+        hi = hello(m.WORKER, supervisor=supervisor, task_limit=task_limit, place=place)
         return self.feed(peer, hi)
 
     def storage(
-        self, peer: bytes = b"O1", *segments: bytes, supervisor: bytes = b""
+        self,
+        peer: bytes = b"O1",
+        *segments: bytes,
+        supervisor: bytes = b"",
+        memory_limit: int = 0,
     ) -> dict[str, list[str]]:
         """Let a storage come that has these segments; with a supervisor, of its machine."""
-        return self.feed(peer, hello(m.STORAGE, supervisor=supervisor), m.Inventory(segments))
+        place = self.core.config.homes[0]
+        if supervisor:
+            place = m.Home(f"tcp://{supervisor.decode()}", memory_limit=memory_limit)
+        hi = hello(m.STORAGE, supervisor=supervisor, place=place)
+        return self.feed(peer, hi, m.Inventory(segments))
 
     # -- objects -----------------------------------------------------------------------------
 
-    def store(self, letter: str, *, peer: bytes = b"C1", number: int = 0) -> dict[str, list[str]]:
+    def store(
+        self, letter: str, *, peer: bytes = b"C1", number: int = 0, nbytes: int = 1000
+    ) -> dict[str, list[str]]:
         """Let a client store the object of a letter, in its segment of that number."""
-        return self.feed(peer, m.Object(object_id(letter), segment(peer, number)))
+        return self.feed(peer, m.Object(object_id(letter), segment(peer, number), nbytes))
 
     def release(self, letters: str, *, peer: bytes = b"C1") -> dict[str, list[str]]:
         """Let a client release objects."""

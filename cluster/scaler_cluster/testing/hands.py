@@ -68,7 +68,7 @@ class WorkerHands:
         """The task returned a value with large buffers, in these segments."""
         work = self._standing()
         self.core.last_end = now
-        self.core.stored(work, payload, segments)
+        self.core.stored(work, payload, dict.fromkeys(segments, 1))
         if work.values is not None:
             work.values[self.node] = payload, segments
         work.cursor += 1

@@ -33,6 +33,8 @@ HEADER_BYTES_MAX = 64 * 1024 * 1024
 FRAMES_MAX = 100_000
 OBJECTS_MAX = 100_000
 """Large buffers of one payload: as many as a list of arrays may have, each 64 KiB or more."""
+HOMES_MAX = 256
+"""The first byte of an object's id chooses among them."""
 MESSAGES_MAX = 1_000_000
 TEXT_BYTES_MAX = 1 << 20
 """Texts are tracebacks, reasons and printed lines; senders cut them long before."""
@@ -170,6 +172,30 @@ def _get_options(value: Any) -> m.TaskOptions:
     return m.TaskOptions(priority, timeout_s, retries, at_most_once, stream_output)
 
 
+def _put_home(home: m.Home) -> list[object]:
+    return [home.address, home.memory, home.disk, home.memory_limit]
+
+
+def _get_home(value: Any) -> m.Home:
+    address, memory, disk, memory_limit = value
+    is_text, is_number = _CHECKS["str"], _CHECKS["int"]
+    if not all(map(is_text, (address, memory, disk))) or not is_number(memory_limit):
+        raise RemoteProtocolError("a home has an address, two directories and a limit")
+    return m.Home(address, memory, disk, memory_limit)
+
+
+def _get_homes(value: Any) -> tuple[m.Home, ...]:
+    if type(value) is not list or not 0 < len(value) <= HOMES_MAX:
+        raise RemoteProtocolError("objects have a home, or some")
+    return tuple(map(_get_home, value))
+
+
+def _get_sizes(value: Any) -> tuple[int, ...]:
+    if type(value) is not list or len(value) > OBJECTS_MAX or not all(map(_CHECKS["int"], value)):
+        raise RemoteProtocolError("sizes are numbers of bytes")
+    return tuple(value)
+
+
 def _get_objects(value: Any) -> tuple[bytes, ...]:
     if value == []:
         return ()
@@ -216,6 +242,15 @@ def _register(cls: type[m.Message]) -> None:
         elif kind == "tuple[bytes, ...]":
             puts.append((name, None))
             gets.append((name, lambda value, _: _get_objects(value)))
+        elif kind == "tuple[int, ...]":
+            puts.append((name, None))
+            gets.append((name, lambda value, _: _get_sizes(value)))
+        elif kind == "Home":
+            puts.append((name, lambda value, _: _put_home(value)))
+            gets.append((name, lambda value, _: _get_home(value)))
+        elif kind == "tuple[Home, ...]":
+            puts.append((name, lambda value, _: list(map(_put_home, value))))
+            gets.append((name, lambda value, _: _get_homes(value)))
         elif kind == "TaskOptions":
             puts.append((name, lambda value, _: _put_options(value)))
             gets.append((name, lambda value, _: _get_options(value)))

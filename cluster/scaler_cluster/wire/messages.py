@@ -28,6 +28,8 @@ CLIENT = "client"
 WORKER = "worker"
 SUPERVISOR = "supervisor"
 STORAGE = "storage"
+SCHEDULER = "scheduler"
+"""Of who connects to a storage that runs by itself."""
 
 
 class Message:
@@ -52,6 +54,23 @@ class TaskOptions:
     stream_output: bool = False
     """Send what the task prints to the client."""
 
+
+@dataclass(slots=True, frozen=True)
+class Home:
+    """A storage that takes what clients store: its address, and its directories."""
+
+    address: str = ""
+    """Where who cannot see the directories sends and fetches objects; empty: nowhere."""
+    memory: str = ""
+    """Directory in shared memory; empty: there is none."""
+    disk: str = ""
+    """Directory for objects that find no room in memory; empty: no objects are kept."""
+    memory_limit: int = 0
+    """Bytes that objects may take in memory."""
+
+
+NOWHERE = Home()
+"""Keeps nothing."""
 
 DEFAULT_OPTIONS = TaskOptions()
 """The one that travels as nothing; who makes options that equal it uses it itself."""
@@ -81,10 +100,9 @@ class Hello(Message):
     """Of a worker: how many tasks it will run before it retires; 0: no limit."""
     workers: int = 0
     """Of a supervisor: how many workers it keeps."""
-    disk: str = ""
-    """Of a worker: its machine's directory for objects, which tells whose objects it can map."""
-    address: str = ""
-    """Of a worker: where others fetch its machine's segments; empty: nowhere."""
+    place: Home = NOWHERE
+    """Of a worker or a storage: where the objects of its machine lie, and whence others fetch them.
+    """
 
 
 @dataclass(slots=True)
@@ -95,15 +113,8 @@ class Welcome(Message):
     session: int
     workers: int
     """Number of workers the cluster has, or is about to have."""
-    memory: str = ""
-    """Directory in shared memory for objects; empty: there is none."""
-    disk: str = ""
-    """Directory for objects that find no room in memory."""
-    memory_limit: int = 0
-    """Bytes that objects may take in memory."""
-    storage: str = ""
-    """Where a client that cannot see those directories sends and fetches objects; empty: nowhere.
-    """
+    homes: tuple[Home, ...] = (NOWHERE,)
+    """Where clients store objects: each in the one that its id chooses."""
 
 
 @dataclass(slots=True)
@@ -382,6 +393,8 @@ class Stored(Message):
     busy_s: float
     payload: Buffer
     objects: tuple[bytes, ...]
+    sizes: tuple[int, ...]
+    """Bytes in each of the segments."""
 
 
 @dataclass(slots=True)
@@ -500,6 +513,7 @@ class Object(Message):
     tag = 50
     object: bytes
     segment: bytes
+    nbytes: int
 
 
 @dataclass(slots=True)

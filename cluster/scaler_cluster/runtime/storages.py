@@ -1,0 +1,95 @@
+"""The scheduler's connections to object storages that run by themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter as clock
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.objects.source import Source
+from scaler_cluster.runtime.process import make_peer_id
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONNECT_TIMEOUT_S = 5.0
+"""A storage that has not answered after this is not there."""
+LOOK_S = 0.1
+
+
+class Storages:
+    """Connects to storages, and speaks with each as a peer that its address names.
+
+    Raises ConfigError if one of them does not answer, or serves another scheduler.
+    """
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        peer = make_peer_id("S")
+        self._sources: dict[bytes, Source] = {}
+        self._news: list[tuple[bytes, m.Message]] = []
+        try:
+            for address in addresses:
+                self._sources[address.encode()] = Source(address, address, peer, m.SCHEDULER)
+            self.homes = tuple(self._await_hello(source) for source in self._sources.values())
+        except ClusterUnreachable as error:
+            raise ConfigError(str(error)) from error
+
+    def __contains__(self, key: bytes) -> bool:
+        """Return True for the key of a storage."""
+        return key in self._sources
+
+    def __len__(self) -> int:
+        """Return the number of storages."""
+        return len(self._sources)
+
+    @property
+    def fds(self) -> list[int]:
+        """Become readable when something may have arrived."""
+        return [source.fd for source in self._sources.values()]
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`turn` has something to send again."""
+        return min(source.deadline for source in self._sources.values())
+
+    def send(self, key: bytes, messages: Sequence[m.Message]) -> None:
+        """Send messages to a storage."""
+        self._sources[key].send(messages)
+
+    def turn(self) -> list[tuple[bytes, m.Message]]:
+        """Return what has arrived, and from whom; Unknown from one that has begun anew."""
+        news, self._news = self._news, []
+        for key, source in self._sources.items():
+            news += [(key, _at(source.address, message)) for message in source.turn()]
+        return news
+
+    def close(self) -> None:
+        """Leave."""
+        for source in self._sources.values():
+            source.close()
+
+    def _await_hello(self, source: Source) -> m.Home:
+        end = clock() + CONNECT_TIMEOUT_S
+        while clock() < end:
+            for message in source.turn():
+                if isinstance(message, m.Refused):
+                    raise ConfigError(f"the object storage at {source.address}: {message.reason}")
+                if isinstance(message, m.Hello):
+                    hello = _at(source.address, message)
+                    self._news.append((source.address.encode(), hello))
+                    place: m.Home = hello.place
+                    return place
+            source.wait(LOOK_S)
+        raise ConfigError(
+            f"no object storage answers at {source.address}: start one with "
+            f"scaler_object_storage_server {source.address}"
+        )
+
+
+def _at(address: str, message: Any) -> Any:
+    """Let a storage be known by the address at which it was found: it may listen everywhere."""
+    if isinstance(message, m.Hello):
+        return replace(message, place=replace(message.place, address=address))
+    return message

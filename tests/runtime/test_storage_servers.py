@@ -1,0 +1,209 @@
+"""Object storages that run by themselves: one or several, found, shared, killed, replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.objects.place import Place
+from scaler_exec import Client, MissingObjects, SchedulerClusterCombo
+from tests.runtime.helpers import BOUND_S, environment, free_port, wait_gone, wait_until
+
+MB = 1_000_000
+COMMAND = "from scaler_cluster.cli import object_storage_server as run; raise SystemExit(run())"
+
+
+class Server:
+    """``scaler_object_storage_server`` at an address of this machine."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.process = start(address)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        self.directories = [Path(word.rstrip(",")) for word in line.split() if word[0] == "/"]
+
+    def segments(self) -> list[str]:
+        """Return the names of what it keeps."""
+        files = [path for place in self.directories for path in place.glob("*-*")]
+        return [path.name for path in files]
+
+    def stop(self) -> int:
+        """End it as Ctrl-C does; return its exit status."""
+        self.process.send_signal(signal.SIGINT)
+        _, errors = self.process.communicate(timeout=BOUND_S)
+        assert errors == ""
+        assert not any(place.exists() for place in self.directories)
+        return self.process.returncode
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """Start the command."""
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+
+
+@pytest.fixture
+def make_server():
+    """Return what starts servers; each must end by Ctrl-C, and leave nothing."""
+    servers: list[Server] = []
+
+    def make(address: str | None = None) -> Server:
+        servers.append(Server(address or f"tcp://127.0.0.1:{free_port()}"))
+        return servers[-1]
+
+    yield make
+    assert all(server.stop() == 0 for server in servers if server.process.returncode is None)
+
+
+@pytest.fixture
+def make_combo():
+    """Return what makes clusters."""
+    combos: list[SchedulerClusterCombo] = []
+
+    def make(*addresses: str, workers: int = 2) -> SchedulerClusterCombo:
+        storages = addresses[0] if len(addresses) == 1 else addresses
+        combos.append(SchedulerClusterCombo(workers, object_storage_address=storages))
+        return combos[-1]
+
+    yield make
+    for combo in combos:
+        combo.shutdown()
+
+
+def describe(value) -> tuple[int, bool]:
+    """Return the sum of an array and whether it can be written to."""
+    return int(value.sum()), value.flags.writeable
+
+
+def test_a_cluster_stores_in_a_server(make_server, make_combo) -> None:
+    """Who is on its machine maps what it keeps; in the end it keeps nothing."""
+    server = make_server()
+    with Client(make_combo(server.address).get_address()) as client:
+        value = np.ones(MB)
+        assert client.map(describe, [value] * 10) == [(MB, False)] * 10
+        assert len(server.segments()) == 1
+        result = client.submit(np.ones, MB).result(BOUND_S)
+        assert int(result.sum()) == MB
+        del value, result
+        wait_until(lambda: not server.segments(), "objects were left in the server")
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_several_servers_share_the_objects(make_server, make_combo, monkeypatch, sees) -> None:
+    """Each object is in the one that its id chooses, whether a client sees their files or not."""
+    servers = [make_server(), make_server()]
+    combo = make_combo(*(server.address for server in servers))
+    if not sees:
+        monkeypatch.setattr(Place, "is_here", property(lambda self: False))
+    with Client(combo.get_address()) as client:
+        values = [np.full(MB // 8, float(number)) for number in range(16)]
+        assert client.map(np.sum, values) == [MB // 8 * number for number in range(16)]
+        kept = [len(server.segments()) for server in servers]
+        # The workers map what one of them keeps, and copy there what the other one has.
+        assert min(kept) > 0
+        assert sum(kept) in range(16, 33)
+        results = client.map(np.full, [MB // 8] * 4, range(4))
+        assert [float(result.sum()) for result in results] == [MB // 8 * n for n in range(4)]
+        del values, results
+        wait_until(lambda: not any(s.segments() for s in servers), "objects were left")
+
+
+def test_a_server_serves_one_scheduler_after_the_other(make_server, make_combo) -> None:
+    """Not two at a time. When one is gone, what was stored for it is gone as well."""
+    server = make_server()
+    first = make_combo(server.address)
+    with Client(first.get_address()) as client:
+        client.send_object(np.ones(MB))
+        with pytest.raises(ConfigError, match="it serves another scheduler"):
+            make_combo(server.address)
+    first.shutdown()
+
+    with Client(make_combo(server.address).get_address()) as client:
+        assert client.submit(np.sum, np.ones(MB)).result(BOUND_S) == MB
+
+
+@pytest.mark.system
+def test_a_scheduler_that_was_killed_is_followed_by_another(make_server, make_combo) -> None:
+    """Its silence tells."""
+    server = make_server()
+    first = make_combo(server.address)
+    with Client(first.get_address()) as client:
+        client.send_object(np.ones(MB))
+        os.kill(first._cluster._children[0].pid, signal.SIGKILL)
+    wait_until(lambda: not server.segments(), "a dead scheduler's objects stay", 3 * BOUND_S)
+
+    with Client(make_combo(server.address).get_address()) as client:
+        assert client.submit(np.sum, np.ones(MB)).result(BOUND_S) == MB
+
+
+def test_a_server_that_was_killed_takes_its_objects_along(make_server, make_combo) -> None:
+    """Tasks that need them fail and others run; one started in its place is used."""
+    server = make_server()
+    with Client(make_combo(server.address).get_address()) as client:
+        reference = client.send_object(np.ones(MB))
+        server.process.kill()
+        server.process.communicate()
+        make_server(server.address)
+
+        def is_lost() -> bool:
+            return isinstance(client.submit(np.sum, reference).exception(BOUND_S), MissingObjects)
+
+        wait_until(is_lost, "an object is there that was lost")
+        assert client.submit(abs, -3).result(BOUND_S) == 3
+        assert client.submit(np.sum, np.ones(2 * MB)).result(BOUND_S) == 2 * MB
+
+
+def test_where_nothing_listens_the_cluster_has_its_own(make_combo) -> None:
+    """A single address of this machine says where that is to be; of several, all must answer."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with Client(make_combo(address).get_address()) as client:
+        assert client.submit(np.sum, np.ones(MB)).result(BOUND_S) == MB
+        assert client._session.core.welcome.homes[0].address == address
+    others = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
+    with pytest.raises(ConfigError, match=f"no object storage answers at {others[0]}"):
+        make_combo(*others)
+    with pytest.raises(ConfigError, match="is tcp://host:port, not 'here'"):
+        make_combo("here")
+
+
+@pytest.mark.parametrize("address", ["localhost", "tcp://127.0.0.1:no", "tcp://203.0.113.1:1", ""])
+def test_a_server_says_why_it_cannot_start(address) -> None:
+    """In one line, with a status."""
+    process = start(address)
+    output, errors = process.communicate(timeout=BOUND_S)
+
+    assert (process.returncode, output) == (1, "")
+    assert errors.startswith("scaler_object_storage_server: ")
+    assert errors.count("\n") == 1
+
+
+def test_an_address_is_taken_once(make_server) -> None:
+    """A second server there is told so, and the first one goes on."""
+    server = make_server()
+    process = start(server.address)
+
+    assert "it is in use" in process.communicate(timeout=BOUND_S)[1]
+    assert server.process.poll() is None
+
+
+def test_sigterm_ends_a_server(make_server) -> None:
+    """As Ctrl-C does."""
+    server = make_server()
+    server.process.terminate()
+
+    assert server.process.communicate(timeout=BOUND_S) == ("", "")
+    assert server.process.returncode == 0
+    wait_gone(server.process.pid)
