@@ -50,7 +50,7 @@ class GraphMachine(base.SchedulerMachine):
         if len(self.of_kind(base.Worker)) < 5:
             machine = machines[self.made % len(machines)]
             peer = base.Worker(self.new_name("W"), machine)
-            hi = hello(m.WORKER, supervisor=machine.name, disk=machine.name.decode())
+            hi = hello(m.WORKER, supervisor=machine.name, place=m.Home(disk=machine.name.decode()))
             peer.outbox.clear()
             peer.outbox.append(hi)
             self.peers[peer.name] = peer
