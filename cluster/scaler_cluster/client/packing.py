@@ -197,7 +197,7 @@ class _Packer:
         """Pickle the nodes of a chain as one."""
         packed, numbers, values = self._packed, self._numbers, self._values
         links: list[Link] = []
-        dependencies: list[int] = []
+        dependencies: dict[int, None] = {}
         key = None
         for key, node in chain:
             args = node.args
@@ -212,16 +212,15 @@ class _Packer:
                     continue
                 args[index] = None
                 holes += index, number
-                if number >= 0 and number not in dependencies:
-                    dependencies.append(number)
+                if number >= 0:
+                    dependencies[number] = None
             for nested in node.nested:
                 number = numbers.get(nested.key)
                 if number is None:
                     nested.value = values[nested.key]
                     continue
                 nested.value = Result(number)
-                if number not in dependencies:
-                    dependencies.append(number)
+                dependencies[number] = None
             links.append((self._function(key, node.function), args, tuple(holes), node.kwargs))
             numbers[key] = PREVIOUS
         for one, _ in chain[:-1]:

@@ -40,6 +40,8 @@ class Dispatch:
         self._table = table
         self._idle: dict[bytes, WorkerRecord] = {}
         self._hungry: dict[bytes, WorkerRecord] = {}
+        self._following: dict[bytes, WorkerRecord] = {}
+        """Hungry workers that have nodes of a graph, and reported since work was given out."""
         self._loaded: OrderedDict[bytes, WorkerRecord] = OrderedDict()
         """Workers with something queued behind what they run."""
         self._watched: dict[bytes, tuple[float, WorkerRecord]] = {}
@@ -57,6 +59,8 @@ class Dispatch:
             else:
                 self._hungry[peer] = worker
                 self._idle.pop(peer, None)
+                if worker.runs[-1].graph is not None:
+                    self._following[peer] = worker
         else:
             self._idle.pop(peer, None)
             self._hungry.pop(peer, None)
@@ -81,7 +85,7 @@ class Dispatch:
 
     def forget(self, worker: WorkerRecord) -> None:
         """A worker is gone."""
-        for place in (self._idle, self._hungry, self._loaded, self._watched):
+        for place in (self._idle, self._hungry, self._following, self._loaded, self._watched):
             place.pop(worker.peer, None)
 
     def _retire(self, worker: WorkerRecord) -> None:
@@ -94,6 +98,8 @@ class Dispatch:
     def give_out(self, now: float) -> None:
         """Give ready tasks to idle workers, then to those with little ahead."""
         ready = self._table.ready
+        if self._following:
+            self._follow(now)
         while ready.count:
             pool = self._idle or self._hungry
             if not pool:
@@ -110,12 +116,34 @@ class Dispatch:
             limit = grant(worker, unit_s, share)
             if limit == 0:
                 return
-            self._assign(worker, ready.take(run, limit), unit_s, now)
+            self._assign(worker, ready.take(run, limit, worker), unit_s, now)
             if worker.peer in self._hungry:
                 # It had its turn: what little is left goes to the others first.
                 self._hungry[worker.peer] = self._hungry.pop(worker.peer)
         if self._idle and self._loaded:
             self._steal(now)
+
+    def _follow(self, now: float) -> None:
+        """Give workers that run nodes of a graph what follows on these, before it is ready.
+
+        So branches stay where they are, and a worker need not wait for what it reported to come
+        back. Unless something else is due.
+        """
+        table = self._table
+        following, self._following = self._following, {}
+        for worker in following.values():
+            graph = worker.runs[-1].graph if worker.runs else None
+            if graph is None or worker.peer not in self._hungry or not graph.open:
+                continue
+            other = table.ready.peek()
+            if other is not None and other is not graph:
+                continue
+            unit_s = table.functions[graph.function].mean_s
+            limit = grant(worker, unit_s, -(-graph.open // len(table.workers)))
+            run = graph.cut_after(worker.runs[-1], limit, worker) if limit else None
+            if run is not None:
+                table.ready.update(graph)
+                self._assign(worker, run, unit_s, now)
 
     def _assign(self, worker: WorkerRecord, run: Run, unit_s: float, now: float) -> None:
         table = self._table

@@ -21,6 +21,7 @@ from scaler_cluster.wire.batch import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.wire.batch import Batch, Buffer
 
 Result: TypeAlias = tuple[bytes, tuple[bytes, ...]]
@@ -108,6 +109,8 @@ class GraphRecord:
         self._dependencies: list[int] = []
         self._ends: list[int] = [0]
         """Where the dependencies of each node begin, and those of the last one end."""
+        self._holders: list[WorkerRecord | None] = []
+        """Which worker was given each node last."""
         self._ready: list[int] = []
         """A heap; nodes that are not ready any more stay in it until they are its first."""
         self._parts: list[tuple[int, Batch]] = []
@@ -178,6 +181,7 @@ class GraphRecord:
         self.is_whole = nodes.is_last
         states += bytes((WAITING,)) * count
         dependents += [[] for _ in range(count)]
+        self._holders += [None] * count
         fresh, lost = [], []
         low = 0
         for node, high in enumerate(nodes.ends, start):
@@ -209,35 +213,56 @@ class GraphRecord:
 
     # -- nodes go to workers and come back -----------------------------------------------------
 
-    def cut_head(self, limit: int) -> Run:
-        """Take up to ``limit`` nodes out that may go to one worker; there is one that is ready."""
-        states, missing = self.states, self.missing
-        ready = self._ready
+    def cut_head(self, limit: int, worker: WorkerRecord) -> Run:
+        """Take up to ``limit`` nodes out for a worker; there is one that is ready."""
+        states, ready = self.states, self._ready
         first = heappop(ready)
         while states[first] != READY:
             first = heappop(ready)
+        return self._cut(first, limit, worker)
+
+    def cut_after(self, run: Run, limit: int, worker: WorkerRecord) -> Run | None:
+        """Take up to ``limit`` nodes out that follow on what a worker has, if they can."""
+        first = run.stop - self.first
+        if first < len(self.states) and self._fits(first, first, worker):
+            return self._cut(first, limit, worker)
+        return None
+
+    def _fits(self, node: int, first: int, worker: WorkerRecord) -> bool:
+        """Return True if a worker that has the nodes from ``first`` on can be given this one.
+
+        What it waits for must be before it there.
+        """
+        states = self.states
+        if not WAITING <= states[node] <= READY or node < self.inputs:
+            return False
+        if self.missing[node]:
+            holders = self._holders
+            for one in self._dependencies[self._ends[node] : self._ends[node + 1]]:
+                state = states[one]
+                if (
+                    one < first
+                    and state != DONE
+                    and (state != ASSIGNED or holders[one] is not worker)
+                ):
+                    return False
+        return True
+
+    def _cut(self, first: int, limit: int, worker: WorkerRecord) -> Run:
+        states, holders = self.states, self._holders
         batch_start, batch = self._part_of(first)
         stop = min(first + limit, batch_start + len(batch))
         owned, marks = self._owned, self._marks
         objects, mark = owned.get(first, ()), marks.get(first, (0, 0))
-        flat, ends = self._dependencies, self._ends
         node = first
         while True:
             if states[node] == READY:
                 self.count -= 1
             states[node] = ASSIGNED
+            holders[node] = worker
             node += 1
-            if node >= stop or not WAITING <= states[node] <= READY:
+            if node >= stop or not self._fits(node, first, worker):
                 break
-            if missing[node]:
-                # What it waits for must be before it in this run.
-                for one in flat[ends[node] : ends[node + 1]]:
-                    if one < first and states[one] != DONE:
-                        break
-                else:
-                    one = first
-                if one < first:
-                    break
             if (owned and owned.get(node, ()) != objects) or (
                 marks and marks.get(node, (0, 0)) != mark
             ):
@@ -252,10 +277,13 @@ class GraphRecord:
         return run
 
     def inputs_of(self, run: Run) -> list[int]:
-        """Return the nodes whose results must come with a run, in order of first use."""
-        first = run.first - self.first
+        """Return the nodes whose results must come with a run, in order of first use.
+
+        Others that it depends on are before it on its worker.
+        """
+        first, states = run.first - self.first, self.states
         flat = self._dependencies[self._ends[first] : self._ends[first + run.count]]
-        return [one for one in dict.fromkeys(flat) if one < first]
+        return [one for one in dict.fromkeys(flat) if one < first and states[one] == DONE]
 
     def is_short(self, run: Run) -> bool:
         """Return True for a single node whose dependencies were lost while a worker had it."""

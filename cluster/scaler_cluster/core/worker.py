@@ -8,7 +8,7 @@ and :meth:`WorkerCore._shrink` looks at the cursor again after it moved a work's
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scaler_cluster.wire.batch import Buffer
+
+    Values: TypeAlias = dict[int, tuple[Buffer, tuple[bytes, ...]]]
 
 FLUSH_S = 0.004
 """Results wait about this long for more of them. A report costs worker, scheduler and client
@@ -38,13 +40,17 @@ class FunctionEntry:
 class Work:
     """Contiguous tasks to run."""
 
-    __slots__ = ("batch", "cursor", "first", "function", "message", "session", "stop", "values")
+    __slots__ = (
+        "batch", "cursor", "first", "function", "message", "number", "results", "session", "stop",
+        "values",
+    )  # fmt: skip
 
     def __init__(
         self,
         message: m.Assign | m.AssignNodes,
         function: FunctionEntry,
-        values: dict[int, tuple[Buffer, tuple[bytes, ...]]] | None = None,
+        values: Values | None = None,
+        results: Values | None = None,
     ) -> None:
         self.message = message
         self.function = function
@@ -56,11 +62,16 @@ class Work:
         self.stop = len(message.batch)
         """Index after the last task to run."""
         self.values = values
-        """Of nodes: what their dependencies returned, by node, as payload and segments."""
+        """Of nodes: the results that came with them, by node, as payload and segments."""
+        self.results = results if results is not None else {}
+        """What nodes of the same graph returned here."""
+        self.number = 0
+        """Counts the works of this worker."""
 
     def part(self, start: int, stop: int) -> Work:
         """Return the tasks ``start <= index < stop`` of this one as a work of their own."""
-        part = Work(self.message, self.function, self.values)
+        part = Work(self.message, self.function, self.values, self.results)
+        part.number = self.number
         part.first = self.first + start
         part.batch = self.batch.cut(start, stop)
         part.stop = stop - start
@@ -86,6 +97,11 @@ class WorkerCore:
         self.leave: str | None = None
         """Why to leave, once the queue is empty; None: stay."""
         self.welcome = False
+        self._graphs: dict[tuple[int, int], Values] = {}
+        """What nodes returned that are or were in the queue, by session and graph."""
+        self._done: deque[tuple[int, Work]] = deque()
+        """Works of nodes that were finished, with the last one that may need their results."""
+        self._works = 0
         self._segment: tuple[int, int] = (0, 0)
         self._since = 0.0
         self._outbox: list[m.Message] = []
@@ -156,7 +172,7 @@ class WorkerCore:
         if function is None:
             raise RemoteProtocolError("nodes of a graph whose functions were not sent")
         self._expect(function.objects + message.objects + message.segments)
-        values: dict[int, tuple[Buffer, tuple[bytes, ...]]] = {}
+        values: Values = {}
         ends = numbers(message.segment_ends)
         low = 0
         for index, (node, payload) in enumerate(
@@ -165,7 +181,11 @@ class WorkerCore:
             high = ends[index] if ends else 0
             values[node] = payload, message.segments[low:high]
             low = high
-        self.queue.append(Work(message, function, values))
+        results = self._graphs.setdefault((message.session, message.graph), {})
+        work = Work(message, function, values, results)
+        self._works += 1
+        work.number = self._works
+        self.queue.append(work)
 
     def _on_revoke(self, message: m.Revoke) -> None:
         removed = 0
@@ -237,6 +257,25 @@ class WorkerCore:
         """The shell ran a work to its end."""
         if self.queue and self.queue[0] is work:
             self.queue.popleft()
+        if work.values is not None:
+            self._forget_results(work)
+
+    def _forget_results(self, work: Work) -> None:
+        """Drop results that nothing here needs any more.
+
+        What was given ahead may need those of all works that were not finished by then.
+        """
+        done = self._done
+        if not self.queue:
+            done.clear()
+            self._graphs.clear()
+            return
+        done.append((self._works, work))
+        while done and done[0][0] <= work.number:
+            old = done.popleft()[1]
+            graph = old.message.graph  # type: ignore[union-attr]
+            for node in range(old.first - graph, old.first - graph + len(old.batch)):
+                old.results.pop(node, None)
 
     def flush(self) -> None:
         """Report the results so far."""
