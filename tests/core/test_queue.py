@@ -27,6 +27,7 @@ def drain(queue: ReadyQueue, limit: int = 1000) -> list[tuple[int, int, int]]:
     taken = []
     while (head := queue.peek()) is not None:
         run = queue.take(head, limit, WORKER)
+        assert run is not None
         taken.append((run.session, run.first, run.count))
     return taken
 
@@ -169,6 +170,7 @@ class QueueMachine(RuleBasedStateMachine):
         first, count = expected.first, min(expected.count, limit)
 
         taken = self.queue.take(peeked, limit, WORKER)
+        assert taken is not None
 
         assert peeked is expected
         assert (taken.session, taken.first, taken.count) == (expected.session, first, count)

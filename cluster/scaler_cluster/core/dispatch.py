@@ -14,7 +14,7 @@ from scaler_cluster.core.credit import (
     grant,
     is_hungry,
 )
-from scaler_cluster.core.graph import GraphRecord
+from scaler_cluster.core.graph import LOOK_FAR, GraphRecord
 from scaler_cluster.core.lifecycle import Event, State, move
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -29,8 +29,9 @@ WORKER_FUNCTIONS_MAX = 1024
 STEAL_CANDIDATES = 16
 """Workers looked at to find one to take work from: enough to find a good one among thousands."""
 
-STEAL_LOOK = 16
-"""Nodes of a graph looked at to see whether others than their worker could run them."""
+WORTH_S = 0.0001
+"""Nodes of a graph that take less together are left to the worker that runs what is around them:
+handing them over costs as much."""
 
 
 class Dispatch:
@@ -42,6 +43,8 @@ class Dispatch:
         self._hungry: dict[bytes, WorkerRecord] = {}
         self._following: dict[bytes, WorkerRecord] = {}
         """Hungry workers that have nodes of a graph, and reported since work was given out."""
+        self._patient_until = math.inf
+        """When a few nodes of a graph are given out though others should have come to them."""
         self._loaded: OrderedDict[bytes, WorkerRecord] = OrderedDict()
         """Workers with something queued behind what they run."""
         self._watched: dict[bytes, tuple[float, WorkerRecord]] = {}
@@ -100,6 +103,9 @@ class Dispatch:
         ready = self._table.ready
         if self._following:
             self._follow(now)
+        is_due = now >= self._patient_until
+        if is_due:
+            self._patient_until = math.inf
         while ready.count:
             pool = self._idle or self._hungry
             if not pool:
@@ -116,7 +122,16 @@ class Dispatch:
             limit = grant(worker, unit_s, share)
             if limit == 0:
                 return
-            self._assign(worker, ready.take(run, limit, worker), unit_s, now)
+            least = 1
+            is_begun = type(run) is GraphRecord and run.open < run.live
+            if is_begun and not is_due and ready.is_alone(run):
+                least = min(int(WORTH_S / unit_s) + 1, LOOK_FAR, limit)
+            is_due = False
+            taken = ready.take(run, limit, worker, least)
+            if taken is None:
+                self._patient_until = min(self._patient_until, now + STALL_S)
+                break
+            self._assign(worker, taken, unit_s, now)
             if worker.peer in self._hungry:
                 # It had its turn: what little is left goes to the others first.
                 self._hungry[worker.peer] = self._hungry.pop(worker.peer)
@@ -204,6 +219,9 @@ class Dispatch:
             segments = tuple(chain.from_iterable(result[1] for result in results))
             ends = array("I", accumulate(len(result[1]) for result in results)).tobytes()
         options = run.options
+        worker.node_runs += 1
+        run.number = worker.node_runs
+        oldest = next(one.number for one in worker.runs if one.graph is not None)
         self._table.send(
             worker.peer,
             m.AssignNodes(
@@ -217,6 +235,7 @@ class Dispatch:
                 objects.segments(run.objects, worker) if run.objects else (),
                 array("I", inputs).tobytes(),
                 Batch.of([result[0] for result in results] or [b""]),
+                oldest,
                 objects.segments(segments, worker),
                 ends,
             ),
@@ -239,10 +258,10 @@ class Dispatch:
 
     @property
     def deadline(self) -> float:
-        """When the first watched worker is to be looked at."""
+        """When the first watched worker is to be looked at, or few nodes are given out as well."""
         for when, _ in self._watched.values():
-            return when
-        return math.inf
+            return min(when, self._patient_until)
+        return self._patient_until
 
     def tick(self, now: float) -> None:
         """Ask back what waits behind tasks that turned out long."""
@@ -281,8 +300,7 @@ class Dispatch:
         if graph is None:
             return True
         start = max(run.first, run.stop - worker.count // 2) - graph.first
-        stop = min(start + STEAL_LOOK, run.stop - graph.first)
-        return not all(graph.missing[node] for node in range(start, stop))
+        return graph.is_apart(start, run.stop - graph.first)
 
     def _revoke(self, worker: WorkerRecord, count: int) -> None:
         """Ask a worker for the last ``count`` tasks that it has; it keeps at least one."""

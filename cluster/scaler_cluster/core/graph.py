@@ -29,6 +29,10 @@ Result: TypeAlias = tuple[bytes, tuple[bytes, ...]]
 
 INPUT_BYTES_MAX = 1 << 20
 """Results that travel with one run of nodes; beyond this it gets no longer."""
+LOOK = 8
+"""Ready nodes looked at for one that many others follow."""
+LOOK_FAR = 16
+"""Nodes looked at to see whether a worker could run them without what another one has."""
 SUPPLIED = (1 << 64) - 1
 """In place of the task that an input is of: the client sends it."""
 
@@ -109,6 +113,8 @@ class GraphRecord:
         self._dependencies: list[int] = []
         self._ends: list[int] = [0]
         """Where the dependencies of each node begin, and those of the last one end."""
+        self.workers: dict[bytes, None] = {}
+        """Peers that were given nodes of it."""
         self._holders: list[WorkerRecord | None] = []
         """Which worker was given each node last."""
         self._ready: list[int] = []
@@ -213,13 +219,41 @@ class GraphRecord:
 
     # -- nodes go to workers and come back -----------------------------------------------------
 
-    def cut_head(self, limit: int, worker: WorkerRecord) -> Run:
-        """Take up to ``limit`` nodes out for a worker; there is one that is ready."""
+    def cut_head(self, limit: int, worker: WorkerRecord, least: int) -> Run | None:
+        """Take up to ``limit`` nodes out for a worker; there is one that is ready.
+
+        None if it looks as if there were no ``least`` that go together: others come to them sooner.
+        """
         states, ready = self.states, self._ready
-        first = heappop(ready)
-        while states[first] != READY:
+        short: list[int] = []
+        while ready:
             first = heappop(ready)
-        return self._cut(first, limit, worker)
+            if states[first] != READY:
+                continue
+            stop = first + least
+            node = first + 1
+            while node < stop and node < len(states) and self._fits(node, first, worker):
+                node += 1
+            if node >= stop:
+                break
+            short.append(first)
+            if len(short) == LOOK:
+                first = -1
+                break
+        else:
+            first = -1
+        for node in short:
+            heappush(ready, node)
+        return self._cut(first, limit, worker) if first >= 0 else None
+
+    def is_apart(self, first: int, stop: int) -> bool:
+        """Return True if most of what comes first in a range depends on nothing close before it."""
+        stop = min(stop, first + LOOK_FAR)
+        apart = 0
+        for node in range(first, stop):
+            below = self.dependencies(node)
+            apart += all(one >= first or self.states[one] == DONE for one in below)
+        return 2 * apart > stop - first
 
     def cut_after(self, run: Run, limit: int, worker: WorkerRecord) -> Run | None:
         """Take up to ``limit`` nodes out that follow on what a worker has, if they can."""
@@ -269,6 +303,7 @@ class GraphRecord:
                 break
         self.open -= node - first
         self.is_begun = True
+        self.workers[worker.peer] = None
         part = batch.cut(first - batch_start, node - batch_start)
         run = Run(self.session, self.first + first, self.function, m.CALL_NODE, self.options, part)
         run.objects = objects

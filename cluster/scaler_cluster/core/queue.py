@@ -89,17 +89,25 @@ class ReadyQueue:
                 del level[session]
         return None
 
-    def take(self, run: Entry, limit: int, worker: WorkerRecord) -> Run:
+    def is_alone(self, entry: Entry) -> bool:
+        """Return True if nothing else is queued."""
+        return self.count == entry.count
+
+    def take(self, run: Entry, limit: int, worker: WorkerRecord, least: int = 1) -> Run | None:
         """Take up to ``limit`` tasks off what :meth:`peek` returned, for a worker.
 
         Its session goes last in turn. What is left of a run that was cut stays next in it.
+        Of a graph that has no ``least`` nodes that go together it returns None.
         """
         level = self._levels[-run.options.priority]
         session = run.session
         runs = level[session]
         count = run.count
         if isinstance(run, GraphRecord):
-            taken = run.cut_head(limit, worker)
+            nodes = run.cut_head(limit, worker, least)
+            if nodes is None:
+                return None
+            taken = nodes
             count -= run.count
             self._graphs[run] = run.count
             if not run.count:

@@ -41,8 +41,7 @@ class Work:
     """Contiguous tasks to run."""
 
     __slots__ = (
-        "batch", "cursor", "first", "function", "message", "number", "results", "session", "stop",
-        "values",
+        "batch", "cursor", "first", "function", "message", "results", "session", "stop", "values",
     )  # fmt: skip
 
     def __init__(
@@ -65,13 +64,10 @@ class Work:
         """Of nodes: the results that came with them, by node, as payload and segments."""
         self.results = results if results is not None else {}
         """What nodes of the same graph returned here."""
-        self.number = 0
-        """Counts the works of this worker."""
 
     def part(self, start: int, stop: int) -> Work:
         """Return the tasks ``start <= index < stop`` of this one as a work of their own."""
         part = Work(self.message, self.function, self.values, self.results)
-        part.number = self.number
         part.first = self.first + start
         part.batch = self.batch.cut(start, stop)
         part.stop = stop - start
@@ -98,10 +94,11 @@ class WorkerCore:
         """Why to leave, once the queue is empty; None: stay."""
         self.welcome = False
         self._graphs: dict[tuple[int, int], Values] = {}
-        """What nodes returned that are or were in the queue, by session and graph."""
-        self._done: deque[tuple[int, Work]] = deque()
-        """Works of nodes that were finished, with the last one that may need their results."""
+        """What nodes returned here, by session and graph."""
+        self._kept: deque[tuple[int, Values, range]] = deque()
+        """Works of nodes whose results are kept: their number, those results, their nodes."""
         self._works = 0
+        """Number of works of nodes so far."""
         self._segment: tuple[int, int] = (0, 0)
         self._since = 0.0
         self._outbox: list[m.Message] = []
@@ -119,6 +116,8 @@ class WorkerCore:
                 self._on_assign(message)  # type: ignore[arg-type]
             elif kind is m.AssignNodes:
                 self._on_assign_nodes(message)  # type: ignore[arg-type]
+            elif kind is m.GraphOver:
+                self._graphs.pop((message.session, message.graph), None)  # type: ignore[attr-defined]
             elif kind is m.Function:
                 self._on_function(message)  # type: ignore[arg-type]
             elif kind is m.Forget:
@@ -182,10 +181,15 @@ class WorkerCore:
             values[node] = payload, message.segments[low:high]
             low = high
         results = self._graphs.setdefault((message.session, message.graph), {})
-        work = Work(message, function, values, results)
+        self.queue.append(Work(message, function, values, results))
         self._works += 1
-        work.number = self._works
-        self.queue.append(work)
+        start = message.first - message.graph
+        kept = self._kept
+        kept.append((self._works, results, range(start, start + len(message.batch))))
+        while kept[0][0] < message.oldest:
+            _, results, nodes = kept.popleft()
+            for node in nodes:
+                results.pop(node, None)
 
     def _on_revoke(self, message: m.Revoke) -> None:
         removed = 0
@@ -257,25 +261,6 @@ class WorkerCore:
         """The shell ran a work to its end."""
         if self.queue and self.queue[0] is work:
             self.queue.popleft()
-        if work.values is not None:
-            self._forget_results(work)
-
-    def _forget_results(self, work: Work) -> None:
-        """Drop results that nothing here needs any more.
-
-        What was given ahead may need those of all works that were not finished by then.
-        """
-        done = self._done
-        if not self.queue:
-            done.clear()
-            self._graphs.clear()
-            return
-        done.append((self._works, work))
-        while done and done[0][0] <= work.number:
-            old = done.popleft()[1]
-            graph = old.message.graph  # type: ignore[union-attr]
-            for node in range(old.first - graph, old.first - graph + len(old.batch)):
-                old.results.pop(node, None)
 
     def flush(self) -> None:
         """Report the results so far."""
