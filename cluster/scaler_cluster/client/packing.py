@@ -205,7 +205,7 @@ class _Packer:
                 node.serialize(self._serialization)
             holes: list[int] = []
             wished = iter(node.holes)
-            for index, one in zip(wished, wished, strict=True):
+            for index, one in zip(wished, wished):  # noqa: B905 - in pairs
                 number = numbers.get(one)
                 if number is None:
                     args[index] = self._value(one)

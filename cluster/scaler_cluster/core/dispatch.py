@@ -147,15 +147,18 @@ class Dispatch:
         table = self._table
         following, self._following = self._following, {}
         for worker in following.values():
-            graph = worker.runs[-1].graph if worker.runs else None
-            if graph is None or worker.peer not in self._hungry or not graph.open:
+            last = worker.runs[-1] if worker.peer in self._hungry else None
+            if last is None or last.state is not State.ASSIGNED:
+                continue
+            graph = last.graph
+            if graph is None or not graph.open:
                 continue
             other = table.ready.peek()
             if other is not None and other is not graph:
                 continue
             unit_s = table.functions[graph.function].mean_s
             limit = grant(worker, unit_s, -(-graph.open // len(table.workers)))
-            run = graph.cut_after(worker.runs[-1], limit, worker) if limit else None
+            run = graph.cut_after(last, limit, worker) if limit else None
             if run is not None:
                 table.ready.update(graph)
                 self._assign(worker, run, unit_s, now)
