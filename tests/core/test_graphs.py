@@ -159,6 +159,24 @@ def test_results_lost_with_a_machine_are_made_again(bench):
     assert bench.done(2, peer=b"W2")["C1"] == ["Results 2 [r2]"]
 
 
+def test_nodes_go_where_their_data_is(bench):
+    """A node that takes a large result goes to the machine that has it, if somebody is free there."""
+    bench.supervisor(b"S1")
+    bench.supervisor(b"S2")
+    bench.client()
+    bench.worker(b"W1", b"S1", disk="/1")
+    bench.graph(0, "", wanted="0")
+    bench.done(0, each_s=1.0)
+    bench.graph(10, "", "0", "0", wanted="1 2")
+    bench.worker(b"W2", b"S2", disk="/2")
+    bench.worker(b"W3", b"S1", disk="/1")
+    sent = bench.feed(b"W1", m.Stored(1, 10, 1.0, b"r", (segment(b"W1", 1),)))
+
+    assert {peer: lines[-1].split()[1] for peer, lines in sent.items()} == {
+        "W1": "1:11", "W3": "1:12"
+    }  # fmt: skip
+
+
 def test_segments_are_removed_with_the_last_use(one):
     """What a node stored is released as soon as nothing needs it."""
     one.graph(0, "", "0")

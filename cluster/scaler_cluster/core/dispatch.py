@@ -29,6 +29,8 @@ WORKER_FUNCTIONS_MAX = 1024
 STEAL_CANDIDATES = 16
 """Workers looked at to find one to take work from: enough to find a good one among thousands."""
 
+PLACE_CANDIDATES = 8
+"""Workers looked at to find one whose machine has what a task needs."""
 WORTH_S = 0.0001
 """Nodes of a graph that take less together are left to the worker that runs what is around them:
 handing them over costs as much."""
@@ -113,8 +115,7 @@ class Dispatch:
             run = ready.peek()
             if run is None:
                 return
-            # Of the idle ones, the one that was busy last: it may still be awake.
-            worker = next(reversed(pool.values()) if pool is self._idle else iter(pool.values()))
+            worker = self._choose(pool, run)
             unit_s = self._table.functions[run.function].mean_s
             # Of a graph, what waits may go with what is ready.
             waiting = max(ready.count, run.open) if type(run) is GraphRecord else ready.count
@@ -137,6 +138,21 @@ class Dispatch:
                 self._hungry[worker.peer] = self._hungry.pop(worker.peer)
         if self._idle and self._loaded:
             self._steal(now)
+
+    def _choose(self, pool: dict[bytes, WorkerRecord], run: Run | GraphRecord) -> WorkerRecord:
+        """Return who of a pool gets what is next: near its large data, if there are machines."""
+        # Of the idle ones, the one that was busy last: it may still be awake.
+        workers = reversed(pool.values()) if pool is self._idle else iter(pool.values())
+        worker = next(workers)
+        objects = self._table.objects
+        if len(objects.stores) == 1:
+            return worker
+        wanted = run.next_objects() if type(run) is GraphRecord else run.objects
+        if not wanted:
+            return worker
+        stores = [objects.records[one].stores for one in wanted]
+        candidates = [worker, *islice(workers, PLACE_CANDIDATES - 1)]
+        return max(candidates, key=lambda one: sum(one.store in there for there in stores))
 
     def _follow(self, now: float) -> None:
         """Give workers that run nodes of a graph what follows on these, before it is ready.

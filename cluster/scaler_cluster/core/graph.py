@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from scaler_cluster.core.lifecycle import State
@@ -310,6 +311,18 @@ class GraphRecord:
         run.tries, run.losses = mark
         run.graph = self
         return run
+
+    def next_objects(self) -> tuple[bytes, ...]:
+        """Return the objects that the next node needs."""
+        ready = self._ready
+        while ready and self.states[ready[0]] != READY:
+            heappop(ready)
+        if not ready:
+            return ()
+        segments = [
+            self.results[one][1] for one in self.dependencies(ready[0]) if one in self.results
+        ]
+        return (*self._owned.get(ready[0], ()), *chain.from_iterable(segments))
 
     def inputs_of(self, run: Run) -> list[int]:
         """Return the nodes whose results must come with a run, in order of first use.
