@@ -73,6 +73,10 @@ class Peer(ABC):
         """Submit ``function(value, item)`` for each item, as is best where the value is large."""
         raise NotImplementedError
 
+    def get(self, graph: dict[Any, Any], keys: list[Any]) -> Sequence[Any]:
+        """Return what keys of a graph are, in order."""
+        raise NotImplementedError
+
 
 class ExecutorPeer(Peer):
     """A library whose face is :class:`concurrent.futures.Executor`."""
@@ -113,10 +117,27 @@ class Ours(ExecutorPeer):
     distribution = "scaler-exec"
     depth_max = 1_000_000
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.client: Any = None
+
     def make(self) -> Any:
         from scaler_exec import ScalerExecutor
 
         return ScalerExecutor(max_workers=WORKERS)
+
+    def get(self, graph: dict[Any, Any], keys: list[Any]) -> Sequence[Any]:
+        from scaler_exec import Client
+
+        if self.client is None:
+            self.client = Client(self.executor.address)
+        return list(self.client.get(graph, keys).values())
+
+    def close(self) -> None:
+        if self.client is not None:
+            self.client.disconnect()
+            self.client = None
+        super().close()
 
     def share_sent(
         self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
@@ -241,6 +262,10 @@ class Dask(Peer):
     ) -> Sequence[Any]:
         shared = self.client.scatter(value, broadcast=True, hash=False)
         return [self.client.submit(function, shared, item, pure=False) for item in items]
+
+    def get(self, graph: dict[Any, Any], keys: list[Any]) -> Sequence[Any]:
+        results: Sequence[Any] = self.client.get(graph, keys)
+        return results
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
         results: list[Any] = self.client.gather(handles)

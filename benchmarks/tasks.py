@@ -16,6 +16,16 @@ def noop(value: int) -> int:
     return value
 
 
+def increase(value: float) -> float:
+    """Return one more."""
+    return value + 1
+
+
+def add_all(*values: float) -> float:
+    """Return the sum of the arguments."""
+    return sum(values)
+
+
 def pick(array: Any, index: int) -> float:
     """Return one item of an array."""
     return float(array[index])

@@ -64,6 +64,7 @@ def task_states() -> str:
         "```mermaid",
         "stateDiagram-v2",
         "    [*] --> READY",
+        "    [*] --> WAITING",
     ]
     for start, moves in TRANSITIONS.items():
         by_end: dict[State, list[Event]] = {}

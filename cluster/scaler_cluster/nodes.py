@@ -88,17 +88,19 @@ class NotReturned(Exception):
 class NodeLoader:
     """Makes calls of payloads, for one work of nodes."""
 
-    __slots__ = ("_functions", "_loads", "_map", "_values")
+    __slots__ = ("_functions", "_loads", "_map", "_results", "_values")
 
     def __init__(
         self,
         functions: Any,
         values: Values,
+        results: Values,
         loads: Callable[[Any], Any],
         map_segments: Callable[[tuple[bytes, ...]], list[memoryview]],
     ) -> None:
         self._functions = functions
         self._values = values
+        self._results = results
         self._loads = loads
         self._map = map_segments
 
@@ -127,7 +129,7 @@ class NodeLoader:
 
     def value(self, node: int) -> Any:
         """Return what a node returned, a new instance each time; raises NotReturned."""
-        result = self._values.get(node)
+        result = self._values.get(node) or self._results.get(node)
         if result is None:
             raise NotReturned
         payload, segments = result

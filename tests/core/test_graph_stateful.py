@@ -224,10 +224,11 @@ class GraphMachine(base.SchedulerMachine):
         if work.message.report_start:
             hands.core.started(work)
         needs, how = json.loads(hands.payload)
-        if not work.values.keys() >= set(needs):
+        values = work.results | work.values
+        if not values.keys() >= set(needs):
             hands.skipped(self.now)
             return
-        found = [work.values[one] for one in needs]
+        found = [values[one] for one in needs]
         task = work.first + work.cursor
         if any(one in hands.core.missing for _, segments in found for one in segments):
             hands.raised(m.FAILED_MISSING, b"", {}, self.now)

@@ -197,7 +197,7 @@ class _Packer:
         """Pickle the nodes of a chain as one."""
         packed, numbers, values = self._packed, self._numbers, self._values
         links: list[Link] = []
-        dependencies: list[int] = []
+        dependencies: dict[int, None] = {}
         key = None
         for key, node in chain:
             args = node.args
@@ -205,23 +205,22 @@ class _Packer:
                 node.serialize(self._serialization)
             holes: list[int] = []
             wished = iter(node.holes)
-            for index, one in zip(wished, wished, strict=True):
+            for index, one in zip(wished, wished):  # noqa: B905 - in pairs
                 number = numbers.get(one)
                 if number is None:
                     args[index] = self._value(one)
                     continue
                 args[index] = None
                 holes += index, number
-                if number >= 0 and number not in dependencies:
-                    dependencies.append(number)
+                if number >= 0:
+                    dependencies[number] = None
             for nested in node.nested:
                 number = numbers.get(nested.key)
                 if number is None:
                     nested.value = values[nested.key]
                     continue
                 nested.value = Result(number)
-                if number not in dependencies:
-                    dependencies.append(number)
+                dependencies[number] = None
             links.append((self._function(key, node.function), args, tuple(holes), node.kwargs))
             numbers[key] = PREVIOUS
         for one, _ in chain[:-1]:

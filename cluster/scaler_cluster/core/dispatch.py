@@ -14,7 +14,7 @@ from scaler_cluster.core.credit import (
     grant,
     is_hungry,
 )
-from scaler_cluster.core.graph import GraphRecord
+from scaler_cluster.core.graph import LOOK_FAR, GraphRecord
 from scaler_cluster.core.lifecycle import Event, State, move
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -29,8 +29,11 @@ WORKER_FUNCTIONS_MAX = 1024
 STEAL_CANDIDATES = 16
 """Workers looked at to find one to take work from: enough to find a good one among thousands."""
 
-STEAL_LOOK = 16
-"""Nodes of a graph looked at to see whether others than their worker could run them."""
+PLACE_CANDIDATES = 8
+"""Workers looked at to find one whose machine has what a task needs."""
+WORTH_S = 0.0001
+"""Nodes of a graph that take less together are left to the worker that runs what is around them:
+handing them over costs as much."""
 
 
 class Dispatch:
@@ -40,6 +43,10 @@ class Dispatch:
         self._table = table
         self._idle: dict[bytes, WorkerRecord] = {}
         self._hungry: dict[bytes, WorkerRecord] = {}
+        self._following: dict[bytes, WorkerRecord] = {}
+        """Hungry workers that have nodes of a graph, and reported since work was given out."""
+        self._patient_until = math.inf
+        """When a few nodes of a graph are given out though others should have come to them."""
         self._loaded: OrderedDict[bytes, WorkerRecord] = OrderedDict()
         """Workers with something queued behind what they run."""
         self._watched: dict[bytes, tuple[float, WorkerRecord]] = {}
@@ -57,6 +64,8 @@ class Dispatch:
             else:
                 self._hungry[peer] = worker
                 self._idle.pop(peer, None)
+                if worker.runs[-1].graph is not None:
+                    self._following[peer] = worker
         else:
             self._idle.pop(peer, None)
             self._hungry.pop(peer, None)
@@ -81,7 +90,7 @@ class Dispatch:
 
     def forget(self, worker: WorkerRecord) -> None:
         """A worker is gone."""
-        for place in (self._idle, self._hungry, self._loaded, self._watched):
+        for place in (self._idle, self._hungry, self._following, self._loaded, self._watched):
             place.pop(worker.peer, None)
 
     def _retire(self, worker: WorkerRecord) -> None:
@@ -94,6 +103,11 @@ class Dispatch:
     def give_out(self, now: float) -> None:
         """Give ready tasks to idle workers, then to those with little ahead."""
         ready = self._table.ready
+        if self._following:
+            self._follow(now)
+        is_due = now >= self._patient_until
+        if is_due:
+            self._patient_until = math.inf
         while ready.count:
             pool = self._idle or self._hungry
             if not pool:
@@ -101,8 +115,7 @@ class Dispatch:
             run = ready.peek()
             if run is None:
                 return
-            # Of the idle ones, the one that was busy last: it may still be awake.
-            worker = next(reversed(pool.values()) if pool is self._idle else iter(pool.values()))
+            worker = self._choose(pool, run)
             unit_s = self._table.functions[run.function].mean_s
             # Of a graph, what waits may go with what is ready.
             waiting = max(ready.count, run.open) if type(run) is GraphRecord else ready.count
@@ -110,12 +123,61 @@ class Dispatch:
             limit = grant(worker, unit_s, share)
             if limit == 0:
                 return
-            self._assign(worker, ready.take(run, limit), unit_s, now)
+            least = 1
+            is_begun = type(run) is GraphRecord and run.open < run.live
+            if is_begun and not is_due and ready.is_alone(run):
+                least = min(int(WORTH_S / unit_s) + 1, LOOK_FAR, limit)
+            is_due = False
+            taken = ready.take(run, limit, worker, least)
+            if taken is None:
+                self._patient_until = min(self._patient_until, now + STALL_S)
+                break
+            self._assign(worker, taken, unit_s, now)
             if worker.peer in self._hungry:
                 # It had its turn: what little is left goes to the others first.
                 self._hungry[worker.peer] = self._hungry.pop(worker.peer)
         if self._idle and self._loaded:
             self._steal(now)
+
+    def _choose(self, pool: dict[bytes, WorkerRecord], run: Run | GraphRecord) -> WorkerRecord:
+        """Return who of a pool gets what is next: near its large data, if there are machines."""
+        # Of the idle ones, the one that was busy last: it may still be awake.
+        workers = reversed(pool.values()) if pool is self._idle else iter(pool.values())
+        worker = next(workers)
+        objects = self._table.objects
+        if len(objects.stores) == 1:
+            return worker
+        wanted = run.next_objects() if type(run) is GraphRecord else run.objects
+        if not wanted:
+            return worker
+        stores = [objects.records[one].stores for one in wanted]
+        candidates = [worker, *islice(workers, PLACE_CANDIDATES - 1)]
+        return max(candidates, key=lambda one: sum(one.store in there for there in stores))
+
+    def _follow(self, now: float) -> None:
+        """Give workers that run nodes of a graph what follows on these, before it is ready.
+
+        So branches stay where they are, and a worker need not wait for what it reported to come
+        back. Unless something else is due.
+        """
+        table = self._table
+        following, self._following = self._following, {}
+        for worker in following.values():
+            last = worker.runs[-1] if worker.peer in self._hungry else None
+            if last is None or last.state is not State.ASSIGNED:
+                continue
+            graph = last.graph
+            if graph is None or not graph.open:
+                continue
+            other = table.ready.peek()
+            if other is not None and other is not graph:
+                continue
+            unit_s = table.functions[graph.function].mean_s
+            limit = grant(worker, unit_s, -(-graph.open // len(table.workers)))
+            run = graph.cut_after(last, limit, worker) if limit else None
+            if run is not None:
+                table.ready.update(graph)
+                self._assign(worker, run, unit_s, now)
 
     def _assign(self, worker: WorkerRecord, run: Run, unit_s: float, now: float) -> None:
         table = self._table
@@ -176,6 +238,9 @@ class Dispatch:
             segments = tuple(chain.from_iterable(result[1] for result in results))
             ends = array("I", accumulate(len(result[1]) for result in results)).tobytes()
         options = run.options
+        worker.node_runs += 1
+        run.number = worker.node_runs
+        oldest = next(one.number for one in worker.runs if one.graph is not None)
         self._table.send(
             worker.peer,
             m.AssignNodes(
@@ -189,6 +254,7 @@ class Dispatch:
                 objects.segments(run.objects, worker) if run.objects else (),
                 array("I", inputs).tobytes(),
                 Batch.of([result[0] for result in results] or [b""]),
+                oldest,
                 objects.segments(segments, worker),
                 ends,
             ),
@@ -211,10 +277,10 @@ class Dispatch:
 
     @property
     def deadline(self) -> float:
-        """When the first watched worker is to be looked at."""
+        """When the first watched worker is to be looked at, or few nodes are given out as well."""
         for when, _ in self._watched.values():
-            return when
-        return math.inf
+            return min(when, self._patient_until)
+        return self._patient_until
 
     def tick(self, now: float) -> None:
         """Ask back what waits behind tasks that turned out long."""
@@ -253,8 +319,7 @@ class Dispatch:
         if graph is None:
             return True
         start = max(run.first, run.stop - worker.count // 2) - graph.first
-        stop = min(start + STEAL_LOOK, run.stop - graph.first)
-        return not all(graph.missing[node] for node in range(start, stop))
+        return graph.is_apart(start, run.stop - graph.first)
 
     def _revoke(self, worker: WorkerRecord, count: int) -> None:
         """Ask a worker for the last ``count`` tasks that it has; it keeps at least one."""

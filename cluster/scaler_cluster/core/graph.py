@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from scaler_cluster.core.lifecycle import State
@@ -21,6 +22,7 @@ from scaler_cluster.wire.batch import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.wire.batch import Batch, Buffer
 
 Result: TypeAlias = tuple[bytes, tuple[bytes, ...]]
@@ -28,6 +30,10 @@ Result: TypeAlias = tuple[bytes, tuple[bytes, ...]]
 
 INPUT_BYTES_MAX = 1 << 20
 """Results that travel with one run of nodes; beyond this it gets no longer."""
+LOOK = 8
+"""Ready nodes looked at for one that many others follow."""
+LOOK_FAR = 16
+"""Nodes looked at to see whether a worker could run them without what another one has."""
 SUPPLIED = (1 << 64) - 1
 """In place of the task that an input is of: the client sends it."""
 
@@ -108,6 +114,10 @@ class GraphRecord:
         self._dependencies: list[int] = []
         self._ends: list[int] = [0]
         """Where the dependencies of each node begin, and those of the last one end."""
+        self.workers: dict[bytes, None] = {}
+        """Peers that were given nodes of it."""
+        self._holders: list[WorkerRecord | None] = []
+        """Which worker was given each node last."""
         self._ready: list[int] = []
         """A heap; nodes that are not ready any more stay in it until they are its first."""
         self._parts: list[tuple[int, Batch]] = []
@@ -178,6 +188,7 @@ class GraphRecord:
         self.is_whole = nodes.is_last
         states += bytes((WAITING,)) * count
         dependents += [[] for _ in range(count)]
+        self._holders += [None] * count
         fresh, lost = [], []
         low = 0
         for node, high in enumerate(nodes.ends, start):
@@ -209,41 +220,91 @@ class GraphRecord:
 
     # -- nodes go to workers and come back -----------------------------------------------------
 
-    def cut_head(self, limit: int) -> Run:
-        """Take up to ``limit`` nodes out that may go to one worker; there is one that is ready."""
-        states, missing = self.states, self.missing
-        ready = self._ready
-        first = heappop(ready)
-        while states[first] != READY:
+    def cut_head(self, limit: int, worker: WorkerRecord, least: int) -> Run | None:
+        """Take up to ``limit`` nodes out for a worker; there is one that is ready.
+
+        None if it looks as if there were no ``least`` that go together: others come to them sooner.
+        """
+        states, ready = self.states, self._ready
+        short: list[int] = []
+        while ready:
             first = heappop(ready)
+            if states[first] != READY:
+                continue
+            stop = first + least
+            node = first + 1
+            while node < stop and node < len(states) and self._fits(node, first, worker):
+                node += 1
+            if node >= stop:
+                break
+            short.append(first)
+            if len(short) == LOOK:
+                first = -1
+                break
+        else:
+            first = -1
+        for node in short:
+            heappush(ready, node)
+        return self._cut(first, limit, worker) if first >= 0 else None
+
+    def is_apart(self, first: int, stop: int) -> bool:
+        """Return True if most of what comes first in a range depends on nothing close before it."""
+        stop = min(stop, first + LOOK_FAR)
+        apart = 0
+        for node in range(first, stop):
+            below = self.dependencies(node)
+            apart += all(one >= first or self.states[one] == DONE for one in below)
+        return 2 * apart > stop - first
+
+    def cut_after(self, run: Run, limit: int, worker: WorkerRecord) -> Run | None:
+        """Take up to ``limit`` nodes out that follow on what a worker has, if they can."""
+        first = run.stop - self.first
+        if first < len(self.states) and self._fits(first, first, worker):
+            return self._cut(first, limit, worker)
+        return None
+
+    def _fits(self, node: int, first: int, worker: WorkerRecord) -> bool:
+        """Return True if a worker that has the nodes from ``first`` on can be given this one.
+
+        What it waits for must be before it there.
+        """
+        states = self.states
+        if not WAITING <= states[node] <= READY or node < self.inputs:
+            return False
+        if self.missing[node]:
+            holders = self._holders
+            for one in self._dependencies[self._ends[node] : self._ends[node + 1]]:
+                state = states[one]
+                if (
+                    one < first
+                    and state != DONE
+                    and (state != ASSIGNED or holders[one] is not worker)
+                ):
+                    return False
+        return True
+
+    def _cut(self, first: int, limit: int, worker: WorkerRecord) -> Run:
+        states, holders = self.states, self._holders
         batch_start, batch = self._part_of(first)
         stop = min(first + limit, batch_start + len(batch))
         owned, marks = self._owned, self._marks
         objects, mark = owned.get(first, ()), marks.get(first, (0, 0))
-        flat, ends = self._dependencies, self._ends
         node = first
         while True:
             if states[node] == READY:
                 self.count -= 1
             states[node] = ASSIGNED
+            holders[node] = worker
             node += 1
-            if node >= stop or not WAITING <= states[node] <= READY:
+            if node >= stop or not self._fits(node, first, worker):
                 break
-            if missing[node]:
-                # What it waits for must be before it in this run.
-                for one in flat[ends[node] : ends[node + 1]]:
-                    if one < first and states[one] != DONE:
-                        break
-                else:
-                    one = first
-                if one < first:
-                    break
             if (owned and owned.get(node, ()) != objects) or (
                 marks and marks.get(node, (0, 0)) != mark
             ):
                 break
         self.open -= node - first
         self.is_begun = True
+        self.workers[worker.peer] = None
         part = batch.cut(first - batch_start, node - batch_start)
         run = Run(self.session, self.first + first, self.function, m.CALL_NODE, self.options, part)
         run.objects = objects
@@ -251,11 +312,26 @@ class GraphRecord:
         run.graph = self
         return run
 
+    def next_objects(self) -> tuple[bytes, ...]:
+        """Return the objects that the next node needs."""
+        ready = self._ready
+        while ready and self.states[ready[0]] != READY:
+            heappop(ready)
+        if not ready:
+            return ()
+        segments = [
+            self.results[one][1] for one in self.dependencies(ready[0]) if one in self.results
+        ]
+        return (*self._owned.get(ready[0], ()), *chain.from_iterable(segments))
+
     def inputs_of(self, run: Run) -> list[int]:
-        """Return the nodes whose results must come with a run, in order of first use."""
-        first = run.first - self.first
+        """Return the nodes whose results must come with a run, in order of first use.
+
+        Others that it depends on are before it on its worker.
+        """
+        first, states = run.first - self.first, self.states
         flat = self._dependencies[self._ends[first] : self._ends[first + run.count]]
-        return [one for one in dict.fromkeys(flat) if one < first]
+        return [one for one in dict.fromkeys(flat) if one < first and states[one] == DONE]
 
     def is_short(self, run: Run) -> bool:
         """Return True for a single node whose dependencies were lost while a worker had it."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
+    from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.core.tasks import Run
 
     Entry: TypeAlias = "Run | GraphRecord"
@@ -88,33 +89,42 @@ class ReadyQueue:
                 del level[session]
         return None
 
-    def take(self, run: Entry, limit: int) -> Run:
-        """Take up to ``limit`` tasks off what :meth:`peek` returned.
+    def is_alone(self, entry: Entry) -> bool:
+        """Return True if nothing else is queued."""
+        return self.count == entry.count
+
+    def take(self, run: Entry, limit: int, worker: WorkerRecord, least: int = 1) -> Run | None:
+        """Take up to ``limit`` tasks off what :meth:`peek` returned, for a worker.
 
         Its session goes last in turn. What is left of a run that was cut stays next in it.
+        Of a graph that has no ``least`` nodes that go together it returns None.
         """
         level = self._levels[-run.options.priority]
         session = run.session
         runs = level[session]
         count = run.count
-        if type(run) is GraphRecord:
-            graph, run = run, run.cut_head(limit)
-            count -= graph.count
-            self._graphs[graph] = graph.count
-            if not graph.count:
+        if isinstance(run, GraphRecord):
+            nodes = run.cut_head(limit, worker, least)
+            if nodes is None:
+                return None
+            taken = nodes
+            count -= run.count
+            self._graphs[run] = run.count
+            if not run.count:
                 runs.popleft()
-                del self._graphs[graph]
+                del self._graphs[run]
         elif count > limit:
             count = limit
-            run = run.cut_head(limit)
+            taken = run.cut_head(limit)
         else:
+            taken = run
             runs.popleft()
         if not runs:
             del level[session]
         elif len(level) > 1:
             level.move_to_end(session)
         self.count -= count
-        return run  # type: ignore[return-value]
+        return taken
 
     def discard(self, run: Run) -> None:
         """Count a queued run out; its state is about to leave READY, so it will be passed over."""

@@ -55,6 +55,8 @@ class WorkerRecord:
     """What they are expected to take together, in seconds."""
     given: int = 0
     """Number of tasks it was ever sent, less what it gave back."""
+    node_runs: int = 0
+    """Number of runs of nodes it was ever sent."""
     progress_at: float = 0.0
     """When it last finished something, or was given something while it had nothing."""
     revoking: int = 0

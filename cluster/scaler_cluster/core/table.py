@@ -192,6 +192,9 @@ class Table:
         graph.count = 0
         self.ready.update(graph)
         self.release_function(graph.function)
+        for peer in graph.workers:
+            if peer in self.workers:
+                self.send(peer, m.GraphOver(graph.session, graph.first))
         segments = chain.from_iterable(result[1] for result in graph.results.values())
         self.objects.release([*graph.objects, *graph.dropped, *segments])
 

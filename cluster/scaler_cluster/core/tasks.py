@@ -39,6 +39,8 @@ class Run:
     """How often it was lost with its machine."""
     graph: GraphRecord | None = field(default=None, repr=False)
     """The graph whose nodes these are, on a worker: else its nodes are in no run."""
+    number: int = 0
+    """Counts the runs of nodes that its worker was given."""
 
     @property
     def count(self) -> int:
@@ -71,6 +73,7 @@ class Run:
             self.tries,
             self.losses,
             self.graph,
+            self.number,
         )
         self.drop_head(count)
         return head

@@ -8,7 +8,7 @@ and :meth:`WorkerCore._shrink` looks at the cursor again after it moved a work's
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scaler_cluster.wire.batch import Buffer
+
+    Values: TypeAlias = dict[int, tuple[Buffer, tuple[bytes, ...]]]
 
 FLUSH_S = 0.004
 """Results wait about this long for more of them. A report costs worker, scheduler and client
@@ -38,13 +40,16 @@ class FunctionEntry:
 class Work:
     """Contiguous tasks to run."""
 
-    __slots__ = ("batch", "cursor", "first", "function", "message", "session", "stop", "values")
+    __slots__ = (
+        "batch", "cursor", "first", "function", "message", "results", "session", "stop", "values",
+    )  # fmt: skip
 
     def __init__(
         self,
         message: m.Assign | m.AssignNodes,
         function: FunctionEntry,
-        values: dict[int, tuple[Buffer, tuple[bytes, ...]]] | None = None,
+        values: Values | None = None,
+        results: Values | None = None,
     ) -> None:
         self.message = message
         self.function = function
@@ -56,11 +61,13 @@ class Work:
         self.stop = len(message.batch)
         """Index after the last task to run."""
         self.values = values
-        """Of nodes: what their dependencies returned, by node, as payload and segments."""
+        """Of nodes: the results that came with them, by node, as payload and segments."""
+        self.results = results if results is not None else {}
+        """What nodes of the same graph returned here."""
 
     def part(self, start: int, stop: int) -> Work:
         """Return the tasks ``start <= index < stop`` of this one as a work of their own."""
-        part = Work(self.message, self.function, self.values)
+        part = Work(self.message, self.function, self.values, self.results)
         part.first = self.first + start
         part.batch = self.batch.cut(start, stop)
         part.stop = stop - start
@@ -86,6 +93,12 @@ class WorkerCore:
         self.leave: str | None = None
         """Why to leave, once the queue is empty; None: stay."""
         self.welcome = False
+        self._graphs: dict[tuple[int, int], Values] = {}
+        """What nodes returned here, by session and graph."""
+        self._kept: deque[tuple[int, Values, range]] = deque()
+        """Works of nodes whose results are kept: their number, those results, their nodes."""
+        self._works = 0
+        """Number of works of nodes so far."""
         self._segment: tuple[int, int] = (0, 0)
         self._since = 0.0
         self._outbox: list[m.Message] = []
@@ -103,6 +116,8 @@ class WorkerCore:
                 self._on_assign(message)  # type: ignore[arg-type]
             elif kind is m.AssignNodes:
                 self._on_assign_nodes(message)  # type: ignore[arg-type]
+            elif kind is m.GraphOver:
+                self._graphs.pop((message.session, message.graph), None)  # type: ignore[attr-defined]
             elif kind is m.Function:
                 self._on_function(message)  # type: ignore[arg-type]
             elif kind is m.Forget:
@@ -156,7 +171,7 @@ class WorkerCore:
         if function is None:
             raise RemoteProtocolError("nodes of a graph whose functions were not sent")
         self._expect(function.objects + message.objects + message.segments)
-        values: dict[int, tuple[Buffer, tuple[bytes, ...]]] = {}
+        values: Values = {}
         ends = numbers(message.segment_ends)
         low = 0
         for index, (node, payload) in enumerate(
@@ -165,7 +180,16 @@ class WorkerCore:
             high = ends[index] if ends else 0
             values[node] = payload, message.segments[low:high]
             low = high
-        self.queue.append(Work(message, function, values))
+        results = self._graphs.setdefault((message.session, message.graph), {})
+        self.queue.append(Work(message, function, values, results))
+        self._works += 1
+        start = message.first - message.graph
+        kept = self._kept
+        kept.append((self._works, results, range(start, start + len(message.batch))))
+        while kept[0][0] < message.oldest:
+            _, results, nodes = kept.popleft()
+            for node in nodes:
+                results.pop(node, None)
 
     def _on_revoke(self, message: m.Revoke) -> None:
         removed = 0

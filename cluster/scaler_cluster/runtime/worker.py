@@ -213,7 +213,7 @@ class WorkerShell:
         append, store = core.results.append, self._store
         keep, buffers, large = store.keep, store.buffers, store.large
         if work.values is not None:
-            loads = NodeLoader(work.function.call, work.values, loads, store.map).load
+            loads = NodeLoader(work.function.call, work.values, work.results, loads, store.map).load
             append = partial(_keep, work, work.first - message.graph, append)  # type: ignore[union-attr]
         segments: dict[bytes, int] = {}
         dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
@@ -288,7 +288,7 @@ class WorkerShell:
                         core.stored(work, result, segments)
                         if work.values is not None:
                             node = first + index - message.graph  # type: ignore[union-attr]
-                            work.values[node] = result, tuple(segments)
+                            work.results[node] = result, tuple(segments)
                         segments = {}
                     else:
                         self._report(work, stage, error, culprit)
@@ -411,8 +411,7 @@ def _pickle_again(store: WorkerStore, value: object) -> tuple[bytes, BaseExcepti
 def _keep(work: Work, offset: int, append: Callable[[bytes], None], result: bytes) -> None:
     """Note what a node returned for those that follow in the same work."""
     append(result)
-    if work.values is not None:
-        work.values[offset + work.cursor] = result, ()
+    work.results[offset + work.cursor] = result, ()
 
 
 def _culprit(store: WorkerStore, message: m.Assign, payload: Any) -> str:

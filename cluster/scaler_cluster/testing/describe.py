@@ -108,6 +108,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Returned: lambda x: f"Returned {x.task}{_with(x.objects)}",
     m.Assign: _assign,
     m.AssignNodes: _assign_nodes,
+    m.GraphOver: lambda x: f"GraphOver {x.session}:{x.graph}",
     m.Skipped: lambda x: f"Skipped {tasks(x.task, 1, x.session)}",
     m.Graph: lambda x: f"Graph {tasks(x.first + x.start, len(x.batch))} {name(x.function)}",
     m.Unmet: lambda x: f"Unmet {x.graph}: {numbers(x.inputs)}",

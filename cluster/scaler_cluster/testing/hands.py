@@ -54,7 +54,7 @@ class WorkerHands:
         work = self._standing()
         self.core.results.append(result)
         if work.values is not None:
-            work.values[self.node] = result, ()
+            work.results[self.node] = result, ()
         self.core.last_end = now
         work.cursor += 1
 
@@ -70,7 +70,7 @@ class WorkerHands:
         self.core.last_end = now
         self.core.stored(work, payload, dict.fromkeys(segments, 1))
         if work.values is not None:
-            work.values[self.node] = payload, segments
+            work.results[self.node] = payload, segments
         work.cursor += 1
         self.core.begin(work, now)
 

@@ -401,7 +401,8 @@ class Stored(Message):
 class AssignNodes(Message):
     """Scheduler to worker: as Assign, for nodes of a graph, with what they depend on.
 
-    A node finds there what earlier nodes of the same message returned as well.
+    They may depend on nodes of the same message and of earlier ones as well, from ``oldest`` on:
+    what those returned, the worker has kept.
     """
 
     tag = 31
@@ -419,6 +420,8 @@ class AssignNodes(Message):
     """Nodes whose results come along, as 32-bit numbers."""
     results: Batch
     """Their results, in order; one empty payload if there are none."""
+    oldest: int
+    """Number of an AssignNodes, counted from 1; results of earlier ones may be dropped."""
     segments: tuple[bytes, ...] = ()
     """Segments that hold the large buffers of these results."""
     segment_ends: Buffer = b""
@@ -432,6 +435,15 @@ class Skipped(Message):
     tag = 32
     session: int
     task: int
+
+
+@dataclass(slots=True)
+class GraphOver(Message):
+    """Scheduler to worker: no more nodes of this graph will come; drop their results."""
+
+    tag = 33
+    session: int
+    graph: int
 
 
 # -- graphs ----------------------------------------------------------------------------------
