@@ -28,6 +28,7 @@ from scaler_cluster.errors import (
     WorkerDied,
 )
 from scaler_cluster.payload import ObjectReference
+from scaler_cluster.runtime.inside import rejoin, secede
 from scaler_exec.executor import ScalerExecutor
 
 __all__ = [
@@ -56,4 +57,6 @@ __all__ = [
     "TaskTimeout",
     "WorkerDied",
     "__version__",
+    "rejoin",
+    "secede",
 ]

@@ -97,6 +97,11 @@ class Dispatch:
                 return
             # Of the idle ones, the one that was busy last: it may still be awake.
             worker = next(reversed(pool.values()) if pool is self._idle else iter(pool.values()))
+            if worker.session and worker.count and self._is_above(worker, run):
+                other = self._other_than(worker)
+                if other is None:
+                    return
+                worker = other
             unit_s = self._table.functions[run.function].mean_s
             share = -(-ready.count // len(self._table.workers))
             limit = grant(worker, unit_s, share)
@@ -108,6 +113,18 @@ class Dispatch:
                 self._hungry[worker.peer] = self._hungry.pop(worker.peer)
         if self._idle and self._loaded:
             self._steal(now)
+
+    def _is_above(self, worker: WorkerRecord, run: Run) -> bool:
+        """Return True if these tasks were submitted by what the worker runs."""
+        return self._table.session_by_number[run.session].worker == worker.peer
+
+    def _other_than(self, worker: WorkerRecord) -> WorkerRecord | None:
+        """Return another worker that may be given something."""
+        for pool in (self._idle, self._hungry):
+            for other in islice(pool.values(), 2):
+                if other is not worker:
+                    return other
+        return None
 
     def _assign(self, worker: WorkerRecord, run: Run, unit_s: float, now: float) -> None:
         table = self._table
@@ -142,6 +159,7 @@ class Dispatch:
                 options.stream_output,
                 run.batch,
                 table.objects.segments(run.objects, worker) if run.objects else (),
+                options.depth,
             ),
         )
         if wanted := table.functions[run.function].objects + run.objects:
@@ -185,6 +203,10 @@ class Dispatch:
             else:
                 worker.stalled = True
                 self._revoke(worker, worker.count - 1)
+
+    def clear(self, worker: WorkerRecord) -> None:
+        """Ask back all that a worker has not started."""
+        self._revoke(worker, worker.count - 1)
 
     def _steal(self, now: float) -> None:
         """Ask one loaded worker for half of what it has queued, for those that idle."""

@@ -49,6 +49,9 @@ class TaskOptions:
     """Never start a task a second time, even if its machine was lost."""
     stream_output: bool = False
     """Send what the task prints to the client."""
+    depth: int = 0
+    """How many tasks are above it: 1 if a task submitted it that no task submitted. Among equal
+    priorities, deeper ones run first."""
 
 
 DEFAULT_OPTIONS = TaskOptions()
@@ -83,6 +86,10 @@ class Hello(Message):
     """Of a worker: its machine's directory for objects, which tells whose objects it can map."""
     address: str = ""
     """Of a worker: where others fetch its machine's segments; empty: nowhere."""
+    spare: bool = False
+    """Of a worker: it is there to take the place of others that are blocked."""
+    worker: bytes = b""
+    """Of a client inside of tasks: the peer id of the worker that runs them."""
 
 
 @dataclass(slots=True)
@@ -276,6 +283,8 @@ class Assign(Message):
     batch: Batch
     objects: tuple[bytes, ...] = ()
     """Segments that hold the buffers of each payload, in order."""
+    depth: int = 0
+    """As in the tasks' options."""
 
 
 @dataclass(slots=True)
@@ -380,6 +389,14 @@ class Stored(Message):
     busy_s: float
     payload: Buffer
     objects: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class Blocked(Message):
+    """Client inside of tasks to scheduler: its worker only waits for others now, or no more."""
+
+    tag = 31
+    is_blocked: bool
 
 
 # -- objects ---------------------------------------------------------------------------------
@@ -508,6 +525,14 @@ class Kill(Message):
     tag = 41
     worker: bytes
     reason: str
+
+
+@dataclass(slots=True)
+class Spares(Message):
+    """Scheduler to supervisor: keep so many workers more than your own."""
+
+    tag = 43
+    count: int
 
 
 @dataclass(slots=True)
