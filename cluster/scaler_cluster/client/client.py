@@ -174,7 +174,7 @@ def _revive(
     address: str,
     cluster: str,
     serializer: type[Serializer] | Serializer | None,
-    stream_output: bool,  # noqa: FBT001 - from a pickle
+    stream_output: bool,
 ) -> Client:
     client = object.__new__(Client)
     client._serialization = Serialization(serializer) if serializer is not None else None

@@ -33,7 +33,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.map import MapCall
@@ -48,8 +48,11 @@ place would often be wanted back before somebody else has it."""
 RECALL_MIN_S, RECALL_MAX_S = 0.01, 0.2
 """How often a task that runs or is queued elsewhere is asked for again: it may have come back to
 the scheduler meanwhile, while no worker has room for it."""
-PATIENCE_S = 0.1
-"""What is better run elsewhere, because somebody looks at the clock, is given so long to start."""
+RECALL_OTHERS = 8
+"""Of many tasks that somebody waits for at once, so many are asked for each time."""
+PATIENCE_S = 0.3
+"""What is better run elsewhere, because somebody looks at the clock, is given so long to start:
+a spare worker needs a third of it, on a busy machine."""
 LEVELS_MAX = 400
 """Tasks on one stack. Each takes some ten frames of ours, and 5 KiB of the 8 MiB of a stack."""
 LEVEL_FRAMES = 60
@@ -310,7 +313,9 @@ class NestedSession(Session):
         task: int | deque[int] = -1,
     ) -> bool:
         """Wait until ``done()``, running what is waited for as long as it has not started."""
-        tasks = task if isinstance(task, deque) else deque((task if future is None else future._task,))
+        if future is not None:
+            task = future._task
+        tasks = task if isinstance(task, deque) else deque((task,))
         if not done() and (timeout is None or timeout > 0):
             _Wait(self, done, tasks, timeout).run()
         return done()
@@ -331,11 +336,14 @@ class NestedSession(Session):
         """Return True if one of these may run here."""
         return any(map(self.core.is_held, list(tasks)))
 
-    def recall(self, tasks: deque[int]) -> None:
-        """Ask for the first of these tasks."""
+    def recall(self, tasks: deque[int], turn: int) -> None:
+        """Ask for the first of these tasks, and for some of the others in turn."""
         with deferred, self.connection.lock:
-            if tasks:
-                self.core.recall(tasks[0])
+            if not tasks:
+                return
+            self.core.recall(tasks[0])
+            for index in range(1, min(RECALL_OTHERS, len(tasks))):
+                self.core.recall(tasks[(turn * RECALL_OTHERS + index) % len(tasks)])
 
     def send_now(self, tasks: deque[int]) -> None:
         """Let others run these tasks."""
@@ -422,7 +430,7 @@ class NestedSession(Session):
         self._after([(waiter, outcome)] if waiter is not None else [])
 
     def _call(self, child: Child, scope: Scope) -> bytes | m.Failed:
-        """Run a task as a worker does that was sent it; return its pickled result or its failure."""
+        """Run a task as if this worker had been sent it; return its pickled result or failure."""
         tries = 0
         while True:
             failure = m.FAILED_DESERIALIZE
@@ -483,6 +491,7 @@ class _Wait:
         self._block_at = now + BLOCKED_AFTER_S
         self._recall_at = self._run_at
         self._pause = RECALL_MIN_S
+        self._turn = 0
         self._is_blocked = False
 
     def run(self) -> None:
@@ -515,7 +524,8 @@ class _Wait:
 
     def _wait_elsewhere(self, now: float, *, may_run: bool) -> None:
         if may_run and now >= self._recall_at:
-            self._session.recall(self._tasks)
+            self._session.recall(self._tasks, self._turn)
+            self._turn += 1
             self._recall_at = now + self._pause
             self._pause = min(2 * self._pause, RECALL_MAX_S)
         if not self._is_blocked and now >= self._block_at:

@@ -266,7 +266,7 @@ class Session:
         done: Callable[[], bool],
         future: ScalerFuture[Any] | None = None,
         timeout: float | None = None,
-        task: int = -1,  # noqa: ARG002 - matters where the waiting thread may run it itself
+        task: int = -1,
     ) -> bool:
         """Wait until ``done()``, at most ``timeout`` seconds; return what it returned last.
 
