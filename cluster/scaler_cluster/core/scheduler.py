@@ -118,6 +118,9 @@ class SchedulerCore:
             except RemoteProtocolError:
                 raise
             except (ProtocolError, KeyError, IndexError, ValueError) as error:
+                if peer in self._gone and not self.table.knows(peer):
+                    # A session that ended with its worker had said this before.
+                    return
                 raise RemoteProtocolError(f"{type(message).__name__}: {error!r}") from error
 
     def peer_lost(self, peer: bytes, now: float) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from scaler_cluster.payload import ObjectReference
     from scaler_cluster.runtime.worker import WorkerShell
 
-BLOCKED_AFTER_S = 0.003
+BLOCKED_AFTER_S = 0.005
 """A thread that waits so long for what runs elsewhere says so. About ten round trips: sooner, the
 place would often be wanted back before somebody else has it."""
 RECALL_MIN_S, RECALL_MAX_S = 0.01, 0.2
@@ -261,6 +261,12 @@ class NestedSession(Session):
         options = self._deeper(options, scope)
         child = Child(scope.number, function, call, options, objects, batch, kept)
         self._hold(lambda now: self.core.hold_piece(child, first, now))
+
+    def drop_call(self, call: MapCall) -> None:
+        """Nobody will ask this map for results any more; see :class:`Session`."""
+        # In a finalizer, an interrupt would be lost.
+        with deferred:
+            super().drop_call(call)
 
     @contextlib.contextmanager
     def leading(self) -> Any:
