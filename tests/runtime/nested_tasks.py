@@ -247,3 +247,61 @@ def plain_tree(seed, depth):
 def kill_self():
     """End this worker."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def send_and_leave(client, nbytes):
+    """Send an object, pass it on, and end without a word about it."""
+    reference = client.send_object(bytes(nbytes))
+    futures = [client.submit(len, reference) for _ in range(5)]
+    large = client.submit(bytes, nbytes)
+    return sum(future.result() for future in futures), len(large.result())
+
+
+def send_and_hold(client, directory, nbytes):
+    """Hold objects and children until this is killed."""
+    reference = client.send_object(bytes(nbytes))
+    future = client.submit(hold_large, directory, reference)
+    Path(directory, "parent").write_text(str(os.getpid()))
+    return future.result(600)
+
+
+def hold_large(directory, data):
+    """Hold an argument for ever."""
+    touch_and_sleep(directory, len(data) % 10)
+
+
+def is_client_usable(client):
+    """Use a client that came by another pickle."""
+    return client.submit(tasks.square, 7).result()
+
+
+def with_options(timeout):
+    """Submit with a timeout of the child's own; return how that ended."""
+    with ScalerExecutor() as executor:
+        future = executor.options(timeout=timeout).submit(time.sleep, 60)
+        return type(future.exception()).__name__
+
+
+def retried(directory):
+    """Submit what fails twice, with retries."""
+    with ScalerExecutor() as executor:
+        return executor.options(retries=2).submit(tasks.fail_times, directory, 2, "raise").result()
+
+
+def cancels_child(client, directory):
+    """Cancel a child that runs elsewhere; return how its future looks then."""
+    future = client.submit(touch_and_sleep, directory, 0)
+    wait_for_flag(Path(directory, "child-0"))
+    future.cancel()
+    return future.cancelled(), client.submit(tasks.square, 2).result()
+
+
+def gather_in_asyncio(client, count):
+    """Await children in an event loop."""
+    import asyncio
+
+    async def gather():
+        futures = [client.submit(tasks.square, n) for n in range(count)]
+        return await asyncio.gather(*map(asyncio.wrap_future, futures))
+
+    return asyncio.run(gather())

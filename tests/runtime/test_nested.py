@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from concurrent.futures import CancelledError
 
 import pytest
 
-from scaler_exec import Client, ConfigError, SchedulerClusterCombo, WorkerDied, secede
+from scaler_exec import (
+    Client,
+    ConfigError,
+    ScalerExecutor,
+    SchedulerClusterCombo,
+    TaskTimeout,
+    WorkerDied,
+    secede,
+)
 from tests.runtime import nested_tasks, tasks
 from tests.runtime.helpers import BOUND_S, wait_gone, wait_until
+
+MB = 1_000_000
 
 
 @pytest.fixture(params=[1, 2], ids=["one worker", "two workers"])
@@ -249,3 +260,75 @@ def test_random_trees(client) -> None:
     sizes = [future.result(2 * BOUND_S) for future in futures]
 
     assert sizes == [nested_tasks.plain_tree(seed, 5) for seed in range(60)]
+
+
+def test_objects_end_with_their_task(client, baseline) -> None:
+    """What a task sent, and large results of its children, are freed when it has ended."""
+    assert client.submit(nested_tasks.send_and_leave, client, MB).result(BOUND_S) == (5 * MB, MB)
+
+
+def test_objects_end_with_their_worker(pair, tmp_path, baseline) -> None:
+    """They are freed as well when the task's worker is killed, and its children are stopped."""
+    future = pair.submit(nested_tasks.send_and_hold, pair, str(tmp_path), MB)
+    parent = _parent(tmp_path)
+    _child_elsewhere(tmp_path, parent)
+
+    os.kill(parent, signal.SIGKILL)
+
+    with pytest.raises(WorkerDied):
+        future.result(BOUND_S)
+
+
+def test_a_client_that_is_unpickled_elsewhere_connects(pair) -> None:
+    """Outside of tasks a pickled client is one of its own, to the same cluster."""
+    other = pickle.loads(pickle.dumps(pair))
+
+    with other:
+        assert other.submit(tasks.square, 5).result(BOUND_S) == 25
+    assert pair.submit(tasks.square, 6).result(BOUND_S) == 36
+
+
+def test_a_closure_may_hold_a_client(client) -> None:
+    """A client comes along in a function as well as in its arguments."""
+    assert client.submit(lambda: nested_tasks.is_client_usable(client)).result(BOUND_S) == 49
+    assert client.map(lambda n: client.submit(pow, n, 2).result(), range(20)) == [
+        n * n for n in range(20)
+    ]
+
+
+def test_a_childs_own_timeout(client) -> None:
+    """A child with a timeout is stopped in time, whatever the number of workers."""
+    assert client.submit(nested_tasks.with_options, 0.2).result(BOUND_S) == "TaskTimeout"
+
+
+def test_a_childs_retries(client, tmp_path) -> None:
+    """A child is run again as often as it may be, also on its parent's stack."""
+    assert client.submit(nested_tasks.retried, str(tmp_path)).result(BOUND_S) == 3
+
+
+def test_a_parents_timeout(pair, tmp_path) -> None:
+    """A parent that runs out of time takes its children along."""
+    address = pair._session.address
+    with ScalerExecutor(address=address) as executor:
+        limited = executor.options(timeout=1.0)
+        future = limited.submit(nested_tasks.hold_children, pair, str(tmp_path), 3)
+        with pytest.raises(TaskTimeout):
+            future.result(BOUND_S)
+
+    first = pair.submit(nested_tasks.wait_for_flag, str(tmp_path / "flag"))
+    pair.submit(nested_tasks.set_flag, str(tmp_path / "flag")).result(BOUND_S)
+    first.result(BOUND_S)
+
+
+def test_cancelling_a_child(pair, tmp_path) -> None:
+    """A task may cancel what it submitted."""
+    future = pair.submit(nested_tasks.cancels_child, pair, str(tmp_path))
+
+    assert future.result(BOUND_S) == (True, 4)
+
+
+def test_awaiting_children(client) -> None:
+    """An event loop inside of a task may await them."""
+    future = client.submit(nested_tasks.gather_in_asyncio, client, 20)
+
+    assert future.result(BOUND_S) == [n * n for n in range(20)]

@@ -20,9 +20,9 @@ from scaler_cluster.wire.batch import Batch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HOLD_S = 0.001
-"""How long a new task is held. Less than three round trips, which is what it costs to send a task
-away and to take it back; enough for some ten tasks to run here."""
+HOLD_S, HOLD_MAX_S = 0.001, 0.016
+"""How long a new task is held. Three round trips, which is what it costs to send a task away and
+to take it back; longer, as long as others have no time for what is sent away."""
 LINGER_S = 0.005
 """So long after the last task was submitted the next is expected: somebody looks then anyway."""
 RECALL_MAX = 64
@@ -96,6 +96,7 @@ class NestedCore(ClientCore):
         """Pieces of maps that were sent away; tasks of theirs may have come back."""
         self._callers: dict[int, int] = {}
         """Who submitted a map, by its number."""
+        self._hold_s = HOLD_S
         self._linger_until = -math.inf
         self._looked_at = 0.0
         self._unit_s = HOLD_S
@@ -233,7 +234,7 @@ class NestedCore(ClientCore):
     def deadline(self) -> float:
         """When :meth:`send_away` is due."""
         for child in self._held.values():
-            return child.at + HOLD_S
+            return child.at + self._hold_s
         # Not only when there is something: to be woken for each new task would cost more.
         return self._linger_until if self._linger_until > self._looked_at else math.inf
 
@@ -242,7 +243,7 @@ class NestedCore(ClientCore):
         self._looked_at = now
         while self._held:
             child = next(iter(self._held.values()))
-            if child.at + HOLD_S > now:
+            if child.at + self._hold_s > now:
                 return
             del self._held[child.first]
             self._send(child)
@@ -324,6 +325,7 @@ class NestedCore(ClientCore):
     def _on_cancelled(self, message: m.Cancelled) -> None:
         """Tasks that were recalled had not started: hold them again."""
         now, stop = self.heard_at, message.first + message.count
+        self._hold_s = min(2 * self._hold_s, HOLD_MAX_S)
         if not message.first >> CALL_BITS:
             for task in range(message.first, stop):
                 child = self._away.pop(task, None)
@@ -341,6 +343,7 @@ class NestedCore(ClientCore):
     def _came_from_away(self, task: int) -> None:
         child = self._away.pop(task, None)
         if child is not None:
+            self._hold_s = max(self._hold_s / 2, HOLD_S)
             self._disown(child.owner, task)
             self._end(child)
 
@@ -348,6 +351,8 @@ class NestedCore(ClientCore):
         tasks = self.owned.get(owner)
         if tasks is not None:
             tasks.pop(task, None)
+            if not tasks:
+                del self.owned[owner]
 
     def _end(self, child: Child) -> None:
         if child.kept:

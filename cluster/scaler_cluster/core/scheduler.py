@@ -257,7 +257,8 @@ class SchedulerCore:
         table.add_session(session)
         if worker is not None:
             if worker.session:
-                raise RemoteProtocolError("a second session of one worker")
+                # It gave a first one up before that was welcome.
+                self.peer_lost(worker.session, now)
             worker.session = peer
         workers = sum(one.workers_wanted for one in table.supervisors.values())
         self._welcome(peer, number, workers)

@@ -63,7 +63,7 @@ _opening = threading.Lock()
 
 def open_session(shell: WorkerShell) -> NestedSession:
     """Return the one session of this worker's tasks, made when it is first asked for."""
-    with _opening:
+    with deferred, _opening:
         if shell.nested is None:
             shell.nested = NestedSession(shell)
         return shell.nested
