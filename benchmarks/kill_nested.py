@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.kill_workers import Killer, verdict_of
+from benchmarks.kill_workers import FINE, Killer, verdict_of
 from benchmarks.processes import children
 from benchmarks.tasks import plain_tree, tree
 from scaler_exec import Client, ScalerExecutor
@@ -73,7 +73,7 @@ def main() -> int:
         if outcomes["unresolved"]:
             executor.kill_workers()
     left = [child.pid for child in children()]
-    problems = [f"{n} x {how}" for how, n in outcomes.items() if how not in ("right", "worker died")]
+    problems = [f"{n} x {how}" for how, n in outcomes.items() if how not in FINE]
     if outcomes["worker died"] > len(killer.killed):
         problems.append("more trees failed than workers were killed")
     if killer.problem:

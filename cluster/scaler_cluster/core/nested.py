@@ -254,6 +254,12 @@ class NestedCore(ClientCore):
         if child is not None:
             self._send(child)
 
+    def hand_over(self, child: Child) -> None:
+        """Let go of a claimed task after all."""
+        if child.first >> CALL_BITS:
+            self._held_pieces[child.first] = child
+        self._send(child)
+
     def _send(self, child: Child) -> None:
         function, batch = child.function, child.batch
         if child.first >> CALL_BITS:

@@ -22,6 +22,10 @@ class TaskInterrupted(BaseException):
     """Raised inside a running task to stop it."""
 
 
+class TaskExpired(TaskInterrupted):
+    """Raised inside a task that runs on the stack of another, when its time is over."""
+
+
 class Deferral:
     """A context in which the main thread's KeyboardInterrupt waits until it is left.
 

@@ -8,6 +8,8 @@ clients of the process; what a task submitted through it ends with the task.
 from __future__ import annotations
 
 import contextlib
+import math
+import signal
 import sys
 import threading
 from collections import deque
@@ -24,11 +26,11 @@ from scaler_cluster.core.nested import Child, NestedCore
 from scaler_cluster.errors import ConfigError, PayloadError, StorageFull, StorageUnreachable
 from scaler_cluster.ids import call_of
 from scaler_cluster.runtime.connection import Connection
-from scaler_cluster.runtime.interrupts import TaskInterrupted, deferred
+from scaler_cluster.runtime.interrupts import TaskExpired, TaskInterrupted, deferred
 from scaler_cluster.runtime.nested_future import NestedFuture
 from scaler_cluster.runtime.scope import Scope, current
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
-from scaler_cluster.runtime.worker import describe_failure
+from scaler_cluster.runtime.worker import INTERRUPT_SIGNAL, describe_failure
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -50,6 +52,9 @@ RECALL_MIN_S, RECALL_MAX_S = 0.01, 0.2
 the scheduler meanwhile, while no worker has room for it."""
 RECALL_OTHERS = 8
 """Of many tasks that somebody waits for at once, so many are asked for each time."""
+WATCH_S = 0.05
+"""A callback that has not been called for so long may be what its task waits for, in a way that
+nobody can see: an event loop, or an event."""
 PATIENCE_S = 0.3
 """What is better run elsewhere, because somebody looks at the clock, is given so long to start:
 a spare worker needs a third of it, on a busy machine."""
@@ -73,11 +78,13 @@ class NestedConnection(Connection):
     """A connection that sends away what has been held for long enough."""
 
     core: NestedCore
+    look_at = math.inf
+    """When the I/O thread is to look after futures that have callbacks."""
 
     @property
     def deadline(self) -> float:
-        """When :meth:`pump` has something to send."""
-        return min(super().deadline, self.core.deadline)
+        """When :meth:`pump` has something to send, or the I/O thread something to look after."""
+        return min(super().deadline, self.core.deadline, self.look_at)
 
     def pump(self) -> list[tuple[Any, object]]:
         """See :class:`Connection`."""
@@ -98,6 +105,7 @@ class NestedSession(Session):
     """One for all tasks of a worker; raises ClusterUnreachable."""
 
     core: NestedCore
+    connection: NestedConnection
 
     def __init__(self, shell: WorkerShell) -> None:
         self._shell = shell
@@ -110,6 +118,12 @@ class NestedSession(Session):
         self._waiting = 0
         """Threads that wait for what runs elsewhere, and tasks that have seceded."""
         self._recursion_limit = 0
+        self._limited: list[Scope] = []
+        """Tasks with a timeout on the stack of the main thread, the lowest first."""
+        self._watched: deque[tuple[float, ScalerFuture[Any]]] = deque()
+        """Futures with a callback, and when to look whether it was called."""
+        self._awaited: list[ScalerFuture[Any]] = []
+        """Those whose callbacks may be what their task waits for."""
         connection = NestedConnection(shell.address, NestedCore(), shell.peer)
         super().__init__(shell.address, timeout=CONNECT_TIMEOUT_S, connection=connection)
 
@@ -143,7 +157,7 @@ class NestedSession(Session):
                 self._pickle_function.remember(entry.call, packed)
             self._recursion_limit = sys.getrecursionlimit()
             scope = self._task = Scope(work.message.depth, 0)
-        if threading.current_thread() is threading.main_thread():
+        if _is_main():
             current.set(scope)
         return scope
 
@@ -156,6 +170,10 @@ class NestedSession(Session):
     def _end(self, scope: Scope) -> None:
         """A task has ended: give up what it submitted and has not come back, and what it sent."""
         scope.is_over = True
+        if scope.over is not None:
+            scope.expired = False
+            scope.over.set()
+            self._limited.remove(scope)
         if scope.number in self.core.owned or scope.references or scope.seceded:
             self._give_up(scope)
             self._set_seceded(scope, seceded=False)
@@ -378,6 +396,28 @@ class NestedSession(Session):
                     settled = self.connection.pump()
             self._after(settled)
 
+    def watch(self, future: ScalerFuture[Any]) -> None:
+        """Somebody is to be called back by this future."""
+        self._watched.append((clock() + WATCH_S, future))
+        if self.connection.look_at == math.inf:
+            self.connection.look_at = clock() + WATCH_S
+            self._lead.wake_io()
+
+    def _run_callbacks(self) -> None:
+        """Run callbacks; the worker is blocked as long as some wait for long, for all we know."""
+        super()._run_callbacks()
+        now = clock()
+        if now < self.connection.look_at:
+            return
+        before = bool(self._awaited)
+        while self._watched and self._watched[0][0] <= now:
+            self._awaited.append(self._watched.popleft()[1])
+        self._awaited = [future for future in self._awaited if not future.done()]
+        if bool(self._awaited) is not before:
+            self.count_waiting(-1 if before else 1)
+        is_idle = not (self._awaited or self._watched)
+        self.connection.look_at = math.inf if is_idle else now + WATCH_S
+
     def set_seceded(self, *, seceded: bool) -> None:
         """The task in which this is called leaves its worker's place to others, or returns."""
         self._set_seceded(self.scope(), seceded=seceded)
@@ -398,6 +438,11 @@ class NestedSession(Session):
             child = self.claim(tasks)
             if child is None:
                 return False
+            if child.options.timeout_s is not None and not _is_main():
+                # Only the main thread can be interrupted.
+                with deferred, self.connection.lock:
+                    self.core.hand_over(child)
+                return False
             self._run(child, above)
             return True
         finally:
@@ -412,13 +457,20 @@ class NestedSession(Session):
         outcome: Any = None
         token = current.set(scope)
         try:
-            outcome = self._call(child, scope)
+            if child.options.timeout_s is not None:
+                self._limit(scope, child.options.timeout_s)
+            outcome = self._call(child)
+        except TaskExpired as error:
+            if error.args[0] is not scope and not error.args[0].is_over:
+                raise
+            detail = {"timeout_s": child.options.timeout_s}
+            outcome = m.Failed(child.first, m.FAILED_TIMEOUT, b"", detail)
         finally:
-            current.reset(token)
-            self._end(scope)
-            if above.level == 0:
-                sys.setrecursionlimit(self._recursion_limit)
             with deferred:
+                current.reset(token)
+                self._end(scope)
+                if above.level == 0:
+                    sys.setrecursionlimit(self._recursion_limit)
                 self._settle(child, outcome, clock() - start)
 
     def _settle(self, child: Child, outcome: Any, took_s: float) -> None:
@@ -435,7 +487,33 @@ class NestedSession(Session):
                 waiter = core.came_back(child, took_s)
         self._after([(waiter, outcome)] if waiter is not None else [])
 
-    def _call(self, child: Child, scope: Scope) -> bytes | m.Failed:
+    def _limit(self, scope: Scope, timeout_s: float) -> None:
+        """Let a task on the main thread's stack be interrupted when its time is over."""
+        over = scope.over = threading.Event()
+        self._limited.append(scope)
+
+        def expire() -> None:
+            if not over.wait(timeout_s):
+                scope.expired = True
+            while scope.expired:
+                signal.pthread_kill(threading.main_thread().ident or 0, INTERRUPT_SIGNAL)
+                over.wait(WATCH_S)
+
+        threading.Thread(target=expire, name="scaler-timeout", daemon=True).start()
+
+    @property
+    def has_expired(self) -> bool:
+        """Return True if :meth:`raise_expired` raises."""
+        return any(scope.expired for scope in self._limited)
+
+    def raise_expired(self) -> None:
+        """Interrupt a task whose time is over, and what stands on it; in the main thread."""
+        for scope in self._limited:
+            if scope.expired:
+                scope.expired = False
+                raise TaskExpired(scope)
+
+    def _call(self, child: Child) -> bytes | m.Failed:
         """Run a task as if this worker had been sent it; return its pickled result or failure."""
         tries = 0
         while True:
@@ -475,6 +553,10 @@ class NestedSession(Session):
 
     def _views(self, objects: tuple[bytes, ...]) -> list[memoryview]:
         return [self.core.views[one] for one in objects]
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 class _Wait:

@@ -10,6 +10,7 @@ from scaler_cluster.client.future import ScalerFuture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -18,6 +19,12 @@ class NestedFuture(ScalerFuture[T]):
     """A future whose session hears also of those who wait for several at once."""
 
     __slots__ = ()
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call ``fn`` with this future when it is done; somebody may wait for that."""
+        if not self.done():
+            self._session.watch(self)  # type: ignore[attr-defined]
+        super().add_done_callback(fn)
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import threading
+
     from scaler_cluster.payload import ObjectReference
 
 _numbers = itertools.count(1)
@@ -15,7 +17,7 @@ _numbers = itertools.count(1)
 class Scope:
     """One run of one task in this worker."""
 
-    __slots__ = ("depth", "is_over", "level", "number", "references", "seceded")
+    __slots__ = ("depth", "expired", "is_over", "level", "number", "over", "references", "seceded")
 
     def __init__(self, depth: int, level: int) -> None:
         self.number = next(_numbers)
@@ -28,6 +30,10 @@ class Scope:
         """What it sent ahead."""
         self.seceded = False
         """It said that it would not use its worker's slot for a while."""
+        self.over: threading.Event | None = None
+        """Of one with a timeout: set when it has ended."""
+        self.expired = False
+        """Its time is over, and it has not been told."""
 
 
 current: ContextVar[Scope | None] = ContextVar("scaler_task", default=None)

@@ -335,7 +335,10 @@ class WorkerShell:
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         """Stop the running task if it is the one that was aborted; in the main thread."""
         core = self._core
-        if self._in_task and core.interrupt is not None and core.queue:
+        if self._in_task and self.nested is not None and self.nested.has_expired:
+            if not deferred.postpone(lambda: self._on_interrupt(signum, frame)):
+                self.nested.raise_expired()
+        elif self._in_task and core.interrupt is not None and core.queue:
             work = core.queue[0]
             if core.interrupt == (work.session, work.first + work.cursor):
                 if deferred.postpone(lambda: self._on_interrupt(signum, frame)):
