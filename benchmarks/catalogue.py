@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.scenarios import bare, depth, latency, lifecycle, load, objects, throughput
+from benchmarks.scenarios import bare, depth, latency, lifecycle, load, nested, objects, throughput
 
 if TYPE_CHECKING:
     from benchmarks.scenario import Scenario
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for module in (throughput, bare, latency, load, lifecycle, depth, objects)
+    for module in (throughput, bare, latency, load, lifecycle, depth, objects, nested)
     for scenario in module.SCENARIOS
 }
 

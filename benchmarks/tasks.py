@@ -98,3 +98,22 @@ def _grow(seed: int, depth: int) -> tuple[int, float, list[int]]:
     how, nap_s = dice.randrange(4), dice.choice((0, 0, 0, 0.002, 0.01))
     branches = dice.randint(0, 3) if depth else 0
     return how, nap_s, [dice.randrange(1 << 30) for _ in range(branches)]
+
+
+def own_fibonacci(n: int) -> int:
+    """As :func:`fibonacci`, with a client of its own; each further task is passed that one."""
+    from scaler_exec import Client
+
+    return fibonacci(Client(), n)
+
+
+def dask_fibonacci(n: int) -> int:
+    """As :func:`fibonacci`, as Dask's documents say."""
+    from distributed import worker_client
+
+    if n < 2:
+        return n
+    with worker_client() as client:
+        a = client.submit(dask_fibonacci, n - 1, pure=False)
+        b = client.submit(dask_fibonacci, n - 2, pure=False)
+        return int(a.result() + b.result())
