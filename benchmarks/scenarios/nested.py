@@ -28,7 +28,7 @@ def nested_fibonacci(run: Run) -> dict[str, float]:
             tree = dask_fibonacci
         else:
             n, tree = N, own_fibonacci
-        peer.collect([peer.submit(tree, 5)])
+        peer.collect([peer.submit(tree, n)])
         seconds, results = timed(lambda: peer.collect([peer.submit(tree, n)]))
         check(results, [value(n)])
     return {"rate": calls(n) / seconds, "tasks": calls(n)}

@@ -235,7 +235,11 @@ def test_what_runs_here_may_be_given_up(core) -> None:
 
 def test_objects_are_kept_until_a_task_has_ended(core) -> None:
     """Wherever it runs."""
-    here, away, dropped = hold(core, kept=(b"a",)), hold(core, kept=(b"b",)), hold(core, kept=(b"c",))
+    here, away, dropped = (
+        hold(core, kept=(b"a",)),
+        hold(core, kept=(b"b",)),
+        hold(core, kept=(b"c",)),
+    )
     child = core.claim(here)
     assert core.ended == []
     core.came_back(child, 0.001)
@@ -368,8 +372,9 @@ class AnyOrder(RuleBasedStateMachine):
     def give_up(self, owner) -> None:
         waiters, calls = self.core.give_up(owner)
         for waiter in waiters:
-            del self.pending[int(waiter)]
-        for first in [first for first, call in self.calls.items() if call in calls]:
+            del self.pending[int(str(waiter))]
+        ended = list(map(id, calls))
+        for first in [first for first, call in self.calls.items() if id(call) in ended]:
             self.core.close_call(first, self.calls.pop(first).count)
         self._deliver()
         assert owner not in self.core.owned

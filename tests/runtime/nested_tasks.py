@@ -57,7 +57,9 @@ def many_ways(client):
     concurrent.futures.wait(futures)
     completed = {
         future.result()
-        for future in concurrent.futures.as_completed(client.submit(tasks.square, n) for n in range(9))
+        for future in concurrent.futures.as_completed(
+            client.submit(tasks.square, n) for n in range(9)
+        )
     }
     return {
         "submit": client.submit(int, "11", base=2).result(),

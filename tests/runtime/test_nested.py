@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import os
 import pickle
+import random
 import signal
 from concurrent.futures import CancelledError
 
@@ -19,7 +22,7 @@ from scaler_exec import (
     secede,
 )
 from tests.runtime import nested_tasks, tasks
-from tests.runtime.helpers import BOUND_S, wait_gone, wait_until
+from tests.runtime.helpers import BOUND_S, cluster_process, wait_gone, wait_until
 
 MB = 1_000_000
 
@@ -260,6 +263,32 @@ def test_random_trees(client) -> None:
     sizes = [future.result(2 * BOUND_S) for future in futures]
 
     assert sizes == [nested_tasks.plain_tree(seed, 5) for seed in range(60)]
+
+
+def _live_workers() -> list[int]:
+    """Return the worker processes of the only cluster: below the supervisor's fork server."""
+    supervisor = cluster_process("supervisor")
+    return [worker.pid for server in supervisor.children() for worker in server.children()]
+
+
+def test_random_trees_while_workers_are_killed(pair) -> None:
+    """Each tree ends as it should, or with WorkerDied; and no more of them than were killed."""
+    dice = random.Random(1)
+    futures = {pair.submit(nested_tasks.tree, pair, seed, 5): seed for seed in range(150)}
+    kills = deaths = 0
+
+    for future in concurrent.futures.as_completed(futures, 4 * BOUND_S):
+        if isinstance(future.exception(), WorkerDied):
+            deaths += 1
+        else:
+            assert future.result() == nested_tasks.plain_tree(futures[future], 5)
+        if workers := _live_workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(dice.choice(workers), signal.SIGKILL)
+                kills += 1
+
+    assert deaths <= kills
+    assert pair.submit(nested_tasks.fibonacci, pair, 5).result(BOUND_S) == 5
 
 
 def test_objects_end_with_their_task(client, baseline) -> None:
