@@ -295,7 +295,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _take_settled(self) -> None:
         for waiter, payload in self.core.settled:
-            task = int(waiter)
+            task = int(str(waiter))
             assert task in self.pending, "came back twice"
             assert payload == b"r%d" % task
             del self.pending[task]

@@ -59,9 +59,10 @@ PATIENCE_S = 0.3
 """What is better run elsewhere, because somebody looks at the clock, is given so long to start:
 a spare worker needs a third of it, on a busy machine."""
 LEVELS_MAX = 400
-"""Tasks on one stack. Each takes some ten frames of ours, and 5 KiB of the 8 MiB of a stack."""
-LEVEL_FRAMES = 60
-"""By so much the recursion limit is raised for each task on the stack."""
+"""Tasks on one stack."""
+LEVEL_FRAMES = 30
+"""By so much the recursion limit is raised for each task on the stack, of which some ten are ours.
+All together stay well below the 20,000 frames that a stack of 8 MiB holds on Python 3.10."""
 
 _opening = threading.Lock()
 
@@ -322,7 +323,7 @@ class NestedSession(Session):
         if abandon or cancel_queued:
             self._give_up(scope)
         core = self.core
-        with self.connection.lock:
+        with deferred, self.connection.lock:
             tasks = list(core.owned.get(scope.number, ()))
         for task in tasks:
             self.wait(lambda task=task: not core.is_pending(task), task=task)  # type: ignore[misc]
@@ -337,6 +338,13 @@ class NestedSession(Session):
         task: int | deque[int] = -1,
     ) -> bool:
         """Wait until ``done()``, running what is waited for as long as it has not started."""
+        if threading.current_thread() is self._thread:
+            # In a callback: this thread has others to serve.
+            self.count_waiting(1)
+            try:
+                return super().wait(done, future, timeout)
+            finally:
+                self.count_waiting(-1)
         if future is not None:
             task = future._task
         tasks = task if isinstance(task, deque) else deque((task,))
