@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.scenarios import bare, depth, graphs, latency, lifecycle, load, objects, throughput
+from benchmarks.scenarios import (
+    bare,
+    depth,
+    graphs,
+    latency,
+    lifecycle,
+    load,
+    nested,
+    objects,
+    throughput,
+)
 
 if TYPE_CHECKING:
     from benchmarks.scenario import Scenario
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for module in (throughput, bare, latency, load, lifecycle, depth, objects, graphs)
+    for module in (throughput, bare, latency, load, lifecycle, depth, objects, graphs, nested)
     for scenario in module.SCENARIOS
 }
 

@@ -83,6 +83,7 @@ GOALS = (
     Goal("uneven, block, x ideal", 1.05, "less", _own("uneven_block", "ideal")),
     Goal("uneven, tail, x ideal", 1.05, "less", _own("uneven_tail", "ideal")),
     Goal("uneven, alternate, x ideal", 1.05, "less", _own("uneven_alternate", "ideal")),
+    Goal("nested tasks, tasks/s", 5_000, "more", _own("nested_fibonacci", "rate")),
     Goal("start to first result, s", 0.5, "less", _own("lifecycle", "start")),
     Goal("idle cluster, % of a core", 1, "less", _own("lifecycle", "idle_cpu")),
     Goal("idle cluster, MB", 80, "less", _own("lifecycle", "memory")),

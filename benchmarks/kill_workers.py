@@ -51,7 +51,7 @@ class Killer:
         """Kill until there were enough, or until no new worker comes any more."""
         try:
             last = time.monotonic()
-            while len(self.killed) < self.kills:
+            while len(self.killed) < self.kills and not self.finished.is_set():
                 # A pid is listed for a moment after its end: never the same twice in a row.
                 recent = self.killed[-100:]
                 live = [pid for pid in worker_pids(self.executor) if pid not in recent]
@@ -98,7 +98,7 @@ def submit_until(
     return futures
 
 
-def outcome(index: int, future: Future[int]) -> str:
+def verdict_of(future: Future[int], expected: int) -> str:
     """Return in which of the possible ways a future ended."""
     if not future.done():
         return "unresolved"
@@ -107,12 +107,12 @@ def outcome(index: int, future: Future[int]) -> str:
     error = future.exception()
     if error is not None:
         return "worker died" if isinstance(error, WorkerDied) else f"wrong error {error!r}"
-    return "right" if future.result() == index else f"wrong value {future.result()!r}"
+    return "right" if future.result() == expected else f"wrong value {future.result()!r}"
 
 
 def verdict(futures: list[Future[int]], calls: list[int], kills: int) -> tuple[Counter[str], str]:
     """Return how the futures ended, and what is wrong with that, or an empty text."""
-    outcomes = Counter(outcome(index, future) for index, future in enumerate(futures))
+    outcomes = Counter(verdict_of(future, index) for index, future in enumerate(futures))
     often = Counter(calls)
     problems = [f"{count} x {how}" for how, count in outcomes.items() if how not in FINE]
     problems += [f"{times} callbacks of {index}" for index, times in often.items() if times != 1]

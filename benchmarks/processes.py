@@ -35,11 +35,14 @@ def cpu_s(pid: int) -> float:
 
 def children() -> list[psutil.Process]:
     """Return all living descendants of this process."""
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.is_running() and child.status() != psutil.STATUS_ZOMBIE
-    ]
+    return [child for child in psutil.Process().children(recursive=True) if _is_alive(child)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def unique_bytes(process: psutil.Process) -> int:

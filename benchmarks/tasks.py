@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
+import random
 import socket
 import time
 from typing import Any
@@ -69,3 +71,59 @@ def short_task(index: int, duration_ms: float) -> int:
     """Sleep a little and return the index, which says whose result this is."""
     time.sleep(duration_ms / 1000)
     return index
+
+
+def fibonacci(client: Any, n: int) -> int:
+    """Return the n-th number; each call is a task that submits two more and waits for them."""
+    if n < 2:
+        return n
+    a = client.submit(fibonacci, client, n - 1)
+    b = client.submit(fibonacci, client, n - 2)
+    return int(a.result() + b.result())
+
+
+def tree(client: Any, seed: int, depth: int) -> int:
+    """Run a tree of tasks of random shape, waited for in a random way; return its size."""
+    how, nap_s, seeds = _grow(seed, depth)
+    time.sleep(nap_s)
+    if how == 0:
+        return 1 + sum(client.starmap(tree, [(client, one, depth - 1) for one in seeds]))
+    futures = [client.submit(tree, client, one, depth - 1) for one in seeds]
+    if how == 1:
+        return 1 + sum(future.result() for future in concurrent.futures.as_completed(futures))
+    if how == 2:
+        concurrent.futures.wait(futures)
+    return 1 + sum(future.result() for future in reversed(futures))
+
+
+def plain_tree(seed: int, depth: int) -> int:
+    """Return what :func:`tree` does, without tasks."""
+    _, _, seeds = _grow(seed, depth)
+    return 1 + sum(plain_tree(one, depth - 1) for one in seeds)
+
+
+def _grow(seed: int, depth: int) -> tuple[int, float, list[int]]:
+    """Return how to wait, how long to sleep, and the seeds of the branches."""
+    dice = random.Random(seed)
+    how, nap_s = dice.randrange(4), dice.choice((0, 0, 0, 0.002, 0.01))
+    branches = dice.randint(0, 3) if depth else 0
+    return how, nap_s, [dice.randrange(1 << 30) for _ in range(branches)]
+
+
+def own_fibonacci(n: int) -> int:
+    """As :func:`fibonacci`, with a client of its own; each further task is passed that one."""
+    from scaler_exec import Client
+
+    return fibonacci(Client(), n)
+
+
+def dask_fibonacci(n: int) -> int:
+    """As :func:`fibonacci`, as Dask's documents say."""
+    from distributed import worker_client
+
+    if n < 2:
+        return n
+    with worker_client() as client:
+        a = client.submit(dask_fibonacci, n - 1, pure=False)
+        b = client.submit(dask_fibonacci, n - 2, pure=False)
+        return int(a.result() + b.result())

@@ -28,6 +28,7 @@ from scaler_cluster.errors import (
     WorkerDied,
 )
 from scaler_cluster.payload import ObjectReference
+from scaler_cluster.runtime.inside import rejoin, secede
 from scaler_compat.dask import scaler_get
 from scaler_exec.executor import ScalerExecutor
 
@@ -57,5 +58,7 @@ __all__ = [
     "TaskTimeout",
     "WorkerDied",
     "__version__",
+    "rejoin",
     "scaler_get",
+    "secede",
 ]

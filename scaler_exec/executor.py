@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster.client.map import map_calls
 from scaler_cluster.errors import ClusterBroken, ConfigError
+from scaler_cluster.runtime import inside
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.runtime.spawn import START_TIMEOUT_S, EmbeddedCluster
 from scaler_cluster.wire.messages import TaskOptions, intern_options
@@ -36,6 +37,8 @@ def usable_cpus() -> int:
 
 class ScalerExecutor(Executor):
     """Runs calls in worker processes, as PEP 3148 says, on this machine or on a cluster.
+
+    Inside of a task it uses the cluster that runs the task.
 
     Args:
         max_workers: Number of workers of the embedded cluster; default: the CPUs that this
@@ -81,14 +84,15 @@ class ScalerExecutor(Executor):
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         self._options = intern_options(TaskOptions(stream_output=stream_output))
-        if address is not None:
+        nested = inside.nested_session(address)
+        if address is not None or nested is not None:
             given = (initializer, max_tasks_per_child, memory_limit, object_memory_limit)
             if any(option is not None for option in given):
                 raise ConfigError(
                     "initializer, max_tasks_per_child and the memory limits belong to an embedded "
                     "cluster; those of a running cluster are set where it is started"
                 )
-            self._session = Session(address, timeout=timeout)
+            self._session = nested or Session(address or "", timeout=timeout)
             self._max_workers = max_workers or max(self._session.core.welcome.workers, 1)
         else:
             self._max_workers = max_workers or usable_cpus()

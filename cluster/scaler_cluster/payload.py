@@ -394,6 +394,10 @@ class FunctionPickler:
             self._known[function] = packed
         return packed
 
+    def remember(self, function: FunctionType, packed: Function) -> None:
+        """Note what a function was unpickled from, which serves as its pickle."""
+        self._known[function] = packed
+
     def clear(self) -> None:
         """Pickle everything anew: objects that functions name were dropped."""
         self._known.clear()

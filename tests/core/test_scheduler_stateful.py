@@ -27,6 +27,7 @@ OPTIONS = [
     m.TaskOptions(timeout_s=0.3),
     m.TaskOptions(timeout_s=0.3, retries=1),
     m.TaskOptions(at_most_once=True),
+    m.TaskOptions(depth=1),
 ]
 TURNS_MAX = 1000
 
@@ -45,11 +46,12 @@ class Peer:
 class Worker(Peer):
     """A worker and its machine."""
 
-    def __init__(self, name: bytes, machine: Machine) -> None:
+    def __init__(self, name: bytes, machine: Machine, *, spare: bool = False) -> None:
         super().__init__(name)
         self.machine = machine
+        self.spare = spare
         self.hands = WorkerHands(WorkerCore())
-        self.outbox.append(hello(m.WORKER, supervisor=machine.name))
+        self.outbox.append(hello(m.WORKER, supervisor=machine.name, spare=spare))
 
 
 class Machine(Peer):
@@ -57,18 +59,20 @@ class Machine(Peer):
 
     def __init__(self, name: bytes) -> None:
         super().__init__(name)
-        self.outbox.append(hello(m.SUPERVISOR))
+        self.outbox.append(hello(m.SUPERVISOR, workers=2))
 
 
 class Client(Peer):
     """A client, and what it waits for."""
 
-    def __init__(self, name: bytes) -> None:
+    def __init__(self, name: bytes, worker: bytes = b"") -> None:
         super().__init__(name)
+        self.worker = worker
+        """Of the session of a worker's tasks: that worker."""
         self.pending: dict[int, m.TaskOptions] = {}
         self.answered: set[int] = set()
         self.next_task = 0
-        self.outbox.append(hello(m.CLIENT))
+        self.outbox.append(hello(m.CLIENT, worker=worker))
         self.outbox.append(m.Function(F, b"f"))
 
 
@@ -100,7 +104,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule()
     def add_client(self):
-        if len(self.of_kind(Client)) < 3:
+        if len([one for one in self.of_kind(Client) if not one.worker]) < 3:
             peer = Client(self.new_name("C"))
             self.peers[peer.name] = peer
 
@@ -130,8 +134,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     def die(self, worker: Worker) -> None:
         session, task = worker.hands.slot
         worker.machine.outbox.append(m.WorkerLost(worker.name, session, task, {"signal": 9}))
-        self.peers[worker.name] = ghost = Peer(worker.name)
-        ghost.outbox = worker.outbox
+        for gone in [worker, *self.sessions_of(worker)]:
+            self.peers[gone.name] = ghost = Peer(gone.name)
+            ghost.outbox = gone.outbox
+
+    def sessions_of(self, worker: Worker) -> list[Client]:
+        return [one for one in self.of_kind(Client) if one.worker == worker.name]
 
     @precondition(lambda self: len(self.of_kind(Machine)) > 1)
     @rule(data=st.data())
@@ -141,7 +149,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         del self.peers[machine.name]
         for worker in self.of_kind(Worker):
             if worker.machine is machine:
-                del self.peers[worker.name]
+                for gone in [worker, *self.sessions_of(worker)]:
+                    del self.peers[gone.name]
         self.core.peer_lost(machine.name, self.now)
         self.turn()
 
@@ -157,6 +166,30 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.core.peer_lost(client.name, self.now)
         del self.peers[client.name]
         self.turn()
+
+    # -- tasks that submit tasks -------------------------------------------------------------
+
+    @precondition(lambda self: self.of_kind(Worker))
+    @rule(data=st.data())
+    def nest(self, data):
+        """The tasks of a worker open their session, once the worker is there."""
+        worker = self.pick(data, Worker)
+        if worker.name in self.core.table.workers and not self.sessions_of(worker):
+            peer = Client(self.new_name("N"), worker.name)
+            self.peers[peer.name] = peer
+
+    @precondition(lambda self: any(one.worker for one in self.of_kind(Client)))
+    @rule(data=st.data(), is_blocked=st.booleans())
+    def block(self, data, is_blocked):
+        """A worker only waits for others, or does no more."""
+        session = data.draw(st.sampled_from([one for one in self.of_kind(Client) if one.worker]))
+        session.outbox.append(m.Blocked(is_blocked))
+
+    def add_spares(self, machine: Machine, count: int) -> None:
+        there = [one for one in self.of_kind(Worker) if one.spare and one.machine is machine]
+        for _ in range(count - len(there)):
+            peer = Worker(self.new_name("W"), machine, spare=True)
+            self.peers[peer.name] = peer
 
     # -- clients -----------------------------------------------------------------------------
 
@@ -260,6 +293,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                     worker = self.peers.get(message.worker)
                     if isinstance(worker, Worker):
                         self.die(worker)
+                elif isinstance(message, m.Spares):
+                    self.add_spares(peer, message.count)
         elif isinstance(peer, Worker):
             while peer.inbox:
                 peer.hands.core.receive([peer.inbox.popleft()])
@@ -305,6 +340,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         # Hundreds of tasks may be left, each a run of its own, and a check looks at all.
         self.check_every = 50
+        for client in self.of_kind(Client):
+            if client.worker:
+                client.outbox.append(m.Blocked(False))
         for _ in range(TURNS_MAX):
             self.add_machine()
             self.add_worker()

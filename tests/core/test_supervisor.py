@@ -14,6 +14,7 @@ from scaler_cluster.core.supervisor import (
     Exit,
     SupervisorConfig,
     SupervisorCore,
+    spares_max,
 )
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.describe import describe
@@ -259,3 +260,28 @@ def test_what_is_for_others_is_refused(core):
     """A message that is not for a supervisor breaks the protocol."""
     with pytest.raises(RemoteProtocolError, match="not for a supervisor"):
         core.receive([m.Retire()])
+
+
+def test_spare_workers_are_started_on_demand(core):
+    """As many as the scheduler wants, in places of their own, and again if they die."""
+    assert spawn(core) == []
+    core.receive([m.Spares(2)])
+    assert [index for index, _ in spawn(core)] == [2, 3]
+    core.died(2, an_exit(), NOW)
+    assert [index for index, _ in spawn(core)] == [2]
+
+
+def test_spare_workers_that_are_not_wanted_are_not_replaced(core):
+    """The scheduler lets them end after it said so."""
+    core.receive([m.Spares(1)])
+    spawn(core)
+    core.receive([m.Spares(0)])
+    core.died(2, an_exit(exit_code=0, signal=None), NOW)
+    assert spawn(core) == []
+    assert core.deadline == NOW + HEARTBEAT_S
+
+
+def test_spare_workers_are_bounded(core):
+    """Whatever the scheduler wants."""
+    core.receive([m.Spares(1000)])
+    assert len(spawn(core)) == spares_max(2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaler_exec import ScalerExecutor
-from tests.runtime.helpers import Flags, Program, shut_down
+from tests.runtime.helpers import Flags, Program, segments, shut_down, wait_until
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -65,3 +65,10 @@ def start_program():
         if program.process.poll() is None:
             program.process.kill()
         program.process.communicate()
+
+
+@pytest.fixture
+def baseline():
+    """Check at the end of a test that nothing piled up, before its executor is shut down."""
+    yield
+    wait_until(lambda: not segments(), "objects were left in the storage")

@@ -42,6 +42,16 @@ class Flags:
         return int((self.directory / name).read_text() or 0)
 
 
+def segments() -> list[str]:
+    """Return the segments of all clusters of this test, in memory and on disk."""
+    shared = os.environ["SCALER_SHARED_MEMORY"]
+    found = [
+        *Path(shared).glob("scaler-*/*"),
+        *Path(os.environ["TMPDIR"]).glob("scaler-*/objects/*"),
+    ]
+    return [path.name for path in found if path.name != "usage"]
+
+
 def wait_until(condition, what: str, timeout: float = BOUND_S) -> None:
     """Wait until ``condition()`` holds; fail with ``what`` if it never does."""
     deadline = time.monotonic() + timeout

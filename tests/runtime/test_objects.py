@@ -15,27 +15,10 @@ import pytest
 
 from scaler_exec import ClusterBroken, DeserializeObjectError
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, cluster_process, wait_gone, wait_until
+from tests.runtime.helpers import BOUND_S, cluster_process, segments, wait_gone, wait_until
 from tests.runtime.machines import find_storage, wait_storage
 
 MB = 1_000_000
-
-
-def segments() -> list[str]:
-    """Return the segments of all clusters of this test, in memory and on disk."""
-    shared = os.environ["SCALER_SHARED_MEMORY"]
-    found = [
-        *Path(shared).glob("scaler-*/*"),
-        *Path(os.environ["TMPDIR"]).glob("scaler-*/objects/*"),
-    ]
-    return [path.name for path in found if path.name != "usage"]
-
-
-@pytest.fixture
-def baseline():
-    """Check at the end of a test that nothing piled up, before its executor is shut down."""
-    yield
-    wait_until(lambda: not segments(), "objects were left in the storage")
 
 
 def describe(value) -> tuple[str, int, bool]:

@@ -8,6 +8,8 @@ from weakref import WeakValueDictionary
 
 from scaler_cluster.client.map import map_calls
 from scaler_cluster.client.serializer import Serialization
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.runtime import inside
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
@@ -29,8 +31,11 @@ _NAME_OF_DASK = re.compile(r".+-[0-9a-f]{32}")
 class Client:
     """A connection to a scheduler; usable from several threads, and as a context manager.
 
+    It may be an argument of tasks, which submit tasks through it.
+
     Args:
-        address: Address of the scheduler, as :meth:`SchedulerClusterCombo.get_address` gives it.
+        address: Address of the scheduler, as :meth:`SchedulerClusterCombo.get_address` gives it;
+            not needed inside of tasks.
         timeout_seconds: How long to wait for it.
         serializer: How functions, arguments and results become bytes; default: pickle, and
             cloudpickle where that is not enough.
@@ -38,6 +43,7 @@ class Client:
 
     Raises:
         ClusterUnreachable: Nobody answers at ``address`` in time.
+        ConfigError: There is no address, outside of tasks.
 
     """
 
@@ -46,7 +52,7 @@ class Client:
 
     def __init__(
         self,
-        address: str,
+        address: str | None = None,
         *,
         timeout_seconds: float = CONNECT_TIMEOUT_S,
         serializer: type[Serializer] | Serializer | None = None,
@@ -54,7 +60,9 @@ class Client:
     ) -> None:
         self._serialization = Serialization(serializer) if serializer is not None else None
         self._options = intern_options(TaskOptions(stream_output=stream_output))
-        self._session = Session(address, timeout=timeout_seconds)
+        self._session = _open(address, "", timeout_seconds)
+        self._address = self._session.address
+        self._cluster = self._session.core.welcome.homes[0].disk
         self._persisted: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
         """Values of Dask's collections that are on the cluster, as long as somebody has them."""
 
@@ -229,9 +237,22 @@ class Client:
         """Disconnect."""
         self.disconnect()
 
+    def __reduce__(self) -> Any:
+        """Become a client of the same cluster, where it is unpickled."""
+        serializer = self._serialization.serializer if self._serialization is not None else None
+        state = self._address, self._cluster, serializer, self._options.stream_output
+        return _revive, state
+
+    def __getattr__(self, name: str) -> Any:
+        """Connect when a client that was unpickled is first used."""
+        if name != "_session" or "_address" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self._session = _open(self._address, self._cluster, CONNECT_TIMEOUT_S)
+        return self._session
+
     def __del__(self) -> None:
         """Disconnect, without waiting for it."""
-        if hasattr(self, "_session"):
+        if "_session" in self.__dict__:
             self._session.close("the client was deleted", abandon=True, wait=False)
 
 
@@ -245,3 +266,28 @@ def _is_of_dask(graph: Any, keys: Any) -> bool:
     return any(type(key) is list for key in keys) or (
         type(first) is str and _NAME_OF_DASK.fullmatch(first) is not None
     )
+
+
+def _revive(
+    address: str,
+    cluster: str,
+    serializer: type[Serializer] | Serializer | None,
+    stream_output: bool,
+) -> Client:
+    client = object.__new__(Client)
+    client._serialization = Serialization(serializer) if serializer is not None else None
+    client._options = intern_options(TaskOptions(stream_output=stream_output))
+    client._address = address
+    client._cluster = cluster
+    return client
+
+
+def _open(address: str | None, cluster: str, timeout: float) -> Session:
+    """Return the session of this worker's tasks where that leads to the cluster, else a new one."""
+    nested = inside.nested_session(address, cluster)
+    if nested is not None:
+        nested.scope()
+        return nested
+    if address is None:
+        raise ConfigError("a Client needs the address of a scheduler, except inside of a task")
+    return Session(address, timeout=timeout)

@@ -198,7 +198,7 @@ class MapCall:
         def there() -> bool:
             return index in segments or self.error is not None
 
-        if not there() and not self._session.wait(there, None, timeout):
+        if not there() and not self._session.wait(there, None, timeout, self.first + index):
             raise concurrent.futures.TimeoutError
         if index in segments:
             return segments.pop(index)

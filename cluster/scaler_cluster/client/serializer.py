@@ -94,6 +94,7 @@ class Serialization:
     def __init__(self, serializer: type[Serializer] | Serializer) -> None:
         self._serializer = serializer
         self._pickled = cloudpickle.dumps(serializer, payloads.PROTOCOL)
+        self.serializer = serializer
         self._token = blake2b(self._pickled, digest_size=16).digest()
         self._functions: WeakKeyDictionary[Any, SerializedFunction] = WeakKeyDictionary()
         _known[self._token] = serializer

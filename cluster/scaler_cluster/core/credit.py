@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def is_hungry(worker: WorkerRecord) -> bool:
     Not while it is asked to give something back: that comes before what it would get now.
     """
     if worker.stalled or worker.killed or worker.retiring or worker.revoking:
+        return False
+    if worker.blocked or worker.asleep_at != math.inf:
         return False
     if worker.task_limit and worker.given >= worker.task_limit:
         return False

@@ -116,6 +116,11 @@ class Dispatch:
             if run is None:
                 return
             worker = self._choose(pool, run)
+            if worker.session and worker.count and self._is_above(worker, run):
+                other = self._other_than(worker)
+                if other is None:
+                    return
+                worker = other
             unit_s = self._table.functions[run.function].mean_s
             # Of a graph, what waits may go with what is ready.
             waiting = max(ready.count, run.open) if type(run) is GraphRecord else ready.count
@@ -179,6 +184,18 @@ class Dispatch:
                 table.ready.update(graph)
                 self._assign(worker, run, unit_s, now)
 
+    def _is_above(self, worker: WorkerRecord, run: Run | GraphRecord) -> bool:
+        """Return True if these tasks were submitted by what the worker runs."""
+        return self._table.session_by_number[run.session].worker == worker.peer
+
+    def _other_than(self, worker: WorkerRecord) -> WorkerRecord | None:
+        """Return another worker that may be given something."""
+        for pool in (self._idle, self._hungry):
+            for other in islice(pool.values(), 2):
+                if other is not worker:
+                    return other
+        return None
+
     def _assign(self, worker: WorkerRecord, run: Run, unit_s: float, now: float) -> None:
         table = self._table
         move(run, Event.ASSIGN)
@@ -217,6 +234,7 @@ class Dispatch:
                     options.stream_output,
                     run.batch,
                     table.objects.segments(run.objects, worker) if run.objects else (),
+                    options.depth,
                 ),
             )
         else:
@@ -257,6 +275,7 @@ class Dispatch:
                 oldest,
                 objects.segments(segments, worker),
                 ends,
+                options.depth,
             ),
         )
         return segments
@@ -296,6 +315,10 @@ class Dispatch:
             else:
                 worker.stalled = True
                 self._revoke(worker, worker.count - 1)
+
+    def clear(self, worker: WorkerRecord) -> None:
+        """Ask back all that a worker has not started."""
+        self._revoke(worker, worker.count - 1)
 
     def _steal(self, now: float) -> None:
         """Ask one loaded worker for half of what it has queued, for those that idle."""

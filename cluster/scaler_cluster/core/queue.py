@@ -1,4 +1,4 @@
-"""The ready queue: by priority, then in turn among sessions, then first come, first served."""
+"""The ready queue: by priority and depth, then in turn among sessions, then in order."""
 
 from __future__ import annotations
 
@@ -17,19 +17,25 @@ if TYPE_CHECKING:
     from scaler_cluster.core.tasks import Run
 
     Entry: TypeAlias = "Run | GraphRecord"
+    from scaler_cluster.wire.messages import TaskOptions
+
+
+def _rank(options: TaskOptions) -> tuple[int, int]:
+    """Return what sorts first what is to run first."""
+    return -options.priority, -options.depth
 
 
 class ReadyQueue:
     """Runs that wait for a worker, and graphs that have nodes which do.
 
     A run that is cancelled whole stays in its place, in another state, and is passed over later:
-    so everything here costs O(log priorities), but for :meth:`replace`.
+    so everything here costs O(log ranks), but for :meth:`replace`.
     """
 
     def __init__(self) -> None:
-        self._levels: dict[int, OrderedDict[int, deque[Entry]]] = {}
-        """Runs by session, by negated priority; the last level stays when it becomes empty."""
-        self._order: list[int] = []
+        self._levels: dict[tuple[int, int], OrderedDict[int, deque[Entry]]] = {}
+        """Runs by session, by rank; the last level stays when it becomes empty."""
+        self._order: list[tuple[int, int]] = []
         """A heap of the keys of the levels."""
         self._graphs: dict[GraphRecord, int] = {}
         """How many tasks of ``count`` are nodes of each graph that has a place here."""
@@ -56,10 +62,11 @@ class ReadyQueue:
         self.count += graph.count - known
 
     def _place(self, run: Entry, *, front: bool) -> None:
-        level = self._levels.get(-run.options.priority)
+        rank = _rank(run.options)
+        level = self._levels.get(rank)
         if level is None:
-            level = self._levels[-run.options.priority] = OrderedDict()
-            heappush(self._order, -run.options.priority)
+            level = self._levels[rank] = OrderedDict()
+            heappush(self._order, rank)
         runs = level.get(run.session)
         if runs is None:
             runs = level[run.session] = deque()
@@ -99,7 +106,7 @@ class ReadyQueue:
         Its session goes last in turn. What is left of a run that was cut stays next in it.
         Of a graph that has no ``least`` nodes that go together it returns None.
         """
-        level = self._levels[-run.options.priority]
+        level = self._levels[_rank(run.options)]
         session = run.session
         runs = level[session]
         count = run.count
@@ -137,7 +144,7 @@ class ReadyQueue:
 
     def replace(self, run: Run, parts: list[Run]) -> None:
         """Put what a queued run was split into in its place; costs O(runs of its session)."""
-        runs = self._levels[-run.options.priority][run.session]
+        runs = self._levels[_rank(run.options)][run.session]
         index = runs.index(run)
         del runs[index]
         for part in reversed(parts):

@@ -36,6 +36,9 @@ class SessionRecord:
     """Its live graphs by their first task."""
     watched: dict[int, list[tuple[GraphRecord, int]]] = field(default_factory=dict)
     """Graphs, and their nodes, whose input is what one of its tasks returns."""
+    worker: bytes = b""
+    """Of the session of a worker's tasks: that worker. It gets none of these tasks itself: it
+    would only run them after those that wait for them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +75,14 @@ class WorkerRecord:
     """Key of the machine whose segments it maps."""
     objects: dict[bytes, None] = field(default_factory=dict)
     """Ids of the objects that it was told of, and may have mapped."""
+    session: bytes = b""
+    """Peer id of the session of its tasks; empty: they have submitted nothing."""
+    blocked: bool = False
+    """Its task only waits for others: it gets nothing, and another takes its place."""
+    spare: bool = False
+    """It is there to take the place of others."""
+    asleep_at: float = math.inf
+    """When there was no place left for this spare worker to take; inf: it has one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +94,10 @@ class SupervisorRecord:
     workers_wanted: int
     last_seen: float
     workers: dict[bytes, WorkerRecord] = field(default_factory=dict)
+    spares: dict[bytes, WorkerRecord] = field(default_factory=dict)
+    """Those of its workers that are there to take the place of others."""
+    spares_wanted: int = 0
+    """How many of them it was told to keep."""
     lost: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     """Workers that it reported dead; a Hello of theirs that comes after that is too late."""
 

@@ -22,6 +22,7 @@ from scaler_cluster.core.records import (
     SupervisorRecord,
     WorkerRecord,
 )
+from scaler_cluster.core.spares import Spares
 from scaler_cluster.core.table import Table
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.errors import ProtocolError, RemoteProtocolError
@@ -68,6 +69,7 @@ class SchedulerCore:
         self.table = Table(config.homes, are_elsewhere=config.homes_are_elsewhere)
         self._outcomes = Outcomes(self.table, config.cancel_grace_s)
         self._dispatch = Dispatch(self.table)
+        self._spares = Spares(self.table, self._dispatch)
         self._last_tick = now
         self._sessions_made = 0
         self._broken = ""
@@ -82,6 +84,7 @@ class SchedulerCore:
             m.Cancel: self._on_cancel,
             m.Graph: self._on_graph,
             m.Supply: self._on_supply,
+            m.Blocked: self._on_blocked,
             m.Object: self._on_object,
             m.Release: self._on_release,
             m.Inventory: self._on_inventory,
@@ -117,6 +120,9 @@ class SchedulerCore:
             except RemoteProtocolError:
                 raise
             except (ProtocolError, KeyError, IndexError, ValueError) as error:
+                if peer in self._gone and not self.table.knows(peer):
+                    # A session that ended with its worker had said this before.
+                    return
                 raise RemoteProtocolError(f"{type(message).__name__}: {error!r}") from error
 
     def peer_lost(self, peer: bytes, now: float) -> None:
@@ -169,6 +175,7 @@ class SchedulerCore:
         for worker in self._outcomes.tick(now):
             self._dispatch.consider(worker)
         self._dispatch.tick(now)
+        self._spares.tick(now)
         self._outcomes.graphs.settle(now)
         if table.objects.copying:
             table.objects.give_up_copies(now)
@@ -247,9 +254,21 @@ class SchedulerCore:
 
     def _welcome_client(self, peer: bytes, hello: m.Hello, now: float) -> None:
         table = self.table
+        worker = table.workers.get(hello.worker)
+        if hello.worker and worker is None:
+            # Who runs the tasks that would speak through it is dead.
+            table.send(peer, m.Refused("the worker that ran this task is gone"))
+            self._gone[peer] = None
+            return
         self._sessions_made += 1
         number = self._sessions_made
-        table.add_session(SessionRecord(number, peer, hello.host, hello.pid, now))
+        session = SessionRecord(number, peer, hello.host, hello.pid, now, worker=hello.worker)
+        table.add_session(session)
+        if worker is not None:
+            if worker.session:
+                # It gave a first one up before that was welcome.
+                self.peer_lost(worker.session, now)
+            worker.session = peer
         workers = sum(one.workers_wanted for one in table.supervisors.values())
         self._welcome(peer, number, workers)
         if self._broken:
@@ -270,6 +289,7 @@ class SchedulerCore:
             return
         worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
         worker.progress_at = now
+        worker.spare = hello.spare
         home = table.objects.home_with(hello.place.disk)
         worker.store = hello.supervisor if home is None else home
         if home is None:
@@ -277,6 +297,8 @@ class SchedulerCore:
         supervisor.workers[peer] = worker
         table.workers[peer] = worker
         self._welcome(peer)
+        if worker.spare:
+            self._spares.joined(worker, now)
         self._dispatch.consider(worker)
 
     def _welcome_storage(self, peer: bytes, hello: m.Hello, now: float) -> None:
@@ -322,6 +344,10 @@ class SchedulerCore:
                 self.table.release_function(function)
         self.table.objects.release(session.objects)
         self.table.drop_session(session)
+        worker = self.table.workers.get(session.worker)
+        if worker is not None:
+            worker.session = b""
+            self._spares.set_blocked(worker, now, is_blocked=False)
         for key in self.table.objects.homes:
             self.table.objects.purge(session.peer, key)
         self._gone[session.peer] = None
@@ -332,6 +358,9 @@ class SchedulerCore:
         self.table.objects.purge(worker.peer, worker.store)
         self._dispatch.forget(worker)
         self._outcomes.worker_lost(worker, lost, now)
+        if worker.session in self.table.sessions:
+            self._end_session(self.table.sessions[worker.session], now)
+        self._spares.left(worker, now)
 
     # -- clients -----------------------------------------------------------------------------
 
@@ -426,6 +455,9 @@ class SchedulerCore:
         """Cancel what only waits, but not what workers would run by now if they were up."""
         self._dispatch.give_out(now)
         spared = self._workers_to_come()
+        if session.worker:
+            # Its tasks may take back what they submitted whoever is to come: they run it then.
+            spared = 0
         runs = [
             run for run in self.table.overlapping(session, first, stop) if run.state is State.READY
         ]
@@ -443,7 +475,12 @@ class SchedulerCore:
         supervisors = self.table.supervisors.values()
         if not supervisors and not self._broken:
             return self.config.workers_expected
-        return sum(max(one.workers_wanted - len(one.workers), 0) for one in supervisors)
+        up = (len(one.workers) - len(one.spares) for one in supervisors)
+        return sum(max(one.workers_wanted - n, 0) for one, n in zip(supervisors, up, strict=True))
+
+    def _on_blocked(self, peer: bytes, message: m.Blocked, now: float) -> None:
+        worker = self.table.workers[self.table.sessions[peer].worker]
+        self._spares.set_blocked(worker, now, is_blocked=message.is_blocked)
 
     # -- workers -----------------------------------------------------------------------------
 

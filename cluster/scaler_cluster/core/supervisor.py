@@ -16,8 +16,15 @@ HEARTBEAT_S = 1.0
 BACKOFF_S = 0.1
 """First pause before a worker that died before it was ready is started again; it doubles."""
 BACKOFF_MAX_S = 10.0
+SPARES_MIN = 4
+"""Workers that may take the place of blocked ones, on a machine with few."""
 STILLBORN_MAX = 5
 """Workers in a row that die before they are ready: then none will, and the cluster is broken."""
+
+
+def spares_max(workers: int) -> int:
+    """Return how many spare workers a machine may have beside so many others."""
+    return max(workers, SPARES_MIN) if workers else 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,9 @@ class SupervisorCore:
 
     def __init__(self, config: SupervisorConfig, peer: bytes, host: str, now: float) -> None:
         self.config = config
-        self.slots = [WorkerSlot(spawn_at=math.inf) for _ in range(config.workers)]
+        count = config.workers + spares_max(config.workers)
+        self.slots = [WorkerSlot(spawn_at=math.inf) for _ in range(count)]
+        """Places of the workers, then those of the spare ones."""
         self.leave: str | None = None
         """Why to leave; None: stay."""
         self.to_spawn: list[tuple[int, bytes]] = []
@@ -75,6 +84,7 @@ class SupervisorCore:
         self._peer = peer
         self._host = host
         self._made = 0
+        self._spares_wanted = 0
         self._stillborn = 0
         self._heartbeat_at = now + HEARTBEAT_S
         self._outbox: list[m.Message] = []
@@ -93,6 +103,8 @@ class SupervisorCore:
                 for index, slot in enumerate(self.slots):
                     if slot.peer == message.worker and not slot.reason:
                         self._kill(index, message.reason)
+            elif isinstance(message, m.Spares):
+                self._spares_wanted = message.count
             elif isinstance(message, m.Refused | m.Goodbye):
                 self.leave = message.reason
             elif isinstance(message, m.Unknown):
@@ -158,16 +170,23 @@ class SupervisorCore:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` is next due."""
-        waiting = (slot.spawn_at for slot in self.slots if not slot.peer)
-        return min(self._heartbeat_at, *waiting, math.inf)
+        return min([self._heartbeat_at, *(slot.spawn_at for _, slot in self._vacant())])
+
+    def _vacant(self) -> list[tuple[int, WorkerSlot]]:
+        """Return the places in which a worker is to be."""
+        workers = self.config.workers
+        vacant = [(i, slot) for i, slot in enumerate(self.slots[:workers]) if not slot.peer]
+        spare = [(i, slot) for i, slot in enumerate(self.slots[workers:], workers) if not slot.peer]
+        there = len(self.slots) - workers - len(spare)
+        return vacant + spare[: max(self._spares_wanted - there, 0)]
 
     def tick(self, now: float) -> None:
         """Start workers that are due, and tell the scheduler that this machine lives."""
         if now >= self._heartbeat_at:
             self._heartbeat_at = now + HEARTBEAT_S
             self._outbox.append(m.Heartbeat())
-        for index, slot in enumerate(self.slots):
-            if not slot.peer and slot.spawn_at <= now:
+        for index, slot in self._vacant():
+            if slot.spawn_at <= now:
                 self._made += 1
                 slot.peer = b"W" + self._peer[1:] + self._made.to_bytes(4, "big")
                 self.to_spawn.append((index, slot.peer))

@@ -130,6 +130,7 @@ class Table:
         supervisor = self.supervisors.get(worker.supervisor)
         if supervisor is not None:
             supervisor.workers.pop(worker.peer, None)
+            supervisor.spares.pop(worker.peer, None)
 
     def release_function(self, function: bytes) -> None:
         """Count one user of a function out, and drop it with the last one."""

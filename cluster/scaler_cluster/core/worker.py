@@ -262,6 +262,13 @@ class WorkerCore:
         if self.queue and self.queue[0] is work:
             self.queue.popleft()
 
+    def end_with(self, work: Work) -> None:
+        """Let a work end with the task at its cursor; the rest is a work of its own."""
+        old_stop = work.stop
+        stop = self._shrink(work, work.cursor + 1)
+        if stop < old_stop:
+            self.queue.insert(1, work.part(stop, old_stop))
+
     def flush(self) -> None:
         """Report the results so far."""
         results = self.results

@@ -56,7 +56,7 @@ class ClientStore:
         digest = digest_of(data)
         if digest in known:
             return b"", digest
-        address = self._homes[home_of(digest, len(self._homes))].address
+        address = self._home_of(digest)
         if address in self._segments:
             return self._segments[address].write(data), digest
         segment = next(self._names).encode()
@@ -86,6 +86,10 @@ class ClientStore:
             remote, self._remote = self._remote, {}
         for store in remote.values():
             store.close()
+
+    def _home_of(self, digest: bytes) -> str:
+        """Return the address of the storage that keeps the object of this id."""
+        return self._homes[home_of(digest, len(self._homes))].address
 
     def _remote_store(self, address: str) -> RemoteStore:
         with self._lock:

@@ -167,6 +167,12 @@ class SentObjects:
         """
         self._released.append(objects)
 
+    def retain(self, objects: Iterable[bytes]) -> None:
+        """Hold objects that somebody else holds as well, until they are released once more."""
+        with self._lock:
+            for one in objects:
+                self._held[one] += 1
+
     def drop(self, segments: Objects) -> None:
         """Let go of a result; takes no lock, so a finalizer may call it."""
         self._dropped.append(segments)

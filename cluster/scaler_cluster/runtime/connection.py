@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scaler_cluster.client.map import MapCall
+    from scaler_cluster.objects.client_store import ClientStore
     from scaler_cluster.objects.remote_store import RemoteStore
     from scaler_cluster.objects.sent import SentObjects
 
@@ -36,9 +37,9 @@ LOOK_S = 0.1
 class Connection:
     """The client's end of the wire. Everything but :meth:`drop_call` needs :attr:`lock`."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, core: ClientCore | None = None, worker: bytes = b"") -> None:
         self.address = address
-        self.core = ClientCore()
+        self.core = core or ClientCore()
         self.lock = threading.Lock()
         self.error: ScalerError | None = None
         """Why nothing comes back any more."""
@@ -52,6 +53,7 @@ class Connection:
         self._dropped_calls: deque[MapCall] = deque()
         self._tick_at = 0.0
         self._peer = make_peer_id("C")
+        self._worker = worker
         self._link = zmq_link.connect(address, self._peer)
 
     @property
@@ -71,7 +73,8 @@ class Connection:
         refuses, or as soon as ``dead_child()`` says why none can come.
         """
         core = self.core
-        core.say(m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()))
+        who = m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()
+        core.say(m.Hello(m.CLIENT, *who, worker=self._worker))
         end = clock() + timeout
         while not core.welcome.session:
             self.pump()
@@ -98,12 +101,15 @@ class Connection:
     def _stored(self) -> SentObjects:
         if self.sent is None:
             # Not at the start: most sessions never store anything.
-            from scaler_cluster.objects.client_store import ClientStore
             from scaler_cluster.objects.sent import SentObjects
 
-            store = ClientStore(self.core.welcome.homes, self._peer, self._connect)
-            self.sent = SentObjects(self.core, self.lock, store)
+            self.sent = SentObjects(self.core, self.lock, self._make_store())
         return self.sent
+
+    def _make_store(self) -> ClientStore:
+        from scaler_cluster.objects.client_store import ClientStore
+
+        return ClientStore(self.core.welcome.homes, self._peer, self._connect)
 
     def _connect(self, storage: str) -> RemoteStore:
         from scaler_cluster.objects.remote_store import RemoteStore

@@ -102,7 +102,7 @@ class SessionGraphs:
             elif end in arrangement.futures:
                 futures[key] = arrangement.futures[end]
             else:
-                futures[key] = ScalerFuture(session)
+                futures[key] = session.future_class(session)
                 futures[key].set_result(values[end])
         return futures
 
@@ -126,7 +126,7 @@ class SessionGraphs:
             finally:
                 packed.close()
         except (PayloadError, StorageFull, StorageUnreachable) as error:
-            future: ScalerFuture[Any] = ScalerFuture(self._session)
+            future: ScalerFuture[Any] = self._session.future_class(self._session)
             settle_all([(future, error)])
             return future
 
@@ -139,7 +139,9 @@ class SessionGraphs:
         """
         session, connection = self._session, self._session.connection
         core = session.core
-        futures: dict[Any, ScalerFuture[Any]] = {key: ScalerFuture(session) for key in wanted}
+        futures: dict[Any, ScalerFuture[Any]] = {}
+        for key in wanted:
+            futures[key] = session.future_class(session)
         inputs: list[int] = []
         for future in packed.inputs:
             if not future.done() and future._session is not session:

@@ -8,10 +8,22 @@ import threading
 # Not ``signal``: what that wraps around these makes enumerations, nine of ten microseconds.
 from _signal import SIGINT, getsignal  # type: ignore[import-not-found]
 from _signal import signal as set_handler
+from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.runtime.readiness import notify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class TaskInterrupted(BaseException):
+    """Raised inside a running task to stop it."""
+
+
+class TaskExpired(TaskInterrupted):
+    """Raised inside a task that runs on the stack of another, when its time is over."""
 
 
 class Deferral:
@@ -21,8 +33,8 @@ class Deferral:
     """
 
     def __init__(self) -> None:
-        self.came: tuple[Any, ...] | None = None
-        """What the handler is to be called with, once SIGINT has come: leave soon."""
+        self.came: Callable[[], object] | None = None
+        """What is to be done once this is left: leave soon."""
         self._wake = -1
         self._depth = 0
         self._handler: Any = None
@@ -62,12 +74,22 @@ class Deferral:
             self._wake = -1
             if handler is not None:
                 set_handler(SIGINT, handler)
-                if came is not None:
-                    handler(*came)
+            if came is not None:
+                came()
+
+    def postpone(self, action: Callable[[], object]) -> bool:
+        """Do something when this is left; return False, and do nothing, if nobody is in it.
+
+        For signal handlers, which run in the main thread.
+        """
+        if not self._depth:
+            return False
+        self.came = action
+        notify(self._wake)
+        return True
 
     def _on_signal(self, *details: Any) -> None:
-        self.came = details
-        notify(self._wake)
+        self.postpone(partial(self._handler, *details))
 
 
 deferred = Deferral()

@@ -71,16 +71,19 @@ class Session:
     the scheduler's sentence if it refuses.
     """
 
+    future_class: type[ScalerFuture[Any]] = ScalerFuture
+
     def __init__(
         self,
         address: str,
         *,
         timeout: float = CONNECT_TIMEOUT_S,
         cluster: EmbeddedCluster | None = None,
+        connection: Connection | None = None,
     ) -> None:
         self.address = address
         self.cluster = cluster
-        self.connection = Connection(address)
+        self.connection = connection or Connection(address)
         self.core = self.connection.core
         self._closed = ""
         self._forked = False
@@ -132,26 +135,14 @@ class Session:
         if self._closed or self._forked or self.connection.error is not None:
             self.check_usable()
         future: ScalerFuture[Any] = ScalerFuture(self)
-        objects: tuple[bytes, ...] = ()
         held: list[bytes] = []
         try:
-            packed = self._pickle_function(function, held)
-            stores = self.connection.stores
-            payload, buffers = payloads.dumps_call(function, args, kwargs, stores=stores)
-            if buffers:
-                looked_at: set[Any] | None = set() if again else None
-                objects = self.connection.stored().hold(buffers, looked_at)
-                held += objects
+            packed, payload, objects = self._pack(function, args, kwargs, held, again=again)
         except FutureInside:
-            self.release(held)
             return self.graphs.submit_linked(function, args, kwargs, options, again=again)
         except (PayloadError, StorageFull, StorageUnreachable) as error:
-            self.release(held)
             settle_all([(future, error)])
             return future
-        except BaseException:
-            self.release(held)
-            raise
         call = m.CALL_KWARGS if kwargs else m.CALL_ARGS
         core = self.core
         with self.connection.lock:
@@ -181,6 +172,30 @@ class Session:
             with self.connection.lock:
                 settled = self.connection.pump()
             self._after(settled)
+
+    def _pack(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        held: list[bytes],
+        *,
+        again: bool,
+    ) -> tuple[Function, bytes, tuple[bytes, ...]]:
+        """Pickle a call; what was stored for it is added to ``held``, to be released after."""
+        objects: tuple[bytes, ...] = ()
+        try:
+            packed = self._pickle_function(function, held)
+            stores = self.connection.stores
+            payload, buffers = payloads.dumps_call(function, args, kwargs, stores=stores)
+            if buffers:
+                looked_at: set[Any] | None = set() if again else None
+                objects = self.connection.stored().hold(buffers, looked_at)
+                held += objects
+        except BaseException:
+            self.release(held)
+            raise
+        return packed, payload, objects
 
     def cancel(self, futures: Sequence[ScalerFuture[Any]]) -> int:
         """Give tasks up; return how many had not come back."""
@@ -269,8 +284,12 @@ class Session:
         done: Callable[[], bool],
         future: ScalerFuture[Any] | None = None,
         timeout: float | None = None,
+        task: int = -1,
     ) -> bool:
-        """Wait until ``done()``, at most ``timeout`` seconds; return what it returned last."""
+        """Wait until ``done()``, at most ``timeout`` seconds; return what it returned last.
+
+        ``future`` is the one that is waited for, or ``task`` the task, if it is one alone.
+        """
         deadline = None if timeout is None else clock() + timeout
         while not done():
             if self._forked:

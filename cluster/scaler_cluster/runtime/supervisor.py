@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.core.exchange import Exchange
-from scaler_cluster.core.supervisor import Exit, SupervisorConfig, SupervisorCore
+from scaler_cluster.core.supervisor import Exit, SupervisorConfig, SupervisorCore, spares_max
 from scaler_cluster.core.worker import WorkerCore
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
@@ -71,7 +71,8 @@ class SupervisorShell:
     def __init__(self, settings: dict[str, Any]) -> None:
         workers = settings["workers"]
         # Shared with the workers; says what each runs, whatever becomes of it.
-        self._memory = mmap.mmap(-1, max(workers, 1) * SLOT_WORDS * 8)
+        slots = workers + spares_max(workers)
+        self._memory = mmap.mmap(-1, max(slots, 1) * SLOT_WORDS * 8)
         self._words = memoryview(self._memory).cast("Q")
         self._peer = make_peer_id("S")
         self._host = host_name()
@@ -288,12 +289,13 @@ class SupervisorShell:
                 supervisor,
                 settings.get("max_tasks_per_child", 0),
                 place=place.served_at(order["address"]),
+                spare=order["slot"] >= settings["workers"],
             )
             link = zmq_link.connect(settings["address"], peer)
             mine[SLOT_READY] = 1
             core = WorkerCore()
             store = WorkerStore(peer, place, core.mapped, core.missing, is_home=order["is_home"])
-            WorkerShell(link, core, mine, store, hello).run()
+            WorkerShell(link, core, mine, store, hello, settings["address"], peer).run()
             link.close()
             return 0
 

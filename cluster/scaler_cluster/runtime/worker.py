@@ -24,6 +24,8 @@ from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
 from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull
 from scaler_cluster.links.link import HUB
 from scaler_cluster.nodes import NodeLoader, NotReturned, call_node
+from scaler_cluster.runtime import inside
+from scaler_cluster.runtime.interrupts import TaskInterrupted, deferred
 from scaler_cluster.runtime.output import TaskOutput, undivert
 from scaler_cluster.wire import messages as m
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.links.zmq_link import ZmqLink
     from scaler_cluster.objects.worker_store import WorkerStore
+    from scaler_cluster.runtime.nested import NestedSession
 
 OVERDUE_S = 0.005
 """Results that wait so long are reported by the main thread, between two tasks: the tasks leave
@@ -49,10 +52,6 @@ acknowledges every 64th."""
 
 # Words of the memory that a worker shares with its supervisor: what it runs, should it die.
 SLOT_SESSION, SLOT_TASK, SLOT_READY, SLOT_WORDS = 0, 1, 2, 4
-
-
-class TaskInterrupted(BaseException):
-    """Raised inside a running task to stop it."""
 
 
 class ForkedLock:
@@ -79,7 +78,14 @@ class WorkerShell:
         slot: memoryview,
         store: WorkerStore,
         hello: m.Hello,
+        address: str,
+        peer: bytes,
     ) -> None:
+        self.address = address
+        """Of the scheduler."""
+        self.peer = peer
+        self.nested: NestedSession | None = None
+        """Where its tasks submit tasks; None as long as they never did."""
         self._link = link
         self._core = core
         self._slot = slot
@@ -96,6 +102,7 @@ class WorkerShell:
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
         os.register_at_fork(after_in_child=self._on_forked)
         self._send([hello])
+        inside.shell = self
         threading.Thread(target=self._guard_control, name="scaler-control", daemon=True).start()
 
     def run(self) -> None:
@@ -112,6 +119,8 @@ class WorkerShell:
                     self._wake.set()
                 while core.queue:
                     self._run(core.queue[0])
+                    if self.nested is not None:
+                        self.nested.end_task()
             elif core.leave is not None:
                 self._send([m.Goodbye()])
                 return
@@ -308,20 +317,10 @@ class WorkerShell:
         core = self._core
         if error is None:
             core.interrupted(work)
-            return
-        if isinstance(error, NotReturned) and stage == m.FAILED_DESERIALIZE:
+        elif isinstance(error, NotReturned) and stage == m.FAILED_DESERIALIZE:
             core.skipped(work)
-            return
-        trace = error.__traceback__
-        payload, detail = payloads.dumps_exception(error, trace.tb_next if trace else None)
-        if stage == m.FAILED_DESERIALIZE:
-            detail["message"] = f"the worker cannot unpickle {culprit}: {payloads.show(error)}"
-        elif stage == m.FAILED_RESULT and isinstance(error, StorageFull):
-            stage = m.FAILED_EXCEPTION
-        elif stage == m.FAILED_RESULT:
-            cause = payloads.show(error, str if isinstance(error, PayloadError) else repr)
-            detail["message"] = f"the worker cannot pickle the result: {cause}"
-        core.erred(work, stage, payload if stage == m.FAILED_EXCEPTION else b"", detail)
+        else:
+            core.erred(work, *describe_failure(stage, error, culprit))
 
     def _printed(self, work: Work) -> Callable[[str, str], None]:
         def printed(stream: str, text: str) -> None:
@@ -351,18 +350,38 @@ class WorkerShell:
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         """Stop the running task if it is the one that was aborted; in the main thread."""
         core = self._core
-        if self._in_task and core.interrupt is not None and core.queue:
+        if self._in_task and self.nested is not None and self.nested.has_expired:
+            if not deferred.postpone(lambda: self._on_interrupt(signum, frame)):
+                self.nested.raise_expired()
+        elif self._in_task and core.interrupt is not None and core.queue:
             work = core.queue[0]
             if core.interrupt == (work.session, work.first + work.cursor):
+                if deferred.postpone(lambda: self._on_interrupt(signum, frame)):
+                    return
                 core.interrupt = None
                 raise TaskInterrupted
 
     def _on_forked(self) -> None:
         """In the child of a task that forks: see that it never acts as the worker."""
         undivert()
+        inside.shell = None
         self._lock = ForkedLock()  # type: ignore[assignment]
         for work in self._core.queue:
             work.stop = 0
+
+    def enter_task(self) -> Work | None:
+        """Return the work whose task runs now, and is its last: :meth:`run` goes on after it."""
+        with self._lock:
+            if not self._in_task or not self._core.queue:
+                return None
+            work = self._core.queue[0]
+            self._core.end_with(work)
+            return work
+
+    def loaded_function(self, digest: bytes) -> Callable[..., Any] | None:
+        """Return a function that tasks which were sent here have called."""
+        entry = self._core.functions.get(digest)
+        return entry.call if entry is not None else None
 
     # -- the control thread ------------------------------------------------------------------
 
@@ -396,6 +415,22 @@ class WorkerShell:
                 pause_s = min(pause_s, TICK_MAX_S)
                 if core.interrupt_due():
                     signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
+
+
+def describe_failure(
+    stage: str, error: BaseException, culprit: str
+) -> tuple[str, bytes, dict[str, Any]]:
+    """Return kind, payload and detail of a task's failure; ``culprit`` could not be unpickled."""
+    trace = error.__traceback__
+    payload, detail = payloads.dumps_exception(error, trace.tb_next if trace else None)
+    if stage == m.FAILED_DESERIALIZE:
+        detail["message"] = f"the worker cannot unpickle {culprit}: {payloads.show(error)}"
+    elif stage == m.FAILED_RESULT and isinstance(error, StorageFull):
+        stage = m.FAILED_EXCEPTION
+    elif stage == m.FAILED_RESULT:
+        cause = payloads.show(error, str if isinstance(error, PayloadError) else repr)
+        detail["message"] = f"the worker cannot pickle the result: {cause}"
+    return stage, payload if stage == m.FAILED_EXCEPTION else b"", detail
 
 
 def _pickle_again(store: WorkerStore, value: object) -> tuple[bytes, BaseException | None]:

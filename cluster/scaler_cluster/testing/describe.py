@@ -63,6 +63,7 @@ def _submit(x: m.Submit) -> str:
 
 def _assign(x: m.Assign) -> str:
     extra = " reporting start" * x.report_start + " streaming" * x.stream_output
+    extra += f" at depth {x.depth}" if x.depth else ""
     what = f"{name(x.function)}{extra}{_with(x.objects)}"
     return f"Assign {tasks(x.first, len(x.batch), x.session)} {what}"
 
@@ -121,6 +122,8 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Done: lambda x: f"Done {tasks(x.first, len(x.batch), x.session)} {_payloads(x.batch)}",
     m.Erred: lambda x: f"Erred {tasks(x.task, 1, x.session)} {x.kind}",
     m.Printed: lambda x: f"Printed {tasks(x.task, 1, x.session)} {x.stream} {x.text!r}",
+    m.Blocked: lambda x: "Blocked" if x.is_blocked else "Blocked no more",
+    m.Spares: lambda x: f"Spares {x.count}",
     m.Retire: lambda x: "Retire",
     m.Stored: lambda x: f"Stored {tasks(x.task, 1, x.session)}{_with(x.objects)}",
     m.Object: lambda x: f"Object {name(x.object)} in {name(x.segment)}",

@@ -40,6 +40,8 @@ TEXT_BYTES_MAX = 1 << 20
 """Texts are tracebacks, reasons and printed lines; senders cut them long before."""
 SECONDS_MAX = 1e9
 """Durations are measured; one of 30 years, or infinite, would only poison a mean."""
+DEPTH_MAX = 1 << 32
+"""No stack of tasks comes near."""
 UNICODE_ERRORS = "surrogatepass"
 """A task may print or raise any text that Python can hold, also what is no valid Unicode."""
 
@@ -159,7 +161,7 @@ def _put_options(options: m.TaskOptions) -> list[object] | None:
 def _get_options(value: Any) -> m.TaskOptions:
     if value is None:
         return m.DEFAULT_OPTIONS
-    priority, timeout_s, retries, at_most_once, stream_output = value
+    priority, timeout_s, retries, at_most_once, stream_output, depth = value
     if (
         type(priority) is not int
         or not (timeout_s is None or (type(timeout_s) in (int, float) and timeout_s >= 0))
@@ -167,9 +169,11 @@ def _get_options(value: Any) -> m.TaskOptions:
         or retries < 0
         or type(at_most_once) is not bool
         or type(stream_output) is not bool
+        or type(depth) is not int
+        or not 0 <= depth <= DEPTH_MAX
     ):
         raise RemoteProtocolError("task options of the wrong type")
-    return m.TaskOptions(priority, timeout_s, retries, at_most_once, stream_output)
+    return m.TaskOptions(priority, timeout_s, retries, at_most_once, stream_output, depth)
 
 
 def _put_home(home: m.Home) -> list[object]:
@@ -308,7 +312,7 @@ def _put_results(x: m.Results, frames: list[Buffer]) -> list[object]:
 def _put_assign(x: m.Assign, frames: list[Buffer]) -> list[object]:
     batch = _put_batch(x.batch, frames)
     flags = x.report_start, x.stream_output
-    return [20, x.session, x.first, x.function, x.call, *flags, batch, x.objects]
+    return [20, x.session, x.first, x.function, x.call, *flags, batch, x.objects, x.depth]
 
 
 def _put_done(x: m.Done, frames: list[Buffer]) -> list[object]:
@@ -331,13 +335,13 @@ def _get_results(item: list[Any], frames: Sequence[Buffer]) -> m.Results:
 
 
 def _get_assign(item: list[Any], frames: Sequence[Buffer]) -> m.Assign:
-    _, session, first, function, call, report_start, stream_output, batch, objects = item
+    _, session, first, function, call, report_start, stream_output, batch, objects, depth = item
     _check_run(session, first, function, call)
-    if type(report_start) is not bool or type(stream_output) is not bool:
-        raise RemoteProtocolError("the options of an Assign are booleans")
+    if type(report_start) is not bool or type(stream_output) is not bool or type(depth) is not int:
+        raise RemoteProtocolError("the options of an Assign are booleans and a depth")
+    flags = report_start, stream_output
     batch = _get_batch(batch, frames)
-    objects = _get_objects(objects)
-    return m.Assign(session, first, function, call, report_start, stream_output, batch, objects)
+    return m.Assign(session, first, function, call, *flags, batch, _get_objects(objects), depth)
 
 
 def _get_done(item: list[Any], frames: Sequence[Buffer]) -> m.Done:

@@ -53,6 +53,9 @@ class TaskOptions:
     """Never start a task a second time, even if its machine was lost."""
     stream_output: bool = False
     """Send what the task prints to the client."""
+    depth: int = 0
+    """How many tasks are above it: 1 if a task submitted it that no task submitted. Among equal
+    priorities, deeper ones run first."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -103,6 +106,10 @@ class Hello(Message):
     place: Home = NOWHERE
     """Of a worker or a storage: where the objects of its machine lie, and whence others fetch them.
     """
+    spare: bool = False
+    """Of a worker: it is there to take the place of others that are blocked."""
+    worker: bytes = b""
+    """Of a client inside of tasks: the peer id of the worker that runs them."""
 
 
 @dataclass(slots=True)
@@ -289,6 +296,8 @@ class Assign(Message):
     batch: Batch
     objects: tuple[bytes, ...] = ()
     """Segments that hold the buffers of each payload, in order."""
+    depth: int = 0
+    """As in the tasks' options."""
 
 
 @dataclass(slots=True)
@@ -426,6 +435,8 @@ class AssignNodes(Message):
     """Segments that hold the large buffers of these results."""
     segment_ends: Buffer = b""
     """Where the segments of each result end among them, as 32-bit numbers; empty: none has any."""
+    depth: int = 0
+    """That of the tasks' options."""
 
 
 @dataclass(slots=True)
@@ -510,6 +521,14 @@ class Supply(Message):
 
 
 INPUT_CANCELLED = "cancelled"
+
+
+@dataclass(slots=True)
+class Blocked(Message):
+    """Client inside of tasks to scheduler: its worker only waits for others now, or no more."""
+
+    tag = 34
+    is_blocked: bool
 
 
 # -- objects ---------------------------------------------------------------------------------
@@ -639,6 +658,14 @@ class Kill(Message):
     tag = 41
     worker: bytes
     reason: str
+
+
+@dataclass(slots=True)
+class Spares(Message):
+    """Scheduler to supervisor: keep so many workers more than your own."""
+
+    tag = 43
+    count: int
 
 
 @dataclass(slots=True)

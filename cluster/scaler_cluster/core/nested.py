@@ -1,0 +1,412 @@
+"""What the tasks of one worker submit: run right there, or sent away to run elsewhere.
+
+A new task is *held* for a moment: who waits for it at once runs it itself, without a word to
+anybody. What nobody has come for goes *away*, to the scheduler; as long as it only waits there it
+can be recalled.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+from sortedcontainers import SortedDict
+
+from scaler_cluster.core.client import Call, ClientCore, Function, Objects
+from scaler_cluster.ids import CALL_BITS, INDEX_MASK
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+HOLD_S, HOLD_MAX_S = 0.001, 0.016
+"""How long a new task is held. Three round trips, which is what it costs to send a task away and
+to take it back; longer, as long as others have no time for what is sent away."""
+LINGER_S = 0.005
+"""So long after the last task was submitted the next is expected: somebody looks then anyway."""
+RECALL_MAX = 64
+"""Tasks that are recalled at once, at most."""
+MEMORY = 0.8
+"""What earlier measurements weigh when a new one enters the mean."""
+
+
+class Child:
+    """Contiguous tasks that a task submitted: one ``submit``, or a piece of a map."""
+
+    __slots__ = ("at", "batch", "call", "first", "function", "kept", "objects", "options", "owner")
+
+    def __init__(
+        self,
+        owner: int,
+        function: Function,
+        call: int,
+        options: m.TaskOptions,
+        objects: Objects,
+        batch: Batch,
+        kept: Objects = (),
+    ) -> None:
+        self.owner = owner
+        """Number of the task that submitted it."""
+        self.function = function
+        self.call = call
+        self.options = options
+        self.objects = objects
+        self.batch = batch
+        self.kept = kept
+        """Objects that it alone may need by now; to be released when it has ended."""
+        self.first = -1
+        self.at = 0.0
+        """Since when it is held."""
+
+    def part(self, start: int, stop: int) -> Child:
+        """Return some of its tasks."""
+        batch = self.batch.cut(start, stop)
+        part = Child(self.owner, self.function, self.call, self.options, self.objects, batch)
+        part.first = self.first + start
+        return part
+
+    @property
+    def stop(self) -> int:
+        """Id after the last task."""
+        return self.first + len(self.batch)
+
+
+Pieces: TypeAlias = "SortedDict[int, Child]"
+
+
+class NestedCore(ClientCore):
+    """The client's side of the protocol in a worker: knows which tasks may run right here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owned: dict[int, dict[int, None]] = {}
+        """Single tasks that have not come back, by who submitted them; maps by their first one."""
+        self.ended: list[Objects] = []
+        """What tasks that ended had kept; the shell empties it."""
+        self._held: dict[int, Child] = {}
+        """By their first task; the oldest first."""
+        self._held_pieces: Pieces = SortedDict()
+        """Those of maps."""
+        self.views: dict[bytes, memoryview] = {}
+        """The bytes of objects that tasks stored, by their ids: for those that run here."""
+        self._away: dict[int, Child] = {}
+        """Single tasks that the scheduler has."""
+        self._away_pieces: Pieces = SortedDict()
+        """Pieces of maps that were sent away; tasks of theirs may have come back."""
+        self._linked: dict[int, int] = {}
+        """Nodes of graphs that have not come back, and who submitted them; the scheduler has
+        them all."""
+        self._callers: dict[int, int] = {}
+        """Who submitted a map, by its number."""
+        self._hold_s = HOLD_S
+        self._linger_until = -math.inf
+        self._looked_at = 0.0
+        self._unit_s = HOLD_S
+        """What one task that ran here took, in the mean."""
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def hold(self, child: Child, waiter: object, now: float) -> int:
+        """Take in a single task; return its id."""
+        task = child.first = self.next_task
+        self.next_task = task + 1
+        self.waiters[task] = waiter
+        self.owned.setdefault(child.owner, {})[task] = None
+        self._hold(child, now)
+        return task
+
+    def hold_piece(self, child: Child, first: int, now: float) -> None:
+        """Take in a piece of a map."""
+        child.first = first
+        self._held_pieces[first] = child
+        self._hold(child, now)
+
+    def _hold(self, child: Child, now: float) -> None:
+        child.at = now
+        self._held[child.first] = child
+        self._linger_until = now + LINGER_S
+
+    def own_nodes(self, owner: int, tasks: Iterable[int]) -> None:
+        """Note whose the nodes of a graph are that are waited for."""
+        for task in tasks:
+            if task in self.waiters:
+                self._linked[task] = owner
+                self.owned.setdefault(owner, {})[task] = None
+
+    def open_nested_call(self, call: Call, owner: int) -> int:
+        """Return the id that the first task of a new map will have."""
+        first = self.open_call(call)
+        self._callers[first >> CALL_BITS] = owner
+        self.owned.setdefault(owner, {})[first] = None
+        return first
+
+    def close_call(self, first: int, asked: int) -> None:
+        """Nobody waits for a map any more; see :class:`ClientCore`."""
+        number = first >> CALL_BITS
+        owner = self._callers.pop(number, None)
+        if owner is not None:
+            self._disown(owner, first)
+        stop = (number + 1) << CALL_BITS
+        for pieces in (self._held_pieces, self._away_pieces):
+            for key in list(pieces.irange(first, stop, inclusive=(True, False))):
+                child = pieces.pop(key)
+                self._held.pop(key, None)
+                self._end(child)
+        super().close_call(first, asked)
+
+    def release(self, objects: Objects) -> None:
+        """Say that objects will not be named again; see :class:`ClientCore`."""
+        for one in objects:
+            self.views.pop(one, None)
+        super().release(objects)
+
+    def is_pending(self, task: int) -> bool:
+        """Return True if a single task has not come back, or something of its map has not."""
+        if task in self._linked:
+            return True
+        call = self.calls.get(task >> CALL_BITS)
+        return call.outstanding > 0 if call is not None else task in self.waiters
+
+    # -- what is to run here -----------------------------------------------------------------
+
+    def is_held(self, task: int) -> bool:
+        """Return True if :meth:`claim` returns something."""
+        return task in self._held or (task >> CALL_BITS > 0 and self._piece(task) is not None)
+
+    def claim(self, task: int) -> Child | None:
+        """Take one task out, to run it here; None if it is not held."""
+        child = self._held.pop(task, None) if task >> CALL_BITS == 0 else None
+        if child is not None or task >> CALL_BITS == 0:
+            return child
+        piece = self._piece(task)
+        if piece is None:
+            return None
+        index = task - piece.first
+        self._drop_piece(piece)
+        # What is before it is there only if somebody waits for a map out of order.
+        for part in (piece.part(0, index), piece.part(index + 1, len(piece.batch))):
+            if len(part.batch):
+                part.at = piece.at
+                self._held[part.first] = self._held_pieces[part.first] = part
+        single = piece.part(index, index + 1)
+        self._remember(piece)
+        return single
+
+    def _piece(self, task: int) -> Child | None:
+        """Return the held piece of a map that has this task."""
+        return _find(self._held_pieces, task)
+
+    def _remember(self, piece: Child) -> None:
+        """Keep the payloads of a map's piece, and the objects in them, until the map has ended."""
+        if _find(self._away_pieces, piece.first) is None:
+            self._away_pieces[piece.first] = piece
+
+    def _drop_piece(self, piece: Child) -> None:
+        del self._held_pieces[piece.first]
+        del self._held[piece.first]
+
+    def came_back(self, child: Child, took_s: float) -> object:
+        """A claimed single task ended; return who waits for it, None if nobody does any more."""
+        self._unit_s = MEMORY * self._unit_s + (1 - MEMORY) * took_s
+        self._disown(child.owner, child.first)
+        self._end(child)
+        return self.waiters.pop(child.first, None)
+
+    def returned_here(self, child: Child, payload: bytes, took_s: float) -> None:
+        """A claimed task of a map returned."""
+        self._unit_s = MEMORY * self._unit_s + (1 - MEMORY) * took_s
+        call = self.calls.get(child.first >> CALL_BITS)
+        if call is not None:
+            call.settle(child.first & INDEX_MASK, Batch.single(payload))
+
+    def failed_here(self, child: Child, failure: m.Failed) -> None:
+        """A claimed task of a map failed."""
+        call = self.calls.get(child.first >> CALL_BITS)
+        if call is not None:
+            call.fail(child.first & INDEX_MASK, failure)
+
+    def recall(self, task: int) -> None:
+        """Ask for a task that is away, and for some that are likely to be wanted after it.
+
+        Those that have not gone to a worker are held again once the scheduler answers.
+        """
+        if task in self._linked or not self.is_pending(task):
+            # What waits for other tasks runs where they do.
+            return
+        count = max(1, min(int(HOLD_S / max(self._unit_s, 1e-6)), RECALL_MAX))
+        if task >> CALL_BITS == 0:
+            stop = task + 1
+            while stop < task + count and stop in self._away:
+                stop += 1
+            count = stop - task
+        self._pack_asked()
+        self._outbox.append(m.Cancel(task, count, queued_only=True))
+
+    # -- time --------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`send_away` is due."""
+        for child in self._held.values():
+            return child.at + self._hold_s
+        # Not only when there is something: to be woken for each new task would cost more.
+        return self._linger_until if self._linger_until > self._looked_at else math.inf
+
+    def send_away(self, now: float) -> None:
+        """Let go of what has been held for long enough."""
+        self._looked_at = now
+        while self._held:
+            child = next(iter(self._held.values()))
+            if child.at + self._hold_s > now:
+                return
+            del self._held[child.first]
+            self._send(child)
+
+    def send_now(self, task: int) -> None:
+        """Let go of one single task: it is not to run here."""
+        child = self._held.pop(task, None)
+        if child is not None:
+            self._send(child)
+
+    def hand_over(self, child: Child) -> None:
+        """Let go of a claimed task after all."""
+        if child.first >> CALL_BITS:
+            self._held_pieces[child.first] = child
+        self._send(child)
+
+    def _send(self, child: Child) -> None:
+        function, batch = child.function, child.batch
+        if child.first >> CALL_BITS:
+            del self._held_pieces[child.first]
+            self._remember(child)
+            self._pack_asked()
+            self.teach(*function)
+            self.submit_run(
+                child.first, function[0], child.call, child.options, child.objects, batch
+            )
+            return
+        self._away[child.first] = child
+        waiter = self.waiters[child.first]
+        key = function, child.call, child.options, child.objects
+        self._asked.append((child.first, key, bytes(batch.data), waiter))
+
+    # -- the end of a task -------------------------------------------------------------------
+
+    def give_up(self, owner: int) -> tuple[list[object], list[Call]]:
+        """A task ended: cancel what it submitted; return who waits for that, and its maps."""
+        tasks = self.owned.pop(owner, None)
+        if not tasks:
+            return [], []
+        calls, singles = [], []
+        for task in tasks:
+            call = self.calls.get(task >> CALL_BITS)
+            if call is not None:
+                calls.append(call)
+            elif not task >> CALL_BITS or task in self._linked:
+                singles.append(task)
+        return self.cancel(singles), calls
+
+    def cancel(self, tasks: Sequence[int]) -> list[object]:
+        """Give single tasks up; see :class:`ClientCore`."""
+        here = []
+        away = []
+        for task in tasks:
+            owner = self._linked.pop(task, None)
+            if owner is not None:
+                away.append(task)
+                self._disown(owner, task)
+                continue
+            child = self._held.pop(task, None)
+            if child is None:
+                child = self._away.pop(task, None)
+                if child is not None:
+                    away.append(task)
+                    self._disown(child.owner, task)
+                    self._end(child)
+                    continue
+            else:
+                self._disown(child.owner, task)
+                self._end(child)
+            # It was held, or runs here: the scheduler has never heard of it.
+            waiter = self.waiters.pop(task, None)
+            if waiter is not None:
+                here.append(waiter)
+        return here + super().cancel(away)
+
+    # -- answers -----------------------------------------------------------------------------
+
+    def _on_results(self, message: m.Results) -> None:
+        if not message.first >> CALL_BITS or self._linked:
+            for task in range(message.first, message.first + len(message.batch)):
+                self._came_from_away(task)
+        super()._on_results(message)
+
+    def _on_failed(self, message: m.Failed) -> None:
+        self._came_from_away(message.task)
+        super()._on_failed(message)
+
+    def _on_returned(self, message: m.Returned) -> None:
+        self._came_from_away(message.task)
+        super()._on_returned(message)
+
+    def _on_cancelled(self, message: m.Cancelled) -> None:
+        """Tasks that were recalled had not started: hold them again."""
+        now, stop = self.heard_at, message.first + message.count
+        if not self._linked.keys().isdisjoint(range(message.first, stop)):
+            # Nodes end together, and are not run here.
+            for task in range(message.first, stop):
+                self._came_from_away(task)
+            super()._on_cancelled(message)
+            return
+        self._hold_s = min(2 * self._hold_s, HOLD_MAX_S)
+        if not message.first >> CALL_BITS:
+            for task in range(message.first, stop):
+                child = self._away.pop(task, None)
+                if child is not None:
+                    self._hold(child, now)
+            return
+        task = message.first
+        while task < stop and (piece := _find(self._away_pieces, task)) is not None:
+            end = min(stop, piece.stop)
+            again = piece.part(task - piece.first, end - piece.first)
+            self._held_pieces[again.first] = again
+            self._hold(again, now)
+            task = end
+
+    def _came_from_away(self, task: int) -> None:
+        owner = self._linked.pop(task, None)
+        if owner is not None:
+            self._disown(owner, task)
+            return
+        child = self._away.pop(task, None)
+        if child is not None:
+            self._hold_s = max(self._hold_s / 2, HOLD_S)
+            self._disown(child.owner, task)
+            self._end(child)
+
+    def _disown(self, owner: int, task: int) -> None:
+        tasks = self.owned.get(owner)
+        if tasks is not None:
+            tasks.pop(task, None)
+            if not tasks:
+                del self.owned[owner]
+
+    def _end(self, child: Child) -> None:
+        if child.kept:
+            self.ended.append(child.kept)
+
+    # -- as a client -------------------------------------------------------------------------
+
+    @property
+    def is_lone(self) -> bool:
+        """Return False: nobody spins for an answer where tasks run."""
+        return False
+
+
+def _find(pieces: Pieces, task: int) -> Child | None:
+    index = pieces.bisect_right(task) - 1
+    if index < 0:
+        return None
+    child: Child = pieces.peekitem(index)[1]
+    return child if task < child.stop else None

@@ -1,0 +1,215 @@
+"""Tasks that submit tasks: their session, who gets what they submit, and who takes their place."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaler_cluster.core.spares import SLEEP_MAX_S
+from scaler_cluster.core.supervisor import SPARES_MIN
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.testing.bench import hello
+from scaler_cluster.wire import messages as m
+
+DEEP = m.TaskOptions(depth=1)
+
+
+def nest(bench, worker=b"W1", peer=b"N1"):
+    """Let the tasks of a worker open their session."""
+    return bench.feed(peer, hello(m.CLIENT, worker=worker))
+
+
+def spare(bench, peer=b"X1", supervisor=b"S1"):
+    """Let a spare worker come."""
+    return bench.feed(peer, hello(m.WORKER, supervisor=supervisor, spare=True))
+
+
+@pytest.fixture
+def nested(one):
+    """W1 runs task 0 of C1, and its session N1 (2) is there."""
+    one.submit(0)
+    nest(one)
+    return one
+
+
+def test_what_a_task_submits_does_not_go_to_its_own_worker(nested) -> None:
+    """It would be queued behind the task that waits for it; it goes to another worker."""
+    assert nested.submit(0, peer=b"N1", options=DEEP) == {}
+
+    assert nested.worker(b"W2")["W2"][-1].startswith("Assign 2:0")
+
+
+def test_other_work_of_other_workers_goes_on(two) -> None:
+    """With two workers, each gets what the other's task submitted."""
+    for worker, peer in ((b"W1", b"N1"), (b"W2", b"N2")):
+        nest(two, worker, peer)
+    two.submit(0)
+    two.submit(1)
+    assert {"W1"} <= set(two.submit(0, peer=b"N2", options=DEEP))
+    assert {"W2"} <= set(two.submit(0, peer=b"N1", options=DEEP))
+
+
+def test_an_idle_worker_gets_what_its_last_task_left(nested) -> None:
+    """No task of it waits any more: so nothing can be stuck."""
+    nested.submit(0, peer=b"N1", options=DEEP)
+
+    assert nested.done(0)["W1"][-1].startswith("Assign 2:0")
+
+
+def test_deeper_tasks_go_first(two) -> None:
+    """Among equal priorities; a higher priority goes before."""
+    nest(two)
+    two.submit(0, 100)
+    two.submit(100, options=m.TaskOptions(priority=1))
+    two.submit(0, peer=b"N1", options=m.TaskOptions(depth=1))
+    two.submit(1, peer=b"N1", options=m.TaskOptions(depth=2))
+
+    ready = two.core.table.ready
+    order = []
+    while (run := ready.peek()) is not None:
+        order.append((run.session, run.first))
+        ready.take(run, run.count)
+    for session, first in order:
+        run = two.core.table.session_by_number[session].runs[first]
+        ready.push(run)
+
+    assert order.index((1, 100)) < order.index((2, 1)) < order.index((2, 0))
+
+
+def test_the_depth_reaches_the_worker(nested) -> None:
+    """What a task submits is one deeper than itself."""
+    nested.worker(b"W2")
+
+    sent = nested.submit(0, peer=b"N1", options=m.TaskOptions(depth=3))
+
+    assert sent["W2"][-1] == "Assign 2:0 f at depth 3"
+
+
+def test_the_session_ends_with_its_worker(two) -> None:
+    """Its tasks are cancelled wherever they are."""
+    two.submit(0)
+    nest(two)
+    two.submit(0, 3, peer=b"N1", options=DEEP)
+
+    sent = two.died(0)
+
+    assert any(line.startswith("Abort 2:") for line in sent["W2"])
+    assert b"N1" not in two.core.table.sessions
+    assert not [run for run in two.core.table.ready if run.session == 2]
+
+
+def test_what_it_said_before_is_no_offence(nested) -> None:
+    """A message of a session that ended in the same turn is not heard."""
+    nested.core.receive(b"S1", [m.WorkerLost(b"W1", 1, 0, {"signal": 9})], nested.now)
+    nested.core.receive(b"N1", [m.Cancel(0, 1), m.Blocked(True)], nested.now)
+
+    assert not nested.core.table.sessions.get(b"N1")
+
+
+def test_a_session_of_a_dead_worker_is_refused(one) -> None:
+    """Its Hello may come after the report of the worker's death."""
+    one.died()
+
+    assert nest(one)["N1"][0].startswith("Refused")
+
+
+def test_a_second_session_takes_the_place_of_the_first(nested) -> None:
+    """A worker has one."""
+    nest(nested, peer=b"N9")
+
+    assert b"N1" not in nested.core.table.sessions
+    assert nested.core.table.workers[b"W1"].session == b"N9"
+
+
+def test_tasks_are_taken_back_whoever_is_to_come(bench) -> None:
+    """Workers that are still to come are no reason to keep what a task wants to run itself."""
+    bench.supervisor(workers=4)
+    bench.client()
+    bench.worker()
+    bench.submit(0)
+    nest(bench)
+    bench.submit(0, 2, peer=b"N1", options=DEEP)
+
+    sent = bench.feed(b"N1", m.Cancel(0, 2, queued_only=True))
+
+    assert sent["N1"] == ["Cancelled 0-1"]
+
+
+def test_a_blocked_worker_gives_its_place_away(nested) -> None:
+    """What is queued on it is asked back, and its supervisor is to start a spare worker."""
+    nested.submit(1)
+
+    sent = nested.feed(b"N1", m.Blocked(True))
+
+    assert sent["W1"] == ["Revoke 1:1"]
+    assert sent["S1"] == ["Spares 1"]
+    nested.feed(b"W1", m.Revoked(1, 1, 1, 0))
+    assert spare(nested)["X1"][-1].startswith("Assign 1:1")
+
+
+def test_the_spare_worker_sleeps_when_it_is_over(nested) -> None:
+    """It finishes what it has, gets nothing more, wakes again, and ends when nobody needs it."""
+    nested.feed(b"N1", m.Blocked(True))
+    spare(nested)
+    nested.submit(1)
+    nested.feed(b"N1", m.Blocked(False))
+    assert "X1" not in nested.done(1, peer=b"X1")
+    assert "X1" not in nested.submit(2, 50)
+
+    sent = nested.feed(b"N1", m.Blocked(True))
+    assert "S1" not in sent
+    assert sent["X1"][-1].startswith("Assign 1:")
+    nested.feed(b"N1", m.Blocked(False))
+    for run in list(nested.core.table.workers[b"X1"].runs):
+        nested.done(run.first, run.count, peer=b"X1")
+
+    sent = nested.wait(SLEEP_MAX_S + 1)
+
+    assert sent["X1"] == ["Retire"]
+    assert sent["S1"] == ["Spares 0"]
+
+
+def test_a_blocked_spare_worker_is_replaced(nested) -> None:
+    """As many spare workers as are blocked, one of them awake for each place."""
+    nested.feed(b"N1", m.Blocked(True))
+    spare(nested)
+    nested.submit(1)
+    nest(nested, b"X1", b"N2")
+
+    assert nested.feed(b"N2", m.Blocked(True))["S1"] == ["Spares 2"]
+
+
+def test_spare_workers_are_bounded(nested) -> None:
+    """Beyond that, blocked workers are blocked."""
+    nested.feed(b"N1", m.Blocked(True))
+    for number in range(SPARES_MIN + 2):
+        peer, session = b"X%d" % number, b"M%d" % number
+        spare(nested, peer)
+        nested.submit(10 + number)
+        nest(nested, peer, session)
+        nested.feed(session, m.Blocked(True))
+
+    assert nested.core.table.supervisors[b"S1"].spares_wanted == SPARES_MIN
+
+
+def test_the_death_of_a_blocked_worker_frees_its_place(nested) -> None:
+    """Its spare worker goes to sleep when the place is somebody else's again."""
+    nested.feed(b"N1", m.Blocked(True))
+    spare(nested)
+    nested.died(0)
+
+    assert nested.core.table.workers[b"X1"].asleep_at == nested.now
+    assert "X1" not in nested.submit(1)
+
+
+def test_the_end_of_its_session_unblocks_a_worker(nested) -> None:
+    """As does the word that it is."""
+    nested.feed(b"N1", m.Blocked(True))
+    nested.feed(b"N1", m.Goodbye())
+
+    assert not nested.core.table.workers[b"W1"].blocked
+
+
+def test_only_the_session_of_a_worker_is_blocked(one) -> None:
+    """An ordinary client that says so is wrong."""
+    with pytest.raises(RemoteProtocolError):
+        one.feed(b"C1", m.Blocked(True))

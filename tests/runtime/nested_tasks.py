@@ -1,0 +1,309 @@
+"""Tasks that submit tasks. Imported in workers: nothing here may be slow to import."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+from scaler_exec import Client, ScalerExecutor, rejoin, secede
+from tests.runtime import tasks
+
+
+def fibonacci(client, n):
+    """Return the n-th number, through a tree of tasks."""
+    if n < 2:
+        return n
+    a = client.submit(fibonacci, client, n - 1)
+    b = client.submit(fibonacci, client, n - 2)
+    return a.result() + b.result()
+
+
+def is_even(client, n):
+    """Ask ``is_odd``."""
+    return n == 0 or client.submit(is_odd, client, n - 1).result()
+
+
+def is_odd(client, n):
+    """Ask ``is_even``."""
+    return n > 0 and client.submit(is_even, client, n - 1).result()
+
+
+def descend(client, n):
+    """Return how many tasks stand on each other."""
+    return 0 if n == 0 else 1 + client.submit(descend, client, n - 1).result()
+
+
+def pid_after(seconds):
+    """Sleep; return where."""
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def pids_of_children(client, count, seconds):
+    """Return where so many children ran, and where their parent did."""
+    futures = [client.submit(pid_after, seconds) for _ in range(count)]
+    return [future.result() for future in futures], os.getpid()
+
+
+def many_ways(client):
+    """Ask in every way there is."""
+    reference = client.send_object(b"x" * 100_000)
+    futures = [client.submit(tasks.square, n) for n in range(20)]
+    concurrent.futures.wait(futures)
+    completed = {
+        future.result()
+        for future in concurrent.futures.as_completed(
+            client.submit(tasks.square, n) for n in range(9)
+        )
+    }
+    return {
+        "submit": client.submit(int, "11", base=2).result(),
+        "exception": client.submit(tasks.square, 3).exception(),
+        "map": client.map(tasks.square, range(300)),
+        "starmap": client.starmap(pow, [(2, 3), (3, 2)]),
+        "object": client.map(len, [reference, reference]),
+        "large": len(client.submit(bytes, 200_000).result()),
+        "large argument": client.submit(len, b"y" * 200_000).result(),
+        "wait": [future.result() for future in futures],
+        "as_completed": completed,
+    }
+
+
+def many_ways_of_its_own():
+    """As :func:`many_ways`, with a client that was made here."""
+    with Client() as client:
+        return many_ways(client)
+
+
+def executor_ways():
+    """Use an executor inside of a task."""
+    with ScalerExecutor() as executor:
+        futures = [executor.submit(tasks.square, n) for n in range(10)]
+        squares = list(executor.map(tasks.square, range(100)))
+        chunks = list(executor.map(tasks.square, range(100), chunksize=7))
+    return [future.result() for future in futures], squares, chunks, os.getpid()
+
+
+def failing_child(client, how):
+    """Wait for a child that goes wrong."""
+    return client.submit(tasks.fail, how).result()
+
+
+def failing_far_child(client, how):
+    """Wait for a child that goes wrong elsewhere, if there is another worker."""
+    return client.submit(tasks.fail, how).result(30)
+
+
+def catches(client):
+    """Return what a failing child's exception looks like to its parent."""
+    error = client.submit(tasks.fail, "raise").exception()
+    return type(error).__name__, str(error), str(error.__cause__)
+
+
+def mutable_argument(client):
+    """Show that a child gets a copy, also where it runs on its parent's stack."""
+    value = [1]
+    result = client.submit(append_two, value).result()
+    return value, result
+
+
+def append_two(value):
+    """Change the argument."""
+    value.append(2)
+    return value
+
+
+def hold_children(client, directory, count):
+    """Submit children that sleep for ever, and wait for one of them."""
+    futures = [client.submit(touch_and_sleep, directory, n) for n in range(count)]
+    Path(directory, "parent").write_text(str(os.getpid()))
+    return [future.result() for future in futures]
+
+
+def touch_and_sleep(directory, number):
+    """Say that this runs, and where; then sleep."""
+    path = Path(directory, f"child-{number}")
+    path.with_suffix(".new").write_text(str(os.getpid()))
+    path.with_suffix(".new").rename(path)
+    time.sleep(tasks.FOREVER_S)
+
+
+def leave_children(client, directory, count):
+    """Return while children are unfinished."""
+    for number in range(count):
+        client.submit(touch_and_sleep, directory, number)
+    return os.getpid()
+
+
+def leave_and_raise(client, directory, count):
+    """Raise while children are unfinished."""
+    leave_children(client, directory, count)
+    raise ValueError("left them")
+
+
+def from_threads(client, count):
+    """Submit and wait in threads of the task."""
+    results = {}
+
+    def ask(n):
+        results[n] = client.submit(fibonacci, client, n).result()
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def client_in_thread():
+    """Make a client in a thread of the task."""
+    found = []
+
+    def ask():
+        found.append(Client().submit(tasks.square, 5).result())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return found
+
+
+def wait_for_flag(path):
+    """Wait until a file is there."""
+    while not Path(path).exists():
+        time.sleep(0.01)
+    return os.getpid()
+
+
+def set_flag(path):
+    """Make a file."""
+    Path(path).touch()
+    return os.getpid()
+
+
+def seceded(path):
+    """Wait for what another task does, which needs a worker."""
+    secede()
+    pid = wait_for_flag(path)
+    rejoin()
+    return pid
+
+
+def blocked_on_two(client, path):
+    """Wait for two children of which the first one needs the second."""
+    first = client.submit(wait_for_flag, path)
+    second = client.submit(set_flag, path)
+    done, _ = concurrent.futures.wait([first, second], timeout=30)
+    return len(done)
+
+
+def times_out(client, timeout):
+    """Wait for a long child for a short time."""
+    future = client.submit(time.sleep, 60)
+    try:
+        future.result(timeout)
+    except concurrent.futures.TimeoutError:
+        return "timed out"
+    return "returned"
+
+
+def ask_for(client, n, timeout):
+    """Wait with a timeout that is more than enough, at each of many levels."""
+    return 0 if n == 0 else 1 + client.submit(ask_for, client, n - 1, timeout).result(timeout)
+
+
+def tree(client, seed, depth):
+    """Run a random tree of tasks; return how many there were."""
+    dice = random.Random(seed)
+    time.sleep(dice.choice((0, 0, 0, 0.002)))
+    if depth == 0:
+        return 1
+    seeds = [dice.randrange(1 << 30) for _ in range(dice.randint(0, 3))]
+    how = dice.randrange(4)
+    if how == 0:
+        return 1 + sum(client.starmap(tree, [(client, one, depth - 1) for one in seeds]))
+    futures = [client.submit(tree, client, one, depth - 1) for one in seeds]
+    if how == 1:
+        return 1 + sum(future.result() for future in concurrent.futures.as_completed(futures))
+    if how == 2:
+        concurrent.futures.wait(futures)
+    return 1 + sum(future.result() for future in reversed(futures))
+
+
+def plain_tree(seed, depth):
+    """Return what :func:`tree` does, without tasks."""
+    dice = random.Random(seed)
+    dice.choice((0, 0, 0, 0.002))
+    if depth == 0:
+        return 1
+    seeds = [dice.randrange(1 << 30) for _ in range(dice.randint(0, 3))]
+    return 1 + sum(plain_tree(one, depth - 1) for one in seeds)
+
+
+def kill_self():
+    """End this worker."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def send_and_leave(client, nbytes):
+    """Send an object, pass it on, and end without a word about it."""
+    reference = client.send_object(bytes(nbytes))
+    futures = [client.submit(len, reference) for _ in range(5)]
+    large = client.submit(bytes, nbytes)
+    return sum(future.result() for future in futures), len(large.result())
+
+
+def send_and_hold(client, directory, nbytes):
+    """Hold objects and children until this is killed."""
+    reference = client.send_object(bytes(nbytes))
+    future = client.submit(hold_large, directory, reference)
+    Path(directory, "parent").write_text(str(os.getpid()))
+    return future.result(600)
+
+
+def hold_large(directory, data):
+    """Hold an argument for ever."""
+    touch_and_sleep(directory, len(data) % 10)
+
+
+def is_client_usable(client):
+    """Use a client that came by another pickle."""
+    return client.submit(tasks.square, 7).result()
+
+
+def with_options(timeout):
+    """Submit with a timeout of the child's own; return how that ended."""
+    with ScalerExecutor() as executor:
+        future = executor.options(timeout=timeout).submit(time.sleep, 60)
+        return type(future.exception()).__name__
+
+
+def retried(directory):
+    """Submit what fails twice, with retries."""
+    with ScalerExecutor() as executor:
+        return executor.options(retries=2).submit(tasks.fail_times, directory, 2, "raise").result()
+
+
+def cancels_child(client, directory):
+    """Cancel a child that runs elsewhere; return how its future looks then."""
+    future = client.submit(touch_and_sleep, directory, 0)
+    wait_for_flag(Path(directory, "child-0"))
+    future.cancel()
+    return future.cancelled(), client.submit(tasks.square, 2).result()
+
+
+def gather_in_asyncio(client, count):
+    """Await children in an event loop."""
+    import asyncio
+
+    async def gather():
+        futures = [client.submit(tasks.square, n) for n in range(count)]
+        return await asyncio.gather(*map(asyncio.wrap_future, futures))
+
+    return asyncio.run(gather())

@@ -1,0 +1,363 @@
+"""Tasks that submit tasks, on real processes."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import pickle
+import random
+import signal
+from concurrent.futures import CancelledError
+
+import pytest
+
+from scaler_exec import (
+    Client,
+    ConfigError,
+    ScalerExecutor,
+    SchedulerClusterCombo,
+    TaskTimeout,
+    WorkerDied,
+    secede,
+)
+from tests.runtime import nested_tasks, tasks
+from tests.runtime.helpers import BOUND_S, cluster_process, wait_gone, wait_until
+
+MB = 1_000_000
+
+
+@pytest.fixture(params=[1, 2], ids=["one worker", "two workers"])
+def client(request):
+    """A client of a cluster with one worker, or with two."""
+    with SchedulerClusterCombo(request.param) as combo, Client(combo.get_address()) as client:
+        yield client
+
+
+@pytest.fixture
+def single_client():
+    """A client of a cluster with one worker."""
+    with SchedulerClusterCombo(1) as combo, Client(combo.get_address()) as client:
+        yield client
+
+
+@pytest.fixture
+def pair():
+    """A client of a cluster with two workers."""
+    with SchedulerClusterCombo(2) as combo, Client(combo.get_address()) as client:
+        yield client
+
+
+def test_recursion(client) -> None:
+    """A tree of tasks that wait for each other ends, whatever the number of workers."""
+    assert client.submit(nested_tasks.fibonacci, client, 14).result(BOUND_S) == 377
+
+
+def test_a_large_tree_on_one_worker(single_client) -> None:
+    """fibonacci(20) is some 20,000 tasks, with one worker."""
+    future = single_client.submit(nested_tasks.fibonacci, single_client, 20)
+
+    assert future.result(2 * BOUND_S) == 6765
+
+
+def test_mutual_recursion(client) -> None:
+    """Two functions may ask each other in turn."""
+    assert client.submit(nested_tasks.is_even, client, 40).result(BOUND_S) is True
+    assert client.submit(nested_tasks.is_even, client, 41).result(BOUND_S) is False
+
+
+def test_deep_recursion(single_client) -> None:
+    """Some hundred tasks may stand on the stack of one worker, each with room for its own calls."""
+    future = single_client.submit(nested_tasks.descend, single_client, 300)
+
+    assert future.result(BOUND_S) == 300
+
+
+def test_endless_recursion_is_an_error(single_client) -> None:
+    """Tasks without end raise RecursionError instead of ending the process."""
+    future = single_client.submit(nested_tasks.descend, single_client, 100_000)
+
+    with pytest.raises(RecursionError):
+        future.result(BOUND_S)
+
+    assert single_client.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_children_run_on_all_workers(pair) -> None:
+    """200 children of one task run on more than one worker."""
+    pids, _ = pair.submit(nested_tasks.pids_of_children, pair, 200, 0.005).result(BOUND_S)
+
+    assert len(pids) == 200
+    assert len(set(pids)) >= 2
+
+
+def test_every_way_to_ask(client) -> None:
+    """submit, map, starmap, send_object, wait, as_completed work inside of tasks."""
+    expected = {
+        "submit": 3,
+        "exception": None,
+        "map": [n * n for n in range(300)],
+        "starmap": [8, 9],
+        "object": [100_000, 100_000],
+        "large": 200_000,
+        "large argument": 200_000,
+        "wait": [n * n for n in range(20)],
+        "as_completed": {n * n for n in range(9)},
+    }
+
+    assert client.submit(nested_tasks.many_ways, client).result(BOUND_S) == expected
+    assert client.submit(nested_tasks.many_ways_of_its_own).result(BOUND_S) == expected
+
+
+def test_an_executor_inside_of_a_task(client) -> None:
+    """ScalerExecutor() inside of a task uses the cluster that runs the task."""
+    futures, squares, chunks, _ = client.submit(nested_tasks.executor_ways).result(BOUND_S)
+
+    assert futures == [n * n for n in range(10)]
+    assert squares == chunks == [n * n for n in range(100)]
+
+
+def test_a_client_outside_of_a_task_needs_an_address() -> None:
+    """Client() where no task runs says so, and so does secede()."""
+    with pytest.raises(ConfigError, match="address"):
+        Client()
+    with pytest.raises(ConfigError, match="task"):
+        secede()
+
+
+def test_a_childs_exception(client) -> None:
+    """It is raised where the child is waited for, with the remote traceback as its cause."""
+    with pytest.raises(ValueError, match="raised on purpose"):
+        client.submit(nested_tasks.failing_child, client, "raise").result(BOUND_S)
+
+    kind, text, cause = client.submit(nested_tasks.catches, client).result(BOUND_S)
+    assert (kind, text) == ("ValueError", "raised on purpose")
+    assert "in fail" in cause
+
+
+def test_a_child_gets_copies(client) -> None:
+    """What a child does to its arguments is not seen by its parent."""
+    future = client.submit(nested_tasks.mutable_argument, client)
+
+    assert future.result(BOUND_S) == ([1], [1, 2])
+
+
+@pytest.mark.parametrize("ask", [nested_tasks.failing_child, nested_tasks.failing_far_child])
+def test_a_child_that_kills_its_worker(client, ask) -> None:
+    """Its parent's future resolves as WorkerDied: by its own death, or by the child's."""
+    with pytest.raises(WorkerDied):
+        client.submit(ask, client, "kill").result(BOUND_S)
+
+    assert client.submit(nested_tasks.fibonacci, client, 5).result(BOUND_S) == 5
+
+
+@pytest.mark.parametrize("leave", [nested_tasks.leave_children, nested_tasks.leave_and_raise])
+def test_a_parent_that_ends_ends_its_children(pair, tmp_path, leave) -> None:
+    """Children that are unfinished when their parent returns or raises are cancelled."""
+    future = pair.submit(leave, pair, str(tmp_path), 5)
+
+    assert future.exception(BOUND_S) is None or "left them" in str(future.exception())
+    # Both workers are free again: two tasks that wait for each other can only run at once.
+    first = pair.submit(nested_tasks.wait_for_flag, str(tmp_path / "flag"))
+    pair.submit(nested_tasks.set_flag, str(tmp_path / "flag")).result(BOUND_S)
+    first.result(BOUND_S)
+
+
+def _child_elsewhere(directory, parent: int) -> int:
+    """Return the process of a child that does not run on its parent's stack."""
+    found: list[int] = []
+
+    def look() -> bool:
+        pids = [int(path.read_text()) for path in directory.glob("child-?")]
+        found[:] = [pid for pid in pids if pid != parent]
+        return bool(found)
+
+    wait_until(look, "no child runs elsewhere")
+    return found[0]
+
+
+def _parent(directory) -> int:
+    path = directory / "parent"
+    wait_until(lambda: path.exists() and path.read_text(), "the parent never ran")
+    return int(path.read_text())
+
+
+def test_cancelling_a_parent_cancels_its_children(pair, tmp_path) -> None:
+    """Both the child on its stack and those elsewhere end, and the workers are free again."""
+    future = pair.submit(nested_tasks.hold_children, pair, str(tmp_path), 3)
+    _child_elsewhere(tmp_path, _parent(tmp_path))
+
+    assert future.cancel()
+
+    with pytest.raises(CancelledError):
+        future.result(BOUND_S)
+    assert pair.submit(nested_tasks.fibonacci, pair, 5).result(BOUND_S) == 5
+    first = pair.submit(nested_tasks.wait_for_flag, str(tmp_path / "flag"))
+    pair.submit(nested_tasks.set_flag, str(tmp_path / "flag")).result(BOUND_S)
+    first.result(BOUND_S)
+
+
+def test_killing_a_parent_cancels_its_children(pair, tmp_path) -> None:
+    """The parent is WorkerDied, its children elsewhere are stopped."""
+    future = pair.submit(nested_tasks.hold_children, pair, str(tmp_path), 3)
+    parent = _parent(tmp_path)
+    _child_elsewhere(tmp_path, parent)
+
+    os.kill(parent, signal.SIGKILL)
+
+    with pytest.raises(WorkerDied):
+        future.result(BOUND_S)
+    wait_gone(parent)
+    first = pair.submit(nested_tasks.wait_for_flag, str(tmp_path / "flag"))
+    pair.submit(nested_tasks.set_flag, str(tmp_path / "flag")).result(BOUND_S)
+    first.result(BOUND_S)
+
+
+def test_threads_of_a_task(client) -> None:
+    """Threads that a task starts submit and wait as the task does."""
+    results = client.submit(nested_tasks.from_threads, client, 10).result(BOUND_S)
+
+    assert results == {n: nested_tasks_fibonacci(n) for n in range(10)}
+    assert client.submit(nested_tasks.client_in_thread).result(BOUND_S) == [25]
+
+
+def nested_tasks_fibonacci(n: int) -> int:
+    """Return the n-th number, without tasks."""
+    return n if n < 2 else nested_tasks_fibonacci(n - 1) + nested_tasks_fibonacci(n - 2)
+
+
+def test_secede_gives_the_place_away(single_client, tmp_path) -> None:
+    """While a task has seceded, another process runs what else there is."""
+    path = str(tmp_path / "flag")
+    first = single_client.submit(nested_tasks.seceded, path)
+    second = single_client.submit(nested_tasks.set_flag, path)
+
+    assert first.result(BOUND_S) != second.result(BOUND_S)
+
+
+def test_a_blocked_worker_gives_its_place_away(single_client, tmp_path) -> None:
+    """Two children of which one waits for the other need two processes; there is one worker."""
+    future = single_client.submit(nested_tasks.blocked_on_two, single_client, str(tmp_path / "f"))
+
+    assert future.result(2 * BOUND_S) == 2
+
+
+def test_waiting_with_a_timeout(client) -> None:
+    """result(timeout) raises TimeoutError in time, and the child is cancelled with its parent."""
+    future = client.submit(nested_tasks.times_out, client, 0.5)
+
+    assert future.result(BOUND_S) == "timed out"
+
+
+def test_many_levels_that_wait_with_a_timeout(single_client) -> None:
+    """There are more levels than spare workers: then the waiting ones run the tasks after all."""
+    future = single_client.submit(nested_tasks.ask_for, single_client, 12, 60)
+
+    assert future.result(2 * BOUND_S) == 12
+
+
+def test_random_trees(client) -> None:
+    """Trees of random shape that are waited for in random ways have the right size."""
+    futures = [client.submit(nested_tasks.tree, client, seed, 5) for seed in range(60)]
+
+    sizes = [future.result(2 * BOUND_S) for future in futures]
+
+    assert sizes == [nested_tasks.plain_tree(seed, 5) for seed in range(60)]
+
+
+def _live_workers() -> list[int]:
+    """Return the worker processes of the only cluster: below the supervisor's fork server."""
+    supervisor = cluster_process("supervisor")
+    return [worker.pid for server in supervisor.children() for worker in server.children()]
+
+
+def test_random_trees_while_workers_are_killed(pair) -> None:
+    """Each tree ends as it should, or with WorkerDied; and no more of them than were killed."""
+    dice = random.Random(1)
+    futures = {pair.submit(nested_tasks.tree, pair, seed, 5): seed for seed in range(150)}
+    kills = deaths = 0
+
+    for future in concurrent.futures.as_completed(futures, 4 * BOUND_S):
+        if isinstance(future.exception(), WorkerDied):
+            deaths += 1
+        else:
+            assert future.result() == nested_tasks.plain_tree(futures[future], 5)
+        if workers := _live_workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(dice.choice(workers), signal.SIGKILL)
+                kills += 1
+
+    assert deaths <= kills
+    assert pair.submit(nested_tasks.fibonacci, pair, 5).result(BOUND_S) == 5
+
+
+def test_objects_end_with_their_task(client, baseline) -> None:
+    """What a task sent, and large results of its children, are freed when it has ended."""
+    assert client.submit(nested_tasks.send_and_leave, client, MB).result(BOUND_S) == (5 * MB, MB)
+
+
+def test_objects_end_with_their_worker(pair, tmp_path, baseline) -> None:
+    """They are freed as well when the task's worker is killed, and its children are stopped."""
+    future = pair.submit(nested_tasks.send_and_hold, pair, str(tmp_path), MB)
+    parent = _parent(tmp_path)
+    _child_elsewhere(tmp_path, parent)
+
+    os.kill(parent, signal.SIGKILL)
+
+    with pytest.raises(WorkerDied):
+        future.result(BOUND_S)
+
+
+def test_a_client_that_is_unpickled_elsewhere_connects(pair) -> None:
+    """Outside of tasks a pickled client is one of its own, to the same cluster."""
+    other = pickle.loads(pickle.dumps(pair))
+
+    with other:
+        assert other.submit(tasks.square, 5).result(BOUND_S) == 25
+    assert pair.submit(tasks.square, 6).result(BOUND_S) == 36
+
+
+def test_a_closure_may_hold_a_client(client) -> None:
+    """A client comes along in a function as well as in its arguments."""
+    assert client.submit(lambda: nested_tasks.is_client_usable(client)).result(BOUND_S) == 49
+    assert client.map(lambda n: client.submit(pow, n, 2).result(), range(20)) == [
+        n * n for n in range(20)
+    ]
+
+
+def test_a_childs_own_timeout(client) -> None:
+    """A child with a timeout is stopped in time, whatever the number of workers."""
+    assert client.submit(nested_tasks.with_options, 0.2).result(BOUND_S) == "TaskTimeout"
+
+
+def test_a_childs_retries(client, tmp_path) -> None:
+    """A child is run again as often as it may be, also on its parent's stack."""
+    assert client.submit(nested_tasks.retried, str(tmp_path)).result(BOUND_S) == 3
+
+
+def test_a_parents_timeout(pair, tmp_path) -> None:
+    """A parent that runs out of time takes its children along."""
+    address = pair._session.address
+    with ScalerExecutor(address=address) as executor:
+        limited = executor.options(timeout=1.0)
+        future = limited.submit(nested_tasks.hold_children, pair, str(tmp_path), 3)
+        with pytest.raises(TaskTimeout):
+            future.result(BOUND_S)
+
+    first = pair.submit(nested_tasks.wait_for_flag, str(tmp_path / "flag"))
+    pair.submit(nested_tasks.set_flag, str(tmp_path / "flag")).result(BOUND_S)
+    first.result(BOUND_S)
+
+
+def test_cancelling_a_child(pair, tmp_path) -> None:
+    """A task may cancel what it submitted."""
+    future = pair.submit(nested_tasks.cancels_child, pair, str(tmp_path))
+
+    assert future.result(BOUND_S) == (True, 4)
+
+
+def test_awaiting_children(client) -> None:
+    """An event loop inside of a task may await them."""
+    future = client.submit(nested_tasks.gather_in_asyncio, client, 20)
+
+    assert future.result(BOUND_S) == [n * n for n in range(20)]
