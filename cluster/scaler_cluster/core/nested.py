@@ -231,7 +231,7 @@ class NestedCore(ClientCore):
 
         Those that have not gone to a worker are held again once the scheduler answers.
         """
-        if task in self._linked or not self.is_pending(task):
+        if task in self._linked:
             # What waits for other tasks runs where they do.
             return
         count = max(1, min(int(HOLD_S / max(self._unit_s, 1e-6)), RECALL_MAX))
