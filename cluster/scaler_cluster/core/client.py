@@ -319,6 +319,8 @@ class ClientCore:
             elif kind is m.Unmet:
                 inputs = self._inputs.pop(message.graph, ())  # type: ignore[attr-defined]
                 for node in numbers(message.inputs):  # type: ignore[attr-defined]
+                    if node >= len(inputs):
+                        raise RemoteProtocolError("asked for an input of no graph")
                     self.unmet.append((message.graph + node, inputs[node]))  # type: ignore[attr-defined]
             elif kind is m.Output:
                 self._on_output(message)  # type: ignore[arg-type]
