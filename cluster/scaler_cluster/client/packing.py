@@ -13,7 +13,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.graph import Arrangement, Node
@@ -61,9 +61,10 @@ class Packed:
         if self._call_objects is not None:
             self._call_objects.close()
 
-    def messages(self, first: int, options: m.TaskOptions, inputs: Sequence[int]) -> list[m.Graph]:
-        """Return what to send; ``inputs`` are the tasks that the inputs are of."""
-        parts: list[m.Graph] = []
+    def messages(
+        self, first: int, options: m.TaskOptions, inputs: Sequence[int]
+    ) -> Iterator[m.Graph]:
+        """Yield what to send; ``inputs`` are the tasks that the inputs are of."""
         count = len(self.payloads)
         start = low = owned = 0
         while start < count:
@@ -72,25 +73,22 @@ class Packed:
             owner = owned
             while owner < len(self.owners) and self.owners[owner] < stop:
                 owner += 1
-            parts.append(
-                m.Graph(
-                    first,
-                    start,
-                    self.function[0],
-                    options,
-                    Batch.of(self.payloads[start:stop]),
-                    array("I", [end - low for end in self.ends[start:stop]]).tobytes(),
-                    self.dependencies[low:high].tobytes(),
-                    self.uses[start:stop].tobytes(),
-                    bytes(self.wanted[start:stop]),
-                    array("Q", inputs).tobytes() if not start else b"",
-                    tuple(self.objects[owned:owner]),
-                    self.owners[owned:owner].tobytes(),
-                    stop == count,
-                )
+            yield m.Graph(
+                first,
+                start,
+                self.function[0],
+                options,
+                Batch.of(self.payloads[start:stop]),
+                array("I", [end - low for end in self.ends[start:stop]]).tobytes(),
+                self.dependencies[low:high].tobytes(),
+                self.uses[start:stop].tobytes(),
+                bytes(self.wanted[start:stop]),
+                array("Q", inputs).tobytes() if not start else b"",
+                tuple(self.objects[owned:owner]),
+                self.owners[owned:owner].tobytes(),
+                stop == count,
             )
             start, low, owned = stop, high, owner
-        return parts
 
     def _part_stop(self, start: int) -> int:
         stop = start

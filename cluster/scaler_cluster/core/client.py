@@ -166,20 +166,21 @@ class ClientCore:
     def submit_graph(
         self,
         function: Function,
-        parts: Sequence[m.Message],
+        part: m.Graph,
         waiters: dict[int, object],
         inputs: Sequence[object],
     ) -> None:
         """Ask for a graph, whose objects were offered before; ``waiters`` are those of its nodes.
 
+        ``part`` is its first message; the others are said after that.
         ``inputs`` stand for what its first nodes are; see ``unmet``.
         """
         self._pack_asked()
         self.teach(*function)
-        self._outbox += parts
+        self._outbox.append(part)
         self.waiters.update(waiters)
         if inputs:
-            self._inputs[parts[0].first] = inputs  # type: ignore[attr-defined]
+            self._inputs[part.first] = inputs
 
     def close_call(self, first: int, asked: int) -> None:
         """Nobody waits for a map any more: forget it, and cancel what has not come back."""

@@ -156,11 +156,16 @@ class SessionGraphs:
             with connection.lock:
                 session.check_usable()
                 waiters: dict[int, object] = {one._task: one for one in futures.values()}
-                core.submit_graph(packed.function, parts, waiters, asking)
+                core.submit_graph(packed.function, next(parts), waiters, asking)
             for node, task in enumerate(inputs):
                 if task == SUPPLIED:
                     self._supply(first + node, packed.inputs[node])
             session.push()
+            for part in parts:
+                # One by one: the scheduler takes one in while the next is made.
+                with connection.lock:
+                    core.say(part)
+                session.push()
         return futures
 
     def supply_unmet(self) -> None:
