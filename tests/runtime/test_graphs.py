@@ -330,6 +330,22 @@ def test_a_future_as_an_argument(executor) -> None:
     assert executor.submit(int, "11", base=executor.submit(inc, 1)).result(BOUND_S) == 3
 
 
+def test_very_many_futures_in_a_list(executor) -> None:
+    """A task may take more futures than one message has nodes."""
+    futures = [executor.submit(inc, n) for n in range(5000)]
+
+    assert executor.submit(sum, futures).result(BOUND_S) == sum(range(1, 5001))
+
+
+def test_a_chain_of_futures(executor) -> None:
+    """Each task may take the one before it, whether that has come back or not."""
+    future = executor.submit(inc, 0)
+    for _ in range(500):
+        future = executor.submit(inc, future)
+
+    assert future.result(BOUND_S) == 501
+
+
 def test_a_large_result_as_an_argument(executor) -> None:
     """A result in shared memory is mapped by the task that takes it, fetched here or not."""
     there = executor.submit(np.ones, 100_000)

@@ -93,9 +93,10 @@ class Packed:
     def _part_stop(self, start: int) -> int:
         stop = start
         nbytes = 0
-        least = len(self.inputs) if not start else 0
-        count = min(len(self.payloads), start + max(PART_NODES_MAX, least))
-        while stop < count and (nbytes < RUN_BYTES_MAX or stop < least):
+        # The inputs come together, and a single node with them.
+        least = 0 if start else len(self.inputs)
+        count = min(len(self.payloads), start + max(PART_NODES_MAX, least + 1))
+        while stop < count and (nbytes < RUN_BYTES_MAX or stop <= least):
             nbytes += len(self.payloads[stop])
             stop += 1
         return stop

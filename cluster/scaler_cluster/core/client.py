@@ -138,6 +138,11 @@ class ClientCore:
         """Return how many single tasks were submitted since :meth:`take_actions`."""
         return len(self._asked)
 
+    @property
+    def unsent_messages(self) -> int:
+        """Return how many messages wait for :meth:`take_actions`."""
+        return len(self._outbox)
+
     def pending(self) -> list[int]:
         """Return the ids of the single tasks that have not come back."""
         self._pack_asked()
