@@ -8,6 +8,7 @@ import signal
 from concurrent.futures import CancelledError
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -51,6 +52,23 @@ def die(value):
 def change(values):
     values.append(1)
     return len(values)
+
+
+def mark(text):
+    return text + "!"
+
+
+class Marked:
+    """Pickles, and leaves a mark."""
+
+    @staticmethod
+    def serialize(obj: Any) -> bytes:
+        return b"M" + cloudpickle.dumps(obj)
+
+    @staticmethod
+    def deserialize(payload: bytes) -> Any:
+        assert payload[:1] == b"M"
+        return cloudpickle.loads(payload[1:])
 
 
 def announce_after(path, _):
@@ -140,6 +158,21 @@ def test_a_long_chain_and_a_wide_fan(client) -> None:
 
     assert client.get(chain, [9_999]) == {9_999: 9_999.0}
     assert client.get(fan, ["sum"]) == {"sum": sum(n + 0.75 for n in range(5000))}
+
+
+def test_data_is_wanted_beside_large_results(client) -> None:
+    """Wanting data makes nothing else come back."""
+    graph: dict[Any, Any] = {"a": 1, "b": Call(np.ones, [100_000]), "c": (np.sum, "b")}
+
+    assert client.get(graph, ["a", "c"]) == {"a": 1, "c": 100_000}
+    assert not client._session.core.busy
+
+
+def test_a_custom_serializer(combo) -> None:
+    """Functions, literals and results of nodes go through the client's serializer."""
+    with Client(combo.get_address(), serializer=Marked) as client:
+        graph: dict[Any, Any] = {"a": "x", "b": (mark, "a"), "c": (mark, "b")}
+        assert client.get(graph, ["b", "c"]) == {"b": "x!", "c": "x!!"}
 
 
 def test_many_keys(client) -> None:
@@ -295,6 +328,22 @@ def test_a_future_as_an_argument(executor) -> None:
     assert executor.submit(add, pending, done).result(BOUND_S) == 6
     assert executor.submit(total, [pending, done, 1], done).result(BOUND_S) == 9
     assert executor.submit(int, "11", base=executor.submit(inc, 1)).result(BOUND_S) == 3
+
+
+def test_very_many_futures_in_a_list(executor) -> None:
+    """A task may take more futures than one message has nodes."""
+    futures = [executor.submit(inc, n) for n in range(5000)]
+
+    assert executor.submit(sum, futures).result(BOUND_S) == sum(range(1, 5001))
+
+
+def test_a_chain_of_futures(executor) -> None:
+    """Each task may take the one before it, whether that has come back or not."""
+    future = executor.submit(inc, 0)
+    for _ in range(500):
+        future = executor.submit(inc, future)
+
+    assert future.result(BOUND_S) == 501
 
 
 def test_a_large_result_as_an_argument(executor) -> None:

@@ -13,7 +13,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.graph import Arrangement, Node
@@ -61,9 +61,10 @@ class Packed:
         if self._call_objects is not None:
             self._call_objects.close()
 
-    def messages(self, first: int, options: m.TaskOptions, inputs: Sequence[int]) -> list[m.Graph]:
-        """Return what to send; ``inputs`` are the tasks that the inputs are of."""
-        parts: list[m.Graph] = []
+    def messages(
+        self, first: int, options: m.TaskOptions, inputs: Sequence[int]
+    ) -> Iterator[m.Graph]:
+        """Yield what to send; ``inputs`` are the tasks that the inputs are of."""
         count = len(self.payloads)
         start = low = owned = 0
         while start < count:
@@ -72,32 +73,30 @@ class Packed:
             owner = owned
             while owner < len(self.owners) and self.owners[owner] < stop:
                 owner += 1
-            parts.append(
-                m.Graph(
-                    first,
-                    start,
-                    self.function[0],
-                    options,
-                    Batch.of(self.payloads[start:stop]),
-                    array("I", [end - low for end in self.ends[start:stop]]).tobytes(),
-                    self.dependencies[low:high].tobytes(),
-                    self.uses[start:stop].tobytes(),
-                    bytes(self.wanted[start:stop]),
-                    array("Q", inputs).tobytes() if not start else b"",
-                    tuple(self.objects[owned:owner]),
-                    self.owners[owned:owner].tobytes(),
-                    stop == count,
-                )
+            yield m.Graph(
+                first,
+                start,
+                self.function[0],
+                options,
+                Batch.of(self.payloads[start:stop]),
+                array("I", [end - low for end in self.ends[start:stop]]).tobytes(),
+                self.dependencies[low:high].tobytes(),
+                self.uses[start:stop].tobytes(),
+                bytes(self.wanted[start:stop]),
+                array("Q", inputs).tobytes() if not start else b"",
+                tuple(self.objects[owned:owner]),
+                self.owners[owned:owner].tobytes(),
+                stop == count,
             )
             start, low, owned = stop, high, owner
-        return parts
 
     def _part_stop(self, start: int) -> int:
         stop = start
         nbytes = 0
-        least = len(self.inputs) if not start else 0
-        count = min(len(self.payloads), start + max(PART_NODES_MAX, least))
-        while stop < count and (nbytes < RUN_BYTES_MAX or stop < least):
+        # The inputs come together, and a single node with them.
+        least = 0 if start else len(self.inputs)
+        count = min(len(self.payloads), start + max(PART_NODES_MAX, least + 1))
+        while stop < count and (nbytes < RUN_BYTES_MAX or stop <= least):
             nbytes += len(self.payloads[stop])
             stop += 1
         return stop
@@ -124,7 +123,8 @@ def pack(
     for node in nodes.values():
         if aliases:
             node.rename(arrangement.end_of)
-        for one in dict.fromkeys(node.dependencies):
+        below = node.dependencies
+        for one in below if len(below) == 1 else dict.fromkeys(below):
             if one in uses:
                 uses[one] += 1
             elif one in futures:
@@ -135,10 +135,12 @@ def pack(
     try:
         packer.begin(futures)
         chain: list[tuple[Any, Node]] = []
+        last = None
         for key, node in nodes.items():
-            if chain and not _continues(chain[-1][0], node, uses, ends):
+            if chain and (uses[last] != 1 or not _continues(last, node, uses, ends)):
                 packer.put(chain)
                 chain = []
+            last = key
             chain.append((key, node))
         if chain:
             packer.put(chain)
@@ -151,13 +153,9 @@ def pack(
 
 def _continues(last: Any, node: Node, uses: dict[Any, int], ends: set[Any]) -> bool:
     """Return True if a node is the only one that needs what the one before it made."""
-    return (
-        uses[last] == 1
-        and last not in ends
-        and not node.nested
-        and last in node.dependencies
-        and not any(one in uses and one != last for one in node.dependencies)
-    )
+    if last not in node.dependencies or last in ends or node.nested:
+        return False
+    return all(one == last or one not in uses for one in node.dependencies)
 
 
 class _Packer:
@@ -195,40 +193,21 @@ class _Packer:
 
     def put(self, chain: list[tuple[Any, Node]]) -> None:
         """Pickle the nodes of a chain as one."""
-        packed, numbers, values = self._packed, self._numbers, self._values
-        links: list[Link] = []
+        packed, numbers = self._packed, self._numbers
         dependencies: dict[int, None] = {}
-        key = None
-        for key, node in chain:
-            args = node.args
-            if self._serialization is not None:
-                node.serialize(self._serialization)
-            holes: list[int] = []
-            wished = iter(node.holes)
-            for index, one in zip(wished, wished):  # noqa: B905 - in pairs
-                number = numbers.get(one)
-                if number is None:
-                    args[index] = self._value(one)
-                    continue
-                args[index] = None
-                holes += index, number
-                if number >= 0:
-                    dependencies[number] = None
-            for nested in node.nested:
-                number = numbers.get(nested.key)
-                if number is None:
-                    nested.value = values[nested.key]
-                    continue
-                nested.value = Result(number)
-                dependencies[number] = None
-            links.append((self._function(key, node.function), args, tuple(holes), node.kwargs))
-            numbers[key] = PREVIOUS
-        for one, _ in chain[:-1]:
-            del numbers[one]
+        if len(chain) == 1:
+            key, node = chain[0]
+            links: Link | list[Link] = self._link(key, node, dependencies)
+        else:
+            links = []
+            for key, node in chain:
+                links.append(self._link(key, node, dependencies))
+                numbers[key] = PREVIOUS
+            for one, _ in chain[:-1]:
+                del numbers[one]
         numbers[key] = len(packed.payloads)
         try:
-            link = links[0] if len(links) == 1 else links
-            payload = payloads.c_dumps(link, payloads.PROTOCOL, buffer_callback=self._keep)
+            payload = payloads.c_dumps(links, payloads.PROTOCOL, buffer_callback=self._keep)
             is_plain = len(payload) < payloads.OBJECT_BYTES and b"__main__" not in payload
         except Exception:
             # The longer way says what is wrong, if anything is.
@@ -243,12 +222,40 @@ class _Packer:
         for number in dependencies:
             uses[number] += 1
 
+    def _link(self, key: Any, node: Node, dependencies: dict[int, None]) -> Link:
+        """Return a node as it is pickled, and add what it depends on."""
+        numbers, args, holes = self._numbers, node.args, node.holes
+        if self._serialization is not None:
+            node.serialize(self._serialization)
+        filled: list[int] = []
+        for place in range(0, len(holes), 2):
+            index, one = holes[place], holes[place + 1]
+            number = numbers.get(one)
+            if number is None:
+                args[index] = self._value(one)
+                continue
+            args[index] = None
+            filled += index, number
+            if number >= 0:
+                dependencies[number] = None
+        for nested in node.nested:
+            number = numbers.get(nested.key)
+            if number is None:
+                nested.value = self._values[nested.key]
+                continue
+            nested.value = Result(number)
+            dependencies[number] = None
+        function = self._functions.get(id(node.function))
+        if function is None and self._single is None:
+            function = self._add_function(key, node.function)
+        return function, args, tuple(filled), node.kwargs
+
     def finish(self, ends: set[Any]) -> None:
         """Pickle the functions, and note what is wanted."""
         packed = self._packed
         packed.wanted = bytearray(len(packed.payloads))
         for key in ends:
-            number = self._numbers.get(key, 0)
+            number = self._numbers.get(key, -1)
             if number >= len(packed.inputs):
                 packed.wanted[number] = 1
                 packed.uses[number] += 1
@@ -272,25 +279,21 @@ class _Packer:
         value = self._values[key]
         return value if self._serialization is None else self._serialization.value(value)
 
-    def _function(self, key: Any, function: Callable[..., Any]) -> int | None:
-        if self._single is not None:
-            return None
-        number = self._functions.get(id(function))
-        if number is None:
-            number = self._functions[id(function)] = len(self._callables)
-            if self._serialization is not None:
-                function = self._serialization.function(function)
-            self._callables.append(function)
-            self._keys.append(key)
+    def _add_function(self, key: Any, function: Callable[..., Any]) -> int:
+        number = self._functions[id(function)] = len(self._callables)
+        if self._serialization is not None:
+            function = self._serialization.function(function)
+        self._callables.append(function)
+        self._keys.append(key)
         return number
 
-    def _pack_slowly(self, chain: list[tuple[Any, Node]], links: list[Link]) -> bytes:
+    def _pack_slowly(self, chain: list[tuple[Any, Node]], value: Link | list[Link]) -> bytes:
         """Pickle what is large, or what C pickle cannot do."""
         packed = self._packed
-        link = links[0] if len(links) == 1 else links
+        links = value if isinstance(value, list) else [value]
         try:
             if not packed.session.connection.stores:
-                return payloads.dumps(link)
+                return payloads.dumps(value)
             objects = packed.call_objects()
             for index, (function, args, holes, kwargs) in enumerate(links):
                 if kwargs:

@@ -138,6 +138,11 @@ class ClientCore:
         """Return how many single tasks were submitted since :meth:`take_actions`."""
         return len(self._asked)
 
+    @property
+    def unsent_messages(self) -> int:
+        """Return how many messages wait for :meth:`take_actions`."""
+        return len(self._outbox)
+
     def pending(self) -> list[int]:
         """Return the ids of the single tasks that have not come back."""
         self._pack_asked()
@@ -166,20 +171,21 @@ class ClientCore:
     def submit_graph(
         self,
         function: Function,
-        parts: Sequence[m.Message],
+        part: m.Graph,
         waiters: dict[int, object],
         inputs: Sequence[object],
     ) -> None:
         """Ask for a graph, whose objects were offered before; ``waiters`` are those of its nodes.
 
+        ``part`` is its first message; the others are said after that.
         ``inputs`` stand for what its first nodes are; see ``unmet``.
         """
         self._pack_asked()
         self.teach(*function)
-        self._outbox += parts
+        self._outbox.append(part)
         self.waiters.update(waiters)
         if inputs:
-            self._inputs[parts[0].first] = inputs  # type: ignore[attr-defined]
+            self._inputs[part.first] = inputs
 
     def close_call(self, first: int, asked: int) -> None:
         """Nobody waits for a map any more: forget it, and cancel what has not come back."""
@@ -319,6 +325,8 @@ class ClientCore:
             elif kind is m.Unmet:
                 inputs = self._inputs.pop(message.graph, ())  # type: ignore[attr-defined]
                 for node in numbers(message.inputs):  # type: ignore[attr-defined]
+                    if node >= len(inputs):
+                        raise RemoteProtocolError("asked for an input of no graph")
                     self.unmet.append((message.graph + node, inputs[node]))  # type: ignore[attr-defined]
             elif kind is m.Output:
                 self._on_output(message)  # type: ignore[arg-type]

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 Result: TypeAlias = tuple[bytes, tuple[bytes, ...]]
 """What a node returned: its payload and the segments of its large buffers."""
 
-INPUT_BYTES_MAX = 1 << 20
-"""Results that travel with one run of nodes; beyond this it gets no longer."""
 LOOK = 8
 """Ready nodes looked at for one that many others follow."""
 LOOK_FAR = 16

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from scaler_cluster.runtime.session import Session
 
 
+FLUSH_NODES = 128
+"""Single nodes that are sent by the submitting thread; fewer wait for the I/O thread."""
+
+
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
     """Keep the garbage collector from looking again and again at what is made and stays.
@@ -158,11 +162,22 @@ class SessionGraphs:
             with connection.lock:
                 session.check_usable()
                 waiters: dict[int, object] = {one._task: one for one in futures.values()}
-                core.submit_graph(packed.function, parts, waiters, asking)
+                unsent = core.unsent_messages
+                core.submit_graph(packed.function, next(parts), waiters, asking)
             for node, task in enumerate(inputs):
                 if task == SUPPLIED:
                     self._supply(first + node, packed.inputs[node])
+            if is_single and unsent < FLUSH_NODES:
+                # The I/O thread sends it, with what is submitted until it comes.
+                if not unsent:
+                    session.wake()
+                return futures
             session.push()
+            for part in parts:
+                # One by one: the scheduler takes one in while the next is made.
+                with connection.lock:
+                    core.say(part)
+                session.push()
         return futures
 
     def supply_unmet(self) -> None:
