@@ -102,8 +102,7 @@ def test_workers_hear_that_a_copy_failed(far):
 
 
 def test_a_storage_that_comes_late_gets_its_orders_then(far):
-    """As does one that takes the place of another: what is still under way begins again, and what the
-    other one says late is nothing."""
+    """As does one that takes the place of another; what the other one says late is nothing."""
     far.lose(b"O2")
     assert "O2" not in far.submit(0, objects="a")
 

@@ -65,6 +65,7 @@ def test_the_seed_decides_everything() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_ten_thousand_workers() -> None:
     """A cluster of 10,000 workers runs 30,000 tasks and survives deaths."""
     plan = Plan(
