@@ -9,12 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.queue import ReadyQueue
-from scaler_cluster.core.records import WorkerRecord
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.testing.bench import function_id, payloads_of
 from scaler_cluster.wire import messages as m
-
-WORKER = WorkerRecord(b"W1", b"S1", 1, "host", 0)
 
 
 def make_run(session: int, first: int, count: int = 1, priority: int = 0) -> Run:
@@ -26,8 +23,7 @@ def drain(queue: ReadyQueue, limit: int = 1000) -> list[tuple[int, int, int]]:
     """Take everything; return session, first task and number of tasks of each take."""
     taken = []
     while (head := queue.peek()) is not None:
-        run = queue.take(head, limit, WORKER)
-        assert run is not None
+        run = queue.take(head, limit)
         taken.append((run.session, run.first, run.count))
     return taken
 
@@ -169,8 +165,7 @@ class QueueMachine(RuleBasedStateMachine):
         expected = level[peeked.session][0]
         first, count = expected.first, min(expected.count, limit)
 
-        taken = self.queue.take(peeked, limit, WORKER)
-        assert taken is not None
+        taken = self.queue.take(peeked, limit)
 
         assert peeked is expected
         assert (taken.session, taken.first, taken.count) == (expected.session, first, count)

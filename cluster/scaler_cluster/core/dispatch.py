@@ -115,48 +115,62 @@ class Dispatch:
             run = ready.peek()
             if run is None:
                 return
-            worker = self._choose(pool, run)
+            # Of the idle ones, the one that was busy last: it may still be awake.
+            worker = next(reversed(pool.values()) if pool is self._idle else iter(pool.values()))
+            if len(self._table.objects.stores) > 1:
+                worker = self._choose(pool, run, worker)
             if worker.session and worker.count and self._is_above(worker, run):
                 other = self._other_than(worker)
                 if other is None:
                     return
                 worker = other
             unit_s = self._table.functions[run.function].mean_s
-            # Of a graph, what waits may go with what is ready.
-            waiting = max(ready.count, run.open) if type(run) is GraphRecord else ready.count
-            share = -(-waiting // len(self._table.workers))
-            limit = grant(worker, unit_s, share)
-            if limit == 0:
-                return
-            least = 1
-            is_begun = type(run) is GraphRecord and run.open < run.live
-            if is_begun and not is_due and ready.is_alone(run):
-                least = min(int(WORTH_S / unit_s) + 1, LOOK_FAR, limit)
-            is_due = False
-            taken = ready.take(run, limit, worker, least)
-            if taken is None:
-                self._patient_until = min(self._patient_until, now + STALL_S)
-                break
-            self._assign(worker, taken, unit_s, now)
+            if isinstance(run, GraphRecord):
+                if not self._give_nodes(worker, run, unit_s, now, is_due=is_due):
+                    break
+                is_due = False
+            else:
+                share = -(-ready.count // len(self._table.workers))
+                limit = grant(worker, unit_s, share)
+                if limit == 0:
+                    return
+                self._assign(worker, ready.take(run, limit), unit_s, now)
             if worker.peer in self._hungry:
                 # It had its turn: what little is left goes to the others first.
                 self._hungry[worker.peer] = self._hungry.pop(worker.peer)
         if self._idle and self._loaded:
             self._steal(now)
 
-    def _choose(self, pool: dict[bytes, WorkerRecord], run: Run | GraphRecord) -> WorkerRecord:
-        """Return who of a pool gets what is next: near its large data, if there are machines."""
-        # Of the idle ones, the one that was busy last: it may still be awake.
-        workers = reversed(pool.values()) if pool is self._idle else iter(pool.values())
-        worker = next(workers)
-        objects = self._table.objects
-        if len(objects.stores) == 1:
-            return worker
-        wanted = run.next_objects() if type(run) is GraphRecord else run.objects
+    def _give_nodes(
+        self, worker: WorkerRecord, graph: GraphRecord, unit_s: float, now: float, *, is_due: bool
+    ) -> bool:
+        """Give nodes of the graph that is next to a worker; False: none, for now."""
+        ready = self._table.ready
+        # What waits may go with what is ready.
+        share = -(-max(ready.count, graph.open) // len(self._table.workers))
+        limit = grant(worker, unit_s, share)
+        if limit == 0:
+            return False
+        least = 1
+        if graph.open < graph.live and not is_due and ready.is_alone(graph):
+            least = min(int(WORTH_S / unit_s) + 1, LOOK_FAR, limit)
+        run = ready.take_nodes(graph, limit, worker, least)
+        if run is None:
+            self._patient_until = min(self._patient_until, now + STALL_S)
+            return False
+        self._assign(worker, run, unit_s, now)
+        return True
+
+    def _choose(
+        self, pool: dict[bytes, WorkerRecord], run: Run | GraphRecord, first: WorkerRecord
+    ) -> WorkerRecord:
+        """Return who of a pool gets what is next: near its large data, else the first."""
+        wanted = run.next_objects() if isinstance(run, GraphRecord) else run.objects
         if not wanted:
-            return worker
+            return first
+        objects = self._table.objects
         stores = [objects.records[one].stores for one in wanted]
-        candidates = [worker, *islice(workers, PLACE_CANDIDATES - 1)]
+        candidates = [first, *islice(pool.values(), PLACE_CANDIDATES)]
         return max(candidates, key=lambda one: sum(one.store in there for there in stores))
 
     def _follow(self, now: float) -> None:

@@ -100,38 +100,42 @@ class ReadyQueue:
         """Return True if nothing else is queued."""
         return self.count == entry.count
 
-    def take(self, run: Entry, limit: int, worker: WorkerRecord, least: int = 1) -> Run | None:
-        """Take up to ``limit`` tasks off what :meth:`peek` returned, for a worker.
+    def take(self, run: Run, limit: int) -> Run:
+        """Take up to ``limit`` tasks off the run that :meth:`peek` returned.
 
         Its session goes last in turn. What is left of a run that was cut stays next in it.
-        Of a graph that has no ``least`` nodes that go together it returns None.
         """
         level = self._levels[_rank(run.options)]
         session = run.session
         runs = level[session]
         count = run.count
-        if isinstance(run, GraphRecord):
-            nodes = run.cut_head(limit, worker, least)
-            if nodes is None:
-                return None
-            taken = nodes
-            count -= run.count
-            self._graphs[run] = run.count
-            if not run.count:
-                runs.popleft()
-                del self._graphs[run]
-        elif count > limit:
+        if count > limit:
             count = limit
-            taken = run.cut_head(limit)
+            run = run.cut_head(limit)
         else:
-            taken = run
             runs.popleft()
         if not runs:
             del level[session]
         elif len(level) > 1:
             level.move_to_end(session)
         self.count -= count
-        return taken
+        return run
+
+    def take_nodes(
+        self, graph: GraphRecord, limit: int, worker: WorkerRecord, least: int
+    ) -> Run | None:
+        """Take up to ``limit`` nodes off the graph that :meth:`peek` returned, for a worker.
+
+        None if it has no ``least`` that go together; else its session goes last in turn.
+        """
+        run = graph.cut_head(limit, worker, least)
+        if run is None:
+            return None
+        self.update(graph)
+        level = self._levels.get(-graph.options.priority)
+        if level is not None and len(level) > 1 and graph.session in level:
+            level.move_to_end(graph.session)
+        return run
 
     def discard(self, run: Run) -> None:
         """Count a queued run out; its state is about to leave READY, so it will be passed over."""
