@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.client.future import settle_all
 from scaler_cluster.core.client import FUNCTIONS_MAX
 from scaler_cluster.core.nested import Child, NestedCore
+from scaler_cluster.core.waiting import Step, Waiting
 from scaler_cluster.errors import ConfigError, PayloadError, StorageFull, StorageUnreachable
 from scaler_cluster.ids import call_of
 from scaler_cluster.runtime.connection import Connection
@@ -28,7 +29,6 @@ from scaler_cluster.runtime.nested_future import NestedFuture
 from scaler_cluster.runtime.scope import Scope, current
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.runtime.stack import Stack
-from scaler_cluster.runtime.waiting import Wait
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 RECALL_OTHERS = 8
 """Of many tasks that somebody waits for at once, so many are asked for each time."""
+LEVELS_MAX = 400
+"""Tasks on one stack; see LEVEL_FRAMES for its size."""
 WATCH_S = 0.05
 """A callback that has not been called for so long may be what its task waits for, in a way that
 nobody can see: an event loop, or an event."""
@@ -330,8 +332,40 @@ class NestedSession(Session):
             task = future._task
         tasks = task if isinstance(task, deque) else deque((task,))
         if not done() and (timeout is None or timeout > 0):
-            Wait(self, done, tasks, timeout).run()
+            if self.scope().level >= LEVELS_MAX:
+                raise RecursionError(
+                    f"{LEVELS_MAX} tasks wait for each other on the stack of one worker"
+                )
+            waiting = Waiting(clock(), timeout)
+            if not waiting.may_run:
+                self.send_now(tasks)
+            try:
+                self._wait_for(done, tasks, waiting)
+            finally:
+                if waiting.is_blocked:
+                    self.count_waiting(-1)
         return done()
+
+    def _wait_for(self, done: Callable[[], bool], tasks: deque[int], waiting: Waiting) -> None:
+        turn = 0
+        while not done():
+            with deferred:
+                # Blocked is what was said, also if this is interrupted.
+                step = waiting.next(clock(), is_held=self.is_held(tasks))
+                if step in (Step.BLOCK, Step.UNBLOCK):
+                    self.count_waiting(1 if step is Step.BLOCK else -1)
+            if step is Step.RUN:
+                if self.try_to_run(tasks):
+                    waiting.ran(clock())
+                else:
+                    waiting.could_not_run(clock())
+            elif step is Step.RECALL:
+                self.recall(tasks, turn)
+                turn += 1
+            elif step is Step.REST:
+                self.rest(done, tasks, waiting.until - clock(), may_run=waiting.may_run)
+            elif step is Step.STOP:
+                return
 
     def claim(self, tasks: deque[int]) -> Child | None:
         """Return the first of these tasks that may run here."""
@@ -368,6 +402,7 @@ class NestedSession(Session):
         self, done: Callable[[], bool], tasks: deque[int], timeout: float, *, may_run: bool
     ) -> None:
         """Wait until something has changed for who waits for these tasks."""
+        timeout = max(timeout, 0.0)
         if may_run:
             super().wait(lambda: done() or self.is_held(tasks), None, timeout)
         else:
