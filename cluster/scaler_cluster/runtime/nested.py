@@ -127,7 +127,10 @@ class NestedSession(Session):
         return scope if scope is not None and not scope.is_over else self._enter_task()
 
     def _enter_task(self) -> Scope:
-        with deferred:
+        with deferred, _opening:
+            if self._task is not None:
+                # Another thread of it was faster.
+                return self._task
             work = self._shell.enter_task()
             if work is None:
                 raise ConfigError(
@@ -422,10 +425,12 @@ class NestedSession(Session):
 
     def watch(self, future: ScalerFuture[Any]) -> None:
         """Somebody is to be called back by this future."""
-        self._watched.append((clock() + WATCH_S, future))
-        if self.connection.look_at == math.inf:
-            self.connection.look_at = clock() + WATCH_S
-            self._lead.wake_io()
+        look_at = clock() + WATCH_S
+        with deferred, self.connection.lock:
+            self._watched.append((look_at, future))
+            if self.connection.look_at > look_at:
+                self.connection.look_at = look_at
+                self._lead.wake_io()
 
     def _run_callbacks(self) -> None:
         """Run callbacks; the worker is blocked as long as some wait for long, for all we know."""
@@ -439,8 +444,9 @@ class NestedSession(Session):
         self._awaited = [future for future in self._awaited if not future.done()]
         if bool(self._awaited) is not before:
             self.count_waiting(-1 if before else 1)
-        is_idle = not (self._awaited or self._watched)
-        self.connection.look_at = math.inf if is_idle else now + WATCH_S
+        with self.connection.lock:
+            is_idle = not (self._awaited or self._watched)
+            self.connection.look_at = math.inf if is_idle else now + WATCH_S
 
     def set_seceded(self, *, seceded: bool) -> None:
         """The task in which this is called leaves its worker's place to others, or returns."""
