@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.kill_nested [--runs 1000]``. Trees of tasks of random shape, which submit and
 wait in random ways, run all the time, while random live workers are sent SIGKILL. In the end each
-tree must have its right size or :class:`scaler_exec.WorkerDied`, no more of them than kills; the
-storage must be empty and no process left.
+tree must have its right size or :class:`scaler_exec.WorkerDied`, no more of them than kills, and
+no process may be left.
 """
 
 from __future__ import annotations

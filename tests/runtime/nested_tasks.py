@@ -307,3 +307,24 @@ def gather_in_asyncio(client, count):
         return await asyncio.gather(*map(asyncio.wrap_future, futures))
 
     return asyncio.run(gather())
+
+
+def fork_below(client, path):
+    """Wait for a child that forks; note that this goes on after it."""
+    text = client.submit(tasks.fork_and_return).result()
+    tasks.append_line(path, "went on")
+    return text
+
+
+def many_waiters_in_callbacks(client):
+    """Wait for a second child in the callback of a first one."""
+    found = []
+    done = threading.Event()
+
+    def chain(future):
+        found.append(client.submit(tasks.square, future.result()).result())
+        done.set()
+
+    client.submit(tasks.square, 3).add_done_callback(chain)
+    done.wait(30)
+    return found

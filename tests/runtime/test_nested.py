@@ -361,3 +361,19 @@ def test_awaiting_children(client) -> None:
     future = client.submit(nested_tasks.gather_in_asyncio, client, 20)
 
     assert future.result(BOUND_S) == [n * n for n in range(20)]
+
+
+def test_a_child_that_forks(single_client, tmp_path) -> None:
+    """Who comes back from a task in a forked process ends, and does not go on as its parent."""
+    path = tmp_path / "lines"
+
+    single_client.submit(nested_tasks.fork_below, single_client, str(path)).result(BOUND_S)
+
+    assert path.read_text().splitlines() == ["went on"]
+
+
+def test_waiting_in_a_callback(client) -> None:
+    """A callback inside of a task may submit and wait."""
+    future = client.submit(nested_tasks.many_waiters_in_callbacks, client)
+
+    assert future.result(BOUND_S) == [81]

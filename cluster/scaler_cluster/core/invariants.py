@@ -90,6 +90,12 @@ def _check_workers(core: SchedulerCore, places: dict[int, Run], users: Counter[b
         _true(count == worker.count, "a worker's count is its runs': %r", peer)
         _true(worker.revoking >= 0, "answered more than it was asked: %r", peer)
         _true(table.supervisors[worker.supervisor].workers.get(peer) is worker, "astray: %r", peer)
+        nested = table.sessions.get(worker.session)
+        is_its = nested is None if not worker.session else nested and nested.worker == peer
+        _true(bool(is_its), "a session of another worker: %r", worker)
+        _true(bool(worker.session) or not worker.blocked, "blocked without a word: %r", worker)
+        is_listed = peer in table.supervisors[worker.supervisor].spares
+        _true(is_listed is worker.spare, "a spare worker that is none: %r", worker)
         _true(dispatch.offers_work_to(worker) == is_hungry(worker), "overlooked: %r", worker)
     _true(held == table.in_flight, "the table counts what workers have")
 

@@ -132,7 +132,7 @@ class ReadyQueue:
         if run is None:
             return None
         self.update(graph)
-        level = self._levels.get(-graph.options.priority)
+        level = self._levels.get(_rank(graph.options))
         if level is not None and len(level) > 1 and graph.session in level:
             level.move_to_end(graph.session)
         return run

@@ -73,7 +73,8 @@ class SchedulerCore:
         self._last_tick = now
         self._sessions_made = 0
         self._broken = ""
-        self._gone: dict[bytes, None] = {}
+        self._gone: dict[bytes, bool | None] = {}
+        """Peers to forget; True: a session that ended with its worker."""
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Hello: self._on_hello,
             m.Heartbeat: self._on_heartbeat,
@@ -120,7 +121,7 @@ class SchedulerCore:
             except RemoteProtocolError:
                 raise
             except (ProtocolError, KeyError, IndexError, ValueError) as error:
-                if peer in self._gone and not self.table.knows(peer):
+                if self._gone.get(peer) and not self.table.knows(peer):
                     # A session that ended with its worker had said this before.
                     return
                 raise RemoteProtocolError(f"{type(message).__name__}: {error!r}") from error
@@ -360,6 +361,7 @@ class SchedulerCore:
         self._outcomes.worker_lost(worker, lost, now)
         if worker.session in self.table.sessions:
             self._end_session(self.table.sessions[worker.session], now)
+            self._gone[worker.session] = True
         self._spares.left(worker, now)
 
     # -- clients -----------------------------------------------------------------------------

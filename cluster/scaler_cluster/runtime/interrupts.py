@@ -8,7 +8,6 @@ import threading
 # Not ``signal``: what that wraps around these makes enumerations, nine of ten microseconds.
 from _signal import SIGINT, getsignal  # type: ignore[import-not-found]
 from _signal import signal as set_handler
-from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +32,9 @@ class Deferral:
     """
 
     def __init__(self) -> None:
-        self.came: Callable[[], object] | None = None
-        """What is to be done once this is left: leave soon."""
+        self.came: tuple[Any, ...] | None = None
+        """What the handler is to be called with, once SIGINT has come: leave soon."""
+        self._postponed: Callable[[], object] | None = None
         self._wake = -1
         self._depth = 0
         self._handler: Any = None
@@ -71,11 +71,19 @@ class Deferral:
         if self._depth == 0:
             handler, self._handler = self._handler, None
             came, self.came = self.came, None
+            postponed, self._postponed = self._postponed, None
             self._wake = -1
             if handler is not None:
                 set_handler(SIGINT, handler)
-            if came is not None:
-                came()
+                if came is not None:
+                    handler(*came)
+            if postponed is not None:
+                postponed()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return True if something has come that waits until this is left."""
+        return self.came is not None or self._postponed is not None
 
     def postpone(self, action: Callable[[], object]) -> bool:
         """Do something when this is left; return False, and do nothing, if nobody is in it.
@@ -84,12 +92,13 @@ class Deferral:
         """
         if not self._depth:
             return False
-        self.came = action
+        self._postponed = action
         notify(self._wake)
         return True
 
     def _on_signal(self, *details: Any) -> None:
-        self.postpone(partial(self._handler, *details))
+        self.came = details
+        notify(self._wake)
 
 
 deferred = Deferral()

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import signal
-import sys
 import threading
 from collections import deque
 from concurrent.futures import CancelledError
@@ -19,10 +17,10 @@ from time import perf_counter as clock
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster import payload as payloads
 from scaler_cluster.client.future import settle_all
 from scaler_cluster.core.client import FUNCTIONS_MAX
 from scaler_cluster.core.nested import Child, NestedCore
+from scaler_cluster.core.waiting import Step, Waiting
 from scaler_cluster.errors import (
     ConfigError,
     FutureInside,
@@ -33,11 +31,11 @@ from scaler_cluster.errors import (
 from scaler_cluster.ids import call_of
 from scaler_cluster.runtime.connection import Connection
 from scaler_cluster.runtime.graphs import SessionGraphs
-from scaler_cluster.runtime.interrupts import TaskExpired, TaskInterrupted, deferred
+from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.runtime.nested_future import NestedFuture
 from scaler_cluster.runtime.scope import Scope, current
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
-from scaler_cluster.runtime.worker import INTERRUPT_SIGNAL, describe_failure
+from scaler_cluster.runtime.stack import Stack
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -52,25 +50,13 @@ if TYPE_CHECKING:
     from scaler_cluster.payload import ObjectReference
     from scaler_cluster.runtime.worker import WorkerShell
 
-BLOCKED_AFTER_S = 0.005
-"""A thread that waits so long for what runs elsewhere says so. About ten round trips: sooner, the
-place would often be wanted back before somebody else has it."""
-RECALL_MIN_S, RECALL_MAX_S = 0.01, 0.2
-"""How often a task that runs or is queued elsewhere is asked for again: it may have come back to
-the scheduler meanwhile, while no worker has room for it."""
 RECALL_OTHERS = 8
 """Of many tasks that somebody waits for at once, so many are asked for each time."""
+LEVELS_MAX = 400
+"""Tasks on one stack; see LEVEL_FRAMES for its size."""
 WATCH_S = 0.05
 """A callback that has not been called for so long may be what its task waits for, in a way that
 nobody can see: an event loop, or an event."""
-PATIENCE_S = 0.3
-"""What is better run elsewhere, because somebody looks at the clock, is given so long to start:
-a spare worker needs a third of it, on a busy machine."""
-LEVELS_MAX = 400
-"""Tasks on one stack."""
-LEVEL_FRAMES = 30
-"""By so much the recursion limit is raised for each task on the stack, of which some ten are ours.
-All together stay well below the 20,000 frames that a stack of 8 MiB holds on Python 3.10."""
 
 _opening = threading.Lock()
 
@@ -139,15 +125,12 @@ class NestedSession(Session):
         self._shell = shell
         self._task: Scope | None = None
         """The task that the worker was given, once it has used this."""
-        self._functions: dict[bytes, Callable[..., Any]] = {}
+        self.stack = Stack(self, shell)
         self._options: dict[tuple[m.TaskOptions, int], m.TaskOptions] = {}
         self._running = threading.RLock()
         """Held by the thread that runs a task: one at a time, as anywhere."""
         self._waiting = 0
         """Threads that wait for what runs elsewhere, and tasks that have seceded."""
-        self._recursion_limit = 0
-        self._limited: list[Scope] = []
-        """Tasks with a timeout on the stack of the main thread, the lowest first."""
         self._watched: deque[tuple[float, ScalerFuture[Any]]] = deque()
         """Futures with a callback, and when to look whether it was called."""
         self._awaited: list[ScalerFuture[Any]] = []
@@ -172,7 +155,10 @@ class NestedSession(Session):
         return scope if scope is not None and not scope.is_over else self._enter_task()
 
     def _enter_task(self) -> Scope:
-        with deferred:
+        with deferred, _opening:
+            if self._task is not None:
+                # Another thread of it was faster.
+                return self._task
             work = self._shell.enter_task()
             if work is None:
                 raise ConfigError(
@@ -183,10 +169,10 @@ class NestedSession(Session):
             if type(entry.call) is FunctionType and not entry.objects:
                 # It may well be what this task submits, and cloudpickle takes its time.
                 packed = work.message.function, bytes(entry.payload), ()
-                self._pickle_function.remember(entry.call, packed)
-            self._recursion_limit = sys.getrecursionlimit()
+                self.remember(entry.call, packed)
+            self.stack.begin()
             scope = self._task = Scope(work.message.depth, 0)
-        if _is_main():
+        if threading.current_thread() is threading.main_thread():
             current.set(scope)
         return scope
 
@@ -194,15 +180,11 @@ class NestedSession(Session):
         """The task that the worker was given has ended; called by the worker's main thread."""
         scope, self._task = self._task, None
         if scope is not None:
-            self._end(scope)
+            self.end(scope)
 
-    def _end(self, scope: Scope) -> None:
+    def end(self, scope: Scope) -> None:
         """A task has ended: give up what it submitted and has not come back, and what it sent."""
         scope.is_over = True
-        if scope.over is not None:
-            scope.expired = False
-            scope.over.set()
-            self._limited.remove(scope)
         if scope.number in self.core.owned or scope.references or scope.seceded:
             self._give_up(scope)
             self._set_seceded(scope, seceded=False)
@@ -222,6 +204,10 @@ class NestedSession(Session):
                 self.release([bytes(part) for part in reference.whole.parts])
             self._after(settled)
             self._lead.wake_others()
+
+    def remember(self, function: FunctionType, packed: Function) -> None:
+        """Note what a function was unpickled from: so it is pickled, should a task submit it."""
+        self._pickle_function.remember(function, packed)
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -380,8 +366,40 @@ class NestedSession(Session):
             task = future._task
         tasks = task if isinstance(task, deque) else deque((task,))
         if not done() and (timeout is None or timeout > 0):
-            _Wait(self, done, tasks, timeout).run()
+            if self.scope().level >= LEVELS_MAX:
+                raise RecursionError(
+                    f"{LEVELS_MAX} tasks wait for each other on the stack of one worker"
+                )
+            waiting = Waiting(clock(), timeout)
+            if not waiting.may_run:
+                self.send_now(tasks)
+            try:
+                self._wait_for(done, tasks, waiting)
+            finally:
+                if waiting.is_blocked:
+                    self.count_waiting(-1)
         return done()
+
+    def _wait_for(self, done: Callable[[], bool], tasks: deque[int], waiting: Waiting) -> None:
+        turn = 0
+        while not done():
+            with deferred:
+                # Blocked is what was said, also if this is interrupted.
+                step = waiting.next(clock(), is_held=self.is_held(tasks))
+                if step in (Step.BLOCK, Step.UNBLOCK):
+                    self.count_waiting(1 if step is Step.BLOCK else -1)
+            if step is Step.RUN:
+                if self.try_to_run(tasks):
+                    waiting.ran(clock())
+                else:
+                    waiting.could_not_run(clock())
+            elif step is Step.RECALL:
+                self.recall(tasks, turn)
+                turn += 1
+            elif step is Step.REST:
+                self.rest(done, tasks, waiting.until - clock(), may_run=waiting.may_run)
+            elif step is Step.STOP:
+                return
 
     def claim(self, tasks: deque[int]) -> Child | None:
         """Return the first of these tasks that may run here."""
@@ -418,6 +436,7 @@ class NestedSession(Session):
         self, done: Callable[[], bool], tasks: deque[int], timeout: float, *, may_run: bool
     ) -> None:
         """Wait until something has changed for who waits for these tasks."""
+        timeout = max(timeout, 0.0)
         if may_run:
             super().wait(lambda: done() or self.is_held(tasks), None, timeout)
         else:
@@ -437,10 +456,12 @@ class NestedSession(Session):
 
     def watch(self, future: ScalerFuture[Any]) -> None:
         """Somebody is to be called back by this future."""
-        self._watched.append((clock() + WATCH_S, future))
-        if self.connection.look_at == math.inf:
-            self.connection.look_at = clock() + WATCH_S
-            self._lead.wake_io()
+        look_at = clock() + WATCH_S
+        with deferred, self.connection.lock:
+            self._watched.append((look_at, future))
+            if self.connection.look_at > look_at:
+                self.connection.look_at = look_at
+                self._lead.wake_io()
 
     def _run_callbacks(self) -> None:
         """Run callbacks; the worker is blocked as long as some wait for long, for all we know."""
@@ -454,8 +475,9 @@ class NestedSession(Session):
         self._awaited = [future for future in self._awaited if not future.done()]
         if bool(self._awaited) is not before:
             self.count_waiting(-1 if before else 1)
-        is_idle = not (self._awaited or self._watched)
-        self.connection.look_at = math.inf if is_idle else now + WATCH_S
+        with self.connection.lock:
+            is_idle = not (self._awaited or self._watched)
+            self.connection.look_at = math.inf if is_idle else now + WATCH_S
 
     def set_seceded(self, *, seceded: bool) -> None:
         """The task in which this is called leaves its worker's place to others, or returns."""
@@ -477,42 +499,20 @@ class NestedSession(Session):
             child = self.claim(tasks)
             if child is None:
                 return False
-            if child.options.timeout_s is not None and not _is_main():
+            if (
+                child.options.timeout_s is not None
+                and threading.current_thread() is not threading.main_thread()
+            ):
                 # Only the main thread can be interrupted.
                 with deferred, self.connection.lock:
                     self.core.hand_over(child)
                 return False
-            self._run(child, above)
+            self.stack.run(child, above)
             return True
         finally:
             self._running.release()
 
-    def _run(self, child: Child, above: Scope) -> None:
-        scope = Scope(child.options.depth, above.level + 1)
-        limit = self._recursion_limit + scope.level * LEVEL_FRAMES
-        if sys.getrecursionlimit() < limit:
-            sys.setrecursionlimit(limit)
-        start = clock()
-        outcome: Any = None
-        token = current.set(scope)
-        try:
-            if child.options.timeout_s is not None:
-                self._limit(scope, child.options.timeout_s)
-            outcome = self._call(child)
-        except TaskExpired as error:
-            if error.args[0] is not scope and not error.args[0].is_over:
-                raise
-            detail = {"timeout_s": child.options.timeout_s}
-            outcome = m.Failed(child.first, m.FAILED_TIMEOUT, b"", detail)
-        finally:
-            with deferred:
-                current.reset(token)
-                self._end(scope)
-                if above.level == 0:
-                    sys.setrecursionlimit(self._recursion_limit)
-                self._settle(child, outcome, clock() - start)
-
-    def _settle(self, child: Child, outcome: Any, took_s: float) -> None:
+    def settle(self, child: Child, outcome: Any, took_s: float) -> None:
         """Hand a task's outcome on; None: it was interrupted, with the task that waits for it."""
         core = self.core
         with self.connection.lock:
@@ -525,150 +525,3 @@ class NestedSession(Session):
             else:
                 waiter = core.came_back(child, took_s)
         self._after([(waiter, outcome)] if waiter is not None else [])
-
-    def _limit(self, scope: Scope, timeout_s: float) -> None:
-        """Let a task on the main thread's stack be interrupted when its time is over."""
-        over = scope.over = threading.Event()
-        self._limited.append(scope)
-
-        def expire() -> None:
-            if not over.wait(timeout_s):
-                scope.expired = True
-            while scope.expired:
-                signal.pthread_kill(threading.main_thread().ident or 0, INTERRUPT_SIGNAL)
-                over.wait(WATCH_S)
-
-        threading.Thread(target=expire, name="scaler-timeout", daemon=True).start()
-
-    @property
-    def has_expired(self) -> bool:
-        """Return True if :meth:`raise_expired` raises."""
-        return any(scope.expired for scope in self._limited)
-
-    def raise_expired(self) -> None:
-        """Interrupt a task whose time is over, and what stands on it; in the main thread."""
-        for scope in self._limited:
-            if scope.expired:
-                scope.expired = False
-                raise TaskExpired(scope)
-
-    def _call(self, child: Child) -> bytes | m.Failed:
-        """Run a task as if this worker had been sent it; return its pickled result or failure."""
-        tries = 0
-        while True:
-            failure = m.FAILED_DESERIALIZE
-            try:
-                function = self._load(child.function)
-                data = child.batch.data
-                args = payloads.loads(data, buffers=self._views(child.objects))
-                failure = m.FAILED_EXCEPTION
-                if child.call == m.CALL_ARGS:
-                    value = function(*args)
-                elif child.call == m.CALL_KWARGS:
-                    value = function(*args[0], **args[1])
-                else:
-                    value = [function(*one) for one in args]
-                failure = m.FAILED_RESULT
-                return payloads.dumps(value)
-            except TaskInterrupted:
-                raise
-            except BaseException as error:
-                if failure == m.FAILED_EXCEPTION and tries < child.options.retries:
-                    tries += 1
-                    continue
-                return m.Failed(child.first, *describe_failure(failure, error, "the arguments"))
-
-    def _load(self, packed: Function) -> Callable[..., Any]:
-        digest, payload, objects = packed
-        function = self._functions.get(digest) or self._shell.loaded_function(digest)
-        if function is None:
-            function = payloads.loads(payload, buffers=self._views(objects))
-            if len(self._functions) >= FUNCTIONS_MAX:
-                self._functions.clear()
-            self._functions[digest] = function
-            if type(function) is FunctionType and not objects:
-                self._pickle_function.remember(function, packed)
-        return function
-
-    def _views(self, objects: tuple[bytes, ...]) -> list[memoryview]:
-        return [self.core.views[one] for one in objects]
-
-
-def _is_main() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
-class _Wait:
-    """One thread that waits for tasks."""
-
-    def __init__(
-        self,
-        session: NestedSession,
-        done: Callable[[], bool],
-        tasks: deque[int],
-        timeout: float | None,
-    ) -> None:
-        self._session = session
-        self._done = done
-        self._tasks = tasks
-        now = clock()
-        self._end = None if timeout is None else now + timeout
-        # Who looks at the clock must not be kept by a task that takes longer, if that can be.
-        self._run_at = now if timeout is None else now + PATIENCE_S
-        self._block_at = now + BLOCKED_AFTER_S
-        self._recall_at = self._run_at
-        self._pause = RECALL_MIN_S
-        self._turn = 0
-        self._is_blocked = False
-
-    def run(self) -> None:
-        """Wait until it is done, or time is over."""
-        session, done = self._session, self._done
-        if session.scope().level >= LEVELS_MAX:
-            raise RecursionError(
-                f"{LEVELS_MAX} tasks wait for each other on the stack of one worker"
-            )
-        if self._end is not None:
-            session.send_now(self._tasks)
-        try:
-            while not done():
-                now = clock()
-                if self._end is not None and now >= self._end:
-                    return
-                may_run = now >= self._run_at
-                if may_run and session.is_held(self._tasks):
-                    self._unblock()
-                    if session.try_to_run(self._tasks):
-                        self._pause, self._recall_at = RECALL_MIN_S, 0.0
-                        self._block_at = clock() + BLOCKED_AFTER_S
-                        continue
-                    # Another thread runs something.
-                    may_run = False
-                    self._run_at = now + BLOCKED_AFTER_S
-                self._wait_elsewhere(now, may_run=may_run)
-        finally:
-            self._unblock()
-
-    def _wait_elsewhere(self, now: float, *, may_run: bool) -> None:
-        if may_run and now >= self._recall_at:
-            self._session.recall(self._tasks, self._turn)
-            self._turn += 1
-            self._recall_at = now + self._pause
-            self._pause = min(2 * self._pause, RECALL_MAX_S)
-        if not self._is_blocked and now >= self._block_at:
-            self._is_blocked = True
-            self._session.count_waiting(1)
-        due = [self._recall_at]
-        if not self._is_blocked:
-            due.append(self._block_at)
-        if not may_run:
-            due.append(self._run_at)
-        if self._end is not None:
-            due.append(self._end)
-        self._session.rest(self._done, self._tasks, max(min(due) - now, 0.0), may_run=may_run)
-
-    def _unblock(self) -> None:
-        if self._is_blocked:
-            self._is_blocked = False
-            self._session.count_waiting(-1)
-            self._block_at = clock() + BLOCKED_AFTER_S

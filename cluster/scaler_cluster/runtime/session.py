@@ -332,7 +332,7 @@ class Session:
         lead.begin()
         deferred.tell(lead.nudge_pipe)
         try:
-            while not connection.closed and deferred.came is None:
+            while not connection.closed and not deferred.is_awaited:
                 if arrived:
                     with connection.lock:
                         settled = connection.pump()

@@ -282,9 +282,7 @@ class WorkerShell:
                 self._in_task = False
                 stopped = True
             if buffers:
-                with self._lock:
-                    # Who was forked by the task, and came back from it, ends here.
-                    pass
+                self.end_if_forked()
                 segments, error = _write(store, error, stopped=stopped)
             args = value = None
             before = now
@@ -350,9 +348,9 @@ class WorkerShell:
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         """Stop the running task if it is the one that was aborted; in the main thread."""
         core = self._core
-        if self._in_task and self.nested is not None and self.nested.has_expired:
+        if self._in_task and self.nested is not None and self.nested.stack.has_expired:
             if not deferred.postpone(lambda: self._on_interrupt(signum, frame)):
-                self.nested.raise_expired()
+                self.nested.stack.raise_expired()
         elif self._in_task and core.interrupt is not None and core.queue:
             work = core.queue[0]
             if core.interrupt == (work.session, work.first + work.cursor):
@@ -377,6 +375,11 @@ class WorkerShell:
             work = self._core.queue[0]
             self._core.end_with(work)
             return work
+
+    def end_if_forked(self) -> None:
+        """End the process if a task forked it and it came back from the task."""
+        with self._lock:
+            pass
 
     def loaded_function(self, digest: bytes) -> Callable[..., Any] | None:
         """Return a function that tasks which were sent here have called."""

@@ -1,0 +1,149 @@
+"""Tasks that run on the stack of the task that waits for them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from time import perf_counter as clock
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster import payload as payloads
+from scaler_cluster.core.client import FUNCTIONS_MAX
+from scaler_cluster.runtime.interrupts import TaskExpired, TaskInterrupted, deferred
+from scaler_cluster.runtime.scope import Scope, current
+from scaler_cluster.runtime.worker import INTERRUPT_SIGNAL, describe_failure
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scaler_cluster.core.client import Function
+    from scaler_cluster.core.nested import Child
+    from scaler_cluster.runtime.nested import NestedSession
+    from scaler_cluster.runtime.worker import WorkerShell
+
+LEVEL_FRAMES = 30
+"""By so much the recursion limit is raised for each task on the stack, of which some ten are ours.
+All together stay well below the 20,000 frames that a stack of 8 MiB holds on Python 3.10."""
+REPEAT_S = 0.05
+"""A task whose time is over is interrupted again, until it was in a place where that works."""
+
+
+class Stack:
+    """Runs tasks as if this worker had been sent them: from their pickles, to a pickle."""
+
+    def __init__(self, session: NestedSession, shell: WorkerShell) -> None:
+        self._session = session
+        self._shell = shell
+        self._functions: dict[bytes, Callable[..., Any]] = {}
+        self._recursion_limit = sys.getrecursionlimit()
+        self._limited: list[Scope] = []
+        """Tasks with a timeout on the stack of the main thread, the lowest first."""
+
+    def begin(self) -> None:
+        """The worker was given a task, which may have a recursion limit of its own."""
+        self._recursion_limit = sys.getrecursionlimit()
+
+    def run(self, child: Child, above: Scope) -> None:
+        """Run a task for one that waits for it."""
+        scope = Scope(child.options.depth, above.level + 1)
+        limit = self._recursion_limit + scope.level * LEVEL_FRAMES
+        if sys.getrecursionlimit() < limit:
+            sys.setrecursionlimit(limit)
+        start = clock()
+        outcome: Any = None
+        token = current.set(scope)
+        try:
+            if child.options.timeout_s is not None:
+                self._limit(scope, child.options.timeout_s)
+            outcome = self._call(child)
+        except TaskExpired as error:
+            if error.args[0] is not scope and not error.args[0].is_over:
+                raise
+            detail = {"timeout_s": child.options.timeout_s}
+            outcome = m.Failed(child.first, m.FAILED_TIMEOUT, b"", detail)
+        finally:
+            with deferred:
+                self._shell.end_if_forked()
+                current.reset(token)
+                self._unlimit(scope)
+                self._session.end(scope)
+                if above.level == 0:
+                    sys.setrecursionlimit(self._recursion_limit)
+                self._session.settle(child, outcome, clock() - start)
+
+    def _limit(self, scope: Scope, timeout_s: float) -> None:
+        """Let a task on the main thread's stack be interrupted when its time is over."""
+        over = scope.over = threading.Event()
+        self._limited.append(scope)
+
+        def expire() -> None:
+            if not over.wait(timeout_s):
+                scope.expired = True
+            while scope.expired:
+                signal.pthread_kill(threading.main_thread().ident or 0, INTERRUPT_SIGNAL)
+                over.wait(REPEAT_S)
+
+        threading.Thread(target=expire, name="scaler-timeout", daemon=True).start()
+
+    def _unlimit(self, scope: Scope) -> None:
+        if scope.over is not None:
+            scope.expired = False
+            scope.over.set()
+            self._limited.remove(scope)
+
+    @property
+    def has_expired(self) -> bool:
+        """Return True if :meth:`raise_expired` raises."""
+        return any(scope.expired for scope in self._limited)
+
+    def raise_expired(self) -> None:
+        """Interrupt a task whose time is over, and what stands on it; in the main thread."""
+        for scope in self._limited:
+            if scope.expired:
+                scope.expired = False
+                raise TaskExpired(scope)
+
+    def _call(self, child: Child) -> bytes | m.Failed:
+        """Run a task as if this worker had been sent it; return its pickled result or failure."""
+        tries = 0
+        while True:
+            failure, culprit = m.FAILED_DESERIALIZE, "the function"
+            try:
+                function = self._load(child.function)
+                culprit = "the arguments"
+                data = child.batch.data
+                args = payloads.loads(data, buffers=self._views(child.objects))
+                failure = m.FAILED_EXCEPTION
+                if child.call == m.CALL_ARGS:
+                    value = function(*args)
+                elif child.call == m.CALL_KWARGS:
+                    value = function(*args[0], **args[1])
+                else:
+                    value = [function(*one) for one in args]
+                failure = m.FAILED_RESULT
+                return payloads.dumps(value)
+            except TaskInterrupted:
+                raise
+            except BaseException as error:
+                if failure == m.FAILED_EXCEPTION and tries < child.options.retries:
+                    tries += 1
+                    continue
+                return m.Failed(child.first, *describe_failure(failure, error, culprit))
+
+    def _load(self, packed: Function) -> Callable[..., Any]:
+        digest, payload, objects = packed
+        function = self._functions.get(digest) or self._shell.loaded_function(digest)
+        if function is None:
+            function = payloads.loads(payload, buffers=self._views(objects))
+            if len(self._functions) >= FUNCTIONS_MAX:
+                self._functions.clear()
+            self._functions[digest] = function
+            if type(function) is FunctionType and not objects:
+                self._session.remember(function, packed)
+        return function
+
+    def _views(self, objects: tuple[bytes, ...]) -> list[memoryview]:
+        return [self._session.core.views[one] for one in objects]
