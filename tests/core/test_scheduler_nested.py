@@ -64,11 +64,10 @@ def test_deeper_tasks_go_first(two) -> None:
     two.submit(1, peer=b"N1", options=m.TaskOptions(depth=2))
 
     ready = two.core.table.ready
-    worker = next(iter(two.core.table.workers.values()))
     order = []
     while (run := ready.peek()) is not None:
         order.append((run.session, run.first))
-        ready.take(run, run.count, worker)
+        ready.take(run, run.count)
     for session, first in order:
         run = two.core.table.session_by_number[session].runs[first]
         ready.push(run)
