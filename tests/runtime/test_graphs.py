@@ -22,7 +22,7 @@ from scaler_exec import (
     WorkerDied,
 )
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S
+from tests.runtime.helpers import BOUND_S, wait_delivered
 
 
 def inc(i):
@@ -308,6 +308,7 @@ def test_cancelling_one_future(client, flags) -> None:
     futures = client.get(graph, ["b", "c"], block=False)
     flags.wait("a")
     assert futures["b"].cancel()
+    wait_delivered(client)
     flags.set("go")
 
     futures["c"].result(BOUND_S)
