@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.scenarios import (
     bare,
+    dask_collections,
     depth,
     graphs,
     latency,
@@ -21,7 +22,18 @@ if TYPE_CHECKING:
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for module in (throughput, bare, latency, load, lifecycle, depth, objects, graphs, nested)
+    for module in (
+        throughput,
+        bare,
+        latency,
+        load,
+        lifecycle,
+        depth,
+        objects,
+        graphs,
+        nested,
+        dask_collections,
+    )
     for scenario in module.SCENARIOS
 }
 

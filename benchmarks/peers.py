@@ -77,6 +77,10 @@ class Peer(ABC):
         """Return what keys of a graph are, in order."""
         raise NotImplementedError
 
+    def compute(self, collection: Any) -> Any:
+        """Return the value of a collection of Dask."""
+        raise NotImplementedError
+
 
 class ExecutorPeer(Peer):
     """A library whose face is :class:`concurrent.futures.Executor`."""
@@ -127,11 +131,17 @@ class Ours(ExecutorPeer):
         return ScalerExecutor(max_workers=WORKERS)
 
     def get(self, graph: dict[Any, Any], keys: list[Any]) -> Sequence[Any]:
+        return list(self._client().get(graph, keys).values())
+
+    def compute(self, collection: Any) -> Any:
+        return collection.compute(scheduler=self._client())
+
+    def _client(self) -> Any:
         from scaler_exec import Client
 
         if self.client is None:
             self.client = Client(self.executor.address)
-        return list(self.client.get(graph, keys).values())
+        return self.client
 
     def close(self) -> None:
         if self.client is not None:
@@ -266,6 +276,9 @@ class Dask(Peer):
     def get(self, graph: dict[Any, Any], keys: list[Any]) -> Sequence[Any]:
         results: Sequence[Any] = self.client.get(graph, keys)
         return results
+
+    def compute(self, collection: Any) -> Any:
+        return collection.compute(scheduler=self.client)
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
         results: list[Any] = self.client.gather(handles)

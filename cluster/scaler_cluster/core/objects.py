@@ -195,6 +195,9 @@ class ObjectTable:
             if worker.store == key:
                 for run in worker.runs:
                     wanted.update(run.objects)
+                    if run.graph is not None:
+                        for node in run.graph.inputs_of(run):
+                            wanted.update(run.graph.results[node][1])
                 for function in worker.functions:
                     if function in self._table.functions:
                         wanted.update(self._table.functions[function].objects)
