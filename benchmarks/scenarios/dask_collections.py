@@ -51,9 +51,9 @@ def computed(run: Run, make: Callable[[int], Any], size: int) -> dict[str, float
     collection, warm_up = make(size), make(WARM_UP)
     expected, warm = (one.compute(scheduler="synchronous") for one in (collection, warm_up))
     with run.opened() as peer:
-        check(peer.compute(warm_up), warm)
+        check([peer.compute(warm_up)], [warm])
         seconds, value = timed(lambda: peer.compute(collection))
-        check(value, expected)
+        check([value], [expected])
         nbytes = sum(map(unique_bytes, children()))
     return {"seconds": seconds, "memory": nbytes / 1e6}
 
