@@ -19,6 +19,7 @@
     │   ├── StorageUnreachable           nobody answers where an object is to go, or lies
     │   └── MissingObjects               an object is not there, or not this client's to name
     ├── RemoteException                  stands in for a remote exception that cannot travel
+    ├── NoSuitableWorker                 no worker with what a task demands came in time
     ├── TaskTimeout(TimeoutError)        the task ran longer than its ``timeout``
     ├── WorkerDied(BrokenExecutor)       the process that ran the task died
     ├── TaskLost(WorkerDied)             the machine that ran it was lost too many times
@@ -103,6 +104,10 @@ class RemoteException(ScalerError):
 
     The text holds the original type's name and message; the remote traceback is the cause.
     """
+
+
+class NoSuitableWorker(ScalerError):
+    """The task demands what no worker has, and none that has it came in time."""
 
 
 class TaskTimeout(ScalerError, TimeoutError):

@@ -490,6 +490,8 @@ def failure_to_exception(failure: m.Failed) -> BaseException:
         return errors.MissingObjects(
             str(detail.get("message", "the task names an object that this client does not have"))
         )
+    if kind == m.FAILED_UNPLACED:
+        return errors.NoSuitableWorker(str(detail.get("message", "no worker could run the task")))
     cls = (
         errors.DeserializeObjectError if kind == m.FAILED_DESERIALIZE else errors.ResultUnpicklable
     )

@@ -26,8 +26,11 @@ from tests.core import test_scheduler_stateful as base
 
 G = function_id("g")
 GRAPH_OPTIONS = [m.DEFAULT_OPTIONS, m.DEFAULT_OPTIONS, m.TaskOptions(retries=1),
-                 m.TaskOptions(priority=1), m.TaskOptions(timeout_s=0.3)]  # fmt: skip
-LOSSES = {m.FAILED_WORKER_DIED, m.FAILED_LOST, m.FAILED_TIMEOUT, m.FAILED_MISSING}
+                 m.TaskOptions(priority=1), m.TaskOptions(timeout_s=0.3),
+                 m.TaskOptions(capabilities=(("gpu", 1),)),
+                 m.TaskOptions(capabilities=(("gpu", 2),))]  # fmt: skip
+LOSSES = {m.FAILED_WORKER_DIED, m.FAILED_LOST, m.FAILED_TIMEOUT, m.FAILED_MISSING,
+          m.FAILED_UNPLACED}  # fmt: skip
 """How a node may fail that raises nothing."""
 
 
@@ -50,7 +53,8 @@ class GraphMachine(base.SchedulerMachine):
         if len(self.of_kind(base.Worker)) < 5:
             machine = machines[self.made % len(machines)]
             peer = base.Worker(self.new_name("W"), machine)
-            hi = hello(m.WORKER, supervisor=machine.name, place=m.Home(disk=machine.name.decode()))
+            hi = hello(m.WORKER, supervisor=machine.name, place=m.Home(disk=machine.name.decode()),
+                       capabilities=peer.capabilities)  # fmt: skip
             peer.outbox.clear()
             peer.outbox.append(hi)
             self.peers[peer.name] = peer
@@ -69,8 +73,8 @@ class GraphMachine(base.SchedulerMachine):
     # -- graphs ------------------------------------------------------------------------------
 
     @precondition(lambda self: self.of_kind(base.Client))
-    @rule(data=st.data(), count=st.integers(1, 25), options=st.sampled_from(GRAPH_OPTIONS),
-          parts=st.integers(1, 3))  # fmt: skip
+    @rule(data=st.data(), count=st.integers(1, 25), parts=st.integers(1, 3),
+          options=st.lists(st.sampled_from(GRAPH_OPTIONS), min_size=1, max_size=3))  # fmt: skip
     def submit_graph(self, data, count, options, parts):
         client = self.model(self.pick(data, base.Client))
         client.calls += 1
@@ -110,7 +114,7 @@ class GraphMachine(base.SchedulerMachine):
                 wanted.append(node)
             kept.update(below[node])
         client.expected |= {first + node: expected[first + node] for node in wanted}
-        client.pending |= dict.fromkeys([first + node for node in wanted], options)
+        client.pending |= dict.fromkeys([first + node for node in wanted])
         self.send_graph(client, first, payloads, below, wanted, inputs, options, parts)
 
     def send_graph(self, client, first, payloads, below, wanted, inputs, options, parts) -> None:
@@ -118,17 +122,19 @@ class GraphMachine(base.SchedulerMachine):
         uses = [flat.count(node) + (node in wanted) for node in range(len(below))]
         tasks = [SUPPLIED if task in client.values else task for task in inputs]
         client.inputs[first] = inputs
+        kinds = [node // 2 % len(options) for node in range(len(below))]
         size = max(-(-len(below) // parts), len(inputs), 1)
         for start in range(0, len(below), size):
             part = below[start : start + size]
             client.outbox.append(m.Graph(
-                first, start, G, options, Batch.of(payloads[start : start + size]),
+                first, start, G, () if start else tuple(options), Batch.of(payloads[start : start + size]),
                 array("I", accumulate(map(len, part))).tobytes(),
                 array("I", chain.from_iterable(part)).tobytes(),
                 array("I", uses[start : start + size]).tobytes(),
                 bytes(node in wanted for node in range(start, start + len(part))),
                 array("Q", tasks if not start else []).tobytes(), (), b"",
                 is_last=start + size >= len(below),
+                kinds=array("I", kinds[start : start + size]).tobytes(),
             ))  # fmt: skip
         for node, task in enumerate(tasks):
             if task == SUPPLIED:

@@ -126,7 +126,7 @@ def test_nodes_behind_a_failure_are_stopped(known):
 
 def test_what_follows_on_a_retried_node_goes_behind_it_again(known):
     """What a worker could not run as the node before raised is given to it behind the retry."""
-    known.graph(0, "", "0", options=m.TaskOptions(retries=1))
+    known.graph(0, "", "0", options=[m.TaskOptions(retries=1)])
     known.erred(0)
     assert known.feed(b"W1", m.Skipped(1, 1)) == {"W1": ["AssignNodes 1:1 g"]}
 

@@ -30,7 +30,7 @@ def drain(queue: ReadyQueue, limit: int = 1000) -> list[tuple[int, int, int]]:
 
 @pytest.fixture
 def queue():
-    return ReadyQueue()
+    return ReadyQueue(m.DEFAULT_OPTIONS)
 
 
 def test_an_empty_queue_has_nothing(queue):
@@ -130,7 +130,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.queue = ReadyQueue()
+        self.queue = ReadyQueue(m.DEFAULT_OPTIONS)
         self.model: dict[int, dict[int, list[Run]]] = {}
         self.next_task = 0
         self.served_last = (0, 0)

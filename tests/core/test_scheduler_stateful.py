@@ -28,7 +28,12 @@ OPTIONS = [
     m.TaskOptions(timeout_s=0.3, retries=1),
     m.TaskOptions(at_most_once=True),
     m.TaskOptions(depth=1),
+    m.TaskOptions(capabilities=(("gpu", 1),)),
+    m.TaskOptions(capabilities=(("gpu", 2),), priority=1),
+    m.TaskOptions(workers=("host",)),
 ]
+GPU = (("gpu", 1), ("linux", -1))
+"""What every other worker offers."""
 TURNS_MAX = 1000
 
 
@@ -51,7 +56,10 @@ class Worker(Peer):
         self.machine = machine
         self.spare = spare
         self.hands = WorkerHands(WorkerCore())
-        self.outbox.append(hello(m.WORKER, supervisor=machine.name, spare=spare))
+        self.capabilities = GPU if name[-1] % 2 else ()
+        self.outbox.append(hello(
+            m.WORKER, supervisor=machine.name, spare=spare, capabilities=self.capabilities
+        ))  # fmt: skip
 
 
 class Machine(Peer):
@@ -82,7 +90,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.now = 100.0
-        self.core = SchedulerCore(SchedulerConfig(PYTHON), self.now)
+        self.core = SchedulerCore(SchedulerConfig(PYTHON, unplaced_timeout_s=5.0), self.now)
         self.peers: dict[bytes, Peer] = {}
         self.made = self.turns = 0
         self.check_every = 1
@@ -361,6 +369,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         invariants.check(self.core)
         table = self.core.table
         assert (table.ready.count, table.in_flight) == (0, 0)
+        assert not table.demanding
         assert not any(session.runs for session in table.sessions.values())
 
     def is_over(self) -> bool:
@@ -369,6 +378,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             any(client.pending for client in self.of_kind(Client))
             or any(peer.outbox for peer in self.peers.values())
             or table.ready.count
+            or table.demanding
             or table.in_flight
         )
 

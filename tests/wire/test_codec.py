@@ -41,6 +41,10 @@ details = st.dictionaries(
     texts, st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), texts, seconds),
     max_size=4,
 )  # fmt: skip
+amounts = st.integers(-1, TASK_ID_MAX) | st.floats(0, 1e9)
+capabilities = st.dictionaries(texts, amounts, max_size=3).map(
+    lambda one: tuple(sorted(one.items()))
+)
 options = st.builds(
     m.TaskOptions,
     priority=st.integers(-(2**31), 2**31),
@@ -48,6 +52,8 @@ options = st.builds(
     retries=st.integers(0, 10),
     at_most_once=st.booleans(),
     stream_output=st.booleans(),
+    capabilities=capabilities,
+    workers=st.lists(texts, max_size=3).map(tuple),
 )
 homes = st.builds(m.Home, texts, texts, texts, numbers)
 BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
@@ -62,6 +68,8 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
     "tuple[Home, ...]": st.lists(homes, min_size=1, max_size=3).map(tuple),
     "tuple[int, ...]": st.lists(numbers, max_size=3).map(tuple),
     "TaskOptions": st.just(m.DEFAULT_OPTIONS) | options,
+    "tuple[TaskOptions, ...]": st.lists(options, max_size=3).map(tuple),
+    "Capabilities": capabilities,
     "dict[str, Any]": details,
     "tuple[bytes, ...]": st.lists(st.binary(max_size=SEGMENT_NAME_BYTES_MAX), max_size=3).map(
         tuple

@@ -13,7 +13,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.graph import Arrangement, Node
@@ -29,8 +29,12 @@ PART_NODES_MAX = 4096
 class Packed:
     """A graph as it is sent."""
 
-    def __init__(self, session: Session, *, again: bool) -> None:
+    def __init__(self, session: Session, options: m.TaskOptions, *, again: bool) -> None:
         self.session = session
+        self.options = {options: None}
+        """Those of its nodes, the common ones first."""
+        self.kinds = array("I")
+        """Which of the options each node has; empty: all have the common ones."""
         self._again = again
         self._call_objects: CallObjects | None = None
         self.function: Function = (b"", b"", ())
@@ -61,11 +65,10 @@ class Packed:
         if self._call_objects is not None:
             self._call_objects.close()
 
-    def messages(
-        self, first: int, options: m.TaskOptions, inputs: Sequence[int]
-    ) -> Iterator[m.Graph]:
+    def messages(self, first: int, inputs: Sequence[int]) -> Iterator[m.Graph]:
         """Yield what to send; ``inputs`` are the tasks that the inputs are of."""
         count = len(self.payloads)
+        options = tuple(self.options)
         start = low = owned = 0
         while start < count:
             stop = self._part_stop(start)
@@ -87,8 +90,9 @@ class Packed:
                 tuple(self.objects[owned:owner]),
                 self.owners[owned:owner].tobytes(),
                 stop == count,
+                self.kinds[start:stop].tobytes(),
             )
-            start, low, owned = stop, high, owner
+            start, low, owned, options = stop, high, owner, ()
 
     def _part_stop(self, start: int) -> int:
         stop = start
@@ -106,17 +110,20 @@ def pack(
     session: Session,
     arrangement: Arrangement,
     wanted: Iterable[Any],
+    options: m.TaskOptions,
     *,
+    own_options: Mapping[Any, m.TaskOptions] | None = None,
     again: bool = False,
     serialization: Serialization | None = None,
     function: Callable[..., Any] | None = None,
 ) -> Packed:
     """Pickle a graph; raises PayloadError, which names the key at fault, StorageFull.
 
-    With a ``function`` that is what its one node calls; else functions are in a table. The caller
-    closes what it returns once that was asked for.
+    Nodes have the same ``options``, but for those that have their own. With a ``function`` that is
+    what its one node calls; else functions are in a table. The caller closes what it returns once
+    that was asked for.
     """
-    packed = Packed(session, again=again)
+    packed = Packed(session, options, again=again)
     nodes, futures, aliases = arrangement.nodes, arrangement.futures, arrangement.aliases
     uses = dict.fromkeys(nodes, 0)
     inputs: dict[ScalerFuture[Any], None] = {}
@@ -132,12 +139,17 @@ def pack(
     packed.inputs = list(inputs)
     ends = {arrangement.end_of(key) for key in wanted}
     packer = _Packer(packed, arrangement.values, serialization, function)
+    own = own_options or {}
     try:
         packer.begin(futures)
         chain: list[tuple[Any, Node]] = []
         last = None
         for key, node in nodes.items():
-            if chain and (uses[last] != 1 or not _continues(last, node, uses, ends)):
+            if chain and (
+                uses[last] != 1
+                or not _continues(last, node, uses, ends)
+                or (own and own.get(key) != own.get(last))
+            ):
                 packer.put(chain)
                 chain = []
             last = key
@@ -145,6 +157,8 @@ def pack(
         if chain:
             packer.put(chain)
         packer.finish(ends)
+        if own:
+            packer.add_options(own)
     except BaseException:
         packed.close()
         raise
@@ -274,6 +288,16 @@ class _Packer:
                 except PayloadError as error:
                     raise PayloadError(f"node {key!r}: {error}") from error.__cause__
             raise whole from whole.__cause__
+
+    def add_options(self, own: Mapping[Any, m.TaskOptions]) -> None:
+        """Note the options of nodes that have their own."""
+        packed = self._packed
+        packed.kinds = array("I", bytes(4 * len(packed.payloads)))
+        known = {one: kind for kind, one in enumerate(packed.options)}
+        for key, number in self._numbers.items():
+            if number >= len(packed.inputs) and (options := own.get(key)) is not None:
+                packed.kinds[number] = known.setdefault(options, len(known))
+        packed.options = dict.fromkeys(known)
 
     def _value(self, key: Any) -> Any:
         value = self._values[key]

@@ -74,6 +74,8 @@ class ClientCore:
         """What tasks printed; the shell takes it with :meth:`take_printed`."""
         self._printed_chars = 0
         self._dropped_chars = 0
+        self.unplaced: list[str] = []
+        """What the scheduler said of tasks that no worker can run; the shell empties it."""
         self.unmet: list[tuple[int, object]] = []
         """Inputs of graphs that the scheduler asks for: the node's task, and what stands for it;
         the shell empties it."""
@@ -328,6 +330,8 @@ class ClientCore:
                     if node >= len(inputs):
                         raise RemoteProtocolError("asked for an input of no graph")
                     self.unmet.append((message.graph + node, inputs[node]))  # type: ignore[attr-defined]
+            elif kind is m.Unplaced:
+                self.unplaced.append(message.reason)  # type: ignore[attr-defined]
             elif kind is m.Output:
                 self._on_output(message)  # type: ignore[arg-type]
             elif kind is m.Welcome:

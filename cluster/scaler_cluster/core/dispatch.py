@@ -14,15 +14,22 @@ from scaler_cluster.core.credit import (
     grant,
     is_hungry,
 )
-from scaler_cluster.core.graph import LOOK_FAR, GraphRecord
+from scaler_cluster.core.graph import LOOK_FAR
+from scaler_cluster.core.lane import Lane
 from scaler_cluster.core.lifecycle import Event, State, move
+from scaler_cluster.core.placement import Kind, has_all, is_named
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scaler_cluster.core.graph import GraphRecord
+    from scaler_cluster.core.queue import ReadyQueue
     from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.core.table import Table
     from scaler_cluster.core.tasks import Run
+    from scaler_cluster.wire.messages import Capabilities, TaskOptions
 
 WORKER_FUNCTIONS_MAX = 1024
 """Functions a worker keeps; the least recently used one goes."""
@@ -41,12 +48,15 @@ class Dispatch:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._idle: dict[bytes, WorkerRecord] = {}
-        self._hungry: dict[bytes, WorkerRecord] = {}
+        self._kinds: list[Kind] = []
+        """Workers that offer the same; those that offer least come first, as others may be needed
+        for what only they can run."""
         self._following: dict[bytes, WorkerRecord] = {}
         """Hungry workers that have nodes of a graph, and reported since work was given out."""
         self._patient_until = math.inf
         """When a few nodes of a graph are given out though others should have come to them."""
+        self._is_due = False
+        """That time has come."""
         self._loaded: OrderedDict[bytes, WorkerRecord] = OrderedDict()
         """Workers with something queued behind what they run."""
         self._watched: dict[bytes, tuple[float, WorkerRecord]] = {}
@@ -54,21 +64,34 @@ class Dispatch:
 
     # -- bookkeeping -------------------------------------------------------------------------
 
+    def admit(self, worker: WorkerRecord, capabilities: Capabilities) -> None:
+        """A worker came that offers this."""
+        for kind in self._kinds:
+            if kind.capabilities == capabilities:
+                break
+        else:
+            kind = Kind(capabilities)
+            self._kinds.append(kind)
+            self._kinds.sort(key=lambda one: len(one.capabilities))
+        kind.count += 1
+        worker.kind = kind
+        self.consider(worker)
+
     def consider(self, worker: WorkerRecord) -> None:
         """Note that a worker's load changed."""
-        peer = worker.peer
+        peer, kind = worker.peer, worker.kind
         if is_hungry(worker):
             if worker.count == 0:
-                self._idle[peer] = worker
-                self._hungry.pop(peer, None)
+                kind.idle[peer] = worker
+                kind.hungry.pop(peer, None)
             else:
-                self._hungry[peer] = worker
-                self._idle.pop(peer, None)
+                kind.hungry[peer] = worker
+                kind.idle.pop(peer, None)
                 if worker.runs[-1].graph is not None:
                     self._following[peer] = worker
         else:
-            self._idle.pop(peer, None)
-            self._hungry.pop(peer, None)
+            kind.idle.pop(peer, None)
+            kind.hungry.pop(peer, None)
             if worker.task_limit and worker.given >= worker.task_limit and worker.count == 0:
                 self._retire(worker)
         if worker.count > 1:
@@ -85,13 +108,17 @@ class Dispatch:
 
     def offers_work_to(self, worker: WorkerRecord) -> bool:
         """Return True if the worker is among those that get what is ready."""
-        pool = self._hungry if worker.count else self._idle
+        pool = worker.kind.hungry if worker.count else worker.kind.idle
         return worker.peer in pool
 
     def forget(self, worker: WorkerRecord) -> None:
         """A worker is gone."""
-        for place in (self._idle, self._hungry, self._following, self._loaded, self._watched):
+        kind = worker.kind
+        for place in (kind.idle, kind.hungry, self._following, self._loaded, self._watched):
             place.pop(worker.peer, None)
+        kind.count -= 1
+        if not kind.count:
+            self._kinds.remove(kind)
 
     def _retire(self, worker: WorkerRecord) -> None:
         if not worker.retiring:
@@ -102,70 +129,138 @@ class Dispatch:
 
     def give_out(self, now: float) -> None:
         """Give ready tasks to idle workers, then to those with little ahead."""
-        ready = self._table.ready
         if self._following:
             self._follow(now)
-        is_due = now >= self._patient_until
-        if is_due:
+        if now >= self._patient_until:
             self._patient_until = math.inf
-        while ready.count:
-            pool = self._idle or self._hungry
-            if not pool:
-                return
-            run = ready.peek()
-            if run is None:
-                return
-            # Of the idle ones, the one that was busy last: it may still be awake.
-            worker = next(reversed(pool.values()) if pool is self._idle else iter(pool.values()))
-            if len(self._table.objects.stores) > 1:
-                worker = self._choose(pool, run, worker)
-            if worker.session and worker.count and self._is_above(worker, run):
-                other = self._other_than(worker)
-                if other is None:
-                    return
-                worker = other
-            unit_s = self._table.functions[run.function].mean_s
-            if isinstance(run, GraphRecord):
-                if not self._give_nodes(worker, run, unit_s, now, is_due=is_due):
-                    break
-                is_due = False
-            else:
-                share = -(-ready.count // len(self._table.workers))
-                limit = grant(worker, unit_s, share)
-                if limit == 0:
-                    return
-                self._assign(worker, ready.take(run, limit), unit_s, now)
-            if worker.peer in self._hungry:
-                # It had its turn: what little is left goes to the others first.
-                self._hungry[worker.peer] = self._hungry.pop(worker.peer)
-        if self._idle and self._loaded:
+            self._is_due = True
+        if self._table.demanding:
+            self._give_by_demand(now)
+        else:
+            ready, kinds = self._table.ready, self._kinds
+            while ready.count and self._give(ready, kinds, now):
+                pass
+        self._is_due = False
+        if self._loaded and any(kind.idle for kind in self._kinds):
             self._steal(now)
 
-    def _give_nodes(
-        self, worker: WorkerRecord, graph: GraphRecord, unit_s: float, now: float, *, is_due: bool
-    ) -> bool:
-        """Give nodes of the graph that is next to a worker; False: none, for now."""
-        ready = self._table.ready
-        # What waits may go with what is ready.
-        share = -(-max(ready.count, graph.open) // len(self._table.workers))
-        limit = grant(worker, unit_s, share)
-        if limit == 0:
+    def _give_by_demand(self, now: float) -> None:
+        """Let who demands something come first among equals: fewer workers can run that."""
+        table = self._table
+        offers = [(queue, self._able(queue.options)) for queue in table.demanding.values()]
+        offers.append((table.ready, self._kinds))
+        while True:
+            # Looking for what is next may find that it is gone.
+            offers = [(queue, kinds) for queue, kinds in offers if queue.peek() is not None]
+            if not offers:
+                break
+            best = min(offers, key=lambda offer: offer[0].rank)
+            if not self._give(*best, now):
+                offers.remove(best)
+        for demand in [key for key, queue in table.demanding.items() if not queue.count]:
+            del table.demanding[demand]
+
+    def _able(self, options: TaskOptions) -> list[Kind]:
+        """Return the workers that offer what tasks demand; names are looked at later."""
+        demanded = options.capabilities
+        return [kind for kind in self._kinds if has_all(kind.offered, demanded)]
+
+    def is_runnable(self, options: TaskOptions) -> bool:
+        """Return True if there is a worker that could run tasks with these options."""
+        kinds = self._able(options)
+        if not options.workers:
+            return bool(kinds)
+        workers = self._table.workers.values()
+        return any(one.kind in kinds and is_named(options, one.name, one.host) for one in workers)
+
+    def _pool(self, queue: ReadyQueue, kinds: Sequence[Kind]) -> dict[bytes, WorkerRecord] | None:
+        """Return workers that are to get something: idle ones, or else those with little ahead."""
+        if queue.options.workers:
+            return self._named_pool(queue.options, kinds)
+        for kind in kinds:
+            if kind.idle:
+                return kind.idle
+        for kind in kinds:
+            if kind.hungry:
+                return kind.hungry
+        return None
+
+    def _named_pool(
+        self, options: TaskOptions, kinds: Sequence[Kind]
+    ) -> dict[bytes, WorkerRecord] | None:
+        for pool in chain((kind.idle for kind in kinds), (kind.hungry for kind in kinds)):
+            named = {
+                peer: one for peer, one in pool.items() if is_named(options, one.name, one.host)
+            }
+            if named:
+                return named
+        return None
+
+    def _give(self, queue: ReadyQueue, kinds: Sequence[Kind], now: float) -> bool:
+        """Give some of what is next in a queue to a worker; False: no more of it, for now."""
+        pool = self._pool(queue, kinds)
+        if pool is None:
             return False
-        least = 1
-        if graph.open < graph.live and not is_due and ready.is_alone(graph):
-            least = min(int(WORTH_S / unit_s) + 1, LOOK_FAR, limit)
-        run = ready.take_nodes(graph, limit, worker, least)
+        run = queue.peek()
         if run is None:
-            self._patient_until = min(self._patient_until, now + STALL_S)
             return False
-        self._assign(worker, run, unit_s, now)
+        worker = next(iter(pool.values()))
+        if not worker.count:
+            # Of the idle ones, the one that was busy last: it may still be awake.
+            worker = next(reversed(pool.values()))
+        if len(self._table.objects.stores) > 1:
+            worker = self._choose(pool, run, worker)
+        if worker.session and worker.count and self._is_above(worker, run):
+            other = self._other_than(worker, queue, kinds)
+            if other is None:
+                return False
+            worker = other
+        unit_s = self._table.functions[run.function].mean_s
+        workers = sum(kind.count for kind in kinds) if len(kinds) > 1 else kinds[0].count
+        if isinstance(run, Lane):
+            part = self._take_nodes(queue, worker, run, unit_s, workers, now)
+            self._is_due = False
+        else:
+            limit = grant(worker, unit_s, -(-queue.count // workers))
+            part = queue.take(run, limit) if limit else None
+        if part is None:
+            return False
+        self._assign(worker, part, unit_s, now)
+        hungry = worker.kind.hungry
+        if worker.peer in hungry:
+            # It had its turn: what little is left goes to the others first.
+            hungry[worker.peer] = hungry.pop(worker.peer)
         return True
 
+    def _take_nodes(
+        self,
+        queue: ReadyQueue,
+        worker: WorkerRecord,
+        lane: Lane,
+        unit_s: float,
+        workers: int,
+        now: float,
+    ) -> Run | None:
+        """Take nodes off the lane that is next for a worker; None: there are none, for now."""
+        graph = lane.graph
+        # What waits may go with what is ready.
+        share = -(-max(queue.count, graph.open) // workers)
+        limit = grant(worker, unit_s, share)
+        if limit == 0:
+            return None
+        least = 1
+        if graph.open < graph.live and not self._is_due and queue.is_alone(lane):
+            least = min(int(WORTH_S / unit_s) + 1, LOOK_FAR, limit)
+        run = queue.take_nodes(lane, limit, worker, least)
+        if run is None:
+            self._patient_until = min(self._patient_until, now + STALL_S)
+        return run
+
     def _choose(
-        self, pool: dict[bytes, WorkerRecord], run: Run | GraphRecord, first: WorkerRecord
+        self, pool: dict[bytes, WorkerRecord], run: Run | Lane, first: WorkerRecord
     ) -> WorkerRecord:
         """Return who of a pool gets what is next: near its large data, else the first."""
-        wanted = run.next_objects() if isinstance(run, GraphRecord) else run.objects
+        wanted = run.graph.next_objects(run) if isinstance(run, Lane) else run.objects
         if not wanted:
             return first
         objects = self._table.objects
@@ -182,31 +277,36 @@ class Dispatch:
         table = self._table
         following, self._following = self._following, {}
         for worker in following.values():
-            last = worker.runs[-1] if worker.peer in self._hungry else None
+            last = worker.runs[-1] if worker.peer in worker.kind.hungry else None
             if last is None or last.state is not State.ASSIGNED:
                 continue
             graph = last.graph
             if graph is None or not graph.open:
                 continue
-            other = table.ready.peek()
-            if other is not None and other is not graph:
+            lane = graph.lane_of(last.stop - graph.first - 1)
+            queue = table.queue(lane.options)
+            other = queue.peek()
+            if other is not None and other is not lane:
                 continue
             unit_s = table.functions[graph.function].mean_s
             limit = grant(worker, unit_s, -(-graph.open // len(table.workers)))
             run = graph.cut_after(last, limit, worker) if limit else None
             if run is not None:
-                table.ready.update(graph)
+                queue.update(lane)
                 self._assign(worker, run, unit_s, now)
 
-    def _is_above(self, worker: WorkerRecord, run: Run | GraphRecord) -> bool:
+    def _is_above(self, worker: WorkerRecord, run: Run | Lane) -> bool:
         """Return True if these tasks were submitted by what the worker runs."""
         return self._table.session_by_number[run.session].worker == worker.peer
 
-    def _other_than(self, worker: WorkerRecord) -> WorkerRecord | None:
+    def _other_than(
+        self, worker: WorkerRecord, queue: ReadyQueue, kinds: Sequence[Kind]
+    ) -> WorkerRecord | None:
         """Return another worker that may be given something."""
-        for pool in (self._idle, self._hungry):
-            for other in islice(pool.values(), 2):
-                if other is not worker:
+        options = queue.options
+        for pool in chain((kind.idle for kind in kinds), (kind.hungry for kind in kinds)):
+            for other in pool.values():
+                if other is not worker and is_named(options, other.name, other.host):
                     return other
         return None
 
@@ -347,7 +447,22 @@ class Dispatch:
             if queued_s > most:
                 best, most = worker, queued_s
         if best is not None and self._has_ready_tail(best):
-            self._revoke(best, -(-(best.count - 1) // 2))
+            self._revoke(best, self._movable(best))
+
+    def _movable(self, worker: WorkerRecord) -> int:
+        """Return how many of a worker's last tasks, half at most, may go to those that idle."""
+        most = -(-(worker.count - 1) // 2)
+        count = 0
+        for run in reversed(worker.runs):
+            options = run.options
+            if options.capabilities or options.workers:
+                idle = chain.from_iterable(kind.idle.values() for kind in self._able(options))
+                if not any(is_named(options, one.name, one.host) for one in idle):
+                    break
+            count += run.count
+            if count >= most:
+                break
+        return min(count, most)
 
     def _has_ready_tail(self, worker: WorkerRecord) -> bool:
         """Return False if what would be asked back only depends on what stays."""

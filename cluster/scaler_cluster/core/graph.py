@@ -9,10 +9,11 @@ A node is in a :class:`Run` only as long as a worker has it.
 from __future__ import annotations
 
 import operator
-from heapq import heapify, heappop, heappush
+from array import array
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
+from scaler_cluster.core.lane import Lane
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.errors import RemoteProtocolError
@@ -43,7 +44,10 @@ LIVE = (WAITING, READY, ASSIGNED)
 class Nodes:
     """What a Graph message says of its nodes, checked."""
 
-    __slots__ = ("batch", "dependencies", "ends", "is_last", "owned", "start", "uses", "wanted")
+    __slots__ = (
+        "batch", "dependencies", "ends", "is_last", "kinds", "options", "owned", "start", "uses",
+        "wanted",
+    )  # fmt: skip
 
     def __init__(self, message: m.Graph) -> None:
         self.start = message.start
@@ -53,12 +57,16 @@ class Nodes:
         self.uses = numbers(message.uses)
         self.wanted = bytes(message.wanted)
         self.is_last = message.is_last
+        self.options = message.options
+        self.kinds = numbers(message.kinds)
         owners = numbers(message.owners)
         count = len(message.batch)
         if not count == len(self.ends) == len(self.uses) == len(self.wanted):
             raise RemoteProtocolError("a graph whose parts are of different lengths")
         if self.wanted.strip(b"\0\1") or any(map(operator.lt, self.uses, self.wanted)):
             raise RemoteProtocolError("a graph in which a node is wanted and of no use")
+        if self.kinds and len(self.kinds) != count:
+            raise RemoteProtocolError("a graph in which some nodes have no options")
         if len(owners) != len(message.objects):
             raise RemoteProtocolError("objects of a graph that belong to no node")
         self.owned: dict[int, tuple[bytes, ...]] = {}
@@ -74,11 +82,16 @@ class GraphRecord:
     nobody needs any more).
     """
 
-    def __init__(self, session: int, first: int, function: bytes, options: m.TaskOptions) -> None:
+    def __init__(self, session: int, first: int, function: bytes) -> None:
         self.session = session
         self.first = first
         self.function = function
-        self.options = options
+        self.lanes: list[Lane] = []
+        """Its nodes by their options."""
+        self._kinds = array("I")
+        """Which lane each node is in; empty as long as all are in the first."""
+        self._touched: dict[Lane, None] = {}
+        """Lanes, if there are several, of which other nodes are ready than before."""
         self.objects: list[bytes] = []
         """Ids of the objects its payloads refer to, as often; held as long as the graph is."""
         self.is_begun = False
@@ -87,8 +100,6 @@ class GraphRecord:
         """Number of its first nodes, which are not run."""
         self.is_whole = False
         """True once the last of its messages has come."""
-        self.count = 0
-        """Number of nodes that are ready."""
         self.open = 0
         """Number of nodes that no worker has, and that have not ended."""
         self.live = 0
@@ -116,8 +127,6 @@ class GraphRecord:
         """Peers that were given nodes of it."""
         self._holders: list[WorkerRecord | None] = []
         """Which worker was given each node last."""
-        self._ready: list[int] = []
-        """A heap; nodes that are not ready any more stay in it until they are its first."""
         self._parts: list[tuple[int, Batch]] = []
         self._owned: dict[int, tuple[bytes, ...]] = {}
         self._marks: dict[int, tuple[int, int]] = {}
@@ -131,9 +140,9 @@ class GraphRecord:
         return self.first + len(self.states)
 
     @property
-    def state(self) -> State:
-        """READY if one of its nodes is."""
-        return State.READY if self.count else State.WAITING
+    def count(self) -> int:
+        """Number of nodes that are ready."""
+        return sum(lane.count for lane in self.lanes)
 
     @property
     def is_over(self) -> bool:
@@ -143,6 +152,17 @@ class GraphRecord:
     def dependencies(self, node: int) -> list[int]:
         """Return what a node depends on."""
         return self._dependencies[self._ends[node] : self._ends[node + 1]]
+
+    def lane_of(self, node: int) -> Lane:
+        """Return the nodes that share their options with this one."""
+        return self.lanes[self._kinds[node]] if self._kinds else self.lanes[0]
+
+    def take_touched(self) -> Iterable[Lane]:
+        """Return the lanes of which other nodes may be ready than when this was last asked."""
+        if not self._kinds:
+            return self.lanes
+        touched, self._touched = self._touched, {}
+        return touched
 
     def is_live(self, node: int) -> bool:
         """Return True for a node that has not ended."""
@@ -173,6 +193,7 @@ class GraphRecord:
             if not low <= high <= len(flat):
                 raise RemoteProtocolError("dependencies of a graph out of bounds")
             low = high
+        self._add_lanes(nodes, count)
         states, missing, dependents = self.states, self.missing, self._dependents
         self._parts.append((start, nodes.batch))
         self._owned.update(nodes.owned)
@@ -208,41 +229,54 @@ class GraphRecord:
                 states[node] = READY
                 fresh.append(node)
         self.open += count
-        self.count += len(fresh)
-        self._ready += fresh
-        heapify(self._ready)
+        if self._kinds:
+            for node in fresh:
+                self._touch(node).push(node)
+        else:
+            self.lanes[0].extend(fresh)
         for one in dict.fromkeys(lost):
             self._end_dependents(one, self._failures.get(one))
         if self.is_whole:
             self._failures.clear()
 
+    def _add_lanes(self, nodes: Nodes, count: int) -> None:
+        lanes, kinds, start = self.lanes, self._kinds, len(self.states)
+        known = len(lanes) + len(nodes.options)
+        if not known or any(kind >= known for kind in nodes.kinds):
+            raise RemoteProtocolError("a graph whose nodes have no options")
+        lanes += [Lane(self, options) for options in nodes.options]
+        if nodes.kinds and not kinds:
+            kinds.frombytes(bytes(4 * start))
+            self._touched.update(dict.fromkeys(lanes))
+        if kinds or nodes.kinds:
+            kinds.extend(nodes.kinds or [0] * count)
+
+    def _touch(self, node: int) -> Lane:
+        lane = self.lanes[self._kinds[node]]
+        self._touched[lane] = None
+        return lane
+
     # -- nodes go to workers and come back -----------------------------------------------------
 
-    def cut_head(self, limit: int, worker: WorkerRecord, least: int) -> Run | None:
-        """Take up to ``limit`` nodes out for a worker; there is one that is ready.
+    def cut_head(self, lane: Lane, limit: int, worker: WorkerRecord, least: int) -> Run | None:
+        """Take up to ``limit`` nodes of a lane out for a worker; there is one that is ready.
 
         None if it looks as if there were no ``least`` that go together: others come to them sooner.
         """
-        states, ready = self.states, self._ready
+        count = len(self.states)
         short: list[int] = []
-        while ready:
-            first = heappop(ready)
-            if states[first] != READY:
-                continue
+        first = lane.pop()
+        while first >= 0:
             stop = first + least
             node = first + 1
-            while node < stop and node < len(states) and self._fits(node, first, worker):
+            while node < stop and node < count and self._fits(node, first, worker):
                 node += 1
             if node >= stop:
                 break
             short.append(first)
-            if len(short) == LOOK:
-                first = -1
-                break
-        else:
-            first = -1
+            first = lane.pop() if len(short) < LOOK else -1
         for node in short:
-            heappush(ready, node)
+            lane.put_back(node)
         return self._cut(first, limit, worker) if first >= 0 else None
 
     def is_apart(self, first: int, stop: int) -> bool:
@@ -257,17 +291,19 @@ class GraphRecord:
     def cut_after(self, run: Run, limit: int, worker: WorkerRecord) -> Run | None:
         """Take up to ``limit`` nodes out that follow on what a worker has, if they can."""
         first = run.stop - self.first
-        if first < len(self.states) and self._fits(first, first, worker):
-            return self._cut(first, limit, worker)
-        return None
+        if first == len(self.states) or self.lane_of(first) is not self.lane_of(first - 1):
+            return None
+        return self._cut(first, limit, worker) if self._fits(first, first, worker) else None
 
     def _fits(self, node: int, first: int, worker: WorkerRecord) -> bool:
         """Return True if a worker that has the nodes from ``first`` on can be given this one.
 
         What it waits for must be before it there.
         """
-        states = self.states
+        states, kinds = self.states, self._kinds
         if not WAITING <= states[node] <= READY or node < self.inputs:
+            return False
+        if kinds and kinds[node] != kinds[first]:
             return False
         if self.missing[node]:
             holders = self._holders
@@ -288,9 +324,9 @@ class GraphRecord:
         owned, marks = self._owned, self._marks
         objects, mark = owned.get(first, ()), marks.get(first, (0, 0))
         node = first
+        ready = 0
         while True:
-            if states[node] == READY:
-                self.count -= 1
+            ready += states[node] == READY
             states[node] = ASSIGNED
             holders[node] = worker
             node += 1
@@ -300,27 +336,25 @@ class GraphRecord:
                 marks and marks.get(node, (0, 0)) != mark
             ):
                 break
+        lane = self._touch(first) if self._kinds else self.lanes[0]
+        lane.count -= ready
         self.open -= node - first
         self.is_begun = True
         self.workers[worker.peer] = None
         part = batch.cut(first - batch_start, node - batch_start)
-        run = Run(self.session, self.first + first, self.function, m.CALL_NODE, self.options, part)
+        run = Run(self.session, self.first + first, self.function, m.CALL_NODE, lane.options, part)
         run.objects = objects
         run.tries, run.losses = mark
         run.graph = self
         return run
 
-    def next_objects(self) -> tuple[bytes, ...]:
-        """Return the objects that the next node needs."""
-        ready = self._ready
-        while ready and self.states[ready[0]] != READY:
-            heappop(ready)
-        if not ready:
+    def next_objects(self, lane: Lane) -> tuple[bytes, ...]:
+        """Return the objects that the next node of a lane needs."""
+        node = lane.peek()
+        if node < 0:
             return ()
-        segments = [
-            self.results[one][1] for one in self.dependencies(ready[0]) if one in self.results
-        ]
-        return (*self._owned.get(ready[0], ()), *chain.from_iterable(segments))
+        segments = [self.results[one][1] for one in self.dependencies(node) if one in self.results]
+        return (*self._owned.get(node, ()), *chain.from_iterable(segments))
 
     def inputs_of(self, run: Run) -> list[int]:
         """Return the nodes whose results must come with a run, in order of first use.
@@ -362,8 +396,10 @@ class GraphRecord:
 
     def _release(self, node: int) -> None:
         self.states[node] = READY
-        self.count += 1
-        heappush(self._ready, node)
+        (self._touch(node) if self._kinds else self.lanes[0]).push(node)
+
+    def _unready(self, node: int) -> None:
+        (self._touch(node) if self._kinds else self.lanes[0]).count -= 1
 
     # -- nodes end ---------------------------------------------------------------------------
 
@@ -444,7 +480,7 @@ class GraphRecord:
                     self.missing[one] += 1
                     if self.states[one] == READY:
                         self.states[one] = WAITING
-                        self.count -= 1
+                        self._unready(one)
             dependencies = self.dependencies(node)
             self.missing[node] = sum(self.states[one] != DONE for one in dependencies)
             if not self.missing[node]:
@@ -495,6 +531,7 @@ class GraphRecord:
             self.stopped.append(node)
         else:
             self.open -= 1
-            self.count -= before == READY
+            if before == READY:
+                self._unready(node)
         self.states[node] = state
         self.live -= 1

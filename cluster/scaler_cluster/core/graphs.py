@@ -40,8 +40,7 @@ class Graphs:
         if graph is None:
             if message.start:
                 raise RemoteProtocolError("the rest of a graph that has not begun")
-            options = message.options
-            graph = GraphRecord(session.number, message.first, message.function, options)
+            graph = GraphRecord(session.number, message.first, message.function)
         stop = message.first + message.start + len(nodes.ends)
         if (
             len(inputs) > len(nodes.ends)
@@ -236,7 +235,7 @@ class Graphs:
         if graph.dropped:
             table.objects.release(graph.dropped)
             graph.dropped = []
-        table.ready.update(graph)
+        table.update(graph)
         if graph.is_over:
             table.end_graph(table.session_by_number[graph.session], graph)
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.credit import is_hungry
 from scaler_cluster.core.lifecycle import State
+from scaler_cluster.core.placement import has_all, is_named
 
 if TYPE_CHECKING:
     from scaler_cluster.core.graph import GraphRecord
+    from scaler_cluster.core.lane import Lane
     from scaler_cluster.core.records import SessionRecord
     from scaler_cluster.core.scheduler import SchedulerCore
     from scaler_cluster.core.tasks import Run
@@ -23,15 +25,19 @@ def check(core: SchedulerCore) -> None:
     places: dict[int, Run] = {}
     users: Counter[bytes] = Counter()
     queued = 0
-    for run in table.ready:
-        queued += run.count
-        _true(run.state is State.READY and run.worker is None, "queued but not ready: %s", run)
-        _true(id(run) not in places, "queued twice: %s", run)
-        places[id(run)] = run
-    for graph, count in table.ready.ready_nodes().items():
-        queued += count
-        _true(count == graph.count, "miscounted in the queue: %s", graph)
-    _true(queued == table.ready.count, "the queue counts its tasks")
+    lanes: dict[Lane, int] = {}
+    for queue in (table.ready, *table.demanding.values()):
+        queued = 0
+        for run in queue:
+            queued += run.count
+            _true(run.state is State.READY and run.worker is None, "queued but not ready: %s", run)
+            _true(id(run) not in places, "queued twice: %s", run)
+            _true(table.queue(run.options) is queue, "queued elsewhere: %s", run)
+            places[id(run)] = run
+        ready = queue.ready_lanes()
+        _true(queued + sum(ready.values()) == queue.count, "the queue counts its tasks")
+        _true(lanes.keys().isdisjoint(ready), "queued twice: %r", ready)
+        lanes |= ready
     _check_workers(core, places, users)
     for session in table.sessions.values():
         end = 0
@@ -45,6 +51,8 @@ def check(core: SchedulerCore) -> None:
         users.update(session.objects.keys())
         for graph in session.graphs.values():
             _check_graph(session, graph)
+            for lane in graph.lanes:
+                _true(lane.count == lanes.get(lane, 0), "miscounted in the queue: %s", graph)
             users[graph.function] += 1
             users.update(graph.objects)
             for _, segments in graph.results.values():
@@ -83,6 +91,9 @@ def _check_workers(core: SchedulerCore, places: dict[int, Run], users: Counter[b
             _true(run.worker is worker and run.state in ON_WORKER, "not on its worker: %s", run)
             _true(id(run) not in places, "at two places: %s", run)
             places[id(run)] = run
+            may_run = has_all(worker.kind.offered, run.options.capabilities)
+            may_run = may_run and is_named(run.options, worker.name, worker.host)
+            _true(may_run, "on a worker that has not what it demands: %s", run)
             if run.session not in table.session_by_number:
                 _count(users, run)
                 _true(run.state is State.CANCELLING, "of a session that left: %s", run)

@@ -59,6 +59,8 @@ class Event(IntEnum):
     """The worker could not run it, as something before it did not return."""
     FORSAKEN = auto()
     """Something that it depends on failed."""
+    UNPLACED = auto()
+    """No worker came that has what it demands."""
 
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
@@ -72,6 +74,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.ASSIGN: State.ASSIGNED,
         Event.HOLD: State.WAITING,
         Event.CANCEL: State.CANCELLED,
+        Event.UNPLACED: State.FAILED,
     },
     State.ASSIGNED: {
         Event.RETURNED: State.DONE,

@@ -18,7 +18,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 HOLD_S, HOLD_MAX_S = 0.001, 0.016
 """How long a new task is held. Three round trips, which is what it costs to send a task away and
@@ -78,8 +78,10 @@ Pieces: TypeAlias = "SortedDict[int, Child]"
 class NestedCore(ClientCore):
     """The client's side of the protocol in a worker: knows which tasks may run right here."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_run: Callable[[m.TaskOptions], bool] = lambda _: True) -> None:
         super().__init__()
+        self._may_run = may_run
+        """Whether this worker has what tasks with these options demand."""
         self.owned: dict[int, dict[int, None]] = {}
         """Single tasks that have not come back, by who submitted them; maps by their first one."""
         self.ended: list[Objects] = []
@@ -124,8 +126,11 @@ class NestedCore(ClientCore):
 
     def _hold(self, child: Child, now: float) -> None:
         child.at = now
-        self._held[child.first] = child
-        self._linger_until = now + LINGER_S
+        if self._may_run(child.options):
+            self._held[child.first] = child
+            self._linger_until = now + LINGER_S
+        else:
+            self._send(child)
 
     def own_nodes(self, owner: int, tasks: Iterable[int]) -> None:
         """Note whose the nodes of a graph are that are waited for."""
@@ -233,6 +238,9 @@ class NestedCore(ClientCore):
         """
         if task in self._linked:
             # What waits for other tasks runs where they do.
+            return
+        child = self._away.get(task) or _find(self._away_pieces, task)
+        if child is not None and not self._may_run(child.options):
             return
         count = max(1, min(int(HOLD_S / max(self._unit_s, 1e-6)), RECALL_MAX))
         if task >> CALL_BITS == 0:

@@ -156,15 +156,23 @@ class Outcomes:
     def cancel(self, run: Run, first: int, stop: int, now: float) -> None:
         """Stop the tasks ``first <= id < stop`` of a run."""
         if run.state is State.READY:
+            queue = self._table.queue(run.options)
             before, middle, after = self._cut_range(run, first, stop)
             if before is not None:
                 # ``run`` itself is the last part. What is cancelled needs no place in the queue.
-                self._table.ready.replace(run, [before] if after is None else [before, run])
-            self._table.ready.discard(middle)
+                queue.replace(run, [before] if after is None else [before, run])
+            queue.discard(middle)
             self._table.end(middle, Event.CANCEL)
         elif run.state is not State.CANCELLING:
             run = self._isolate(run, first, stop)
             self._stop(run, Event.CANCEL, "its task was cancelled", now)
+
+    def fail_queued(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
+        """Let the tasks of a run fail that no worker has."""
+        for task in range(run.first, run.stop):
+            self._failed(run, m.Failed(task, kind, b"", detail))
+        self._table.queue(run.options).discard(run)
+        self._table.end(run, Event.UNPLACED)
 
     def started(self, worker: WorkerRecord, session: int, task: int, now: float) -> None:
         """A task with a timeout starts."""

@@ -1,12 +1,13 @@
-"""The ready queue: by priority and depth, then in turn among sessions, then in order."""
+"""What is ready: by priority and depth, then in turn among sessions, then in order."""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.graph import GraphRecord
+from scaler_cluster.core.lane import Lane
 from scaler_cluster.core.lifecycle import State
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.core.tasks import Run
 
-    Entry: TypeAlias = "Run | GraphRecord"
+    Entry: TypeAlias = "Run | Lane"
     from scaler_cluster.wire.messages import TaskOptions
 
 
@@ -26,19 +27,25 @@ def _rank(options: TaskOptions) -> tuple[int, int]:
 
 
 class ReadyQueue:
-    """Runs that wait for a worker, and graphs that have nodes which do.
+    """Runs that wait for a worker, and lanes of graphs that have nodes which do.
 
-    A run that is cancelled whole stays in its place, in another state, and is passed over later:
-    so everything here costs O(log ranks), but for :meth:`replace`.
+    All of them demand the same of it: the ``options`` of one of them say what. A run that is
+    cancelled whole stays in its place, in another state, and is passed over later: so everything
+    here costs O(log ranks), but for :meth:`replace`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, options: TaskOptions) -> None:
+        self.options = options
+        self.unmet_since = math.inf
+        """Since when there is no worker that could run any of it."""
+        self.told: dict[int, None] = {}
+        """Numbers of the sessions that were told so."""
         self._levels: dict[tuple[int, int], OrderedDict[int, deque[Entry]]] = {}
         """Runs by session, by rank; the last level stays when it becomes empty."""
         self._order: list[tuple[int, int]] = []
         """A heap of the keys of the levels."""
-        self._graphs: dict[GraphRecord, int] = {}
-        """How many tasks of ``count`` are nodes of each graph that has a place here."""
+        self._lanes: dict[Lane, int] = {}
+        """How many tasks of ``count`` are nodes of each lane that has a place here."""
         self.count = 0
         """Number of tasks."""
 
@@ -47,19 +54,19 @@ class ReadyQueue:
         self._place(run, front=front)
         self.count += run.count
 
-    def update(self, graph: GraphRecord) -> None:
-        """See how many nodes of a graph are ready by now.
+    def update(self, lane: Lane) -> None:
+        """See how many nodes of a lane are ready by now.
 
         One that goes on is queued before its session's others: what was begun is finished first.
         """
-        known = self._graphs.get(graph)
+        known = self._lanes.get(lane)
         if known is None:
-            if not graph.count:
+            if not lane.count:
                 return
-            self._place(graph, front=graph.is_begun)
+            self._place(lane, front=lane.graph.is_begun)
             known = 0
-        self._graphs[graph] = graph.count
-        self.count += graph.count - known
+        self._lanes[lane] = lane.count
+        self.count += lane.count - known
 
     def _place(self, run: Entry, *, front: bool) -> None:
         rank = _rank(run.options)
@@ -90,11 +97,20 @@ class ReadyQueue:
             if first.state is State.READY:
                 return first
             runs.popleft()
-            if self._graphs:
-                self._graphs.pop(first, None)  # type: ignore[arg-type]
+            if self._lanes:
+                self._lanes.pop(first, None)  # type: ignore[arg-type]
             if not runs:
                 del level[session]
         return None
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What sorts first the queue whose next run is to run first; :meth:`peek` comes before."""
+        return self._order[0]
+
+    def sessions(self) -> list[int]:
+        """Return the numbers of the sessions that have something here."""
+        return list(dict.fromkeys(number for level in self._levels.values() for number in level))
 
     def is_alone(self, entry: Entry) -> bool:
         """Return True if nothing else is queued."""
@@ -121,20 +137,18 @@ class ReadyQueue:
         self.count -= count
         return run
 
-    def take_nodes(
-        self, graph: GraphRecord, limit: int, worker: WorkerRecord, least: int
-    ) -> Run | None:
-        """Take up to ``limit`` nodes off the graph that :meth:`peek` returned, for a worker.
+    def take_nodes(self, lane: Lane, limit: int, worker: WorkerRecord, least: int) -> Run | None:
+        """Take up to ``limit`` nodes off the lane that :meth:`peek` returned, for a worker.
 
         None if it has no ``least`` that go together; else its session goes last in turn.
         """
-        run = graph.cut_head(limit, worker, least)
+        run = lane.graph.cut_head(lane, limit, worker, least)
         if run is None:
             return None
-        self.update(graph)
-        level = self._levels.get(_rank(graph.options))
-        if level is not None and len(level) > 1 and graph.session in level:
-            level.move_to_end(graph.session)
+        self.update(lane)
+        level = self._levels.get(_rank(lane.options))
+        if level is not None and len(level) > 1 and lane.session in level:
+            level.move_to_end(lane.session)
         return run
 
     def discard(self, run: Run) -> None:
@@ -144,7 +158,7 @@ class ReadyQueue:
             # Nobody may look for long: who only submits and cancels must not fill the memory.
             self._levels.clear()
             self._order.clear()
-            self._graphs.clear()
+            self._lanes.clear()
 
     def replace(self, run: Run, parts: list[Run]) -> None:
         """Put what a queued run was split into in its place; costs O(runs of its session)."""
@@ -159,9 +173,9 @@ class ReadyQueue:
         for level in self._levels.values():
             for runs in level.values():
                 for run in runs:
-                    if run.state is State.READY and type(run) is not GraphRecord:
+                    if run.state is State.READY and type(run) is not Lane:
                         yield run  # type: ignore[misc]
 
-    def ready_nodes(self) -> dict[GraphRecord, int]:
-        """Return how many nodes of each graph are queued."""
-        return {graph: count for graph, count in self._graphs.items() if count}
+    def ready_lanes(self) -> dict[Lane, int]:
+        """Return how many nodes of each lane are queued."""
+        return {lane: count for lane, count in self._lanes.items() if count}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sortedcontainers import SortedDict
 
 from scaler_cluster.core.credit import WINDOW_S
+from scaler_cluster.core.placement import Kind
 from scaler_cluster.wire.messages import NOWHERE, Home
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ class WorkerRecord:
     """It is there to take the place of others."""
     asleep_at: float = math.inf
     """When there was no place left for this spare worker to take; inf: it has one."""
+    name: str = ""
+    kind: Kind = field(default_factory=lambda: Kind(()), repr=False)
+    """Those that offer the same."""
 
 
 @dataclass(slots=True, eq=False)

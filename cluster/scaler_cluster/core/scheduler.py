@@ -15,6 +15,7 @@ from scaler_cluster.core.dispatch import Dispatch
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.objects import HOME
 from scaler_cluster.core.outcomes import Outcomes
+from scaler_cluster.core.placement import uncounted
 from scaler_cluster.core.records import (
     FunctionRecord,
     SessionRecord,
@@ -25,6 +26,7 @@ from scaler_cluster.core.records import (
 from scaler_cluster.core.spares import Spares
 from scaler_cluster.core.table import Table
 from scaler_cluster.core.tasks import Run
+from scaler_cluster.core.unplaced import Unplaced
 from scaler_cluster.errors import ProtocolError, RemoteProtocolError
 from scaler_cluster.ids import TASK_ID_MAX, is_segment_of
 from scaler_cluster.wire import messages as m
@@ -57,6 +59,8 @@ class SchedulerConfig:
     homes: tuple[m.Home, ...] = (m.NOWHERE,)
     """Where clients store objects: beside this scheduler, or in storages that run by themselves."""
     homes_are_elsewhere: bool = False
+    unplaced_timeout_s: float = math.inf
+    """Tasks that demand what no worker has fail after this."""
     storage_timeout_s: float = 15.0
     """A silent storage that runs by itself is given up, with what it holds, after this."""
 
@@ -70,6 +74,9 @@ class SchedulerCore:
         self._outcomes = Outcomes(self.table, config.cancel_grace_s)
         self._dispatch = Dispatch(self.table)
         self._spares = Spares(self.table, self._dispatch)
+        self._unplaced = Unplaced(
+            self.table, self._dispatch, self._outcomes, config.unplaced_timeout_s
+        )
         self._last_tick = now
         self._sessions_made = 0
         self._broken = ""
@@ -177,6 +184,7 @@ class SchedulerCore:
             self._dispatch.consider(worker)
         self._dispatch.tick(now)
         self._spares.tick(now)
+        self._unplaced.tick(now, are_all_there=not self._workers_to_come())
         self._outcomes.graphs.settle(now)
         if table.objects.copying:
             table.objects.give_up_copies(now)
@@ -291,6 +299,7 @@ class SchedulerCore:
         worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
         worker.progress_at = now
         worker.spare = hello.spare
+        worker.name = hello.name
         home = table.objects.home_with(hello.place.disk)
         worker.store = hello.supervisor if home is None else home
         if home is None:
@@ -298,9 +307,11 @@ class SchedulerCore:
         supervisor.workers[peer] = worker
         table.workers[peer] = worker
         self._welcome(peer)
+        offered = hello.capabilities
+        # Whose place it takes has not let go of what it uses.
+        self._dispatch.admit(worker, uncounted(offered) if worker.spare else offered)
         if worker.spare:
             self._spares.joined(worker, now)
-        self._dispatch.consider(worker)
 
     def _welcome_storage(self, peer: bytes, hello: m.Hello, now: float) -> None:
         table = self.table
@@ -430,7 +441,7 @@ class SchedulerCore:
             message.objects,
         )
         table.add_run(run)
-        table.ready.push(run)
+        table.queue(run.options).push(run)
 
     def _on_graph(self, peer: bytes, message: m.Graph, now: float) -> None:
         session = self.table.sessions[peer]

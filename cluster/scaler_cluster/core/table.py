@@ -31,6 +31,7 @@ Answer: TypeAlias = m.Results | m.Returned | m.Failed | m.Cancelled
 Outcome: TypeAlias = "tuple[Buffer, tuple[bytes, ...]] | m.Failed | None"
 """Payload and segments of what a task returned, or why it failed; None: it was cancelled."""
 _NONE = object()
+Demand: TypeAlias = "tuple[m.Capabilities, tuple[str, ...]]"
 EMPTY = Batch(b"", memoryview(b"").cast("I"))
 """The batch of a run that ended."""
 
@@ -45,7 +46,10 @@ class Table:
         self.workers: dict[bytes, WorkerRecord] = {}
         self.functions: dict[bytes, FunctionRecord] = {}
         self.objects = ObjectTable(self, homes, are_elsewhere=are_elsewhere)
-        self.ready = ReadyQueue()
+        self.ready = ReadyQueue(m.DEFAULT_OPTIONS)
+        """What any worker may run."""
+        self.demanding: dict[Demand, ReadyQueue] = {}
+        """What only some may run, by what it demands."""
         self.outbox: dict[bytes, list[m.Message]] = {}
         self.in_flight = 0
         """Tasks that workers have."""
@@ -190,8 +194,9 @@ class Table:
     def end_graph(self, session: SessionRecord, graph: GraphRecord) -> None:
         """Forget a graph with all it holds."""
         del session.graphs[graph.first]
-        graph.count = 0
-        self.ready.update(graph)
+        for lane in graph.lanes:
+            lane.count = 0
+            self.queue(lane.options).update(lane)
         self.release_function(graph.function)
         for peer in graph.workers:
             if peer in self.workers:
@@ -221,14 +226,29 @@ class Table:
         runs = self.overlapping(session, task, task + 1)
         return bool(runs) and runs[0].state is not State.CANCELLING
 
+    def queue(self, options: m.TaskOptions) -> ReadyQueue:
+        """Return where tasks with these options wait."""
+        if not options.capabilities and not options.workers:
+            return self.ready
+        demand = options.capabilities, options.workers
+        queue = self.demanding.get(demand)
+        if queue is None:
+            queue = self.demanding[demand] = ReadyQueue(options)
+        return queue
+
+    def update(self, graph: GraphRecord) -> None:
+        """See which nodes of a graph are ready by now."""
+        for lane in graph.take_touched():
+            self.queue(lane.options).update(lane)
+
     def put_back(self, run: Run) -> None:
         """Queue a run again that a worker had: before its session's others."""
         run.worker = None
         if run.graph is None:
-            self.ready.push(run, front=True)
+            self.queue(run.options).push(run, front=True)
             return
         run.graph.put_back(run)
-        self.ready.update(run.graph)
+        self.update(run.graph)
         self._forget(run)
 
     # -- parts of runs -----------------------------------------------------------------------

@@ -61,6 +61,7 @@ class SessionGraphs:
         options: m.TaskOptions,
         serialization: Serialization | None = None,
         *,
+        own_options: Mapping[Any, m.TaskOptions] | None = None,
         again: bool = False,
     ) -> dict[Any, ScalerFuture[Any]]:
         """Ask for keys of a graph; return their futures, in order. See :meth:`Client.get`."""
@@ -70,7 +71,7 @@ class SessionGraphs:
             twice = next(key for key in keys if keys.count(key) > 1)
             raise KeyError(f"{twice!r} is wanted twice")
         with collector_paused():
-            return self._get(graph, keys, options, serialization, again=again)
+            return self._get(graph, keys, options, serialization, own_options, again=again)
 
     def _get(
         self,
@@ -78,6 +79,7 @@ class SessionGraphs:
         keys: list[Any],
         options: m.TaskOptions,
         serialization: Serialization | None,
+        own_options: Mapping[Any, m.TaskOptions] | None,
         *,
         again: bool,
     ) -> dict[Any, ScalerFuture[Any]]:
@@ -92,11 +94,11 @@ class SessionGraphs:
                 nodes[ends[key]] = Node(itself, [values[end]], [], None, [])
         made: dict[Any, ScalerFuture[Any]] = {}
         if nodes:
-            packed = pack(session, arrangement, ends.values(), again=again,
-                          serialization=serialization)  # fmt: skip
+            packed = pack(session, arrangement, ends.values(), options, own_options=own_options,
+                          again=again, serialization=serialization)  # fmt: skip
             try:
                 wanted = {end: packed.numbers[end] for end in ends.values() if end in nodes}
-                made = self._submit(packed, wanted, options, is_single=False)
+                made = self._submit(packed, wanted, is_single=False)
             finally:
                 packed.close()
         futures: dict[Any, ScalerFuture[Any]] = {}
@@ -123,10 +125,10 @@ class SessionGraphs:
         arrangement = Arrangement({}, ())
         arrangement.nodes[0] = arrangement.call(Call(function, args, kwargs))
         try:
-            packed = pack(self._session, arrangement, (0,), again=again, function=function)
+            packed = pack(self._session, arrangement, (0,), options, again=again, function=function)
             try:
                 wanted = {0: len(packed.inputs)}
-                return self._submit(packed, wanted, options, is_single=True)[0]
+                return self._submit(packed, wanted, is_single=True)[0]
             finally:
                 packed.close()
         except (PayloadError, StorageFull, StorageUnreachable) as error:
@@ -135,7 +137,7 @@ class SessionGraphs:
             return future
 
     def _submit(
-        self, packed: Packed, wanted: dict[Any, int], options: m.TaskOptions, *, is_single: bool
+        self, packed: Packed, wanted: dict[Any, int], *, is_single: bool
     ) -> dict[Any, ScalerFuture[Any]]:
         """Return the futures of the wanted nodes, by what they are wanted as.
 
@@ -157,7 +159,7 @@ class SessionGraphs:
                 first = core.reserve(len(packed.payloads)) if is_single else core.open_graph()
             for key, node in wanted.items():
                 futures[key]._task = first + node
-            parts = packed.messages(first, options, inputs)
+            parts = packed.messages(first, inputs)
             asking = packed.inputs if any(task != SUPPLIED for task in inputs) else ()
             with connection.lock:
                 session.check_usable()

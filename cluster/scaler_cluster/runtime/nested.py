@@ -102,12 +102,12 @@ class NestedGraphs(SessionGraphs):
     _session: NestedSession
 
     def _submit(
-        self, packed: Packed, wanted: dict[Any, int], options: m.TaskOptions, *, is_single: bool
+        self, packed: Packed, wanted: dict[Any, int], *, is_single: bool
     ) -> dict[Any, ScalerFuture[Any]]:
         session = self._session
         scope = session.scope()
-        options = session.deeper(options, scope)
-        futures = super()._submit(packed, wanted, options, is_single=is_single)
+        packed.options = {session.deeper(one, scope): None for one in packed.options}
+        futures = super()._submit(packed, wanted, is_single=is_single)
         with deferred, session.connection.lock:
             tasks = [future._task for future in futures.values()]
             session.core.own_nodes(scope.number, tasks)
@@ -135,7 +135,8 @@ class NestedSession(Session):
         """Futures with a callback, and when to look whether it was called."""
         self._awaited: list[ScalerFuture[Any]] = []
         """Those whose callbacks may be what their task waits for."""
-        connection = NestedConnection(shell.address, NestedCore(), shell.peer)
+        core = NestedCore(shell.may_run)
+        connection = NestedConnection(shell.address, core, shell.peer)
         super().__init__(shell.address, timeout=CONNECT_TIMEOUT_S, connection=connection)
         self.graphs = NestedGraphs(self)
 

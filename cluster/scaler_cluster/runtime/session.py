@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch
 
 log = logging.getLogger("concurrent.futures")
+"""For what the standard library's executors log as well."""
+client_log = logging.getLogger("scaler_cluster.client")
 """The standard library's: who listens for failing callbacks there hears of them here."""
 
 CONNECT_TIMEOUT_S = 10.0
@@ -366,6 +368,8 @@ class Session:
         """Settle futures, and let their callbacks run in the I/O thread."""
         if self.core.printed:
             self._printer.print_all()
+        while self.core.unplaced:
+            client_log.warning(self.core.unplaced.pop())
         if self.core.unmet:
             self.graphs.supply_unmet()
         if settled:

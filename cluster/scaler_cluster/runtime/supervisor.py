@@ -290,6 +290,8 @@ class SupervisorShell:
                 settings.get("max_tasks_per_child", 0),
                 place=place.served_at(order["address"]),
                 spare=order["slot"] >= settings["workers"],
+                name=settings.get("name", ""),
+                capabilities=tuple(sorted(settings.get("capabilities", {}).items())),
             )
             link = zmq_link.connect(settings["address"], peer)
             mine[SLOT_READY] = 1

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.core.placement import has_all, is_named
 from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
 from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull
 from scaler_cluster.links.link import HUB
@@ -86,6 +87,7 @@ class WorkerShell:
         self.peer = peer
         self.nested: NestedSession | None = None
         """Where its tasks submit tasks; None as long as they never did."""
+        self._hello = hello
         self._link = link
         self._core = core
         self._slot = slot
@@ -128,6 +130,14 @@ class WorkerShell:
                 # No spinning here: two CPUs are enough for client and scheduler to converse with
                 # a worker that sleeps, but not for three that spin.
                 link.wait(min(max(self._exchange.deadline - clock(), 0.0), 3600.0))
+
+    def may_run(self, options: m.TaskOptions) -> bool:
+        """Return True if this worker has what tasks with these options demand."""
+        if not options.capabilities and not options.workers:
+            return True
+        hello = self._hello
+        has_it = has_all(dict(hello.capabilities), options.capabilities)
+        return has_it and is_named(options, hello.name, hello.host)
 
     # -- the lock's keepers ------------------------------------------------------------------
 

@@ -161,11 +161,12 @@ class SchedulerBench:
 
     def graph(
         self, first: int, *nodes: str, wanted: str = "", peer: bytes = b"C1",
-        options: m.TaskOptions = m.DEFAULT_OPTIONS, inputs: Sequence[int] = (),
+        options: Sequence[m.TaskOptions] = (m.DEFAULT_OPTIONS,), inputs: Sequence[int] = (),
+        kinds: Sequence[int] = (),
     ) -> dict[str, list[str]]:  # fmt: skip
         """Let a client submit a graph: see :func:`graph_of`."""
         function = m.Function(function_id("g"), b"g")
-        made = graph_of(first, *nodes, wanted=wanted, options=options, inputs=inputs)
+        made = graph_of(first, *nodes, wanted=wanted, options=options, inputs=inputs, kinds=kinds)
         return self.feed(peer, function, made)
 
     def done(
@@ -215,12 +216,14 @@ def graph_of(
     first: int,
     *nodes: str,
     wanted: str = "",
-    options: m.TaskOptions = m.DEFAULT_OPTIONS,
+    options: Sequence[m.TaskOptions] = (m.DEFAULT_OPTIONS,),
     inputs: Sequence[int] = (),
+    kinds: Sequence[int] = (),
 ) -> m.Graph:
     """Return a graph whose nodes are given by the numbers they depend on, as "0 1".
 
-    ``wanted`` names nodes in the same way; without it that is the last one.
+    ``wanted`` names nodes in the same way; without it that is the last one. ``kinds`` says which
+    of the ``options`` each node has.
     """
     below = [[int(one) for one in node.split()] for node in nodes]
     is_wanted = bytearray(len(nodes))
@@ -232,7 +235,7 @@ def graph_of(
         first,
         0,
         function_id("g"),
-        options,
+        tuple(options),
         payloads_of(first, len(nodes)),
         array("I", accumulate(map(len, below))).tobytes(),
         array("I", flat).tobytes(),
@@ -242,4 +245,5 @@ def graph_of(
         (),
         b"",
         is_last=True,
+        kinds=array("I", kinds).tobytes(),
     )

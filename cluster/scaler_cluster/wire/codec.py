@@ -40,6 +40,9 @@ TEXT_BYTES_MAX = 1 << 20
 """Texts are tracebacks, reasons and printed lines; senders cut them long before."""
 SECONDS_MAX = 1e9
 """Durations are measured; one of 30 years, or infinite, would only poison a mean."""
+CAPABILITIES_MAX = 256
+NAMES_MAX = 65_536
+"""As many machines as a task may be allowed to run on."""
 DEPTH_MAX = 1 << 32
 """No stack of tasks comes near."""
 UNICODE_ERRORS = "surrogatepass"
@@ -58,6 +61,7 @@ class Envelope:
         self.messages = messages
 
 
+_options_of = attrgetter(*(f.name for f in fields(m.TaskOptions)))
 _packer = msgpack.Packer(use_bin_type=True, autoreset=True, unicode_errors=UNICODE_ERRORS)
 
 
@@ -155,13 +159,13 @@ def _get_batch(value: Any, frames: Sequence[Buffer]) -> Batch:
 def _put_options(options: m.TaskOptions) -> list[object] | None:
     if options is m.DEFAULT_OPTIONS:
         return None
-    return [getattr(options, f.name) for f in fields(options)]
+    return list(_options_of(options))
 
 
 def _get_options(value: Any) -> m.TaskOptions:
     if value is None:
         return m.DEFAULT_OPTIONS
-    priority, timeout_s, retries, at_most_once, stream_output, depth = value
+    priority, timeout_s, retries, at_most_once, stream_output, depth, capabilities, workers = value
     if (
         type(priority) is not int
         or not (timeout_s is None or (type(timeout_s) in (int, float) and timeout_s >= 0))
@@ -173,7 +177,36 @@ def _get_options(value: Any) -> m.TaskOptions:
         or not 0 <= depth <= DEPTH_MAX
     ):
         raise RemoteProtocolError("task options of the wrong type")
-    return m.TaskOptions(priority, timeout_s, retries, at_most_once, stream_output, depth)
+    flags = at_most_once, stream_output
+    demand = _get_capabilities(capabilities), _get_names(workers)
+    return m.TaskOptions(priority, timeout_s, retries, *flags, depth, *demand)
+
+
+def _get_many_options(value: Any) -> tuple[m.TaskOptions, ...]:
+    if type(value) is not list:
+        raise RemoteProtocolError("the options of a graph are a list")
+    return tuple(map(_get_options, value))
+
+
+def _get_capabilities(value: Any) -> m.Capabilities:
+    if type(value) is not list or len(value) > CAPABILITIES_MAX:
+        raise RemoteProtocolError("capabilities are a short list")
+    capabilities = []
+    for name, amount in value:
+        if (
+            not _CHECKS["str"](name)
+            or type(amount) not in (int, float)
+            or not -1 <= amount <= TASK_ID_MAX
+        ):
+            raise RemoteProtocolError("a capability is a name and an amount")
+        capabilities.append((name, amount))
+    return tuple(sorted(capabilities))
+
+
+def _get_names(value: Any) -> tuple[str, ...]:
+    if type(value) is not list or len(value) > NAMES_MAX or not all(map(_CHECKS["str"], value)):
+        raise RemoteProtocolError("workers are named by texts")
+    return tuple(value)
 
 
 def _put_home(home: m.Home) -> list[object]:
@@ -258,6 +291,12 @@ def _register(cls: type[m.Message]) -> None:
         elif kind == "TaskOptions":
             puts.append((name, lambda value, _: _put_options(value)))
             gets.append((name, lambda value, _: _get_options(value)))
+        elif kind == "tuple[TaskOptions, ...]":
+            puts.append((name, lambda value, _: list(map(_put_options, value))))
+            gets.append((name, lambda value, _: _get_many_options(value)))
+        elif kind == "Capabilities":
+            puts.append((name, None))
+            gets.append((name, lambda value, _: _get_capabilities(value)))
         else:
             puts.append((name, None))
             gets.append((name, _checked(cls.__name__, name, kind)))

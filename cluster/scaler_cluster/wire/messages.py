@@ -7,7 +7,7 @@ Ids, numbers and opaque bytes only: nobody who forwards a message ever unpickles
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch, Buffer
@@ -30,6 +30,10 @@ SUPERVISOR = "supervisor"
 STORAGE = "storage"
 SCHEDULER = "scheduler"
 """Of who connects to a storage that runs by itself."""
+
+Capabilities: TypeAlias = "tuple[tuple[str, float], ...]"
+"""Names and amounts, ordered by name. Offered: how much there is, -1 if it is never used up.
+Demanded: how much a task uses, 0 or less if it must only be there."""
 
 
 class Message:
@@ -56,6 +60,10 @@ class TaskOptions:
     depth: int = 0
     """How many tasks are above it: 1 if a task submitted it that no task submitted. Among equal
     priorities, deeper ones run first."""
+    capabilities: Capabilities = ()
+    """What the worker that runs it must have."""
+    workers: tuple[str, ...] = ()
+    """Names of workers and of machines, one of which it must be; empty: any."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -110,6 +118,10 @@ class Hello(Message):
     """Of a worker: it is there to take the place of others that are blocked."""
     worker: bytes = b""
     """Of a client inside of tasks: the peer id of the worker that runs them."""
+    name: str = ""
+    """Of a worker: what its user calls it."""
+    capabilities: Capabilities = ()
+    """Of a worker: what it offers."""
 
 
 @dataclass(slots=True)
@@ -255,6 +267,14 @@ class Cancelled(Message):
 
 
 @dataclass(slots=True)
+class Unplaced(Message):
+    """Scheduler to client: no worker has what some of its tasks demand; they wait for one."""
+
+    tag = 64
+    reason: str
+
+
+@dataclass(slots=True)
 class Returned(Message):
     """Scheduler to client: one task returned a value with large buffers, in these segments.
 
@@ -276,6 +296,7 @@ FAILED_TIMEOUT = "timeout"
 FAILED_WORKER_DIED = "worker_died"
 FAILED_LOST = "lost"
 FAILED_MISSING = "missing"
+FAILED_UNPLACED = "unplaced"
 
 
 # -- scheduler <-> worker --------------------------------------------------------------------
@@ -473,7 +494,8 @@ class Graph(Message):
     start: int
     """The first node of this message."""
     function: bytes
-    options: TaskOptions
+    options: tuple[TaskOptions, ...]
+    """Options that nodes of this message are the first to have."""
     batch: Batch
     """A payload for each node; that of an input is empty."""
     ends: Buffer
@@ -492,6 +514,9 @@ class Graph(Message):
     owners: Buffer
     """The node that each of them belongs to, as 32-bit numbers."""
     is_last: bool
+    kinds: Buffer = b""
+    """Which of the options of all messages so far each node has, as 32-bit numbers; empty: all
+    have the first."""
 
 
 @dataclass(slots=True)

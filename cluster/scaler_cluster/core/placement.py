@@ -1,0 +1,56 @@
+"""Which workers may run which tasks: what tasks demand, and what workers offer.
+
+A worker runs one task at a time, and all that it offers is that task's: so an amount that is
+offered is never exceeded as long as a task that demands more does not go there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scaler_cluster.core.records import WorkerRecord
+    from scaler_cluster.wire.messages import Capabilities, TaskOptions
+
+
+class Kind:
+    """Workers that offer the same."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        self.offered = dict(capabilities)
+        self.idle: dict[bytes, WorkerRecord] = {}
+        """Those that have nothing, the one that was busy last at the end."""
+        self.hungry: dict[bytes, WorkerRecord] = {}
+        """Those that have little ahead."""
+        self.count = 0
+        """Number of its workers."""
+
+
+def has_all(offered: Mapping[str, float], demanded: Capabilities) -> bool:
+    """Return True if there is everything that is demanded, and enough of it."""
+    for name, amount in demanded:
+        have = offered.get(name)
+        if have is None or 0 <= have < amount:
+            return False
+    return True
+
+
+def is_named(options: TaskOptions, worker: str, host: str) -> bool:
+    """Return True if tasks may go to a worker of this name, as far as names go."""
+    return not options.workers or worker in options.workers or host in options.workers
+
+
+def uncounted(capabilities: Capabilities) -> Capabilities:
+    """Return what is never used up."""
+    return tuple((name, amount) for name, amount in capabilities if amount < 0)
+
+
+def describe(options: TaskOptions) -> str:
+    """Say in a few words what tasks demand."""
+    parts = [name if amount <= 0 else f"{name}={amount}" for name, amount in options.capabilities]
+    if options.workers:
+        parts.append("the name " + " or ".join(map(repr, options.workers)))
+    return ", ".join(parts)
