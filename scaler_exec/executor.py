@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster.client.map import map_calls
+from scaler_cluster.core.placement import to_capabilities
 from scaler_cluster.errors import ClusterBroken, ConfigError
 from scaler_cluster.runtime import inside
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
@@ -19,7 +20,7 @@ from scaler_cluster.runtime.spawn import START_TIMEOUT_S, EmbeddedCluster
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
     from scaler_cluster.client.future import ScalerFuture
@@ -125,6 +126,7 @@ class ScalerExecutor(Executor):
         timeout: float | None = None,
         retries: int = 0,
         at_most_once: bool = False,
+        capabilities: Mapping[str, float] | None = None,
     ) -> ScalerExecutor:
         """Return this executor with other options for what is submitted through the returned one.
 
@@ -133,6 +135,8 @@ class ScalerExecutor(Executor):
             timeout: Seconds from its start after which a task is stopped, with TaskTimeout.
             retries: How often a task is run again after it raised or its worker died.
             at_most_once: Never start a task twice, even if its machine was lost.
+            capabilities: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it only
+                has to be there.
 
         """
         check_options(timeout, retries, at_most_once=at_most_once)
@@ -145,6 +149,7 @@ class ScalerExecutor(Executor):
                 timeout_s=timeout,
                 retries=retries,
                 at_most_once=at_most_once,
+                capabilities=to_capabilities(capabilities),
             )
         )
         return view

@@ -5,11 +5,12 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.placement import to_capabilities
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.runtime.spawn import EmbeddedCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -26,6 +27,8 @@ class SchedulerClusterCombo:
             already, it is taken to be ``scaler_object_storage_server``; with several addresses all
             are, and each object is kept by the one that its id chooses. Default: a free port
             beside the scheduler.
+        per_worker_capabilities: What each worker offers to tasks that demand it, as
+            ``{"gpu": 1}``; -1: it is never used up.
 
     Raises:
         ConfigError: ``n_workers`` is negative, the address cannot be bound, or no object storage
@@ -38,13 +41,18 @@ class SchedulerClusterCombo:
         n_workers: int,
         address: str | None = None,
         object_storage_address: str | Sequence[str] | None = None,
+        *,
+        per_worker_capabilities: Mapping[str, float] | None = None,
     ) -> None:
         if n_workers < 0:
             raise ConfigError(f"n_workers must be 0 or more, not {n_workers}")
         storages = object_storage_address or ()
         if isinstance(storages, str):
             storages = (storages,)
-        self._cluster = EmbeddedCluster(n_workers, address, storages=storages)
+        capabilities = dict(to_capabilities(per_worker_capabilities))
+        self._cluster = EmbeddedCluster(
+            n_workers, address, storages=storages, capabilities=capabilities
+        )
         self._stop = weakref.finalize(self, self._cluster.stop)
 
     def get_address(self) -> str:

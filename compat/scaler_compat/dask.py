@@ -24,7 +24,8 @@ def scaler_get(dsk: Any, keys: Any, **named: Any) -> Any:
     Args:
         dsk: Whatever Dask passes: an expression, a layered graph, a dictionary.
         keys: A key, or keys in lists, however deep.
-        **named: ``retries`` and ``priority`` of each task; others are ignored.
+        **named: ``retries``, ``priority``, ``resources`` and ``workers`` of each task that
+            ``dask.annotate`` does not say otherwise of; others are ignored.
 
     Returns:
         The value of the key, or tuples of values.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -17,6 +18,7 @@ import psutil
 from scaler_cluster.objects.place import SHARED_MEMORY_VARIABLE, Place
 from tests.runtime.helpers import BOUND_S, environment, wait_until
 
+SUPERVISOR = sys.executable, "-m", "scaler_cluster.runtime.supervisor"
 UP = 'for one in "$@"; do mount -t tmpfs none "$one" || exit 1; done; echo up; exec cat'
 
 
@@ -65,19 +67,8 @@ class Machine:
 
     def start_supervisor(self, address: str, workers: int) -> subprocess.Popen[bytes]:
         """Let the machine join a cluster."""
-        directory = str(Path(tempfile.gettempdir()) / f"scaler-{secrets.token_hex(8)}")
-        settings = {
-            "address": address,
-            "workers": workers,
-            "sys_path": sys.path,
-            "directory": directory,
-            "place": asdict(Place.in_directory(directory)),
-        }
-        command = sys.executable, "-m", "scaler_cluster.runtime.supervisor"
-        supervisor = self.start(*command, stdin=subprocess.PIPE)
-        assert supervisor.stdin is not None
-        supervisor.stdin.write(json.dumps(settings).encode() + b"\n")
-        supervisor.stdin.flush()
+        supervisor = self.start(*SUPERVISOR, stdin=subprocess.PIPE)
+        send_settings(supervisor, address, workers)
         return supervisor
 
     def storage(self) -> psutil.Process | None:
@@ -121,6 +112,32 @@ class Machine:
             if started.stdout is not None:
                 started.stdout.close()
         self._holder.communicate()
+
+
+@contextlib.contextmanager
+def workers_of(address: str, workers: int, **settings):
+    """Let more workers of this machine join a cluster, which are set up in another way."""
+    supervisor = subprocess.Popen(SUPERVISOR, stdin=subprocess.PIPE, env=environment())
+    try:
+        send_settings(supervisor, address, workers, **settings)
+        yield
+    finally:
+        supervisor.communicate()
+
+
+def send_settings(supervisor: subprocess.Popen[bytes], address: str, workers: int, **more) -> None:
+    """Tell a supervisor that was started what to do."""
+    directory = str(Path(tempfile.gettempdir()) / f"scaler-{secrets.token_hex(8)}")
+    settings = {
+        "address": address,
+        "workers": workers,
+        "sys_path": sys.path,
+        "directory": directory,
+        "place": asdict(Place.in_directory(directory)),
+    }
+    assert supervisor.stdin is not None
+    supervisor.stdin.write(json.dumps(settings | more).encode() + b"\n")
+    supervisor.stdin.flush()
 
 
 def find_storage(parent: int) -> psutil.Process | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from scaler_cluster.client.map import map_calls
 from scaler_cluster.client.serializer import Serialization
+from scaler_cluster.core.placement import to_capabilities
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.runtime import inside
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
@@ -78,7 +80,7 @@ class Client:
         fn: Callable[..., T],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        *,
+        capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
     ) -> ScalerFuture[T]:
         """Schedule ``fn(*args, **kwargs)`` as :meth:`submit` does, with options.
@@ -87,6 +89,8 @@ class Client:
             fn: What to call.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
+            capabilities: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it only
+                has to be there. While no worker has it, the task waits, and the log says so.
             reserialize: Look at large arguments anew, which may have been changed since they
                 were first passed.
 
@@ -97,26 +101,33 @@ class Client:
             function = serialization.function(fn)
             args = tuple(map(serialization.value, args))
             kwargs = {name: serialization.value(value) for name, value in kwargs.items()}
-        return self._session.submit(function, args, kwargs, self._options, again=reserialize)
+        options = self._with(capabilities)
+        return self._session.submit(function, args, kwargs, options, again=reserialize)
 
     def map(
-        self, fn: Callable[..., T], /, *iterables: Iterable[Any], reserialize: bool = False
+        self,
+        fn: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        capabilities: Mapping[str, float] | None = None,
+        reserialize: bool = False,
     ) -> list[T]:
         """Return ``fn`` over ``iterables`` as the builtin ``map`` would, as a list.
 
         The first exception, in order, is raised; the rest of this map is then cancelled, and the
-        client goes on. ``reserialize`` as in :meth:`submit_verbose`.
+        client goes on. ``capabilities`` and ``reserialize`` as in :meth:`submit_verbose`.
         """
         if not iterables:
             raise TypeError("map() must have at least one iterable")
-        return self.starmap(fn, zip(*iterables, strict=False), reserialize=reserialize)
+        items = zip(*iterables, strict=False)
+        return self.starmap(fn, items, capabilities=capabilities, reserialize=reserialize)
 
     def starmap(
         self,
         fn: Callable[..., T],
         iterable: Iterable[Iterable[Any]],
         /,
-        *,
+        capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
     ) -> list[T]:
         """Return ``[fn(*args) for args in iterable]``; otherwise as :meth:`map`."""
@@ -126,15 +137,15 @@ class Client:
         if serialization is not None:
             function = serialization.function(fn)
             items = (tuple(map(serialization.value, args)) for args in iterable)
-        calls = map_calls(self._session, function, items, options=self._options, again=reserialize)
-        return list(calls)
+        options = self._with(capabilities)
+        return list(map_calls(self._session, function, items, options=options, again=reserialize))
 
     def get(
         self,
         graph: Mapping[Any, Any],
         keys: Iterable[Any],
         block: bool = True,
-        *,
+        capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
         **named: Any,
     ) -> Any:
@@ -147,7 +158,8 @@ class Client:
             graph: Values by key.
             keys: What is wanted; only what that needs is run.
             block: Whether to wait; else the futures are returned.
-            reserialize: As in :meth:`submit_verbose`.
+            capabilities: What each node demands, as in :meth:`submit_verbose`.
+            reserialize: As there.
             **named: With a graph of Dask, as ``dask.compute(x, scheduler=client)`` passes it, what
                 :meth:`dask_get` takes.
 
@@ -161,10 +173,10 @@ class Client:
             return self.dask_get(graph, keys, **named)
         if named:
             raise TypeError(f"get() got an unexpected keyword argument {next(iter(named))!r}")
-        wanted = list(keys)
+        wanted, options = list(keys), self._with(capabilities)
         if not block:
-            return self._start_graph(graph, wanted, self._options, again=reserialize)
-        return self._get_graph(graph, wanted, self._options, again=reserialize)
+            return self._start_graph(graph, wanted, options, again=reserialize)
+        return self._get_graph(graph, wanted, options, again=reserialize)
 
     def dask_get(self, dsk: Any, keys: Any, **named: Any) -> Any:
         """Run a graph of Dask on this cluster: a scheduler, as :func:`scaler_get` is one."""
@@ -178,25 +190,34 @@ class Client:
 
         return dask_graph.persist(self, collections, self._options, **named)
 
+    def _with(self, capabilities: Mapping[str, float] | None) -> TaskOptions:
+        if not capabilities:
+            return self._options
+        return replace(self._options, capabilities=to_capabilities(capabilities))
+
     def _start_graph(
         self,
         graph: Mapping[Any, Any],
         keys: list[Any],
         options: TaskOptions,
+        own_options: Mapping[Any, TaskOptions] | None = None,
         *,
         again: bool = False,
     ) -> dict[Any, ScalerFuture[Any]]:
-        return self._session.graphs.get(graph, keys, options, self._serialization, again=again)
+        return self._session.graphs.get(
+            graph, keys, options, self._serialization, own_options=own_options, again=again
+        )
 
     def _get_graph(
         self,
         graph: Mapping[Any, Any],
         keys: list[Any],
         options: TaskOptions,
+        own_options: Mapping[Any, TaskOptions] | None = None,
         *,
         again: bool = False,
     ) -> dict[Any, Any]:
-        futures = self._start_graph(graph, keys, options, again=again)
+        futures = self._start_graph(graph, keys, options, own_options, again=again)
         try:
             return {key: future.result() for key, future in futures.items()}
         except BaseException:

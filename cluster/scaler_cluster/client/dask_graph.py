@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.core.placement import to_capabilities
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.nodes import Call, Ref
 
@@ -43,20 +44,23 @@ if TYPE_CHECKING:
 def get(client: Client, graph: Any, keys: Any, options: TaskOptions, **named: Any) -> Any:
     """Return what Dask's ``get`` returns: the value of a key, or for a list a tuple, however deep.
 
-    ``named`` are Dask's keyword arguments: ``retries`` and ``priority`` are those of each task,
-    whatever else Dask's schedulers know is of no meaning here.
+    ``named`` are Dask's keyword arguments: ``retries``, ``priority``, ``resources`` and ``workers``
+    are those of each task that is not annotated otherwise, whatever else Dask's schedulers know is
+    of no meaning here.
     """
     options = merge_options(options, named)
     wanted = list(dict.fromkeys(flatten(keys))) if type(keys) is list else [keys]
+    annotations = annotations_of(graph)
     dsk = materialize(graph)
     nodes = convert(dsk)
+    own = own_options(options, annotations, nodes)
     _add_persisted(client, dsk, nodes, wanted)
     with ExitStack() as stack:
         callbacks = stack.enter_context(local_callbacks(named.get("callbacks")))
         if callbacks:
-            values = _get_watched(client, dsk, nodes, wanted, options, callbacks)
+            values = _get_watched(client, dsk, nodes, wanted, options, own, callbacks)
         else:
-            values = client._get_graph(nodes, wanted, options)
+            values = client._get_graph(nodes, wanted, options, own)
     return nested_get(keys, values)
 
 
@@ -67,10 +71,12 @@ def persist(client: Client, collections: Iterable[Any], options: TaskOptions, **
     collections = list(collections)
     graph, keys = _graph_of(collections, optimize)
     wanted = list(dict.fromkeys(flatten(keys)))
+    annotations = annotations_of(graph)
     dsk = materialize(graph)
     nodes = convert(dsk)
+    own = own_options(options, annotations, nodes)
     _add_persisted(client, dsk, nodes, wanted)
-    futures = client._start_graph(nodes, wanted, options)
+    futures = client._start_graph(nodes, wanted, options, own)
     if spec is None:
         kept: dict[Hashable, Any] = dict(futures)
     else:
@@ -112,7 +118,7 @@ def _add_persisted(client: Client, dsk: Graph, nodes: dict[Hashable, Any], wante
 
 
 def merge_options(options: TaskOptions, named: Mapping[str, Any]) -> TaskOptions:
-    """Return task options with what Dask's keyword arguments say of all tasks.
+    """Return task options with what Dask's keyword arguments, or annotations, say of tasks.
 
     Raises ConfigError for values that a task cannot have.
     """
@@ -121,10 +127,47 @@ def merge_options(options: TaskOptions, named: Mapping[str, Any]) -> TaskOptions
         value = named.get(name)
         if value is None:
             continue
-        if type(value) is not int or (name == "retries" and value < 0):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or value != int(value) or (name == "retries" and value < 0):
             raise ConfigError(f"{name} is an integer for all tasks, not {value!r}")
-        changes[name] = value
+        changes[name] = int(value)
+    if named.get("resources"):
+        changes["capabilities"] = to_capabilities(named["resources"])
+    workers = named.get("workers")
+    if workers and not named.get("allow_other_workers"):
+        changes["workers"] = (workers,) if isinstance(workers, str) else tuple(workers)
     return replace(options, **changes) if changes else options
+
+
+def annotations_of(graph: Any) -> Mapping[str, Mapping[Hashable, Any]]:
+    """Return what ``dask.annotate`` said of the keys of a graph, by what it says.
+
+    Dask drops that where it makes a plain dictionary of a graph, as when it optimizes arrays.
+    """
+    if hasattr(graph, "__dask_annotations__"):
+        return graph.__dask_annotations__()  # type: ignore[no-any-return]
+    found: dict[str, dict[Hashable, Any]] = {}
+    for layer in getattr(graph, "layers", {}).values():
+        for name, value in (getattr(layer, "annotations", None) or {}).items():
+            said = found.setdefault(name, {})
+            said.update((key, value(key) if callable(value) else value) for key in layer)
+    return found
+
+
+def own_options(
+    options: TaskOptions,
+    annotations: Mapping[str, Mapping[Hashable, Any]],
+    nodes: Mapping[Hashable, Any],
+) -> dict[Hashable, TaskOptions]:
+    """Return the options of nodes that are annotated."""
+    said: dict[Hashable, dict[str, Any]] = {}
+    for name, values in annotations.items():
+        for key, value in values.items():
+            if key in nodes:
+                said.setdefault(key, {})[name] = value
+    made: dict[TaskOptions, TaskOptions] = {}
+    own = ((key, merge_options(options, named)) for key, named in said.items())
+    return {key: made.setdefault(one, one) for key, one in own}
 
 
 def materialize(graph: Any) -> Graph:
@@ -264,6 +307,7 @@ def _get_watched(
     nodes: dict[Hashable, Any],
     wanted: list[Hashable],
     options: TaskOptions,
+    own: Mapping[Hashable, TaskOptions],
     callbacks: Any,
 ) -> dict[Hashable, Any]:
     """Run a graph and tell Dask's callbacks of every task that ended, so each comes back."""
@@ -289,7 +333,8 @@ def _get_watched(
             for pretask in pretasks:
                 pretask(key, dsk, state)
         ended: queue.SimpleQueue[Hashable] = queue.SimpleQueue()
-        futures = client._start_graph(nodes, list(dict.fromkeys([*wanted, *tasks])), options)
+        every = list(dict.fromkeys([*wanted, *tasks]))
+        futures = client._start_graph(nodes, every, options, own)
         try:
             kept = {key: futures[key] for key in wanted}
             for key in tasks:

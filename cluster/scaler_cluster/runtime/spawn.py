@@ -24,7 +24,7 @@ from scaler_cluster.runtime.directories import PREFIX, remove_directories
 from scaler_cluster.runtime.process import READY_FD_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 START_TIMEOUT_S = 30.0
 """An interpreter that has not come up after this never will, even on a loaded machine."""
@@ -52,6 +52,8 @@ class EmbeddedCluster:
         memory_limit_bytes: int | None = None,
         object_memory_bytes: int | None = None,
         storages: Sequence[str] = (),
+        capabilities: Mapping[str, float] | None = None,
+        scheduler: Mapping[str, float] | None = None,
         event_loop: str = "builtin",
     ) -> None:
         self.workers = workers
@@ -67,6 +69,8 @@ class EmbeddedCluster:
             settings["max_tasks_per_child"] = max_tasks_per_child
         if memory_limit_bytes is not None:
             settings["memory_limit_bytes"] = memory_limit_bytes
+        if capabilities:
+            settings["capabilities"] = dict(capabilities)
         self._children: list[subprocess.Popen[bytes]] = []
         # The scheduler makes it: a client that is killed while it starts leaves nothing then.
         self._directory = Path(tempfile.gettempdir()) / f"{PREFIX}{secrets.token_hex(8)}"
@@ -83,7 +87,7 @@ class EmbeddedCluster:
             scheduling = {
                 "address": chosen,
                 "event_loop": event_loop,
-                "scheduler": {"workers_expected": workers},
+                "scheduler": {"workers_expected": workers} | dict(scheduler or {}),
                 "storages": list(storages),
             } | self._places
             ready = self._start("scheduler", scheduling, True)

@@ -110,12 +110,12 @@ class SchedulerBench:
         self,
         peer: bytes = b"W1",
         supervisor: bytes = b"S1",
-        task_limit: int = 0,
         disk: str = "",
+        **fields: Any,
     ) -> dict[str, list[str]]:
         """Let a worker come; with a ``disk`` its objects are not where the scheduler's are."""
         place = m.Home(f"tcp://{supervisor.decode()}", disk=disk) if disk else m.NOWHERE
-        hi = hello(m.WORKER, supervisor=supervisor, task_limit=task_limit, place=place)
+        hi = hello(m.WORKER, supervisor=supervisor, place=place, **fields)
         return self.feed(peer, hi)
 
     def storage(

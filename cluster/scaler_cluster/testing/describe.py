@@ -106,6 +106,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Output: lambda x: f"Output {x.task} {x.stream} {x.text!r}",
     m.Broken: _reason,
     m.Cancelled: _range,
+    m.Unplaced: _reason,
     m.Returned: lambda x: f"Returned {x.task}{_with(x.objects)}",
     m.Assign: _assign,
     m.AssignNodes: _assign_nodes,

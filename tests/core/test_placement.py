@@ -1,0 +1,225 @@
+"""What tasks demand and workers offer: who gets what, and what becomes of what nobody can run."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaler_cluster.core.credit import STALL_S, WINDOW_S
+from scaler_cluster.core.placement import describe, has_all, to_capabilities, uncounted
+from scaler_cluster.core.scheduler import LAG_S, SchedulerConfig
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench
+from scaler_cluster.wire import messages as m
+
+GPU = (("gpu", 1),)
+ON_GPU = m.TaskOptions(capabilities=GPU)
+SHORT_S = WINDOW_S / 100
+
+
+@pytest.fixture
+def mixed(one):
+    """W1 offers nothing, W2 a GPU."""
+    one.worker(b"W2", capabilities=GPU)
+    return one
+
+
+# -- what fits ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offered", "demanded", "fits"),
+    [
+        ({}, (), True),
+        ({"gpu": 1}, (), True),
+        ({}, GPU, False),
+        ({"gpu": 1}, GPU, True),
+        ({"gpu": 1}, (("gpu", 2),), False),
+        ({"gpu": -1}, (("gpu", 2),), True),
+        ({"gpu": 1}, (("gpu", -1),), True),
+        ({"gpu": 0}, (("gpu", 0),), True),
+        ({"gpu": 0.5}, (("gpu", 0.5),), True),
+        ({"gpu": 1}, (("gpu", 1), ("linux", -1)), False),
+    ],
+)
+def test_a_demand_is_met_by_names_and_amounts(offered, demanded, fits):
+    """Every name must be there, and as much of it as is demanded; -1 is as much as anybody wants."""
+    assert has_all(offered, demanded) is fits
+
+
+@pytest.mark.parametrize("given", [{"": 1}, {1: 1}, {"gpu": "1"}, {"gpu": -2}, {"gpu": True},
+                                   {"gpu": float("nan")}])  # fmt: skip
+def test_what_cannot_be_a_capability_is_refused(given):
+    """Names are texts, amounts numbers from -1 on."""
+    with pytest.raises(ConfigError, match="capability"):
+        to_capabilities(given)
+
+
+def test_a_demand_is_described_for_people():
+    """Only amounts that are used are told."""
+    options = m.TaskOptions(capabilities=(("gpu", 2), ("linux", -1)), workers=("a", "b"))
+    assert describe(options) == "gpu=2, linux, the name 'a' or 'b'"
+
+
+# -- who gets what -----------------------------------------------------------------------------
+
+
+def test_tasks_go_where_they_fit(mixed):
+    """Only W2 has a GPU."""
+    assert list(mixed.submit(0, 2, options=ON_GPU)) == ["W2"]
+
+
+def test_what_needs_nothing_leaves_the_gpu_free(mixed):
+    """Of two idle workers the one that offers less gets a task that demands nothing."""
+    assert list(mixed.submit(0)) == ["W1"]
+
+
+def test_a_worker_with_a_gpu_helps_with_the_rest(mixed):
+    """Where there is more to do than others can, it takes part."""
+    assert sorted(mixed.submit(0, 2)) == ["W1", "W2"]
+
+
+def test_nobody_waits_behind_what_nobody_can_run(one):
+    """A demand that no worker meets holds up nothing else."""
+    assert one.submit(0, options=ON_GPU) == {}
+    assert one.submit(1)["W1"][-1] == "Assign 1:1 f"
+
+
+def test_the_worker_that_was_missing_gets_what_waited(one):
+    """It may come at any time."""
+    one.submit(0, options=ON_GPU)
+    assert one.worker(b"W2", capabilities=GPU)["W2"][-1] == "Assign 1:0 f"
+
+
+def test_a_demand_comes_first_among_equals(mixed):
+    """What only W2 can run is not kept by what others could run as well."""
+    mixed.submit(900)
+    mixed.submit(901)
+    mixed.submit(0, 10)
+    mixed.submit(100, options=ON_GPU)
+
+    assert mixed.done(901, peer=b"W2")["W2"][0] == "Assign 1:100 f"
+
+
+def test_priority_counts_more_than_a_demand(mixed):
+    """Of two tasks that W2 could run, the more urgent one is next."""
+    mixed.submit(900, 4)
+    mixed.submit(100, options=ON_GPU)
+    mixed.submit(0, options=m.TaskOptions(priority=1))
+
+    ran = mixed.core.table.workers[b"W2"].runs[0].first
+    assert mixed.done(ran, peer=b"W2")["W2"][0] == "Assign 1:0 f"
+
+
+def test_names_of_workers_and_machines_are_demands(bench):
+    """A task may say where it is to run."""
+    bench.supervisor()
+    bench.client()
+    bench.worker(b"W1", name="anna")
+    bench.worker(b"W2", name="berta")
+
+    assert list(bench.submit(0, options=m.TaskOptions(workers=("berta",)))) == ["W2"]
+    assert bench.submit(1, options=m.TaskOptions(workers=("carla",))) == {}
+    assert bench.submit(2, options=m.TaskOptions(workers=("carla", "host"))) != {}
+
+
+def test_spare_workers_offer_only_what_is_not_used_up(one):
+    """Whose place they take has not let go of its GPU."""
+    assert uncounted((("gpu", 1), ("linux", -1))) == (("linux", -1),)
+    one.worker(b"W2", capabilities=(("gpu", 1), ("linux", -1)), spare=True)
+
+    assert one.core.table.workers[b"W2"].kind.offered == {"linux": -1}
+
+
+# -- moving ------------------------------------------------------------------------------------
+
+
+def test_only_what_an_idle_worker_could_run_is_asked_back_for_it(mixed):
+    """Else it would come back, and go there again, for ever."""
+    mixed.submit(900, options=ON_GPU)
+    mixed.done(900, peer=b"W2", each_s=SHORT_S)
+    assert mixed.submit(0, 100, options=ON_GPU) == {"W2": ["Assign 1:0-99 f"]}
+    assert mixed.submit(200)["W1"][-1] == "Assign 1:200 f"
+
+    assert mixed.done(200, peer=b"W1", each_s=SHORT_S).get("W2") is None
+
+
+def test_what_waits_behind_a_long_task_waits_for_one_that_can_run_it(mixed):
+    """Asked back, it does not go to W1."""
+    mixed.submit(900, options=ON_GPU)
+    mixed.done(900, peer=b"W2", each_s=SHORT_S)
+    mixed.submit(0, 100, options=ON_GPU)
+    assert mixed.wait(STALL_S * 2) == {"W2": ["Revoke 1:1-99"]}
+
+    assert mixed.feed(b"W2", m.Revoked(1, 1, 99, 0)) == {}
+    given = mixed.worker(b"W3", capabilities=GPU)["W3"]
+    assert "Assign 1:1-50 f" in given
+
+
+# -- what nobody can run -----------------------------------------------------------------------
+
+
+def test_the_client_is_told_of_a_demand_that_nobody_meets(one):
+    """Once, and again when it is so anew."""
+    one.submit(0, options=ON_GPU)
+    told = {"C1": ["Unplaced: Tasks wait for a worker with gpu=1: none has it."]}
+    assert one.wait(LAG_S / 2) == told
+    assert one.wait(LAG_S / 2) == {}
+    one.worker(b"W2", capabilities=GPU)
+    one.wait(LAG_S / 2)
+    one.died(0, worker=b"W2")
+
+    assert one.submit(1, options=ON_GPU) == {}
+    assert one.wait(LAG_S / 2) == told
+
+
+def test_nobody_is_told_while_workers_are_on_their_way(bench):
+    """They may have it."""
+    bench.supervisor(workers=2)
+    bench.client()
+    bench.worker(b"W1")
+    bench.submit(0, options=ON_GPU)
+    assert bench.wait(LAG_S) == {}
+    bench.worker(b"W2")
+
+    assert list(bench.wait(LAG_S)) == ["C1"]
+
+
+def test_after_a_time_such_tasks_fail():
+    """If a time is set; nodes of graphs fail with what depends on them."""
+    bench = SchedulerBench(SchedulerConfig(PYTHON, unplaced_timeout_s=10.0))
+    bench.supervisor()
+    bench.client()
+    bench.worker()
+    bench.submit(0, 2, options=ON_GPU)
+    bench.graph(100, "", "", "0 1", options=[m.DEFAULT_OPTIONS, ON_GPU], kinds=[0, 1, 0])
+    bench.wait(LAG_S)
+    answers = bench.wait(10.0)["C1"]
+
+    assert [one.split()[:3] for one in answers] == [
+        ["Failed", "0", "unplaced"], ["Failed", "1", "unplaced"], ["Failed", "102", "unplaced"],
+    ]  # fmt: skip
+    assert not bench.core.table.demanding
+
+
+# -- graphs ------------------------------------------------------------------------------------
+
+
+def test_nodes_of_one_graph_go_where_each_fits(mixed):
+    """Their results follow them."""
+    given = mixed.graph(0, "", "0", "1", options=[m.DEFAULT_OPTIONS, ON_GPU], kinds=[0, 1, 0])
+    assert list(given) == ["W1"]
+    assert [one.split()[1] for one in given["W1"] if one.startswith("AssignNodes")] == ["1:0"]
+
+    given = mixed.done(0, peer=b"W1")
+    assert [one.split()[1] for one in given["W2"] if one.startswith("AssignNodes")] == ["1:1"]
+
+
+def test_nodes_of_one_graph_have_their_own_priority(one):
+    """The more urgent node is first, whatever its number."""
+    one.submit(900, 2)
+    urgent = m.TaskOptions(priority=5)
+    options, kinds = [m.DEFAULT_OPTIONS, urgent], [0, 1, 0]
+    one.graph(0, "", "", "", wanted="0 1 2", options=options, kinds=kinds)
+
+    given = one.done(900)["W1"]
+    assert next(one.split()[1] for one in given if one.startswith("AssignNodes")) == "1:1"
