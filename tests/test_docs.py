@@ -1,8 +1,11 @@
-"""The reference pages say what the code says."""
+"""The pages say what the code says, and what they show runs."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,3 +23,28 @@ def test_reference_pages_are_up_to_date(page: str) -> None:
     spec.loader.exec_module(module)
 
     assert module.PAGES[page]() == (DOCS / page).read_text(), "run: python docs/make_reference.py"
+
+
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PAGES = [page for page in [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))]
+         if BLOCK.search(page.read_text())]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    """From its top to its end, as one program."""
+    if page.name == "dask.md":
+        pytest.importorskip("dask")
+    source = "\n".join(BLOCK.findall(page.read_text()))
+
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
