@@ -5,12 +5,17 @@ Run it as ``python docs/make_reference.py``.
 
 from __future__ import annotations
 
+import ast
 import inspect
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 
+from scaler_cluster import ids
+from scaler_cluster.core import channel
 from scaler_cluster.core.lifecycle import ENDS, TRANSITIONS, Event, State
-from scaler_cluster.wire import messages
+from scaler_cluster.wire import codec
+from scaler_cluster.wire import messages as m
 
 HERE = Path(__file__).parent
 
@@ -19,37 +24,109 @@ INTRODUCTION = """\
 
 <!-- made by docs/make_reference.py -->
 
-Protocol version {version}, over ZeroMQ: the scheduler's ROUTER socket, everyone else's DEALER. One
-ZeroMQ message is one *envelope*: its first frame is msgpack, `[incarnation, seq, ack, *messages]`,
-a message being `[tag, *fields]`; each buffer of 8 KiB or more is a frame of its own, and its number
-stands in the envelope. `seq` counts from 1 (0: nothing but an acknowledgement), `ack` is the last
-one received in order; what is not acknowledged is sent again. Both sides must run the same protocol
-version and the same minor version of Python: `Hello` says so, `Refused` answers.
+Version {m.PROTOCOL_VERSION}, over ZeroMQ: the scheduler has a ROUTER socket, everyone else a DEALER
+whose routing id is its *peer id*: one letter for its role (C, W, S, O) and {ids.PEER_RANDOM_BYTES}
+random bytes. {page}
 
-A *batch* is the payloads of contiguous tasks: `[ends, base, data]`, where `ends` are 32-bit
-little-endian offsets and `base` is where `data` begins among them. Whoever forwards a batch cuts it
-by these numbers and never reads the payloads.
+## Envelopes
 
-| tag | message | fields | meaning |
-|---|---|---|---|
+One ZeroMQ message is one *envelope*. Its first frame is msgpack, at most
+{codec.HEADER_BYTES_MAX:,} bytes: `[incarnation, seq, ack, *messages]`, a message being
+`[tag, *fields]` with all fields, in order. A buffer of {codec.FRAME_BYTES:,} bytes or more is a
+frame of its own, and its number, counted from 1, stands in its place; an envelope has at most
+{codec.FRAMES_MAX:,} frames.
+
+- `incarnation` is a number that a process keeps as long as it lives (here its process id). When
+  it changes, the peer has started over: its first envelope has `seq` 1 and begins with Hello.
+- `seq` counts the envelopes of one direction from 1. 0 is an envelope without messages, or one that
+  says Unknown, and is not counted.
+- `ack` is the last `seq` that was received in order. An envelope that is not acknowledged within
+  {channel.RESEND_AFTER_S:g} s is sent again, then after twice as long, up to
+  {channel.RESEND_AFTER_MAX_S:g} s; who has nothing to say acknowledges after
+  {channel.ACKNOWLEDGE_AFTER_S:g} s, and at the latest every {channel.ACKNOWLEDGE_EVERY} envelopes.
+  What comes out of turn is kept until the gap is filled, what comes twice is dropped.
+- Whoever sends what the protocol forbids is dropped and answered with Unknown until it says Hello.
+
+## Values
+
+| type | in msgpack | bounds |
+|---|---|---|
+| int | integer | 0 to {ids.TASK_ID_MAX} |
+| float | number of seconds | 0 to {codec.SECONDS_MAX:g} |
+| bool | boolean | |
+| str | string; lone surrogates are allowed | {codec.TEXT_BYTES_MAX:,} characters |
+| bytes | binary | {codec.TEXT_BYTES_MAX:,} bytes; a function's digest has {ids.FUNCTION_ID_BYTES} |
+| Buffer | binary, or the number of a frame | |
+| Batch | `[ends, base, data]`, see below | one payload or more |
+| tuple[bytes, ...] | array of names of objects or segments, each binary of up to \
+{ids.SEGMENT_NAME_BYTES_MAX} bytes | {codec.OBJECTS_MAX:,} |
+| tuple[int, ...] | array of numbers of bytes | {codec.OBJECTS_MAX:,} |
+| dict[str, Any] | map of texts to texts, numbers, booleans or nil | |
+| Capabilities | array of `[name, amount]` | {codec.CAPABILITIES_MAX} |
+| TaskOptions | nil for the defaults, or the array of the fields below | |
+| Home | array of the fields below | {codec.HOMES_MAX} in a Welcome |
+
+A *batch* holds the payloads of contiguous tasks. `ends` (Buffer) are 32-bit little-endian offsets
+where each payload ends, `data` (Buffer) their bytes, `base` is where these begin among the offsets.
+Who forwards a batch cuts it by these numbers and never reads the payloads.
+
+A *task* is a number, unique within its session: the upper bits number the call that made it (0:
+single tasks, 1 and up: one map or graph each), the lower {ids.CALL_BITS} bits count within that.
 """
+PAGE = "What a worker does is told in [Writing a worker](writing-a-worker.md)."
+KINDS = (m.TaskOptions, m.Home)
 
 
 def protocol() -> str:
     """Return the reference of all messages."""
-    lines = [*INTRODUCTION.format(version=messages.PROTOCOL_VERSION).splitlines()]
+    said = _docs_of_fields()
+    lines = INTRODUCTION.format(m=m, ids=ids, codec=codec, channel=channel, page=PAGE).splitlines()
+    for struct in KINDS:
+        lines += _section(struct, struct.__name__, said)
+    lines += ["", "## Messages"]
     classes = [
         kind
-        for kind in vars(messages).values()
-        if inspect.isclass(kind)
-        and issubclass(kind, messages.Message)
-        and kind is not messages.Message
+        for kind in vars(m).values()
+        if inspect.isclass(kind) and issubclass(kind, m.Message) and kind is not m.Message
     ]
     for kind in sorted(classes, key=lambda kind: kind.tag):
-        names = ", ".join(f"`{one.name}`" for one in fields(kind))  # type: ignore[arg-type]
-        meaning = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
-        lines.append(f"| {kind.tag} | {kind.__name__} | {names} | {meaning} |")
+        lines += _section(kind, f"{kind.tag} {kind.__name__}", said)
+    lines += ["", "## Numbers and names", "", "| name | value | meaning |", "|---|---|---|"]
+    for name, value in vars(m).items():
+        if name.startswith(("CALL_", "FAILED_", "INPUT_")):
+            lines.append(f"| {name} | `{value!r}` | {said.get(('', name), '')} |")
     return "\n".join(lines) + "\n"
+
+
+def _section(kind: type, title: str, said: dict[tuple[str, str], str]) -> list[str]:
+    lines = ["", f"### {title}", "", (inspect.getdoc(kind) or "").replace("``", "`")]
+    if fields(kind):
+        lines += ["", "| field | type | meaning |", "|---|---|---|"]
+    for one in fields(kind):
+        what = said.get((kind.__name__, one.name), "")
+        lines.append(f"| `{one.name}` | {str(one.type).replace(' | ', ' or ')} | {what} |")
+    return lines
+
+
+def _docs_of_fields() -> dict[tuple[str, str], str]:
+    """Return what stands below each field, by class and name, and below each constant."""
+    said = {}
+    tree = ast.parse(inspect.getsource(m))
+    for owner, body in [("", tree.body)] + [
+        (node.name, node.body) for node in tree.body if isinstance(node, ast.ClassDef)
+    ]:
+        for node, below in pairwise(body):
+            if isinstance(node, ast.AnnAssign):
+                target: ast.expr = node.target
+            elif isinstance(node, ast.Assign):
+                target = node.targets[0]
+            else:
+                continue
+            is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+            if is_text and isinstance(target, ast.Name):
+                text = str(below.value.value)  # type: ignore[attr-defined]
+                said[owner, target.id] = " ".join(text.replace("``", "`").split())
+    return said
 
 
 def task_states() -> str:
