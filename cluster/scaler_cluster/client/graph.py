@@ -78,6 +78,9 @@ def itself(value: Any) -> Any:
     return value
 
 
+_DONE, _ALIAS = object(), object()
+
+
 class Arrangement:
     """What the wanted keys need: ``nodes`` by key in the order to run them, and plain values."""
 
@@ -90,6 +93,8 @@ class Arrangement:
         """Keys that stand for another one."""
         self.futures: dict[Any, ScalerFuture[Any]] = {}
         """Futures whose results are needed, by what names them: themselves, or a key."""
+        self._met: dict[Any, Any] = {}
+        """Keys that were come to: _DONE, or while what it needs is looked at the node, or _ALIAS."""
         for key in keys:
             if key not in graph:
                 raise KeyError(key)
@@ -97,50 +102,51 @@ class Arrangement:
 
     def _visit(self, wanted: Any) -> None:
         """Take in a key after all that it needs; without recursion, as chains are long."""
-        nodes, values, futures, graph = self.nodes, self.values, self.futures, self.graph
-        aliases = self.aliases
-        opened: dict[Any, Node | None] = {}
+        graph, met = self.graph, self._met
         stack = [wanted]
         while stack:
             key = stack[-1]
-            if key in nodes or key in values or key in futures or key in aliases:
-                stack.pop()
-                continue
-            if key in opened:
-                node = opened.pop(key)
-                stack.pop()
-                if node is None:
-                    aliases[key] = graph[key].key
-                else:
-                    nodes[key] = node
+            node = met.get(key)
+            if node is not None:
+                del stack[-1]
+                if node is not _DONE:
+                    # All that it needs is there.
+                    met[key] = _DONE
+                    if node is _ALIAS:
+                        self.aliases[key] = graph[key].key
+                    else:
+                        self.nodes[key] = node
                 continue
             spec = graph[key]
             kind = type(spec)
             if kind is tuple and spec and callable(spec[0]):
                 node = self._task(spec)
+                below = node.dependencies
             elif kind is Call:
                 node = self.call(spec)
+                below = node.dependencies
             elif kind is Ref:
                 self._known(spec.key)
-                opened[key] = None
-                stack.append(spec.key)
-                if spec.key in opened:
-                    raise self._cycle(wanted)
-                continue
-            elif isinstance(spec, ScalerFuture):
-                futures[key] = spec
-                stack.pop()
-                continue
+                node, below = _ALIAS, [spec.key]
             else:
-                values[key] = spec
-                stack.pop()
+                if isinstance(spec, ScalerFuture):
+                    self.futures[key] = spec
+                else:
+                    self.values[key] = spec
+                met[key] = _DONE
+                del stack[-1]
                 continue
-            opened[key] = node
-            for one in reversed(node.dependencies):
-                if one not in nodes and one not in values and one not in futures:
-                    if one in opened:
-                        raise self._cycle(wanted)
+            met[key] = node
+            for one in reversed(below):
+                known = met.get(one)
+                if known is None:
                     stack.append(one)
+                elif known is not _DONE:
+                    raise self._cycle(wanted)
+
+    def _add_future(self, future: ScalerFuture[Any]) -> None:
+        self.futures[future] = future
+        self._met[future] = _DONE
 
     def _known(self, key: Any) -> None:
         if key not in self.graph:
@@ -167,7 +173,7 @@ class Arrangement:
             elif kind is list:
                 args[index] = self._list(arg, nested)
             elif isinstance(arg, ScalerFuture):
-                self.futures[arg] = arg
+                self._add_future(arg)
                 holes += index, arg
         return Node(function, args, holes, None, nested)
 
@@ -187,7 +193,7 @@ class Arrangement:
             elif type(item) is list:
                 out.append(self._list(item, nested))
             elif isinstance(item, ScalerFuture):
-                self.futures[item] = item
+                self._add_future(item)
                 nested.append(Nested(item))
                 out.append(nested[-1])
             else:
@@ -207,7 +213,7 @@ class Arrangement:
             elif kind is list or kind is tuple or kind is dict:
                 args[index] = self._deep(arg, nested)
             elif isinstance(arg, ScalerFuture):
-                self.futures[arg] = arg
+                self._add_future(arg)
                 holes += index, arg
         kwargs = call.kwargs and {
             name: self._deep(value, nested) for name, value in call.kwargs.items()
@@ -225,7 +231,7 @@ class Arrangement:
         if kind is dict:
             return {name: self._deep(one, nested) for name, one in value.items()}
         if isinstance(value, ScalerFuture):
-            self.futures[value] = value
+            self._add_future(value)
             nested.append(Nested(value))
             return nested[-1]
         return value

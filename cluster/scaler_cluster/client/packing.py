@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
@@ -125,37 +127,33 @@ def pack(
     """
     packed = Packed(session, options, again=again)
     nodes, futures, aliases = arrangement.nodes, arrangement.futures, arrangement.aliases
-    uses = dict.fromkeys(nodes, 0)
-    inputs: dict[ScalerFuture[Any], None] = {}
-    for node in nodes.values():
-        if aliases:
+    if aliases:
+        for node in nodes.values():
             node.rename(arrangement.end_of)
-        below = node.dependencies
-        for one in below if len(below) == 1 else dict.fromkeys(below):
-            if one in uses:
-                uses[one] += 1
-            elif one in futures:
-                inputs[futures[one]] = None
-    packed.inputs = list(inputs)
+    every = [node.dependencies for node in nodes.values()]
+    uses = Counter(chain.from_iterable(below if len(below) < 2 else {*below} for below in every))
+    if futures:
+        inputs = (futures[one] for one in chain.from_iterable(every) if one in futures)
+        packed.inputs = list(dict.fromkeys(inputs))
     ends = {arrangement.end_of(key) for key in wanted}
     packer = _Packer(packed, arrangement.values, serialization, function)
     own = own_options or {}
     try:
         packer.begin(futures)
-        chain: list[tuple[Any, Node]] = []
+        links: list[tuple[Any, Node]] = []
         last = None
         for key, node in nodes.items():
-            if chain and (
+            if links and (
                 uses[last] != 1
-                or not _continues(last, node, uses, ends)
+                or not _continues(last, node, nodes, ends)
                 or (own and own.get(key) != own.get(last))
             ):
-                packer.put(chain)
-                chain = []
+                packer.put(links)
+                links = []
             last = key
-            chain.append((key, node))
-        if chain:
-            packer.put(chain)
+            links.append((key, node))
+        if links:
+            packer.put(links)
         packer.finish(ends)
         if own:
             packer.add_options(own)
@@ -165,11 +163,11 @@ def pack(
     return packed
 
 
-def _continues(last: Any, node: Node, uses: dict[Any, int], ends: set[Any]) -> bool:
+def _continues(last: Any, node: Node, nodes: dict[Any, Node], ends: set[Any]) -> bool:
     """Return True if a node is the only one that needs what the one before it made."""
     if last not in node.dependencies or last in ends or node.nested:
         return False
-    return all(one == last or one not in uses for one in node.dependencies)
+    return all(one == last or one not in nodes for one in node.dependencies)
 
 
 class _Packer:
@@ -187,6 +185,9 @@ class _Packer:
         self._serialization = serialization
         self._single = function
         self._numbers = packed.numbers
+        self._dependencies: list[int] = []
+        self._ends: list[int] = []
+        self._uses: list[int] = []
         self._functions: dict[int, int] = {}
         """Index of each function in the table, by its identity."""
         self._callables: list[Callable[..., Any]] = []
@@ -202,24 +203,24 @@ class _Packer:
             if future in place:
                 numbers[key] = place[future]
         packed.payloads += [b""] * len(packed.inputs)
-        packed.ends.extend([0] * len(packed.inputs))
-        packed.uses.extend([0] * len(packed.inputs))
+        self._ends += [0] * len(packed.inputs)
+        self._uses += [0] * len(packed.inputs)
 
-    def put(self, chain: list[tuple[Any, Node]]) -> None:
+    def put(self, branch: list[tuple[Any, Node]]) -> None:
         """Pickle the nodes of a chain as one."""
-        packed, numbers = self._packed, self._numbers
+        numbers, done = self._numbers, self._packed.payloads
         dependencies: dict[int, None] = {}
-        if len(chain) == 1:
-            key, node = chain[0]
+        if len(branch) == 1:
+            key, node = branch[0]
             links: Link | list[Link] = self._link(key, node, dependencies)
         else:
             links = []
-            for key, node in chain:
+            for key, node in branch:
                 links.append(self._link(key, node, dependencies))
                 numbers[key] = PREVIOUS
-            for one, _ in chain[:-1]:
+            for one, _ in branch[:-1]:
                 del numbers[one]
-        numbers[key] = len(packed.payloads)
+        numbers[key] = len(done)
         try:
             payload = payloads.c_dumps(links, payloads.PROTOCOL, buffer_callback=self._keep)
             is_plain = len(payload) < payloads.OBJECT_BYTES and b"__main__" not in payload
@@ -227,29 +228,30 @@ class _Packer:
             # The longer way says what is wrong, if anything is.
             is_plain = False
         if not is_plain:
-            payload = self._pack_slowly(chain, links)
-        packed.payloads.append(payload)
-        packed.dependencies.extend(dependencies)
-        packed.ends.append(len(packed.dependencies))
-        packed.uses.append(0)
-        uses = packed.uses
+            payload = self._pack_slowly(branch, links)
+        done.append(payload)
+        self._dependencies += dependencies
+        self._ends.append(len(self._dependencies))
+        uses = self._uses
+        uses.append(0)
         for number in dependencies:
             uses[number] += 1
 
     def _link(self, key: Any, node: Node, dependencies: dict[int, None]) -> Link:
         """Return a node as it is pickled, and add what it depends on."""
-        numbers, args, holes = self._numbers, node.args, node.holes
+        numbers, args = self._numbers, node.args
         if self._serialization is not None:
             node.serialize(self._serialization)
         filled: list[int] = []
-        for place in range(0, len(holes), 2):
-            index, one = holes[place], holes[place + 1]
+        pairs = iter(node.holes)
+        for index, one in zip(pairs, pairs, strict=True):
             number = numbers.get(one)
             if number is None:
                 args[index] = self._value(one)
                 continue
             args[index] = None
-            filled += index, number
+            filled.append(index)
+            filled.append(number)
             if number >= 0:
                 dependencies[number] = None
         for nested in node.nested:
@@ -267,6 +269,8 @@ class _Packer:
     def finish(self, ends: set[Any]) -> None:
         """Pickle the functions, and note what is wanted."""
         packed = self._packed
+        packed.dependencies = array("I", self._dependencies)
+        packed.ends, packed.uses = array("I", self._ends), array("I", self._uses)
         packed.wanted = bytearray(len(packed.payloads))
         for key in ends:
             number = self._numbers.get(key, -1)
@@ -311,7 +315,7 @@ class _Packer:
         self._keys.append(key)
         return number
 
-    def _pack_slowly(self, chain: list[tuple[Any, Node]], value: Link | list[Link]) -> bytes:
+    def _pack_slowly(self, branch: list[tuple[Any, Node]], value: Link | list[Link]) -> bytes:
         """Pickle what is large, or what C pickle cannot do."""
         packed = self._packed
         links = value if isinstance(value, list) else [value]
@@ -327,7 +331,7 @@ class _Packer:
             payload = payloads.dumps(links[0] if len(links) == 1 else links, collector)
             ids = objects.hold(collector.buffers)
         except PayloadError as whole:
-            for (key, _), one in zip(chain, links, strict=True):
+            for (key, _), one in zip(branch, links, strict=True):
                 try:
                     payloads.dumps(one, payloads.Collector())
                 except PayloadError as error:
