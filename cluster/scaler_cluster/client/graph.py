@@ -94,7 +94,7 @@ class Arrangement:
         self.futures: dict[Any, ScalerFuture[Any]] = {}
         """Futures whose results are needed, by what names them: themselves, or a key."""
         self._met: dict[Any, Any] = {}
-        """Keys that were come to: _DONE, or while what it needs is looked at the node, or _ALIAS."""
+        """Keys that were come to: _DONE; while its needs are looked at, its node or _ALIAS."""
         for key in keys:
             if key not in graph:
                 raise KeyError(key)
