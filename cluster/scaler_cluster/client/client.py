@@ -62,6 +62,7 @@ class Client:
         stream_output: Whether what tasks print is printed here.
         object_storage_address: Where the cluster's object storage is reached from here, if that
             is not where it says; several in the cluster's order, if it has several.
+        security_config: Must be None: there is no encryption yet.
 
     Raises:
         ClusterUnreachable: Nobody answers at ``address`` in time.
@@ -81,7 +82,10 @@ class Client:
         serializer: type[Serializer] | Serializer | None = None,
         stream_output: bool = False,
         object_storage_address: str | Sequence[str] | None = None,
+        security_config: None = None,
     ) -> None:
+        if security_config is not None:
+            raise ConfigError("security_config must be None: there is no encryption yet")
         storages = object_storage_address or ()
         if isinstance(storages, str):
             storages = (storages,)
