@@ -1,27 +1,22 @@
-"""Run a graph of tasks: the scheduler passes results on, and only what is wanted comes back.
+"""A graph of tasks: the scheduler passes results on, and only what is wanted comes back."""
 
-python examples/graphtask_client.py
-"""
-
-from scaler_exec import Client, SchedulerClusterCombo
+from scaler import Client
+from scaler.cluster.combo import SchedulerClusterCombo
 
 
-def inc(i: int) -> int:
-    """Return one more."""
+def inc(i):
     return i + 1
 
 
-def add(a: int, b: int) -> int:
-    """Return the sum."""
+def add(a, b):
     return a + b
 
 
-def minus(a: int, b: int) -> int:
-    """Return the difference."""
+def minus(a, b):
     return a - b
 
 
-GRAPH = {
+graph = {
     "a": 2,
     "b": 2,
     "c": (inc, "a"),  # 3
@@ -31,12 +26,15 @@ GRAPH = {
 }
 
 
-def main() -> None:
-    """Start a cluster, get some keys of the graph, and print them."""
-    with SchedulerClusterCombo(n_workers=1) as cluster, Client(cluster.get_address()) as client:
-        result = client.get(GRAPH, keys=["a", "b", "c", "d", "e", "f"])
-        print(result["e"])
-        print({key: value for key, value in result.items() if key != "f"})
+def main():
+    cluster = SchedulerClusterCombo(n_workers=1)
+
+    with Client(address=cluster.get_address()) as client:
+        result = client.get(graph, keys=["a", "b", "c", "d", "e", "f"])
+        print(result.get("e"))
+        print(result)
+
+    cluster.shutdown()
 
 
 if __name__ == "__main__":
