@@ -16,6 +16,7 @@ import pytest
 
 from scaler_cluster.client.serializer import DefaultSerializer
 from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.sent import SentObjects
 from scaler_exec import (
     Client,
     ClusterUnreachable,
@@ -92,6 +93,24 @@ def test_our_own_serializer_is_no_detour(cluster) -> None:
         with Client(cluster.get_address(), serializer=serializer) as client:
             assert client._serialization is None
             assert client.submit(abs, -1).result(BOUND_S) == 1
+
+
+def test_nothing_is_said_after_goodbye(monkeypatch, capfd) -> None:
+    """What is let go of while a client leaves is no concern of the scheduler, which would complain.
+
+    It frees all that was the client's.
+    """
+    with SchedulerClusterCombo(1) as cluster:
+        client = Client(cluster.get_address())
+        futures = [client.submit(np.ones, MB)]
+        wait_until(futures[0].done, "the task does not come back")
+        monkeypatch.setattr(SentObjects, "keep_results", lambda self: futures.clear())
+        client.disconnect()
+        with Client(cluster.get_address()) as other:
+            assert other.submit(abs, -1).result(BOUND_S) == 1
+
+    assert not futures
+    assert capfd.readouterr().err == ""
 
 
 # -- time ------------------------------------------------------------------------------------

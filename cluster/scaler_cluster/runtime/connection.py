@@ -49,6 +49,7 @@ class Connection:
         self.error: ScalerError | None = None
         """Why nothing comes back any more."""
         self.closed = False
+        self._has_left = False
         self.sent: SentObjects | None = None
         """What was stored; None as long as nothing was."""
         self.stores = False
@@ -157,13 +158,9 @@ class Connection:
         if self.closed:
             return []
         link, exchange, core = self._link, self._exchange, self.core
-        if self.sent is not None and self.sent.has_dead:
-            self.sent.sweep()
-        while self._dropped_calls:
-            call = self._dropped_calls.popleft()
-            core.close_call(call.first, call.asked)
-            if call.linked:
-                core.cancel([future.task_id for future in call.linked])
+        has_dead = self.sent is not None and self.sent.has_dead
+        if (has_dead or self._dropped_calls) and not self._has_left:
+            self._sweep()
         while True:
             now = clock()
             actions = core.take_actions()
@@ -190,6 +187,24 @@ class Connection:
         settled: list[tuple[Any, object]] = core.settled
         core.settled = []
         return settled
+
+    def _sweep(self) -> None:
+        """Let go of what nobody in this process asks for any more."""
+        core = self.core
+        if self.sent is not None:
+            self.sent.sweep()
+        while self._dropped_calls:
+            call = self._dropped_calls.popleft()
+            core.close_call(call.first, call.asked)
+            if call.linked:
+                core.cancel([future.task_id for future in call.linked])
+
+    def leave(self) -> None:
+        """Say Goodbye, and nothing after that, whatever is let go of meanwhile."""
+        self._sweep()
+        self._has_left = True
+        self.core.say(m.Goodbye())
+        self.pump()
 
     def close(self) -> None:
         """Let go of the socket."""

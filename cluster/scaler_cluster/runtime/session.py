@@ -533,8 +533,7 @@ class Session:
             self.connection.sent.keep_results()
         with self.connection.lock:
             if self.connection.error is None:
-                self.core.say(m.Goodbye())
-                self.connection.pump()
+                self.connection.leave()
             self._close_sockets()
         if self.cluster is not None:
             self.cluster.close_lifelines()
