@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaler_cluster import __version__
 from scaler_cluster.client.client import Client
-from scaler_cluster.client.future import ScalerFuture
+from scaler_cluster.client.future import ProfileResult, ScalerFuture
 from scaler_cluster.client.serializer import Serializer
 from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_cluster.errors import (
@@ -43,6 +43,7 @@ __all__ = [
     "ObjectReference",
     "ObjectStorageException",
     "PayloadError",
+    "ProfileResult",
     "RemoteException",
     "ResultUnpicklable",
     "ScalerError",

@@ -127,7 +127,8 @@ class Death:
     signal: int | None = None
     """Number of the signal that killed it, where one did."""
     peak_rss_bytes: int = 0
-    """Largest resident set the process ever had, in bytes."""
+    """Largest resident set the process ever had, in bytes; of one that ran tasks with profiling,
+    since the last of those began."""
     out_of_memory: bool = False
     """True if it was killed for exceeding its memory limit."""
     stderr_tail: str = ""

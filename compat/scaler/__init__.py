@@ -1,9 +1,34 @@
-"""The import name of the Scaler system; everything is re-exported from the engine."""
+"""The import name of the Scaler system; everything is re-exported from the engine.
+
+Lazily: who asks for one name does not pay for the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from scaler_cluster import __version__
-from scaler_cluster.client.client import Client
-from scaler_cluster.client.future import ScalerFuture
-from scaler_cluster.client.serializer import Serializer
-from scaler_cluster.combo import SchedulerClusterCombo
+
+if TYPE_CHECKING:
+    from scaler_cluster.client.client import Client
+    from scaler_cluster.client.future import ScalerFuture
+    from scaler_cluster.client.serializer import Serializer
+    from scaler_cluster.combo import SchedulerClusterCombo
+else:
+    from importlib import import_module
+
+    _HOMES = {
+        "Client": "scaler_cluster.client.client",
+        "ScalerFuture": "scaler_cluster.client.future",
+        "SchedulerClusterCombo": "scaler_cluster.combo",
+        "Serializer": "scaler_cluster.client.serializer",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return value
+
 
 __all__ = ["Client", "ScalerFuture", "SchedulerClusterCombo", "Serializer", "__version__"]

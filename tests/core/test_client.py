@@ -290,6 +290,16 @@ def test_output_is_kept_for_the_shell(core):
     assert core.printed == [message]
 
 
+def test_profiles_are_kept_for_who_waits(core):
+    """What a task took is handed on with who waits for it; of others it is dropped."""
+    submit(core, 2)
+    sent(core)
+    took = m.Profile(1, 1, 0.5, 0.25, 1000)
+    receive(core, m.Results(0, payloads_of(0, 1)), m.Profile(1, 0, 0.5, 0.25, 1000), took)
+
+    assert core.profiles == [("1", took)]
+
+
 @pytest.mark.parametrize(
     ("message", "attribute", "value"),
     [

@@ -100,6 +100,14 @@ def test_a_graph_in_parts(known):
     assert known.feed(b"C1", rest) == {"W1": ["AssignNodes 1:1-2 g 0=r0"]}
 
 
+def test_only_what_wanted_nodes_took_is_told(known):
+    """The client has no futures of the others."""
+    known.graph(0, "", "0", wanted="1")
+    sent = known.feed(b"W1", m.Profile(1, 0, 0.5, 0.25, 1), m.Profile(1, 1, 0.5, 0.25, 1))
+
+    assert sent == {"C1": ["Profile 1:1 0.5 s"]}
+
+
 # -- failures --------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ FROM_WORKERS = [
     m.Revoked(1, 0, 1, 0),
     m.Aborted(1, 0, 1),
     m.Started(1, 0),
+    m.Profile(1, 0, 0.5, 0.25, 1000),
 ]
 FROM_SUPERVISORS = [m.WorkerLost(b"W1", 0, 0, {})]
 FROM_SCHEDULERS = [

@@ -142,9 +142,12 @@ def test_a_worker_reports_starts_where_somebody_needs_it(one):
     """Only tasks with a timeout are to be reported as started, only those asked for to stream."""
     timed = m.TaskOptions(timeout_s=1.0)
     loud = m.TaskOptions(stream_output=True)
+    watched = m.TaskOptions(profiling=True)
 
     assert one.submit(0, options=timed)["W1"][1] == "Assign 1:0 f reporting start"
     assert one.submit(1, options=loud)["W1"] == ["Assign 1:1 f streaming"]
+    one.done(0)
+    assert one.submit(2, options=watched)["W1"] == ["Assign 1:2 f profiling"]
 
 
 def test_a_worker_forgets_old_functions(one, monkeypatch):
@@ -219,6 +222,20 @@ def test_what_a_task_prints_goes_to_its_client(one):
     assert one.feed(b"W1", m.Printed(1, 0, "stdout", "hi")) == {"C1": ["Output 0 stdout 'hi'"]}
     one.feed(b"C1", m.Goodbye())
     assert one.feed(b"W1", m.Printed(1, 0, "stdout", "hi")) == {}
+
+
+def test_what_a_task_took_goes_to_its_client(one):
+    """A profile is passed on before the result, but not of a task that nobody waits for."""
+    took = m.Profile(1, 0, 0.5, 0.25, 1000)
+    one.submit(0, 2)
+
+    one.core.receive(b"W1", [took, m.Done(1, 0, 0.5, payloads_of(0, 1, "r"))], one.now)
+    assert one.act()["C1"] == ["Profile 1:0 0.5 s", "Results 0 [r0]"]
+    assert one.feed(b"W1", took) == {}
+    one.feed(b"C1", m.Cancel(1, 1))
+    assert one.feed(b"W1", m.Profile(1, 1, 0.5, 0.25, 1000)) == {}
+    one.feed(b"C1", m.Goodbye())
+    assert one.feed(b"W1", took) == {}
 
 
 def test_a_task_id_may_be_used_again_when_it_is_done(one):

@@ -334,6 +334,17 @@ def test_a_start_comes_after_the_results_before_it(core):
     assert sent(core) == ["Done 1:0 [r]", "Started 1:1", "Printed 1:1 stdout 'text'"]
 
 
+def test_what_a_task_took_is_said_before_what_became_of_it(core):
+    """A profile names the task at the cursor; the results before it may come after it."""
+    core.receive([assign(0, 2)])
+    run_one(core)
+    core.profiled(core.queue[0], 0.5, 0.25, 1000)
+    run_one(core)
+    core.flush()
+
+    assert core.take_actions()[0] == m.Profile(1, 1, 0.5, 0.25, 1000)
+
+
 def test_actions_are_taken_once(core):
     """What was taken is not returned again."""
     core.receive([m.Revoke(1, 0, 1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import math
 from concurrent.futures import CancelledError
 
 import pytest
@@ -43,6 +44,30 @@ def test_map_without_an_iterable_is_a_type_error(client) -> None:
     """map(function) alone raises TypeError, as the builtin does."""
     with pytest.raises(TypeError):
         client.map(tasks.square)
+
+
+def test_map_takes_the_old_form(client) -> None:
+    """Arguments in tuples, with a warning; a map that means tuples as they are gets them."""
+    for rows in ([(n,) for n in range(5)], iter([(n,) for n in range(5)])):
+        with pytest.deprecated_call(match=r"use starmap\(\)"):
+            assert client.map(math.sqrt, rows) == [math.sqrt(n) for n in range(5)]
+    with pytest.deprecated_call() as caught:
+        assert client.map(divmod, [(7, 2), (9, 4)]) == [(3, 1), (2, 1)]
+    assert caught[0].filename == __file__
+    assert client.map(sum, [(1, 2), (3, 4)]) == [3, 7]
+    assert client.map(len, iter([(1, 2), "abc"])) == [2, 3]
+
+
+def test_keywords_reach_the_function(client) -> None:
+    """Also keyword-only ones, and those that any name takes."""
+    assert client.submit(_all_kinds, 1, c=3, d=4).result(BOUND_S) == (1, 2, 3, {"d": 4})
+    assert client.submit(_all_kinds, b=1, a=2).result(BOUND_S) == (2, 1, 5, {})
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        client.submit(tasks.square, 1, other=2).result(BOUND_S)
+
+
+def _all_kinds(a, b=2, *, c=5, **others):
+    return a, b, c, others
 
 
 def test_starmap_unpacks(client) -> None:

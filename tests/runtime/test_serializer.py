@@ -14,7 +14,7 @@ import pytest
 
 from scaler_cluster.ids import segment_prefix
 from scaler_cluster.objects.place import Place
-from scaler_cluster.objects.remote_store import RemoteStore
+from scaler_cluster.objects.remote_store import Incoming, RemoteStore
 from scaler_exec import (
     Client,
     DeserializeObjectError,
@@ -260,16 +260,16 @@ def test_a_segment_that_was_sent_is_not_sent_again(blind) -> None:
     """Whoever heard of no end, as the storage died after it, hears of it now; nobody hangs."""
     connection = blind._session.connection
     storage = RemoteStore(connection.core.welcome.homes[0].address, connection.address, b"F1")
-    mine = segment_prefix(connection._peer) + b"77"
+    mine = segment_prefix(connection.peer) + b"77"
     try:
         storage.push(mine, memoryview(bytes(MB)))
         storage.push(mine, memoryview(bytes(MB)))
-        assert storage.fetch(mine) == bytes(MB)
+        assert bytes(storage.fetch(Incoming(mine)) or b"") == bytes(MB)
         for wrong in (b"usage", b"../00-1", b"00-1/../x", "é-1".encode()):
             with pytest.raises(StorageFull, match="of that name"):
                 storage.push(wrong, memoryview(b"x"))
         with pytest.raises(MissingObjects):
-            storage.fetch(b"00-2")
+            storage.fetch(Incoming(b"00-2"))
     finally:
         storage.close()
 

@@ -52,6 +52,7 @@ options = st.builds(
     retries=st.integers(0, 10),
     at_most_once=st.booleans(),
     stream_output=st.booleans(),
+    profiling=st.booleans(),
     capabilities=capabilities,
     workers=st.lists(texts, max_size=3).map(tuple),
 )

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
+from scaler_cluster.client.calls import rows_of, takes
 from scaler_cluster.client.map import map_calls
-from scaler_cluster.client.serializer import Serialization
+from scaler_cluster.client.serializer import DefaultSerializer, Serialization
 from scaler_cluster.core.placement import to_capabilities
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.runtime import inside
-from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
+from scaler_cluster.runtime.session import Session
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -30,22 +32,41 @@ _NAME_OF_DASK = re.compile(r".+-[0-9a-f]{32}")
 """What Dask calls its nodes: old versions pass such keys with a plain dictionary."""
 
 
+@dataclass(frozen=True)
+class _Settings:
+    """What a client was given, but for its address: it takes that along where it is pickled."""
+
+    profiling: bool
+    timeout_s: float
+    heartbeat_s: float
+    serializer: type[Serializer] | Serializer | None
+    stream_output: bool
+    storages: tuple[str, ...]
+
+
 class Client:
     """A connection to a scheduler; usable from several threads, and as a context manager.
 
-    It may be an argument of tasks, which submit tasks through it.
+    It may be an argument of tasks, which submit tasks through it, and be pickled otherwise: it
+    becomes another client of the same cluster, with the same settings.
 
     Args:
         address: Address of the scheduler, as :meth:`SchedulerClusterCombo.get_address` gives it;
             not needed inside of tasks.
-        timeout_seconds: How long to wait for it.
+        profiling: Whether what each submitted task takes is measured, for
+            :meth:`ScalerFuture.profiling_info`.
+        timeout_seconds: How long to wait for the scheduler, and how long it may be silent later.
+        heartbeat_interval_seconds: How often it is asked whether it is there.
         serializer: How functions, arguments and results become bytes; default: pickle, and
             cloudpickle where that is not enough.
         stream_output: Whether what tasks print is printed here.
+        object_storage_address: Where the cluster's object storage is reached from here, if that
+            is not where it says; several in the cluster's order, if it has several.
+        security_config: Must be None: there is no encryption yet.
 
     Raises:
         ClusterUnreachable: Nobody answers at ``address`` in time.
-        ConfigError: There is no address, outside of tasks.
+        ConfigError: There is no address, outside of tasks; or a setting cannot work.
 
     """
 
@@ -55,21 +76,84 @@ class Client:
     def __init__(
         self,
         address: str | None = None,
-        *,
-        timeout_seconds: float = CONNECT_TIMEOUT_S,
+        profiling: bool = False,
+        timeout_seconds: float = 60.0,
+        heartbeat_interval_seconds: float = 2.0,
         serializer: type[Serializer] | Serializer | None = None,
         stream_output: bool = False,
+        object_storage_address: str | Sequence[str] | None = None,
+        security_config: None = None,
     ) -> None:
-        self._serialization = Serialization(serializer) if serializer is not None else None
-        self._options = intern_options(TaskOptions(stream_output=stream_output))
-        self._session = _open(address, "", timeout_seconds)
+        if security_config is not None:
+            raise ConfigError("security_config must be None: there is no encryption yet")
+        storages = object_storage_address or ()
+        if isinstance(storages, str):
+            storages = (storages,)
+        for name, value in (
+            ("timeout_seconds", timeout_seconds),
+            ("heartbeat_interval_seconds", heartbeat_interval_seconds),
+        ):
+            if not value > 0:
+                raise ConfigError(f"{name} must be greater than 0, not {value}")
+        self._prepare(
+            _Settings(
+                profiling,
+                timeout_seconds,
+                heartbeat_interval_seconds,
+                serializer,
+                stream_output,
+                tuple(storages),
+            )
+        )
+        self._session = self._open(address, "")
         self._address = self._session.address
         self._cluster = self._session.core.welcome.homes[0].disk
+
+    def _prepare(self, settings: _Settings) -> None:
+        self._settings = settings
+        serializer = settings.serializer
+        is_ours = serializer is DefaultSerializer or type(serializer) is DefaultSerializer
+        self._serialization = None if serializer is None or is_ours else Serialization(serializer)
+        options = TaskOptions(stream_output=settings.stream_output)
+        self._options = intern_options(options)
+        """Of tasks that have no futures: what those took, nobody could ask for."""
+        self._profiled = replace(options, profiling=True)
+        self._task_options = self._profiled if settings.profiling else self._options
         self._persisted: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
         """Values of Dask's collections that are on the cluster, as long as somebody has them."""
 
+    def _open(self, address: str | None, cluster: str) -> Session:
+        """Return the session of this worker's tasks if it leads to the cluster, else a new one."""
+        session: Session | None = inside.nested_session(address, cluster)
+        if session is not None:
+            session.scope()  # type: ignore[attr-defined]
+        elif address is None:
+            raise ConfigError(
+                "No scheduler address provided, and not running inside a worker context: "
+                "Client(address=...) needs one, except inside of a task"
+            )
+        else:
+            settings = self._settings
+            session = Session(
+                address,
+                timeout=settings.timeout_s,
+                silence_s=settings.timeout_s,
+                heartbeat_s=min(settings.heartbeat_s, settings.timeout_s / 2),
+                storages=settings.storages,
+            )
+        self._identity = session.new_identity()
+        return session
+
+    @property
+    def identity(self) -> bytes:
+        """What names this client, and no other."""
+        return self._identity
+
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
         """Schedule ``fn(*args, **kwargs)`` and return its future.
+
+        ``profiling=True`` (or False) is no argument of the function, unless that takes it: it
+        says whether this task is measured, see :meth:`ScalerFuture.profiling_info`.
 
         Raises SessionClosed after :meth:`disconnect`. What cannot be pickled fails its own future.
         """
@@ -88,7 +172,7 @@ class Client:
         Args:
             fn: What to call.
             args: Its positional arguments.
-            kwargs: Its keyword arguments.
+            kwargs: Its keyword arguments; ``profiling`` among them as in :meth:`submit`.
             capabilities: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it only
                 has to be there. While no worker has it, the task waits, and the log says so.
             reserialize: Look at large arguments anew, which may have been changed since they
@@ -96,12 +180,16 @@ class Client:
 
         """
         function: Callable[..., Any] = fn
+        options = self._task_options
+        if kwargs and "profiling" in kwargs and not takes(fn, "profiling"):
+            kwargs = dict(kwargs)
+            options = self._profiled if kwargs.pop("profiling") else self._options
         serialization = self._serialization
         if serialization is not None:
             function = serialization.function(fn)
             args = tuple(map(serialization.value, args))
             kwargs = {name: serialization.value(value) for name, value in kwargs.items()}
-        options = self._with(capabilities)
+        options = _demanding(capabilities, options)
         return self._session.submit(function, args, kwargs, options, again=reserialize)
 
     def map(
@@ -116,17 +204,32 @@ class Client:
 
         The first exception, in order, is raised; the rest of this map is then cancelled, and the
         client goes on. ``capabilities`` and ``reserialize`` as in :meth:`submit_verbose`.
+
+        What was written for Scaler before 2.0 works, with a DeprecationWarning: there, a single
+        iterable held the arguments of each call as a tuple. It is taken for that if it holds
+        nothing but tuples, and either ``fn`` cannot be called with one argument, or all of them
+        have one item. New code says :meth:`starmap`.
         """
         if not iterables:
             raise TypeError("map() must have at least one iterable")
-        items = zip(*iterables, strict=False)
+        items: Iterable[Iterable[Any]] = ()
+        if len(iterables) == 1:
+            rows, is_old = rows_of(fn, iterables[0])
+            if is_old:
+                warnings.warn(
+                    "map() with the arguments of each call in a tuple is deprecated: use starmap()",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+            items = rows if is_old else zip(rows, strict=False)
+        else:
+            items = zip(*iterables, strict=False)
         return self.starmap(fn, items, capabilities=capabilities, reserialize=reserialize)
 
     def starmap(
         self,
         fn: Callable[..., T],
         iterable: Iterable[Iterable[Any]],
-        /,
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
     ) -> list[T]:
@@ -137,7 +240,7 @@ class Client:
         if serialization is not None:
             function = serialization.function(fn)
             items = (tuple(map(serialization.value, args)) for args in iterable)
-        options = self._with(capabilities)
+        options = _demanding(capabilities, self._options)
         return list(map_calls(self._session, function, items, options=options, again=reserialize))
 
     def get(
@@ -173,9 +276,11 @@ class Client:
             return self.dask_get(graph, keys, **named)
         if named:
             raise TypeError(f"get() got an unexpected keyword argument {next(iter(named))!r}")
-        wanted, options = list(keys), self._with(capabilities)
+        wanted = list(keys)
         if not block:
+            options = _demanding(capabilities, self._task_options)
             return self._start_graph(graph, wanted, options, again=reserialize)
+        options = _demanding(capabilities, self._options)
         return self._get_graph(graph, wanted, options, again=reserialize)
 
     def dask_get(self, dsk: Any, keys: Any, **named: Any) -> Any:
@@ -189,11 +294,6 @@ class Client:
         from scaler_cluster.client import dask_graph
 
         return dask_graph.persist(self, collections, self._options, **named)
-
-    def _with(self, capabilities: Mapping[str, float] | None) -> TaskOptions:
-        if not capabilities:
-            return self._options
-        return replace(self._options, capabilities=to_capabilities(capabilities))
 
     def _start_graph(
         self,
@@ -260,16 +360,14 @@ class Client:
 
     def __reduce__(self) -> Any:
         """Become a client of the same cluster, where it is unpickled."""
-        serializer = self._serialization.serializer if self._serialization is not None else None
-        state = self._address, self._cluster, serializer, self._options.stream_output
-        return _revive, state
+        return _revive, (self._address, self._cluster, self._settings)
 
     def __getattr__(self, name: str) -> Any:
         """Connect when a client that was unpickled is first used."""
-        if name != "_session" or "_address" not in self.__dict__:
+        if name not in {"_session", "_identity"} or "_address" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self._session = _open(self._address, self._cluster, CONNECT_TIMEOUT_S)
-        return self._session
+        self._session = self._open(self._address, self._cluster)
+        return self.__dict__[name]
 
     def __del__(self) -> None:
         """Disconnect, without waiting for it."""
@@ -289,26 +387,15 @@ def _is_of_dask(graph: Any, keys: Any) -> bool:
     )
 
 
-def _revive(
-    address: str,
-    cluster: str,
-    serializer: type[Serializer] | Serializer | None,
-    stream_output: bool,
-) -> Client:
+def _demanding(capabilities: Mapping[str, float] | None, options: TaskOptions) -> TaskOptions:
+    if not capabilities:
+        return options
+    return replace(options, capabilities=to_capabilities(capabilities))
+
+
+def _revive(address: str, cluster: str, settings: _Settings) -> Client:
     client = object.__new__(Client)
-    client._serialization = Serialization(serializer) if serializer is not None else None
-    client._options = intern_options(TaskOptions(stream_output=stream_output))
+    client._prepare(settings)
     client._address = address
     client._cluster = cluster
     return client
-
-
-def _open(address: str | None, cluster: str, timeout: float) -> Session:
-    """Return the session of this worker's tasks where that leads to the cluster, else a new one."""
-    nested = inside.nested_session(address, cluster)
-    if nested is not None:
-        nested.scope()
-        return nested
-    if address is None:
-        raise ConfigError("a Client needs the address of a scheduler, except inside of a task")
-    return Session(address, timeout=timeout)

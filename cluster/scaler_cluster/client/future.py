@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scaler_cluster import payload as payloads
@@ -22,10 +24,32 @@ PENDING, FINISHED = "PENDING", "FINISHED"
 CANCELLED, CANCELLED_AND_NOTIFIED = "CANCELLED", "CANCELLED_AND_NOTIFIED"
 
 PLAIN = (bytes, memoryview)
-"""What a small result comes in; another has a method ``load``."""
+"""What a small result comes in; another has methods ``fetch`` and ``load``."""
 
 _creation = threading.Lock()
 """Guards the moment in which a future either gets its condition or is settled without one."""
+
+
+@dataclass(frozen=True)
+class ProfileResult:
+    """What a task took: the call itself, in its worker."""
+
+    duration_s: float
+    """Seconds from its start to its end."""
+    memory_peak: int
+    """By how many bytes the memory of its process grew at most while it ran."""
+    cpu_time_s: float
+    """Seconds of CPUs that its process used meanwhile, and child processes that ended."""
+
+    @property
+    def duration_us(self) -> int:
+        """The duration in microseconds."""
+        return round(self.duration_s * 1_000_000)
+
+    @property
+    def peak_memory(self) -> int:
+        """The same as ``memory_peak``."""
+        return self.memory_peak
 
 
 class ScalerFuture(Future[T], Generic[T]):
@@ -38,8 +62,8 @@ class ScalerFuture(Future[T], Generic[T]):
     come back.
     """
 
-    __slots__ = ("_call", "_cond", "_exception", "_payload", "_result", "_session", "_state",
-                 "_task", "_wait")  # fmt: skip
+    __slots__ = ("_call", "_cond", "_exception", "_payload", "_profile", "_result", "_session",
+                 "_state", "_task", "_wait")  # fmt: skip
 
     def __init__(self, session: Session) -> None:
         # Not the parent's: it would make a condition and two lists at once.
@@ -103,20 +127,42 @@ class ScalerFuture(Future[T], Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the task raised, or None if it returned; waits as :meth:`result` does."""
+        end = None if timeout is None else clock() + timeout
         pending = self._state == PENDING
         if pending and not self._session.wait(self.done, self, timeout):
             raise concurrent.futures.TimeoutError
         if self._state in (CANCELLED, CANCELLED_AND_NOTIFIED):
             raise CancelledError
-        self._load()
+        self._load(end)
         return self._exception
+
+    def profiling_info(self) -> ProfileResult:
+        """Return what the task took; of one that was run again, the last time.
+
+        Raises CancelledError if it was cancelled, ValueError if it has not come back or was not
+        measured: it was submitted without ``profiling=True``, or did not come to its end.
+        """
+        if not self.done():
+            raise ValueError("the task has not come back: wait for its result first")
+        if self.cancelled():
+            raise CancelledError
+        try:
+            return self._profile
+        except AttributeError:
+            raise ValueError(
+                "this task was not measured: ask for it with submit(..., profiling=True) or "
+                "Client(..., profiling=True); one that died with its worker has no profile"
+            ) from None
 
     def done(self) -> bool:
         """Return True if the task came back or was cancelled."""
         return self._state is not PENDING and self._state != "RUNNING"
 
-    def cancel(self) -> bool:
-        """Give the task up, queued or running; return False if it had come back before."""
+    def cancel(self, timeout: float | None = None) -> bool:
+        """Give the task up, queued or running; return False if it had come back before.
+
+        That needs no waiting: ``timeout`` is there for programs that pass one.
+        """
         if self._state is PENDING and not self._session.cancel([self]):
             return self.cancelled()
         return self.cancelled()
@@ -130,7 +176,7 @@ class ScalerFuture(Future[T], Generic[T]):
     def __repr__(self) -> str:
         """Show the state, and the type of the result or exception."""
         if self._state is FINISHED:
-            if hasattr(self._payload, "load"):
+            if hasattr(self._payload, "fetch"):
                 return f"<{type(self).__name__} at {id(self):#x} state=finished, not fetched>"
             self._load()
         return super().__repr__()
@@ -144,12 +190,19 @@ class ScalerFuture(Future[T], Generic[T]):
 
     # -- for the session ---------------------------------------------------------------------
 
-    def _load(self) -> None:
-        """Make the result or exception of what came back; only the first caller's counts."""
+    def _profiled(self, duration_s: float, cpu_time_s: float, memory_peak: int) -> None:
+        """The task took so much; what became of it follows."""
+        self._profile = ProfileResult(duration_s, memory_peak, cpu_time_s)
+
+    def _load(self, end: float | None = None) -> None:
+        """Make the result or exception of what came back; only the first caller's counts.
+
+        Raises TimeoutError if it has to be fetched, and is not here by ``end``.
+        """
         payload = self._payload
         if payload is None:
             return
-        result, error = load(payload)
+        result, error = load(payload, None if end is None else max(end - clock(), 0.0))
         with _creation:
             if self._payload is not None:
                 self._result, self._exception = result, error
@@ -179,8 +232,11 @@ class ScalerFuture(Future[T], Generic[T]):
             self.set_running_or_notify_cancel()
 
 
-def load(payload: object) -> tuple[Any, BaseException | None]:
-    """Return the result or the exception that a task came back with."""
+def load(payload: object, timeout: float | None = None) -> tuple[Any, BaseException | None]:
+    """Return the result or the exception that a task came back with.
+
+    Raises TimeoutError if it lies elsewhere, and is not here within ``timeout`` seconds.
+    """
     if isinstance(payload, Failed):
         return None, payloads.failure_to_exception(payload)
     if isinstance(payload, BaseException):
@@ -188,7 +244,8 @@ def load(payload: object) -> tuple[Any, BaseException | None]:
     try:
         if type(payload) in PLAIN:
             return payloads.loads(payload), None  # type: ignore[arg-type]
-        return payload.load(), None  # type: ignore[attr-defined]
+        if payload.fetch(timeout):  # type: ignore[attr-defined]
+            return payload.load(), None  # type: ignore[attr-defined]
     except KeyboardInterrupt:
         raise
     except ObjectStorageException as error:
@@ -197,6 +254,7 @@ def load(payload: object) -> tuple[Any, BaseException | None]:
         failure = PayloadError(f"the result cannot be unpickled here: {payloads.show(error)}")
         failure.__cause__ = error
         return None, failure
+    raise concurrent.futures.TimeoutError
 
 
 def settle_all(settled: list[tuple[Any, object]]) -> list[tuple[ScalerFuture[Any], list[Any]]]:

@@ -312,7 +312,9 @@ def _results(
                         yield from values
                     del values
             else:
-                value, error = segment.take(end) if isinstance(segment, Linked) else load(segment)
+                left = None if end is None else max(end - monotonic(), 0.0)
+                is_linked = isinstance(segment, Linked)
+                value, error = segment.take(end) if is_linked else load(segment, left)
                 del segment
                 if error is not None:
                     try:

@@ -79,6 +79,9 @@ class ClientCore:
         self.unmet: list[tuple[int, object]] = []
         """Inputs of graphs that the scheduler asks for: the node's task, and what stands for it;
         the shell empties it."""
+        self.profiles: list[tuple[object, m.Profile]] = []
+        """Who waits for single tasks, and what they took; the shell empties it before it settles
+        any."""
         self._inputs: dict[int, Sequence[object]] = {}
         """What stands for the inputs of graphs that the scheduler has not said it knows."""
         self.heard_at = 0.0
@@ -334,6 +337,10 @@ class ClientCore:
                 self.unplaced.append(message.reason)  # type: ignore[attr-defined]
             elif kind is m.Output:
                 self._on_output(message)  # type: ignore[arg-type]
+            elif kind is m.Profile:
+                waiter = self.waiters.get(message.task)  # type: ignore[attr-defined]
+                if waiter is not None:
+                    self.profiles.append((waiter, message))  # type: ignore[arg-type]
             elif kind is m.Welcome:
                 self.welcome = message  # type: ignore[assignment]
             elif kind is m.Refused:

@@ -349,6 +349,7 @@ class Dispatch:
                     run.batch,
                     table.objects.segments(run.objects, worker) if run.objects else (),
                     options.depth,
+                    options.profiling,
                 ),
             )
         else:
@@ -390,6 +391,7 @@ class Dispatch:
                 objects.segments(segments, worker),
                 ends,
                 options.depth,
+                options.profiling,
             ),
         )
         return segments

@@ -105,6 +105,7 @@ class SchedulerCore:
             m.Aborted: self._on_aborted,
             m.Started: self._on_started,
             m.Printed: self._on_printed,
+            m.Profile: self._on_profile,
             m.WorkerLost: self._on_worker_lost,
             m.InitializerFailed: self._on_initializer_failed,
         }
@@ -573,6 +574,13 @@ class SchedulerCore:
         session = self.table.session_by_number.get(message.session)
         if session is not None:
             self.table.send(session.peer, m.Output(message.task, message.stream, message.text))
+
+    def _on_profile(self, peer: bytes, message: m.Profile, now: float) -> None:
+        session = self.table.session_by_number.get(message.session)
+        if self._reporting(peer) is None or session is None:
+            return
+        if self.table.is_pending(session, message.task):
+            self.table.send(session.peer, message)
 
     # -- supervisors -------------------------------------------------------------------------
 

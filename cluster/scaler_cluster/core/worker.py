@@ -327,6 +327,11 @@ class WorkerCore:
         task = work.first + work.cursor
         self._outbox.append(m.Printed(work.session, task, stream, text))
 
+    def profiled(self, work: Work, duration_s: float, cpu_time_s: float, memory_peak: int) -> None:
+        """The task at the cursor took so much; what became of it follows."""
+        task = work.first + work.cursor
+        self._outbox.append(m.Profile(work.session, task, duration_s, cpu_time_s, memory_peak))
+
     @property
     def has_actions(self) -> bool:
         """Return True if :meth:`take_actions` has something."""

@@ -13,7 +13,7 @@ from scaler_cluster.objects.place import Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
-    from scaler_cluster.objects.remote_store import RemoteStore
+    from scaler_cluster.objects.remote_store import Incoming, RemoteStore
     from scaler_cluster.objects.segments import Segments
     from scaler_cluster.wire.messages import Home
 
@@ -68,16 +68,18 @@ class ClientStore:
         for segments in self._segments.values():
             segments.remove(segment)
 
-    def open(self, segment: bytes, address: str) -> memoryview:
-        """Return the bytes of a segment, which are this process's own.
+    def open(
+        self, incoming: Incoming, address: str, timeout: float | None = None
+    ) -> memoryview | None:
+        """Return the bytes of a segment, which are this process's own; None: not in time.
 
         The address is that of the storage that has it. Raises MissingObjects, StorageUnreachable.
         """
         if address in self._segments:
-            return self._segments[address].open(segment, writable=True)
+            return self._segments[address].open(incoming.segment, writable=True)
         if not address:
             raise MissingObjects("this client cannot see the machine that holds this object")
-        return self._remote_store(address).fetch(segment)
+        return self._remote_store(address).fetch(incoming, timeout)
 
     def close(self) -> None:
         """Leave the storages of other machines."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from time import perf_counter as clock
@@ -19,6 +20,19 @@ LOOK_S = 0.5
 """A signal is answered at least so often while nothing arrives."""
 
 
+class Incoming:
+    """A segment that is fetched, in one turn or in several."""
+
+    __slots__ = ("data", "download", "segment", "turn")
+
+    def __init__(self, segment: bytes) -> None:
+        self.segment = segment
+        self.download = Download(segment, clock())
+        self.data = bytearray()
+        self.turn = 0
+        """Number of the conversation in which it was asked for last."""
+
+
 class RemoteStore:
     """One storage; its transfers take turns."""
 
@@ -26,33 +40,43 @@ class RemoteStore:
         self._source = Source(address, scheduler, peer)
         self._lock = threading.Lock()
         self._is_closing = False
+        self._turn = 0
+        """Number of conversations so far."""
         self._pid = os.getpid()
 
-    def fetch(self, segment: bytes) -> memoryview:
-        """Return the bytes of a segment, which are the caller's own.
+    def fetch(self, incoming: Incoming, timeout: float | None = None) -> memoryview | None:
+        """Return the bytes of a segment, which are the caller's own; None: not in time.
 
         Raises MissingObjects if it is gone, StorageUnreachable if nobody answers.
         """
-        data = bytearray()
-        download = Download(segment, clock())
+        segment, download = incoming.segment, incoming.download
+
+        def begin() -> list[m.Message] | None:
+            if download.is_whole:
+                return None
+            if incoming.turn != self._turn - 1:
+                # What was on its way when somebody gave up was for nobody in another's turn.
+                download.restart()
+            incoming.turn = self._turn
+            return download.requests()
 
         def take(message: m.Message) -> bool:
-            nonlocal data
             if type(message) is m.Unknown:
                 download.restart()
             elif isinstance(message, m.Transferred) and message.segment == segment:
                 raise MissingObjects(message.error)
             elif isinstance(message, m.Part) and message.segment == segment:
                 is_new = download.receive(message, clock())
-                if is_new and not data:
-                    data = bytearray(message.total)
+                if is_new and not incoming.data:
+                    incoming.data = bytearray(message.total)
                 if is_new:
-                    data[message.offset : message.offset + len(message.data)] = message.data
+                    end = message.offset + len(message.data)
+                    incoming.data[message.offset : end] = message.data
             self._source.send(download.requests())
             return download.is_whole
 
-        self._converse(download.requests(), take)
-        return memoryview(data)
+        is_whole = self._converse(begin, take, timeout)
+        return memoryview(incoming.data) if is_whole else None
 
     def push(self, segment: bytes, data: memoryview) -> None:
         """Store bytes; the storage fetches them from here, part by part.
@@ -73,7 +97,7 @@ class RemoteStore:
                 return True
             return False
 
-        self._converse([m.Put(segment)], take)
+        self._converse(lambda: [m.Put(segment)], take)
 
     def close(self) -> None:
         """Leave; whoever waits for a transfer is told so."""
@@ -85,25 +109,46 @@ class RemoteStore:
         if self._is_closing:
             raise StorageUnreachable("this client was closed before the transfer ended")
 
-    def _converse(self, first: list[m.Message], take: Callable[[m.Message], bool]) -> None:
-        """Send a request and take answers in until one of them is the last."""
+    def _converse(
+        self,
+        begin: Callable[[], list[m.Message] | None],
+        take: Callable[[m.Message], bool],
+        timeout: float | None = None,
+    ) -> bool:
+        """Take answers in until one of them is the last; return False if that is not in time.
+
+        ``begin`` returns the request, None if there is nothing to ask for any more.
+        """
         source = self._source
         if os.getpid() != self._pid:
             raise StorageUnreachable("the parent of this forked process can fetch this, not I")
-        with self._lock:
+        end = math.inf if timeout is None else clock() + timeout
+        patience = -1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+        if not self._lock.acquire(timeout=patience):
+            return False
+        try:
             heard_at = clock()
             self._check_open()
-            source.send(first)
+            self._turn += 1
+            request = begin()
+            if request is None:
+                return True
+            source.send(request)
             while True:
                 self._check_open()
                 for message in source.turn():
                     if type(message) is not m.Unknown:
                         heard_at = clock()
                     if take(message):
-                        return
-                if clock() - heard_at > SILENCE_S:
+                        return True
+                now = clock()
+                if now - heard_at > SILENCE_S:
                     raise StorageUnreachable(
                         f"the object storage at {source.address} has not answered for "
                         f"{SILENCE_S:.0f} s"
                     )
-                source.wait(LOOK_S)
+                if now >= end:
+                    return False
+                source.wait(min(LOOK_S, end - now))
+        finally:
+            self._lock.release()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.errors import MissingObjects, StorageUnreachable
+from scaler_cluster.objects.remote_store import Incoming
 from scaler_cluster.payload import ObjectReference, Token, Whole, loads
 
 if TYPE_CHECKING:
@@ -27,12 +29,14 @@ Key: TypeAlias = tuple[int, int, int]
 class StoredResult:
     """A value that came back in segments: mapped when it is asked for, dropped when it is not."""
 
-    __slots__ = ("__weakref__", "_buffers", "_message", "_sent")
+    __slots__ = ("__weakref__", "_buffers", "_incoming", "_message", "_sent")
 
     def __init__(self, sent: SentObjects, message: Returned) -> None:
         self._sent = sent
         self._message = message
         self._buffers: list[memoryview] | None = None
+        self._incoming: list[Incoming] = []
+        """What has arrived of each segment; whoever asks again goes on from there."""
 
     def load(self) -> Any:
         """Return the value; what it is made of is this process's own, to be written to as well.
@@ -40,7 +44,7 @@ class StoredResult:
         Raises MissingObjects if it is gone, StorageUnreachable if its storage does not answer,
         and whatever unpickling raises.
         """
-        self.keep()
+        self.fetch()
         return loads(self._message.payload, buffers=self._buffers)
 
     @property
@@ -58,11 +62,26 @@ class StoredResult:
         """Where to fetch it; empty: on the scheduler's machine."""
         return self._message.address
 
-    def keep(self) -> None:
-        """Make it independent of the cluster; raises as :meth:`load`."""
-        if self._buffers is None:
-            store, message = self._sent.store, self._message
-            self._buffers = [store.open(one, message.address) for one in message.objects]
+    def fetch(self, timeout: float | None = None) -> bool:
+        """Make it independent of the cluster; raises as :meth:`load`.
+
+        Returns False if that took more than ``timeout`` seconds, and keeps what has arrived.
+        """
+        if self._buffers is not None:
+            return True
+        end = None if timeout is None else clock() + timeout
+        store, message = self._sent.store, self._message
+        if not self._incoming:
+            self._incoming = [Incoming(one) for one in message.objects]
+        buffers = []
+        for one in self._incoming:
+            left = None if end is None else max(end - clock(), 0.0)
+            buffer = store.open(one, message.address, left)
+            if buffer is None:
+                return False
+            buffers.append(buffer)
+        self._buffers = buffers
+        return True
 
     def __del__(self) -> None:
         self._sent.drop(self._message.objects)
@@ -120,7 +139,7 @@ class SentObjects:
         for result in list(self._results):
             if result.address not in silent:
                 try:
-                    result.keep()
+                    result.fetch()
                 except StorageUnreachable:
                     silent.add(result.address)
                 except (MissingObjects, OSError):

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.client import ClientCore
 from scaler_cluster.core.exchange import Exchange
-from scaler_cluster.errors import ClusterUnreachable, RemoteProtocolError, ScalerError
+from scaler_cluster.errors import (
+    ClusterUnreachable,
+    ConfigError,
+    RemoteProtocolError,
+    ScalerError,
+)
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.place import Place
@@ -18,7 +23,7 @@ from scaler_cluster.runtime.process import PYTHON_VERSION, host_name, make_peer_
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from scaler_cluster.client.map import MapCall
     from scaler_cluster.objects.client_store import ClientStore
@@ -44,6 +49,7 @@ class Connection:
         self.error: ScalerError | None = None
         """Why nothing comes back any more."""
         self.closed = False
+        self._has_left = False
         self.sent: SentObjects | None = None
         """What was stored; None as long as nothing was."""
         self.stores = False
@@ -52,9 +58,11 @@ class Connection:
         self._exchange = Exchange(os.getpid())
         self._dropped_calls: deque[MapCall] = deque()
         self._tick_at = 0.0
-        self._peer = make_peer_id("C")
+        self.peer = make_peer_id("C")
+        self._detours: dict[str, str] = {}
+        """Where storages are reached from here that say that they are elsewhere."""
         self._worker = worker
-        self._link = zmq_link.connect(address, self._peer)
+        self._link = zmq_link.connect(address, self.peer)
 
     @property
     def fd(self) -> int:
@@ -66,11 +74,17 @@ class Connection:
         """When :meth:`pump` has something to send again."""
         return self._exchange.deadline
 
-    def shake_hands(self, timeout: float, dead_child: Callable[[], str]) -> None:
+    def shake_hands(
+        self, timeout: float, dead_child: Callable[[], str], storages: Sequence[str] = ()
+    ) -> None:
         """Say Hello and wait for the answer.
 
+        ``storages`` are the addresses at which those that the scheduler names are reached from
+        here, in its order; empty: at those that it says.
+
         Raises ClusterUnreachable if none comes within ``timeout`` seconds, if the scheduler
-        refuses, or as soon as ``dead_child()`` says why none can come.
+        refuses, or as soon as ``dead_child()`` says why none can come; ConfigError if there are
+        more storages than named, or fewer.
         """
         core = self.core
         who = m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()
@@ -91,6 +105,16 @@ class Connection:
                 if reason := dead_child():
                     raise ClusterUnreachable(reason)
         homes = core.welcome.homes
+        if storages:
+            if len(storages) != len(homes):
+                core.say(m.Goodbye())
+                self.pump()
+                raise ConfigError(
+                    f"this cluster keeps objects in {len(homes)} storages: name as many addresses, "
+                    f"in its order, not {len(storages)}"
+                )
+            addresses = (home.address for home in homes)
+            self._detours = dict(zip(addresses, storages, strict=True))
         self.stores = all(home.address or Place.of(home).is_here for home in homes)
 
     def stored(self) -> SentObjects:
@@ -109,12 +133,13 @@ class Connection:
     def _make_store(self) -> ClientStore:
         from scaler_cluster.objects.client_store import ClientStore
 
-        return ClientStore(self.core.welcome.homes, self._peer, self._connect)
+        return ClientStore(self.core.welcome.homes, self.peer, self._connect)
 
     def _connect(self, storage: str) -> RemoteStore:
         from scaler_cluster.objects.remote_store import RemoteStore
 
-        return RemoteStore(storage, self.address, make_peer_id("F"))
+        reached_at = self._detours.get(storage, storage)
+        return RemoteStore(reached_at, self.address, make_peer_id("F"))
 
     def drop_call(self, call: MapCall) -> None:
         """Forget a map with the next :meth:`pump`; takes no lock."""
@@ -133,13 +158,9 @@ class Connection:
         if self.closed:
             return []
         link, exchange, core = self._link, self._exchange, self.core
-        if self.sent is not None and self.sent.has_dead:
-            self.sent.sweep()
-        while self._dropped_calls:
-            call = self._dropped_calls.popleft()
-            core.close_call(call.first, call.asked)
-            if call.linked:
-                core.cancel([future.task_id for future in call.linked])
+        has_dead = self.sent is not None and self.sent.has_dead
+        if (has_dead or self._dropped_calls) and not self._has_left:
+            self._sweep()
         while True:
             now = clock()
             actions = core.take_actions()
@@ -158,9 +179,32 @@ class Connection:
                     self.error = error
             if len(received) < DRAIN_LIMIT and not core.has_actions:
                 break
+        if core.profiles:
+            profiles: list[tuple[Any, m.Profile]] = core.profiles
+            core.profiles = []
+            for future, one in profiles:
+                future._profiled(one.duration_s, one.cpu_time_s, one.memory_peak)
         settled: list[tuple[Any, object]] = core.settled
         core.settled = []
         return settled
+
+    def _sweep(self) -> None:
+        """Let go of what nobody in this process asks for any more."""
+        core = self.core
+        if self.sent is not None:
+            self.sent.sweep()
+        while self._dropped_calls:
+            call = self._dropped_calls.popleft()
+            core.close_call(call.first, call.asked)
+            if call.linked:
+                core.cancel([future.task_id for future in call.linked])
+
+    def leave(self) -> None:
+        """Say Goodbye, and nothing after that, whatever is let go of meanwhile."""
+        self._sweep()
+        self._has_left = True
+        self.core.say(m.Goodbye())
+        self.pump()
 
     def close(self) -> None:
         """Let go of the socket."""

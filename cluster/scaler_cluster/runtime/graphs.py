@@ -110,6 +110,8 @@ class SessionGraphs:
             else:
                 futures[key] = session.future_class(session)
                 futures[key].set_result(values[end])
+                if options.profiling:
+                    futures[key]._profiled(0.0, 0.0, 0)
         return futures
 
     def submit_linked(

@@ -8,6 +8,7 @@ clients of the process; what a task submitted through it ends with the task.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import threading
 from collections import deque
@@ -40,7 +41,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.map import MapCall
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.client import Function
     from scaler_cluster.objects.client_store import ClientStore
     from scaler_cluster.payload import ObjectReference
+    from scaler_cluster.runtime.profile import Took
     from scaler_cluster.runtime.worker import WorkerShell
 
 RECALL_OTHERS = 8
@@ -93,7 +95,7 @@ class NestedConnection(Connection):
         from scaler_cluster.objects.nested_store import NestedStore
 
         homes = self.core.welcome.homes
-        return NestedStore(homes, self._peer, self._connect, self.core.views)
+        return NestedStore(homes, self.peer, self._connect, self.core.views)
 
 
 class NestedGraphs(SessionGraphs):
@@ -129,6 +131,7 @@ class NestedSession(Session):
         self._options: dict[tuple[m.TaskOptions, int], m.TaskOptions] = {}
         self._running = threading.RLock()
         """Held by the thread that runs a task: one at a time, as anywhere."""
+        self._clients = itertools.count(1)
         self._waiting = 0
         """Threads that wait for what runs elsewhere, and tasks that have seceded."""
         self._watched: deque[tuple[float, ScalerFuture[Any]]] = deque()
@@ -144,6 +147,10 @@ class NestedSession(Session):
     def cluster_name(self) -> str:
         """What is different in each cluster: the directory of its objects."""
         return self.core.welcome.homes[0].disk
+
+    def new_identity(self) -> bytes:
+        """Return what names a client that speaks through this, one of several."""
+        return b"%s|%d" % (self.connection.peer, next(self._clients))
 
     # -- whose -------------------------------------------------------------------------------
 
@@ -513,7 +520,9 @@ class NestedSession(Session):
         finally:
             self._running.release()
 
-    def settle(self, child: Child, outcome: Any, took_s: float) -> None:
+    def settle(
+        self, child: Child, outcome: Any, took_s: float, profiles: Sequence[Took] = ()
+    ) -> None:
         """Hand a task's outcome on; None: it was interrupted, with the task that waits for it."""
         core = self.core
         with self.connection.lock:
@@ -525,4 +534,6 @@ class NestedSession(Session):
                 waiter = None
             else:
                 waiter = core.came_back(child, took_s)
+                if profiles and waiter is not None:
+                    waiter._profiled(*profiles[-1])  # type: ignore[attr-defined]
         self._after([(waiter, outcome)] if waiter is not None else [])

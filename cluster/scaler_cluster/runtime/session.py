@@ -57,6 +57,8 @@ CONNECT_TIMEOUT_S = 10.0
 HEARTBEAT_S = 1.0
 SILENCE_MAX_S = 60.0
 """A scheduler that answered no heartbeat for so long is gone."""
+LOOK_S = 1.0
+"""A thread that waits for results looks after its connection this often at least."""
 FLUSH_TASKS = 128
 """Tasks submitted one by one that are sent by the submitting thread; fewer wait for the I/O
 thread, which comes as soon as the submitting thread lets go of the interpreter."""
@@ -70,7 +72,8 @@ class Session:
     """A connection to a scheduler, shared by all threads of this process.
 
     Raises ClusterUnreachable if nobody answers at ``address`` within ``timeout`` seconds, or with
-    the scheduler's sentence if it refuses.
+    the scheduler's sentence if it refuses. After ``silence_s`` without an answer to a heartbeat
+    everything fails with ClusterUnreachable. ``storages`` as for :meth:`Connection.shake_hands`.
     """
 
     future_class: type[ScalerFuture[Any]] = ScalerFuture
@@ -82,11 +85,16 @@ class Session:
         timeout: float = CONNECT_TIMEOUT_S,
         cluster: EmbeddedCluster | None = None,
         connection: Connection | None = None,
+        heartbeat_s: float = HEARTBEAT_S,
+        silence_s: float = SILENCE_MAX_S,
+        storages: Sequence[str] = (),
     ) -> None:
         self.address = address
         self.cluster = cluster
         self.connection = connection or Connection(address)
         self.core = self.connection.core
+        self._heartbeat_s = heartbeat_s
+        self._silence_s = silence_s
         self._closed = ""
         self._forked = False
         self._callbacks: deque[tuple[ScalerFuture[Any], list[Any]]] = deque()
@@ -95,7 +103,7 @@ class Session:
         self.graphs = SessionGraphs(self)
         self._finished = threading.Event()
         try:
-            self.connection.shake_hands(timeout, self._dead_child)
+            self.connection.shake_hands(timeout, self._dead_child, storages)
         except BaseException:
             self._close_sockets()
             raise
@@ -107,6 +115,10 @@ class Session:
 
     def _dead_child(self) -> str:
         return self.cluster.dead_child() if self.cluster is not None else ""
+
+    def new_identity(self) -> bytes:
+        """Return what names a client that speaks through this."""
+        return self.connection.peer
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -349,7 +361,7 @@ class Session:
                 if deadline is not None and now >= deadline:
                     return
                 until = connection.deadline if deadline is None else deadline
-                lead.wait(min(max(until - now, 0.0), HEARTBEAT_S))
+                lead.wait(min(max(until - now, 0.0), LOOK_S))
                 arrived = True
         finally:
             self._end_lead()
@@ -401,7 +413,7 @@ class Session:
 
     def _serve(self) -> None:
         core = self.core
-        heartbeat_at = clock() + HEARTBEAT_S
+        heartbeat_at = clock() + self._heartbeat_s
         core.heard_at = clock()
         while True:
             due = min(self.connection.deadline, heartbeat_at)
@@ -409,8 +421,8 @@ class Session:
             now = clock()
             with self.connection.lock:
                 if now >= heartbeat_at:
-                    late = now - heartbeat_at > HEARTBEAT_S
-                    heartbeat_at = now + HEARTBEAT_S
+                    late = now - heartbeat_at > self._heartbeat_s
+                    heartbeat_at = now + self._heartbeat_s
                     core.say(m.Heartbeat())
                     self._check_cluster(now, late=late)
                 settled = self.connection.pump()
@@ -440,9 +452,9 @@ class Session:
         elif late:
             # This process was stopped or starved: the answers may only be waiting.
             core.heard_at = now
-        elif now - core.heard_at > SILENCE_MAX_S:
+        elif now - core.heard_at > self._silence_s:
             self.connection.error = ClusterUnreachable(
-                f"the scheduler at {self.address} has not answered for {SILENCE_MAX_S:.0f} s"
+                f"the scheduler at {self.address} has not answered for {self._silence_s:g} s"
             )
 
     def _trouble(self) -> ScalerError | None:
@@ -521,8 +533,7 @@ class Session:
             self.connection.sent.keep_results()
         with self.connection.lock:
             if self.connection.error is None:
-                self.core.say(m.Goodbye())
-                self.connection.pump()
+                self.connection.leave()
             self._close_sockets()
         if self.cluster is not None:
             self.cluster.close_lifelines()

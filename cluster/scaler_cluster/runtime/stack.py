@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import payload as payloads
 from scaler_cluster.core.client import FUNCTIONS_MAX
 from scaler_cluster.runtime.interrupts import TaskExpired, TaskInterrupted, deferred
+from scaler_cluster.runtime.profile import measured
 from scaler_cluster.runtime.scope import Scope, current
 from scaler_cluster.runtime.worker import INTERRUPT_SIGNAL, describe_failure
 from scaler_cluster.wire import messages as m
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.client import Function
     from scaler_cluster.core.nested import Child
     from scaler_cluster.runtime.nested import NestedSession
+    from scaler_cluster.runtime.profile import Took
     from scaler_cluster.runtime.worker import WorkerShell
 
 LEVEL_FRAMES = 30
@@ -54,11 +56,12 @@ class Stack:
             sys.setrecursionlimit(limit)
         start = clock()
         outcome: Any = None
+        profiles: list[Took] = []
         token = current.set(scope)
         try:
             if child.options.timeout_s is not None:
                 self._limit(scope, child.options.timeout_s)
-            outcome = self._call(child)
+            outcome = self._call(child, profiles)
         except TaskExpired as error:
             if error.args[0] is not scope and not error.args[0].is_over:
                 raise
@@ -72,7 +75,7 @@ class Stack:
                 self._session.end(scope)
                 if above.level == 0:
                     sys.setrecursionlimit(self._recursion_limit)
-                self._session.settle(child, outcome, clock() - start)
+                self._session.settle(child, outcome, clock() - start, profiles)
 
     def _limit(self, scope: Scope, timeout_s: float) -> None:
         """Let a task on the main thread's stack be interrupted when its time is over."""
@@ -106,13 +109,15 @@ class Stack:
                 scope.expired = False
                 raise TaskExpired(scope)
 
-    def _call(self, child: Child) -> bytes | m.Failed:
+    def _call(self, child: Child, profiles: list[Took]) -> bytes | m.Failed:
         """Run a task as if this worker had been sent it; return its pickled result or failure."""
         tries = 0
         while True:
             failure, culprit = m.FAILED_DESERIALIZE, "the function"
             try:
                 function = self._load(child.function)
+                if child.options.profiling:
+                    function = measured(function, profiles.append)
                 culprit = "the arguments"
                 data = child.batch.data
                 args = payloads.loads(data, buffers=self._views(child.objects))

@@ -233,7 +233,13 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = read_settings()
     hold_directories(settings)
-    shell = StorageShell(settings)
+    try:
+        shell = StorageShell(settings)
+    except FileNotFoundError:
+        # As in :meth:`StorageShell.run`: the cluster has ended before this was up.
+        if Place(**settings["place"]).is_here:
+            raise
+        return
     shell.run()
     if shell.is_orphan:
         remove_directories(settings)

@@ -28,15 +28,17 @@ from scaler_cluster.nodes import NodeLoader, NotReturned, call_node
 from scaler_cluster.runtime import inside
 from scaler_cluster.runtime.interrupts import TaskInterrupted, deferred
 from scaler_cluster.runtime.output import TaskOutput, undivert
+from scaler_cluster.runtime.profile import measured
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from scaler_cluster.links.zmq_link import ZmqLink
     from scaler_cluster.objects.worker_store import WorkerStore
     from scaler_cluster.runtime.nested import NestedSession
+    from scaler_cluster.runtime.profile import Took
 
 OVERDUE_S = 0.005
 """Results that wait so long are reported by the main thread, between two tasks: the tasks leave
@@ -239,6 +241,8 @@ class WorkerShell:
         items = list(work.batch)
         first = work.first
         output = TaskOutput(self._printed(work)) if message.stream_output else None
+        if message.profiling:
+            call = measured(call, partial(self._profiled, work))
         overdue_at = self._pumped_at + OVERDUE_S
         now = clock()
         culprit = "the arguments"
@@ -339,18 +343,27 @@ class WorkerShell:
 
     def _try_print(self, work: Work, stream: str, text: str) -> bool:
         """Send what a task printed, unless too much of it is under way."""
+        with self._uninterrupted(), self._lock:
+            has_room = self._exchange.backlog(HUB) < PRINT_AHEAD
+            if has_room:
+                self._core.printed(work, stream, text)
+            self._pump()
+            return has_room
+
+    def _profiled(self, work: Work, took: Took) -> None:
+        """Report what a task took; it goes with what became of it."""
+        with self._uninterrupted(), self._lock:
+            self._core.profiled(work, *took)
+
+    @contextlib.contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """Let no interrupt tear what a task's own thread sends; the next one comes soon."""
         in_task = self._in_task
         is_main = threading.get_ident() == self._main
         if is_main:
-            # An interrupt in here would tear what is being sent; the next one comes soon.
             self._in_task = False
         try:
-            with self._lock:
-                has_room = self._exchange.backlog(HUB) < PRINT_AHEAD
-                if has_room:
-                    self._core.printed(work, stream, text)
-                self._pump()
-                return has_room
+            yield
         finally:
             if is_main:
                 self._in_task = in_task

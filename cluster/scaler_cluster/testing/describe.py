@@ -63,6 +63,7 @@ def _submit(x: m.Submit) -> str:
 
 def _assign(x: m.Assign) -> str:
     extra = " reporting start" * x.report_start + " streaming" * x.stream_output
+    extra += " profiling" * x.profiling
     extra += f" at depth {x.depth}" if x.depth else ""
     what = f"{name(x.function)}{extra}{_with(x.objects)}"
     return f"Assign {tasks(x.first, len(x.batch), x.session)} {what}"
@@ -70,6 +71,7 @@ def _assign(x: m.Assign) -> str:
 
 def _assign_nodes(x: m.AssignNodes) -> str:
     extra = " reporting start" * x.report_start + " streaming" * x.stream_output
+    extra += " profiling" * x.profiling
     given = zip(numbers(x.inputs), x.results, strict=False)
     inputs = "".join(f" {node}={name(result)}" for node, result in given)
     what = f"{name(x.function)}{extra}{_with(x.objects + x.segments)}{inputs}"
@@ -123,6 +125,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Done: lambda x: f"Done {tasks(x.first, len(x.batch), x.session)} {_payloads(x.batch)}",
     m.Erred: lambda x: f"Erred {tasks(x.task, 1, x.session)} {x.kind}",
     m.Printed: lambda x: f"Printed {tasks(x.task, 1, x.session)} {x.stream} {x.text!r}",
+    m.Profile: lambda x: f"Profile {tasks(x.task, 1, x.session)} {x.duration_s:g} s",
     m.Blocked: lambda x: "Blocked" if x.is_blocked else "Blocked no more",
     m.Spares: lambda x: f"Spares {x.count}",
     m.Retire: lambda x: "Retire",

@@ -165,7 +165,8 @@ def _put_options(options: m.TaskOptions) -> list[object] | None:
 def _get_options(value: Any) -> m.TaskOptions:
     if value is None:
         return m.DEFAULT_OPTIONS
-    priority, timeout_s, retries, at_most_once, stream_output, depth, capabilities, workers = value
+    priority, timeout_s, retries, at_most_once, stream_output, profiling, depth, *demand = value
+    capabilities, workers = demand
     if (
         type(priority) is not int
         or not (timeout_s is None or (type(timeout_s) in (int, float) and timeout_s >= 0))
@@ -173,13 +174,14 @@ def _get_options(value: Any) -> m.TaskOptions:
         or retries < 0
         or type(at_most_once) is not bool
         or type(stream_output) is not bool
+        or type(profiling) is not bool
         or type(depth) is not int
         or not 0 <= depth <= DEPTH_MAX
     ):
         raise RemoteProtocolError("task options of the wrong type")
-    flags = at_most_once, stream_output
-    demand = _get_capabilities(capabilities), _get_names(workers)
-    return m.TaskOptions(priority, timeout_s, retries, *flags, depth, *demand)
+    flags = at_most_once, stream_output, profiling
+    place = _get_capabilities(capabilities), _get_names(workers)
+    return m.TaskOptions(priority, timeout_s, retries, *flags, depth, *place)
 
 
 def _get_many_options(value: Any) -> tuple[m.TaskOptions, ...]:
@@ -350,8 +352,8 @@ def _put_results(x: m.Results, frames: list[Buffer]) -> list[object]:
 
 def _put_assign(x: m.Assign, frames: list[Buffer]) -> list[object]:
     batch = _put_batch(x.batch, frames)
-    flags = x.report_start, x.stream_output
-    return [20, x.session, x.first, x.function, x.call, *flags, batch, x.objects, x.depth]
+    head = 20, x.session, x.first, x.function, x.call, x.report_start, x.stream_output
+    return [*head, batch, x.objects, x.depth, x.profiling]
 
 
 def _put_done(x: m.Done, frames: list[Buffer]) -> list[object]:
@@ -374,13 +376,14 @@ def _get_results(item: list[Any], frames: Sequence[Buffer]) -> m.Results:
 
 
 def _get_assign(item: list[Any], frames: Sequence[Buffer]) -> m.Assign:
-    _, session, first, function, call, report_start, stream_output, batch, objects, depth = item
+    _, session, first, function, call, starts, streams, batch, objects, depth, profiles = item
     _check_run(session, first, function, call)
-    if type(report_start) is not bool or type(stream_output) is not bool or type(depth) is not int:
+    if not (type(starts) is type(streams) is type(profiles) is bool) or type(depth) is not int:
         raise RemoteProtocolError("the options of an Assign are booleans and a depth")
-    flags = report_start, stream_output
-    batch = _get_batch(batch, frames)
-    return m.Assign(session, first, function, call, *flags, batch, _get_objects(objects), depth)
+    batch, objects = _get_batch(batch, frames), _get_objects(objects)
+    return m.Assign(
+        session, first, function, call, starts, streams, batch, objects, depth, profiles
+    )
 
 
 def _get_done(item: list[Any], frames: Sequence[Buffer]) -> m.Done:

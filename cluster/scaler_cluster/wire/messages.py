@@ -57,6 +57,8 @@ class TaskOptions:
     """Never start a task a second time, even if its machine was lost."""
     stream_output: bool = False
     """Send what the task prints to the client."""
+    profiling: bool = False
+    """Measure what the task takes, and tell the client."""
     depth: int = 0
     """How many tasks are above it: 1 if a task submitted it that no task submitted. Among equal
     priorities, deeper ones run first."""
@@ -319,6 +321,8 @@ class Assign(Message):
     """Segments that hold the buffers of each payload, in order."""
     depth: int = 0
     """As in the tasks' options."""
+    profiling: bool = False
+    """Send a Profile of each of these tasks."""
 
 
 @dataclass(slots=True)
@@ -407,6 +411,19 @@ class Printed(Message):
 
 
 @dataclass(slots=True)
+class Profile(Message):
+    """Worker to scheduler, and that to the client: what a task took, before what became of it."""
+
+    tag = 35
+    session: int
+    task: int
+    duration_s: float
+    cpu_time_s: float
+    memory_peak: int
+    """By how many bytes the worker's memory grew at most."""
+
+
+@dataclass(slots=True)
 class Retire(Message):
     """Scheduler to worker: leave; its supervisor starts another."""
 
@@ -458,6 +475,8 @@ class AssignNodes(Message):
     """Where the segments of each result end among them, as 32-bit numbers; empty: none has any."""
     depth: int = 0
     """That of the tasks' options."""
+    profiling: bool = False
+    """Send a Profile of each of these nodes."""
 
 
 @dataclass(slots=True)

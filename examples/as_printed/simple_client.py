@@ -1,4 +1,4 @@
-"""Basic Client.submit example with a local cluster."""
+"""Single tasks on a cluster of this machine."""
 
 import math
 
