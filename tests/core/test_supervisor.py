@@ -243,7 +243,7 @@ def test_without_a_limit_memory_is_free(core):
     ("message", "reason"),
     [
         (m.Refused("no"), "no"),
-        (m.Goodbye("go"), "go"),
+        (m.Goodbye("go"), ""),
         (m.Unknown(), "the scheduler does not know this supervisor any more"),
         (m.Welcome(0, 2), None),
     ],

@@ -10,6 +10,7 @@ import base64
 import faulthandler
 import io
 import json
+import logging
 import math
 import mmap
 import os
@@ -24,7 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.core.exchange import Exchange
-from scaler_cluster.core.supervisor import Exit, SupervisorConfig, SupervisorCore, spares_max
+from scaler_cluster.core.supervisor import (
+    HEARTBEAT_S,
+    Exit,
+    SupervisorConfig,
+    SupervisorCore,
+    spares_max,
+)
 from scaler_cluster.core.worker import WorkerCore
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
@@ -40,6 +47,7 @@ from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
     host_name,
+    log_as_told,
     make_peer_id,
     read_settings,
 )
@@ -58,17 +66,24 @@ if TYPE_CHECKING:
 
     from scaler_cluster.runtime.storage_process import StorageProcess
 
+log = logging.getLogger("scaler.supervisor")
+
 INITIALIZER_EXIT_CODE = 66
 """A worker exits with this when its initializer raised."""
 SAMPLE_S = 0.5
 """How often memory is looked at, where there is a limit."""
 DRAIN_LIMIT = 64
+IMPATIENT_S = 5.0
+"""A scheduler that is there answers much sooner: whoever mistyped its address wants to know."""
 
 
 class SupervisorShell:
-    """Moves bytes and signals between the core, the scheduler and the workers."""
+    """Moves bytes and signals between the core, the scheduler and the workers.
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    Until it is told to leave, or ``lifeline`` comes to its end.
+    """
+
+    def __init__(self, settings: dict[str, Any], lifeline: int = LIFELINE_FD) -> None:
         workers = settings["workers"]
         # Shared with the workers; says what each runs, whatever becomes of it.
         slots = workers + spares_max(workers)
@@ -76,15 +91,23 @@ class SupervisorShell:
         self._words = memoryview(self._memory).cast("Q")
         self._peer = make_peer_id("S")
         self._host = host_name()
+        pace = f"heartbeat_interval_seconds={settings.get('heartbeat_s', HEARTBEAT_S)}"
+        log.info("ClusterProcess: starting %s workers, %s", workers, pace)
         # Before there are threads or sockets: the fork server is a copy of this process.
         self._server_pid, self._server = forkserver.start(self._worker_main(settings))
         self._core = SupervisorCore(
-            SupervisorConfig(workers, settings.get("memory_limit_bytes", 0)),
+            SupervisorConfig(
+                workers,
+                settings.get("memory_limit_bytes", 0),
+                settings.get("heartbeat_s", HEARTBEAT_S),
+                settings.get("death_timeout_s", math.inf),
+            ),
             self._peer,
             self._host,
             clock(),
         )
         self._settings = settings
+        self._lifeline = lifeline
         self._place: Place | None = None
         self._storage: StorageProcess | None = None
         if settings.get("home"):
@@ -95,8 +118,9 @@ class SupervisorShell:
         self._stderr: dict[int, WorkerStderr] = {}
         self._passage = Passage()
         self._sample_at = 0.0
+        self._impatient_at = clock() + IMPATIENT_S
         self._selector = selectors.DefaultSelector()
-        self._selector.register(LIFELINE_FD, selectors.EVENT_READ, self._on_lifeline)
+        self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
         self._selector.register(self._server, selectors.EVENT_READ, self._on_server)
         self._selector.register(self._link.fd, selectors.EVENT_READ, self._on_link)
         hello = m.Hello(
@@ -111,10 +135,11 @@ class SupervisorShell:
         )
         self._link.send(HUB, self._exchange.send(HUB, [hello], clock()))
 
-    def run(self) -> None:
-        """Work until the parent is gone or the scheduler says so; then end every worker."""
-        signal.signal(signal.SIGTERM, self._on_terminate)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    def run(self) -> str:
+        """Work until the lifeline ends or the scheduler says so; then end every worker.
+
+        Returns why, if nobody asked for it.
+        """
         core = self._core
         try:
             while core.leave is None:
@@ -124,15 +149,17 @@ class SupervisorShell:
                 timeout = due - clock()
                 for key, _ in self._selector.select(max(timeout, 0.0)):
                     key.data()
-            if core.leave:
-                sys.stderr.write(f"scaler supervisor: {core.leave}\n")
         finally:
             self._close()
+        return core.leave
 
     def _turn(self) -> None:
         core, link, exchange = self._core, self._link, self._exchange
         self._on_link()
         now = clock()
+        if now >= self._impatient_at and self._place is None:
+            self._impatient_at = math.inf
+            log.warning("ClusterProcess: %s does not answer yet", self._settings["address"])
         if now >= self._next_sample():
             self._sample(now)
         if self._storage is not None and now >= self._storage.look_at:
@@ -158,12 +185,15 @@ class SupervisorShell:
 
     def _on_link(self) -> None:
         while received := self._link.receive(DRAIN_LIMIT):
+            self._core.heard(clock())
             for _, frames in received:
                 messages = self._exchange.receive(HUB, frames, clock())
                 self._core.receive(messages)
                 for message in messages:
                     if type(message) is m.Welcome and self._place is None:
                         self._settle_by(message)
+                    elif type(message) is m.Goodbye:
+                        log.info("ClusterProcess: %s", message.reason)
 
     def _settle_by(self, welcome: m.Welcome) -> None:
         """Use the scheduler's objects if this is its machine; else keep copies of them here."""
@@ -202,6 +232,7 @@ class SupervisorShell:
         index = report["slot"]
         if fds:
             self._core.spawned(index, report["pid"])
+            log.info("Worker[%s] started", self._name(index))
             self._stderr[index] = WorkerStderr(fds[0], self._selector, self._passage)
             return
         base = index * SLOT_WORDS
@@ -217,7 +248,22 @@ class SupervisorShell:
             words[base + SLOT_SESSION],
             words[base + SLOT_TASK],
         )
+        self._log_end(index, end)
         self._core.died(index, end, clock())
+
+    def _name(self, index: int) -> str:
+        names: list[str] = self._settings.get("worker_names", [])
+        return names[index] if index < len(names) else str(index)
+
+    def _log_end(self, index: int, end: Exit) -> None:
+        name, reason = self._name(index), self._core.slots[index].reason
+        if reason:
+            log.warning("Worker[%s] was killed: %s", name, reason)
+        elif end.signal or end.exit_code:
+            how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+            log.warning("Worker[%s] died: %s", name, how)
+        else:
+            log.info("Worker[%s] ended", name)
 
     def _next_sample(self) -> float:
         return self._sample_at if self._core.config.memory_limit_bytes else float("inf")
@@ -236,10 +282,11 @@ class SupervisorShell:
     # -- the end -----------------------------------------------------------------------------
 
     def _on_lifeline(self) -> None:
-        if not os.read(LIFELINE_FD, 4096):
+        if not os.read(self._lifeline, 4096):
             self._core.leave = ""
 
-    def _on_terminate(self, *_: object) -> None:
+    def terminate(self) -> None:
+        """Leave; may be called from a handler of signals."""
         self._core.leave = ""
 
     def _close(self) -> None:
@@ -262,6 +309,8 @@ class SupervisorShell:
         words, host, supervisor = self._words, self._host, self._peer
 
         def worker_main(order: dict[str, Any]) -> int:
+            if "logging" in settings:
+                log_as_told(settings, suffix=f"-{os.getpid()}")
             faulthandler.enable()
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(line_buffering=True)
@@ -304,12 +353,27 @@ class SupervisorShell:
         return worker_main
 
 
-def main() -> None:
-    """Run the supervisor process."""
+def run(settings: dict[str, Any], lifeline: int) -> str:
+    """Run a supervisor in this process; return why it ended, if nobody asked for it."""
+    try:
+        return SupervisorShell(settings, lifeline).run()
+    finally:
+        remove_directories(settings)
+
+
+def main() -> int:
+    """Run the supervisor process; return its exit status."""
     settings = read_settings()
-    SupervisorShell(settings).run()
+    log_as_told(settings, "ERROR")
+    shell = SupervisorShell(settings)
+    signal.signal(signal.SIGTERM, lambda *_: shell.terminate())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    reason = shell.run()
     remove_directories(settings)
+    if reason:
+        sys.stderr.write(f"scaler supervisor: {reason}\n")
+    return 1 if reason else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
