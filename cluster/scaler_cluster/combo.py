@@ -35,8 +35,8 @@ class SchedulerClusterCombo:
             are, and each object is kept by the one that its id chooses. Default: a free port
             beside the scheduler.
         monitor_address: Where monitors connect. Default: two ports after the scheduler.
-        per_worker_capabilities: What each worker has, as ``{"gpu": 1}``; -1: as much as anybody
-            wants.
+        per_worker_capabilities: What each worker offers to tasks that demand it, as
+            ``{"gpu": 1}``; -1: it is never used up.
         worker_io_threads: Accepted; a worker needs one.
         scheduler_io_threads: Accepted; one is enough.
         max_number_of_tasks_waiting: How many tasks wait in the scheduler, before further ones wait
@@ -80,7 +80,7 @@ class SchedulerClusterCombo:
         address: str | None = None,
         object_storage_address: str | Sequence[str] | None = None,
         monitor_address: str | None = None,
-        per_worker_capabilities: Mapping[str, int] | str | None = None,
+        per_worker_capabilities: Mapping[str, float] | str | None = None,
         worker_io_threads: int = ClusterSettings.io_threads,
         scheduler_io_threads: int = SchedulerSettings.io_threads,
         max_number_of_tasks_waiting: int = SchedulerSettings.max_number_of_tasks_waiting,

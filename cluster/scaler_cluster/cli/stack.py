@@ -14,6 +14,7 @@ from scaler_cluster.config.sections import (
     StorageSettings,
 )
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.runtime.directories import remove_directories
 from scaler_cluster.runtime.spawn import Child
 from scaler_cluster.runtime.told import told_scheduler, told_storage, told_supervisor
 
@@ -106,6 +107,10 @@ class Stack:
         """End them, those that were started last first."""
         for child in reversed(self._children):
             child.stop(GRACE_S)
+        for child in self._children:
+            if "directory" in child.settings:
+                # It may have been killed.
+                remove_directories(child.settings)
 
 
 def _read(tables: Sequence[Table], kind: type[Any]) -> list[tuple[Table, dict[str, Any]]]:

@@ -192,11 +192,7 @@ def _own_table(kind: type[Section], program: str, path: str) -> Table | None:
 
 
 def _help(one: Option) -> str:
-    default = one.default
-    if default in (MISSING, None, (), "") or default == {} or default is False:
-        return one.help
-    shown = ",".join(default) if isinstance(default, tuple) else default
-    return f"{one.help} (default: {shown})"
+    return f"{one.help} (default: {one.by_default})" if one.by_default else one.help
 
 
 def complete(parser: Parser) -> None:

@@ -39,6 +39,13 @@ class Option:
         return (self.name, *self.also)
 
     @property
+    def by_default(self) -> str:
+        """What it is by default, where that is not said otherwise."""
+        if self.default in (MISSING, None) or isinstance(self.default, bool | dict):
+            return ""
+        return ",".join(self.default) if isinstance(self.default, tuple) else str(self.default)
+
+    @property
     def shown(self) -> str:
         """What an error calls it to who used a command line."""
         long = "--" + self.name.replace("_", "-")

@@ -162,7 +162,7 @@ class ClusterSettings(Logging):
     worker_names: tuple[str, ...] = option(
         "what to call the workers, one name for each", NAMES, "-wn", default=()
     )
-    per_worker_capabilities: Mapping[str, int] = option(
+    per_worker_capabilities: Mapping[str, float] = option(
         "what each worker has, as linux,gpu=1; without a number: as much as anybody wants",
         CAPABILITIES,
         "-pwc",

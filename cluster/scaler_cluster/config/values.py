@@ -183,13 +183,13 @@ STORAGES = Kind("ADDRESS,...", "an address or a list of them", (str, list, tuple
 # -- what workers have and run -----------------------------------------------------------------
 
 
-def _read_capabilities(value: str | dict[str, Any]) -> dict[str, int]:
+def _read_capabilities(value: str | dict[str, Any]) -> dict[str, float]:
     if isinstance(value, dict):
         pairs = [(str(name), amount) for name, amount in value.items()]
     else:
         parts = [part.partition("=") for part in value.split(",")] if value.strip() else []
         pairs = [(name, amount if mark else -1) for name, mark, amount in parts]
-    capabilities: dict[str, int] = {}
+    capabilities: dict[str, float] = {}
     for given, amount in pairs:
         name = given.strip()
         if not name:
@@ -197,11 +197,12 @@ def _read_capabilities(value: str | dict[str, Any]) -> dict[str, int]:
         if name in capabilities:
             raise ValueError(f"names {name!r} twice")
         try:
-            capabilities[name] = int(amount)
+            number = float(amount)
         except (TypeError, ValueError):
-            raise ValueError(f"must be whole numbers, as in gpu=1, not {name}={amount}") from None
-        if capabilities[name] < -1:
-            raise ValueError(f"must be 0 or more, or -1 for any number, not {name}={amount}")
+            raise ValueError(f"must be numbers, as in gpu=1, not {name}={amount}") from None
+        if not -1 <= number < math.inf:
+            raise ValueError(f"must be 0 or more, or -1 for any amount, not {name}={amount}")
+        capabilities[name] = int(number) if number == int(number) else number
     return capabilities
 
 

@@ -38,6 +38,7 @@ class Child:
 
     def __init__(self, name: str, settings: dict[str, Any], *, reports: bool = False) -> None:
         self.name = name
+        self.settings = settings
         environment = dict(os.environ)
         package_root = str(Path(__file__).parents[2])
         paths = [package_root, environment.get("PYTHONPATH", "")]

@@ -232,7 +232,7 @@ class SupervisorShell:
         index = report["slot"]
         if fds:
             self._core.spawned(index, report["pid"])
-            log.info("Worker[%s] started", self._name(index))
+            log.info("Worker[%s] started", _name_of(self._settings, index) or index)
             self._stderr[index] = WorkerStderr(fds[0], self._selector, self._passage)
             return
         base = index * SLOT_WORDS
@@ -251,12 +251,8 @@ class SupervisorShell:
         self._log_end(index, end)
         self._core.died(index, end, clock())
 
-    def _name(self, index: int) -> str:
-        names: list[str] = self._settings.get("worker_names", [])
-        return names[index] if index < len(names) else str(index)
-
     def _log_end(self, index: int, end: Exit) -> None:
-        name, reason = self._name(index), self._core.slots[index].reason
+        name, reason = _name_of(self._settings, index) or index, self._core.slots[index].reason
         if reason:
             log.warning("Worker[%s] was killed: %s", name, reason)
         elif end.signal or end.exit_code:
@@ -300,8 +296,13 @@ class SupervisorShell:
         self._passage.close()
         if self._storage is not None:
             self._storage.stop()
-        # The scheduler ends at the same moment: whoever lingers waits in vain.
-        self._link.close(linger_ms=0)
+        linger_ms = 0
+        if self._core.leave == "" and not self._settings.get("home"):
+            # What ran here goes elsewhere at once. An embedded cluster ends as a whole: there,
+            # whoever lingers waits in vain.
+            self._link.send(HUB, self._exchange.send(HUB, [m.Goodbye()], clock()))
+            linger_ms = zmq_link.LINGER_MS
+        self._link.close(linger_ms)
 
     # -- what a worker process does, after its fork ------------------------------------------
 
@@ -339,7 +340,7 @@ class SupervisorShell:
                 settings.get("max_tasks_per_child", 0),
                 place=place.served_at(order["address"]),
                 spare=order["slot"] >= settings["workers"],
-                name=settings.get("name", ""),
+                name=_name_of(settings, order["slot"]),
                 capabilities=tuple(sorted(settings.get("capabilities", {}).items())),
             )
             link = zmq_link.connect(settings["address"], peer)
@@ -351,6 +352,13 @@ class SupervisorShell:
             return 0
 
         return worker_main
+
+
+def _name_of(settings: dict[str, Any], index: int) -> str:
+    """Return what users call a worker; empty if they do not."""
+    names: list[str] = settings.get("worker_names", [])
+    name: str = names[index] if index < len(names) else settings.get("name", "")
+    return name
 
 
 def run(settings: dict[str, Any], lifeline: int) -> str:
