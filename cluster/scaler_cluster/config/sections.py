@@ -110,6 +110,12 @@ class SchedulerSettings(Logging):
         default=None,
         also=("per_worker_queue_size",),
     )
+    unplaced_timeout_seconds: float = option(
+        "how long tasks wait that demand what no worker has; 0: until one comes",
+        seconds(zero=True),
+        "-ut",
+        default=0,
+    )
     object_retention_seconds: float = option(
         "accepted; an object is kept as long as anybody may need it, and no longer",
         seconds(zero=True),

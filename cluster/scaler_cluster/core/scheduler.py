@@ -107,6 +107,7 @@ class SchedulerCore:
             m.Printed: self._on_printed,
             m.Profile: self._on_profile,
             m.WorkerLost: self._on_worker_lost,
+            m.Overdue: self._on_overdue,
             m.InitializerFailed: self._on_initializer_failed,
         }
 
@@ -592,6 +593,11 @@ class SchedulerCore:
         worker = supervisor.workers.get(message.worker)
         if worker is not None:
             self._lose_worker(worker, message, now)
+
+    def _on_overdue(self, peer: bytes, message: m.Overdue, now: float) -> None:
+        worker = self.table.supervisors[peer].workers.get(message.worker)
+        if worker is not None:
+            self._outcomes.overdue(worker, message, now)
 
     def _on_initializer_failed(self, peer: bytes, message: m.InitializerFailed, now: float) -> None:
         if peer not in self.table.supervisors:

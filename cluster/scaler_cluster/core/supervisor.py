@@ -40,6 +40,8 @@ class SupervisorConfig:
     """How often the scheduler is told that this machine lives; whatever it says is an answer."""
     death_timeout_s: float = math.inf
     """A scheduler that was silent for so long is gone."""
+    task_timeout_s: float = math.inf
+    """Of tasks that have none of their own."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,10 @@ class WorkerSlot:
     spawn_at: float = 0.0
     """When to start one here; inf: never again."""
     pid: int = 0
+    ran: tuple[int, int, int] = (0, 0, 0)
+    """Session, task and number of the work that it was seen to run last; session 0: none."""
+    overdue_at: float = math.inf
+    """When that has run for too long."""
     reason: str = ""
     """Why it was killed, if it was."""
     out_of_memory: bool = False
@@ -145,6 +151,16 @@ class SupervisorCore:
                 f"its memory of {rss_bytes / 1e6:.0f} MB exceeded the limit of "
                 f"{limit / 1e6:.0f} MB per worker",
             )
+
+    def seen(self, index: int, ran: tuple[int, int, int], now: float) -> None:
+        """A worker runs this task, or ran it last; asked for often if there is a timeout."""
+        slot = self.slots[index]
+        if ran != slot.ran:
+            slot.ran = ran
+            slot.overdue_at = now + self.config.task_timeout_s
+        elif now >= slot.overdue_at and ran[0]:
+            slot.overdue_at = math.inf
+            self._outbox.append(m.Overdue(slot.peer, *ran[:2], self.config.task_timeout_s))
 
     def died(self, index: int, end: Exit, now: float) -> None:
         """A worker process ended."""

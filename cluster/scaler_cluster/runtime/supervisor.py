@@ -57,6 +57,7 @@ from scaler_cluster.runtime.worker import (
     SLOT_SESSION,
     SLOT_TASK,
     SLOT_WORDS,
+    SLOT_WORK,
     WorkerShell,
 )
 from scaler_cluster.wire import messages as m
@@ -72,6 +73,9 @@ INITIALIZER_EXIT_CODE = 66
 """A worker exits with this when its initializer raised."""
 SAMPLE_S = 0.5
 """How often memory is looked at, where there is a limit."""
+LOOKS = 20
+"""How often tasks are looked at within their timeout, where there is one for all."""
+LOOK_MIN_S, LOOK_MAX_S = 0.02, 0.5
 DRAIN_LIMIT = 64
 IMPATIENT_S = 5.0
 """A scheduler that is there answers much sooner: whoever mistyped its address wants to know."""
@@ -101,6 +105,7 @@ class SupervisorShell:
                 settings.get("memory_limit_bytes", 0),
                 settings.get("heartbeat_s", HEARTBEAT_S),
                 settings.get("death_timeout_s", math.inf),
+                settings.get("task_timeout_s", math.inf),
             ),
             self._peer,
             self._host,
@@ -118,6 +123,9 @@ class SupervisorShell:
         self._stderr: dict[int, WorkerStderr] = {}
         self._passage = Passage()
         self._sample_at = 0.0
+        timeout_s = self._core.config.task_timeout_s
+        self._look_s = min(max(timeout_s / LOOKS, LOOK_MIN_S), LOOK_MAX_S)
+        self._look_at = 0.0 if timeout_s < math.inf else math.inf
         self._impatient_at = clock() + IMPATIENT_S
         self._selector = selectors.DefaultSelector()
         self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
@@ -145,7 +153,8 @@ class SupervisorShell:
             while core.leave is None:
                 self._turn()
                 storage_at = self._storage.look_at if self._storage is not None else math.inf
-                due = min(core.deadline, self._exchange.deadline, self._next_sample(), storage_at)
+                sample_at = min(self._next_sample(), self._look_at)
+                due = min(core.deadline, self._exchange.deadline, sample_at, storage_at)
                 timeout = due - clock()
                 for key, _ in self._selector.select(max(timeout, 0.0)):
                     key.data()
@@ -162,6 +171,8 @@ class SupervisorShell:
             log.warning("ClusterProcess: %s does not answer yet", self._settings["address"])
         if now >= self._next_sample():
             self._sample(now)
+        if now >= self._look_at:
+            self._look(now)
         if self._storage is not None and now >= self._storage.look_at:
             self._storage.look_after(now)
         core.tick(now)
@@ -274,6 +285,16 @@ class SupervisorShell:
                     self._core.sampled(index, int(pages) * page)
                 except (OSError, IndexError):
                     continue
+
+    def _look(self, now: float) -> None:
+        """See what the workers run."""
+        self._look_at = now + self._look_s
+        words = self._words
+        for index, slot in enumerate(self._core.slots):
+            if slot.pid:
+                base = index * SLOT_WORDS
+                ran = words[base + SLOT_SESSION], words[base + SLOT_TASK], words[base + SLOT_WORK]
+                self._core.seen(index, ran, now)
 
     # -- the end -----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
         "scheduler": {
             "client_timeout_s": settings.client_timeout_seconds,
             "supervisor_timeout_s": settings.worker_timeout_seconds,
+            "unplaced_timeout_s": settings.unplaced_timeout_seconds or math.inf,
         },
         **logging(settings),
     }
@@ -73,6 +75,7 @@ def supervising(settings: ClusterSettings) -> dict[str, Any]:
         "worker_names": list(settings.worker_names),
         "heartbeat_s": settings.heartbeat_interval_seconds,
         "death_timeout_s": settings.death_timeout_seconds,
+        "task_timeout_s": settings.task_timeout_seconds or math.inf,
         **logging(settings),
     }
 

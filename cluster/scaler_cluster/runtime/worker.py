@@ -54,7 +54,7 @@ PRINT_AHEAD = 1024
 acknowledges every 64th."""
 
 # Words of the memory that a worker shares with its supervisor: what it runs, should it die.
-SLOT_SESSION, SLOT_TASK, SLOT_READY, SLOT_WORDS = 0, 1, 2, 4
+SLOT_SESSION, SLOT_TASK, SLOT_READY, SLOT_WORK, SLOT_WORDS = 0, 1, 2, 3, 4
 
 
 class ForkedLock:
@@ -210,6 +210,7 @@ class WorkerShell:
         core, slot = self._core, self._slot
         message = work.message
         slot[SLOT_SESSION] = 0
+        slot[SLOT_WORK] += 1
         slot[SLOT_TASK] = work.first
         slot[SLOT_SESSION] = work.session
         wanted = work.function.objects + message.objects

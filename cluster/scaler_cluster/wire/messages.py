@@ -696,6 +696,17 @@ class WorkerLost(Message):
 
 
 @dataclass(slots=True)
+class Overdue(Message):
+    """Supervisor to scheduler: a task has run for so long; stop it if it has no timeout."""
+
+    tag = 44
+    worker: bytes
+    session: int
+    task: int
+    timeout_s: float
+
+
+@dataclass(slots=True)
 class Kill(Message):
     """Scheduler to supervisor: kill that worker, with the children of its task."""
 
