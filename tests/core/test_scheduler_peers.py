@@ -279,3 +279,36 @@ def test_what_a_worker_gives_back_does_not_count(bench):
 def test_idle_time_costs_nothing():
     """Without peers nothing is ever due."""
     assert SchedulerBench().core.deadline == math.inf
+
+
+# -- the end ---------------------------------------------------------------------------------
+
+
+def test_a_client_may_end_the_cluster():
+    """Unless that is protected: machines are told, and the shell sees to the rest."""
+    bench = SchedulerBench(SchedulerConfig("3.11", protected=False))
+    bench.supervisor()
+    bench.supervisor(b"S2")
+    bench.client()
+    assert not bench.core.is_over
+
+    assert bench.feed(b"C1", m.Shutdown()) == {
+        "S1": ["Goodbye: the cluster was shut down"],
+        "S2": ["Goodbye: the cluster was shut down"],
+    }
+    assert bench.core.is_over
+
+
+def test_a_protected_cluster_goes_on(one):
+    """The client is told why."""
+    (sentence,) = one.feed(b"C1", m.Shutdown())["C1"]
+
+    assert sentence.startswith("Refused: the scheduler is in protected mode")
+    assert not one.core.is_over
+    assert one.submit(0) == {"W1": ["Function f", "Assign 1:0 f"]}
+
+
+def test_nobody_else_ends_a_cluster(one):
+    """A worker that tries is dropped."""
+    with pytest.raises(RemoteProtocolError, match="only a client"):
+        one.core.receive(b"W1", [m.Shutdown()], one.now)

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from scaler_exec import Client, ConfigError, SchedulerClusterCombo, TaskTimeout
+from scaler_exec import Client, ClusterBroken, ConfigError, SchedulerClusterCombo, TaskTimeout
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S
+from tests.runtime.helpers import BOUND_S, wait_gone
 
 DOCUMENTED = {
     "address": None,
@@ -103,6 +103,49 @@ def test_a_task_that_runs_longer_than_its_cluster_lets_it(make_client, flags) ->
     with pytest.raises(TaskTimeout):
         stuck.result(BOUND_S)
     assert client.submit(os.getpid).result(BOUND_S) != pid
+
+
+def test_a_protected_cluster_is_not_shut_down_by_a_client(make_client) -> None:
+    """The client says so, and is disconnected; the others go on."""
+    client = make_client()
+    pending = client.submit(time.sleep, tasks.FOREVER_S)
+    other = Client(client._address)
+
+    with pytest.raises(ValueError, match="protected mode"):
+        client.shutdown()
+    client.shutdown()
+    assert pending.cancelled()
+    with pytest.raises(RuntimeError):
+        client.submit(abs, -3)
+    assert other.submit(abs, -3).result(BOUND_S) == 3
+    other.disconnect()
+
+
+def test_a_client_shuts_a_cluster_down(make_client) -> None:
+    """All its processes end, and other clients are told."""
+    client = make_client(protected=False)
+    pid = client.submit(os.getpid).result(BOUND_S)
+    with Client(client._address) as other:
+        pending = other.submit(time.sleep, tasks.FOREVER_S)
+        client.shutdown()
+
+        with pytest.raises(ClusterBroken, match="the cluster was shut down"):
+            pending.result(BOUND_S)
+    wait_gone(pid)
+    client.shutdown()
+
+
+def test_a_task_shuts_its_cluster_down(make_client) -> None:
+    """It is one of its clients."""
+    client = make_client(protected=False)
+
+    with pytest.raises(ClusterBroken, match="the cluster was shut down"):
+        client.submit(shut_down, client).result(BOUND_S)
+
+
+def shut_down(client) -> None:
+    """End the cluster that runs this."""
+    client.shutdown()
 
 
 def sleep_for_ever() -> None:

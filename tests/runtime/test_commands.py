@@ -235,6 +235,31 @@ def held_by(directory: str) -> int:
     return os.getpid()
 
 
+def test_a_client_ends_everything(shell, address) -> None:
+    """Scheduler, clusters and object storages, each with status 0."""
+    parts = [
+        shell.start(f"scaler_object_storage_server {after(address, 1)}"),
+        shell.start(f"scaler_scheduler -osa {after(address, 1)} {address}"),
+        shell.start(f"scaler_cluster -n 1 {address}"),
+    ]
+    client = Client(address)
+    assert client.submit(abs, -3).result(BOUND_S) == 3
+    client.shutdown()
+
+    assert [part.end() for part in parts] == [0, 0, 0]
+
+
+def test_a_protected_scheduler_is_not_ended_by_clients(shell, address) -> None:
+    """It says so to who tries."""
+    shell.start(f"scaler_scheduler --protected {address}")
+    shell.start(f"scaler_cluster -n 1 {address}")
+
+    with pytest.raises(ValueError, match="protected mode"):
+        Client(address).shutdown()
+    with Client(address) as client:
+        assert client.submit(abs, -3).result(BOUND_S) == 3
+
+
 # -- what goes wrong ---------------------------------------------------------------------------
 
 

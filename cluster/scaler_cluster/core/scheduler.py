@@ -38,6 +38,7 @@ SESSION_FUNCTIONS_MAX = 4096
 """A client forgets functions well before; beyond this it is misbehaving."""
 LOST_MAX = 1024
 """Dead workers remembered per supervisor: far more than may die while a Hello is under way."""
+SHUT_DOWN = "the cluster was shut down"
 LAG_S = 1.0
 """A turn so long after the deadline that called for it means that WE were slow, not the peers."""
 
@@ -59,6 +60,8 @@ class SchedulerConfig:
     homes: tuple[m.Home, ...] = (m.NOWHERE,)
     """Where clients store objects: beside this scheduler, or in storages that run by themselves."""
     homes_are_elsewhere: bool = False
+    protected: bool = True
+    """No client may end the cluster."""
     unplaced_timeout_s: float = math.inf
     """Tasks that demand what no worker has fail after this."""
     storage_timeout_s: float = 15.0
@@ -80,12 +83,15 @@ class SchedulerCore:
         self._last_tick = now
         self._sessions_made = 0
         self._broken = ""
+        self.is_over = False
+        """True once a client has ended the cluster; the shell says Goodbye to clients."""
         self._gone: dict[bytes, bool | None] = {}
         """Peers to forget; True: a session that ended with its worker."""
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Hello: self._on_hello,
             m.Heartbeat: self._on_heartbeat,
             m.Goodbye: self._on_goodbye,
+            m.Shutdown: self._on_shutdown,
             m.Function: self._on_function,
             m.Forget: self._on_forget,
             m.Submit: self._on_submit,
@@ -348,6 +354,17 @@ class SchedulerCore:
             self._dispatch.consider(worker)
         else:
             self.peer_lost(peer, now)
+
+    def _on_shutdown(self, peer: bytes, message: m.Message, now: float) -> None:
+        if peer not in self.table.sessions:
+            raise RemoteProtocolError("only a client ends a cluster")
+        if self.config.protected:
+            reason = "the scheduler is in protected mode: only who started it can shut it down"
+            self.table.send(peer, m.Refused(reason))
+            return
+        self.is_over = True
+        for supervisor in self.table.supervisors:
+            self.table.send(supervisor, m.Goodbye(SHUT_DOWN))
 
     def _end_session(self, session: SessionRecord, now: float) -> None:
         for run in list(session.runs.values()):

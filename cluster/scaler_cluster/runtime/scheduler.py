@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core import invariants
 from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.objects import HOME
-from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
+from scaler_cluster.core.scheduler import SHUT_DOWN, SchedulerConfig, SchedulerCore
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.links import zmq_link
 from scaler_cluster.objects.place import Place
@@ -87,6 +87,8 @@ class SchedulerShell:
         self._check = check
         self._exchange = Exchange(os.getpid())
         self._loop = asyncio.get_running_loop()
+        self.over = asyncio.Event()
+        """Set when it is time to end."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._tick_at = -math.inf
@@ -110,13 +112,13 @@ class SchedulerShell:
             self._turn()
         clients = list(self._core.table.sessions)
         for peer in clients:
-            frames = self._exchange.send(peer, [m.Goodbye("the cluster was shut down")], clock())
+            frames = self._exchange.send(peer, [m.Goodbye(SHUT_DOWN)], clock())
             self._link.send(peer, frames)
         self._link.close(zmq_link.LINGER_MS if clients else 0)
         if self._storages is not None:
             for fd in self._storages.fds:
                 self._loop.remove_reader(fd)
-            self._storages.close()
+            self._storages.close(SHUT_DOWN if self._core.is_over else "")
         if self._storage is not None:
             if self._storage.listener is not None:
                 self._loop.remove_reader(self._storage.listener)
@@ -204,6 +206,8 @@ class SchedulerShell:
                 link.send(peer, exchange.send(peer, messages, now))
         for peer in core.take_gone():
             exchange.drop(peer)
+        if core.is_over:
+            self.over.set()
         if self._storage is not None and now >= self._storage.look_at and self._needs_storage():
             self._look_after(self._storage, now)
         if ticks and now >= exchange.deadline:
@@ -283,14 +287,13 @@ async def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., obj
     )
     core = SchedulerCore(config, clock())
     shell = SchedulerShell(link, core, storage, storages, check=settings.get("check", False))
-    stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     if lifeline == LIFELINE_FD:
-        loop.add_signal_handler(signal.SIGTERM, stopped.set)
+        loop.add_signal_handler(signal.SIGTERM, shell.over.set)
 
     def on_lifeline() -> None:
         if not os.read(lifeline, 4096):
-            stopped.set()
+            shell.over.set()
 
     loop.add_reader(lifeline, on_lifeline)
     log.info("Scheduler: listen to scheduler address %s", link.address)
@@ -303,7 +306,7 @@ async def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., obj
     remove_stale_directories(settings)
     # What was imported stays: the collector need not look at it again.
     gc.freeze()
-    await stopped.wait()
+    await shell.over.wait()
     loop.remove_reader(lifeline)
     shell.close()
     remove_directories(settings)

@@ -68,10 +68,10 @@ class Storages:
             news += [(key, self._at(source, message)) for message in source.turn()]
         return news
 
-    def close(self) -> None:
-        """Leave."""
+    def close(self, reason: str = "") -> None:
+        """Leave; with a reason, they are to end as well."""
         for source in self._sources.values():
-            source.close()
+            source.close(reason)
 
     def _await_hello(self, source: Source) -> m.Home:
         end = clock() + CONNECT_TIMEOUT_S

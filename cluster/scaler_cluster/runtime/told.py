@@ -46,6 +46,7 @@ def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
             "objects": settings.object_report_limit,
         },
         "scheduler": {
+            "protected": settings.protected,
             "client_timeout_s": settings.client_timeout_seconds,
             "supervisor_timeout_s": settings.worker_timeout_seconds,
             "unplaced_timeout_s": settings.unplaced_timeout_seconds or math.inf,

@@ -141,6 +141,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Part: lambda x: f"Part {name(x.segment)} {x.offset}+{len(x.data)} of {x.total}",
     m.Transferred: lambda x: f"Transferred {name(x.segment)}" + f": {x.error}" * bool(x.error),
     m.WorkerLost: lambda x: f"WorkerLost {name(x.worker)} {tasks(x.task, 1, x.session)}",
+    m.Shutdown: lambda x: "Shutdown",
     m.Overdue: lambda x: f"Overdue {tasks(x.task, 1, x.session)} on {name(x.worker)}",
     m.Kill: lambda x: f"Kill {name(x.worker)}: {x.reason}",
     m.InitializerFailed: lambda x: f"InitializerFailed: {x.text}",

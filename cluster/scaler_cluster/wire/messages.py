@@ -168,6 +168,13 @@ class Unknown(Message):
     tag = 6
 
 
+@dataclass(slots=True)
+class Shutdown(Message):
+    """Client to scheduler: end the cluster; answered with Goodbye, or Refused."""
+
+    tag = 7
+
+
 # -- functions and tasks ---------------------------------------------------------------------
 
 
