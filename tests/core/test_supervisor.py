@@ -24,7 +24,7 @@ NOW = 100.0
 
 
 def make(workers=2, memory_limit_bytes=0):
-    config = SupervisorConfig(workers, memory_limit_bytes)
+    config = SupervisorConfig(workers, memory_limit_bytes=memory_limit_bytes)
     core = SupervisorCore(config, b"Sxyz", "host", NOW)
     core.start(NOW)
     return core
@@ -90,7 +90,7 @@ def with_timeouts(**timeouts):
 
 def test_a_scheduler_that_is_silent_is_given_up():
     """After death_timeout_s since it was heard last, if only that it had heard us."""
-    core = with_timeouts(heartbeat_s=2.0, death_timeout_s=5.0)
+    core = with_timeouts(heartbeat_s=2.0, death_timeout_s=5.0, address="tcp://host:1")
     core.tick(NOW + 2.0)
     core.heard(NOW + 2.5)
     core.tick(NOW + 4.0)
@@ -100,7 +100,8 @@ def test_a_scheduler_that_is_silent_is_given_up():
 
     core.tick(NOW + 7.5)
     assert core.leave == (
-        "the scheduler has not answered for 5.0 s: is it running, and is this its address?"
+        "the scheduler at tcp://host:1 has not answered for 5.0 s: is it running, and is this its "
+        "address?"
     )
 
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import time
+from pathlib import Path
 
 import pytest
 
-from scaler_exec import Client, ClusterBroken, ConfigError, SchedulerClusterCombo, TaskTimeout
+from scaler_cluster.runtime import upkeep
+from scaler_exec import (
+    Client,
+    ClusterBroken,
+    ConfigError,
+    ScalerExecutor,
+    SchedulerClusterCombo,
+    TaskTimeout,
+)
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, wait_gone
+from tests.runtime.helpers import BOUND_S, wait_delivered, wait_gone, wait_until
 
 DOCUMENTED = {
     "address": None,
@@ -103,6 +113,102 @@ def test_a_task_that_runs_longer_than_its_cluster_lets_it(make_client, flags) ->
     with pytest.raises(TaskTimeout):
         stuck.result(BOUND_S)
     assert client.submit(os.getpid).result(BOUND_S) != pid
+
+
+def test_garbage_is_collected_between_tasks(make_client, flags) -> None:
+    """Also after the last one, when nothing else does it; memory goes back to the system."""
+    client = make_client(garbage_collect_interval_seconds=0.1, trim_memory_threshold_bytes=1)
+    before = client.submit(make_garbage, flags.path("collected")).result(BOUND_S)
+    flags.wait("collected")
+
+    wait_until(lambda: client.submit(upkeep.rss_bytes).result(BOUND_S) < before - 50e6, "it stays")
+
+
+def make_garbage(path: str) -> int:
+    """Leave a cycle that the collector has to find, and memory that the C library keeps."""
+    gc.disable()
+    cycle = Cycle(path)
+    cycle.pieces = [bytes(1000) for _ in range(100_000)]
+    kept.append(cycle.pieces[-1])
+    return upkeep.rss_bytes()
+
+
+class Cycle:
+    """Tells that it is gone."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.itself = self
+        self.pieces: list[bytes] = []
+
+    def __del__(self) -> None:
+        Path(self.path).touch()
+
+
+kept: list[bytes] = []
+
+
+def test_workers_take_no_more_tasks_ahead_than_they_are_let(make_client, flags, tmp_path) -> None:
+    """What comes later may overtake the others, however short they are."""
+    client = make_client(per_worker_task_queue_size=1)
+    path = tmp_path / "order"
+    with ScalerExecutor(address=client._address) as executor:
+        list(executor.map(tasks.append_line, [str(path)] * 100, ["before"] * 100))
+        path.unlink()
+        executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
+        flags.wait("held")
+        low = [executor.submit(tasks.append_line, str(path), "low") for _ in range(4)]
+        high = executor.options(priority=1).submit(tasks.append_line, str(path), "high")
+        wait_delivered(executor)
+        flags.set("go")
+        for future in [*low, high]:
+            future.result(BOUND_S)
+
+    assert path.read_text().split() == ["high", *["low"] * 4]
+
+
+def test_a_preload_runs_before_the_first_task(make_client, monkeypatch, tmp_path) -> None:
+    """In each worker, with its arguments."""
+    (tmp_path / "preloaded.py").write_text(PRELOADED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    client = make_client(2, preload="preloaded:prepare(1, name='x')")
+
+    assert client.map(read_preloaded, range(20)) == [((1,), {"name": "x"})] * 20
+
+
+PRELOADED = """
+given = None
+def prepare(*args, **kwargs):
+    global given
+    given = args, kwargs
+def fail():
+    raise LookupError("nothing is there")
+"""
+
+
+def read_preloaded(_):
+    """Return what the module was given."""
+    import preloaded  # type: ignore[import-not-found]
+
+    return preloaded.given
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("preloaded:fail", "LookupError: nothing is there"),
+        ("preloaded:nosuch", "has no attribute 'nosuch'"),
+        ("nosuch.module:f", "No module named 'nosuch'"),
+    ],
+)
+def test_a_preload_that_fails_fails_the_tasks(make_client, monkeypatch, tmp_path, spec, text):
+    """With its traceback, instead of leaving them waiting."""
+    (tmp_path / "preloaded.py").write_text(PRELOADED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    client = make_client(2, preload=spec)
+
+    with pytest.raises(ClusterBroken, match=text):
+        client.submit(abs, -3).result(BOUND_S)
 
 
 def test_a_protected_cluster_is_not_shut_down_by_a_client(make_client) -> None:

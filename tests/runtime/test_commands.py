@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 
 import psutil
 import pytest
 
-from scaler_exec import Client
+from scaler_exec import Client, TaskTimeout
 from tests.runtime.helpers import BOUND_S, free_port, is_gone, wait_gone, wait_until
 from tests.runtime.shell import Shell
 
@@ -260,6 +261,33 @@ def test_a_protected_scheduler_is_not_ended_by_clients(shell, address) -> None:
         assert client.submit(abs, -3).result(BOUND_S) == 3
 
 
+def test_a_cluster_s_preload_fails(shell, address) -> None:
+    """It says so, and ends; tasks run where there are others."""
+    shell.write("preloaded.py", "def fail():\n    raise LookupError('nothing is there')\n")
+    scheduler = shell.start(f"scaler_scheduler {address}")
+    shell.start(f"scaler_cluster -n 1 {address}")
+    with Client(address) as client:
+        assert client.submit(abs, -3).result(BOUND_S) == 3
+        failed = shell.run(f"scaler_cluster -n 2 --preload preloaded:fail {address}")
+        assert client.submit(abs, -3).result(BOUND_S) == 3
+
+    assert failed.process.returncode == 1
+    assert failed.err.endswith("the workers cannot start: LookupError: nothing is there\n")
+    assert "LookupError: nothing is there" in failed.out
+    assert scheduler.err == ""
+
+
+def test_a_cluster_stops_tasks_that_run_too_long(shell, address) -> None:
+    """And collects garbage, and takes few tasks ahead: settings reach it from a shell as well."""
+    shell.start(f"scaler_scheduler {address}")
+    shell.start(f"scaler_cluster -n 1 -tts 0.2 -gc 0.1 -tm 1 -wtqs 2 -wn mine {address}")
+    with Client(address) as client:
+        with pytest.raises(TaskTimeout, match="longer than 0.2 s"):
+            client.submit(time.sleep, 1000).result(BOUND_S)
+        assert client.map(abs, range(100)) == list(range(100))
+    shell.commands[-1].wait_for("Worker[mine] started")
+
+
 # -- what goes wrong ---------------------------------------------------------------------------
 
 
@@ -322,7 +350,7 @@ def test_a_cluster_gives_up_a_scheduler_that_is_silent(shell, address) -> None:
     """When there was none, and when it is gone."""
     alone = shell.run(f"scaler_cluster -n 1 -dts 0.5 {address}")
     assert alone.process.returncode == 1
-    assert f"{address}: the scheduler has not answered for" in alone.err
+    assert f"the scheduler at {address} has not answered for" in alone.err
     assert alone.err.count("\n") == 1
 
     scheduler = shell.start(f"scaler_scheduler {address}")
@@ -331,7 +359,7 @@ def test_a_cluster_gives_up_a_scheduler_that_is_silent(shell, address) -> None:
     scheduler.process.kill()
     scheduler.end()
     assert left.end() == 1
-    assert "the scheduler has not answered for" in left.err
+    assert "has not answered for" in left.err
     # The next one clears away what the killed one left.
     shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
 

@@ -31,4 +31,4 @@ def _run(settings: ClusterSettings) -> None:
 
     reason = run(told_supervisor(settings), lifeline_of_signals())
     if reason:
-        raise ClusterUnreachable(f"{settings.scheduler_address}: {reason}")
+        raise ClusterUnreachable(reason)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core.credit import STALL_S
+from scaler_cluster.core.credit import STALL_S, TASKS_MAX
 from scaler_cluster.core.dispatch import Dispatch
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.objects import HOME
@@ -60,6 +60,8 @@ class SchedulerConfig:
     homes: tuple[m.Home, ...] = (m.NOWHERE,)
     """Where clients store objects: beside this scheduler, or in storages that run by themselves."""
     homes_are_elsewhere: bool = False
+    tasks_max: int = TASKS_MAX
+    """How many tasks a worker is given at most."""
     protected: bool = True
     """No client may end the cluster."""
     unplaced_timeout_s: float = math.inf
@@ -156,6 +158,7 @@ class SchedulerCore:
                 self._gone[store.peer] = None
             table.objects.drop_store(peer)
             self._outcomes.graphs.machine_lost()
+            self._check_broken(now)
         elif peer in table.workers:
             # Its process lives, so its supervisor is to end it; what it ran is lost with it.
             worker = table.workers[peer]
@@ -259,6 +262,7 @@ class SchedulerCore:
                 peer, SupervisorRecord(peer, hello.host, 0, now)
             )
             supervisor.workers_wanted = hello.workers
+            self._broken = ""
             supervisor.last_seen = now
             self._welcome(peer, 0, hello.workers)
         elif hello.role == m.STORAGE:
@@ -308,6 +312,7 @@ class SchedulerCore:
         worker.progress_at = now
         worker.spare = hello.spare
         worker.name = hello.name
+        worker.tasks_max = min(hello.queue or TASKS_MAX, self.config.tasks_max, TASKS_MAX)
         home = table.objects.home_with(hello.place.disk)
         worker.store = hello.supervisor if home is None else home
         if home is None:
@@ -619,7 +624,17 @@ class SchedulerCore:
     def _on_initializer_failed(self, peer: bytes, message: m.InitializerFailed, now: float) -> None:
         if peer not in self.table.supervisors:
             raise RemoteProtocolError("only a supervisor knows of initializers")
-        self._broken = f"The initializer of the workers failed:\n{message.text}"
+        supervisor = self.table.supervisors[peer]
+        supervisor.broken = f"The initializer of the workers failed:\n{message.text}"
+        supervisor.workers_wanted = 0
+        self._check_broken(now)
+
+    def _check_broken(self, now: float) -> None:
+        """Let all tasks fail if there are workers nowhere, and nowhere will be."""
+        broken = [one.broken for one in self.table.supervisors.values()]
+        self._broken = broken[-1] if broken and all(broken) else ""
+        if not self._broken:
+            return
         for session in self.table.sessions.values():
             for run in list(session.runs.values()):
                 self._outcomes.cancel(run, run.first, run.stop, now)

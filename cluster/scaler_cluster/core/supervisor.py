@@ -34,12 +34,16 @@ class SupervisorConfig:
     """Settings of a supervisor, in seconds and bytes."""
 
     workers: int
+    address: str = ""
+    """Of the scheduler, for what people read."""
     memory_limit_bytes: int = 0
     """A worker whose resident set exceeds this is killed; 0: no limit."""
     heartbeat_s: float = HEARTBEAT_S
     """How often the scheduler is told that this machine lives; whatever it says is an answer."""
     death_timeout_s: float = math.inf
     """A scheduler that was silent for so long is gone."""
+    leaves_if_broken: bool = False
+    """Leave once no worker can start; else stay, and be broken."""
     task_timeout_s: float = math.inf
     """Of tasks that have none of their own."""
 
@@ -189,6 +193,9 @@ class SupervisorCore:
                     f"{STILLBORN_MAX} workers in a row died before they were ready ({how})\n{text}"
                 )
             self._outbox.append(m.InitializerFailed(text))
+            if self.config.leaves_if_broken:
+                last = (text.strip().splitlines() or ["no word was said"])[-1]
+                self.leave = f"the workers cannot start: {last}"
             self.slots = [replace(one, spawn_at=math.inf) for one in self.slots]
         else:
             pause_s = min(BACKOFF_S * 2 ** (self._stillborn - 1), BACKOFF_MAX_S)
@@ -228,8 +235,8 @@ class SupervisorCore:
         silence_s = now - self._heard_at
         if silence_s >= self.config.death_timeout_s and self.leave is None:
             self.leave = (
-                f"the scheduler has not answered for {silence_s:.1f} s: is it running, and is "
-                "this its address?"
+                f"the scheduler at {self.config.address} has not answered for {silence_s:.1f} s: "
+                "is it running, and is this its address?"
             )
 
     def take_actions(self) -> list[m.Message]:

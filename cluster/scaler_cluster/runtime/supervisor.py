@@ -18,25 +18,20 @@ import selectors
 import signal
 import socket
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.core.exchange import Exchange
-from scaler_cluster.core.supervisor import (
-    HEARTBEAT_S,
-    Exit,
-    SupervisorConfig,
-    SupervisorCore,
-    spares_max,
-)
+from scaler_cluster.core.supervisor import Exit, SupervisorConfig, SupervisorCore, spares_max
 from scaler_cluster.core.worker import WorkerCore
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.worker_store import WorkerStore
+from scaler_cluster.preload import parse_preload
 from scaler_cluster.runtime import forkserver
 from scaler_cluster.runtime.directories import (
     hold_directories,
@@ -52,6 +47,7 @@ from scaler_cluster.runtime.process import (
     read_settings,
 )
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
+from scaler_cluster.runtime.upkeep import Upkeep
 from scaler_cluster.runtime.worker import (
     SLOT_READY,
     SLOT_SESSION,
@@ -77,6 +73,8 @@ LOOKS = 20
 """How often tasks are looked at within their timeout, where there is one for all."""
 LOOK_MIN_S, LOOK_MAX_S = 0.02, 0.5
 DRAIN_LIMIT = 64
+CONFIGURED = [one.name for one in fields(SupervisorConfig)]
+"""Settings that the core is given as they are."""
 IMPATIENT_S = 5.0
 """A scheduler that is there answers much sooner: whoever mistyped its address wants to know."""
 
@@ -95,22 +93,13 @@ class SupervisorShell:
         self._words = memoryview(self._memory).cast("Q")
         self._peer = make_peer_id("S")
         self._host = host_name()
-        pace = f"heartbeat_interval_seconds={settings.get('heartbeat_s', HEARTBEAT_S)}"
+        told = {name: settings[name] for name in CONFIGURED if name in settings}
+        config = SupervisorConfig(**told)
+        pace = f"heartbeat_interval_seconds={config.heartbeat_s}"
         log.info("ClusterProcess: starting %s workers, %s", workers, pace)
         # Before there are threads or sockets: the fork server is a copy of this process.
         self._server_pid, self._server = forkserver.start(self._worker_main(settings))
-        self._core = SupervisorCore(
-            SupervisorConfig(
-                workers,
-                settings.get("memory_limit_bytes", 0),
-                settings.get("heartbeat_s", HEARTBEAT_S),
-                settings.get("death_timeout_s", math.inf),
-                settings.get("task_timeout_s", math.inf),
-            ),
-            self._peer,
-            self._host,
-            clock(),
-        )
+        self._core = SupervisorCore(config, self._peer, self._host, clock())
         self._settings = settings
         self._lifeline = lifeline
         self._place: Place | None = None
@@ -123,7 +112,7 @@ class SupervisorShell:
         self._stderr: dict[int, WorkerStderr] = {}
         self._passage = Passage()
         self._sample_at = 0.0
-        timeout_s = self._core.config.task_timeout_s
+        timeout_s = config.task_timeout_s
         self._look_s = min(max(timeout_s / LOOKS, LOOK_MIN_S), LOOK_MAX_S)
         self._look_at = 0.0 if timeout_s < math.inf else math.inf
         self._impatient_at = clock() + IMPATIENT_S
@@ -264,7 +253,9 @@ class SupervisorShell:
 
     def _log_end(self, index: int, end: Exit) -> None:
         name, reason = _name_of(self._settings, index) or index, self._core.slots[index].reason
-        if reason:
+        if end.initializer_failed:
+            log.error("Worker[%s] cannot start:\n%s", name, end.stderr_tail.rstrip())
+        elif reason:
             log.warning("Worker[%s] was killed: %s", name, reason)
         elif end.signal or end.exit_code:
             how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
@@ -318,10 +309,11 @@ class SupervisorShell:
         if self._storage is not None:
             self._storage.stop()
         linger_ms = 0
-        if self._core.leave == "" and not self._settings.get("home"):
+        if not self._settings.get("home"):
             # What ran here goes elsewhere at once. An embedded cluster ends as a whole: there,
             # whoever lingers waits in vain.
-            self._link.send(HUB, self._exchange.send(HUB, [m.Goodbye()], clock()))
+            words = [*self._core.take_actions(), m.Goodbye()]
+            self._link.send(HUB, self._exchange.send(HUB, words, clock()))
             linger_ms = zmq_link.LINGER_MS
         self._link.close(linger_ms)
 
@@ -342,15 +334,11 @@ class SupervisorShell:
             mine = words[base : base + SLOT_WORDS]
             if "sys_path" in settings:
                 sys.path[:] = settings["sys_path"]
-            if settings.get("initializer"):
-                try:
-                    initializer, initargs = payloads.loads(
-                        base64.b64decode(settings["initializer"])
-                    )
-                    initializer(*initargs)
-                except BaseException:
-                    sys.excepthook(*sys.exc_info())
-                    return INITIALIZER_EXIT_CODE
+            try:
+                _initialize(settings)
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                return INITIALIZER_EXIT_CODE
             hello = m.Hello(
                 m.WORKER,
                 m.PROTOCOL_VERSION,
@@ -363,16 +351,29 @@ class SupervisorShell:
                 spare=order["slot"] >= settings["workers"],
                 name=_name_of(settings, order["slot"]),
                 capabilities=tuple(sorted(settings.get("capabilities", {}).items())),
+                queue=settings.get("queue", 0),
             )
             link = zmq_link.connect(settings["address"], peer)
             mine[SLOT_READY] = 1
             core = WorkerCore()
             store = WorkerStore(peer, place, core.mapped, core.missing, is_home=order["is_home"])
-            WorkerShell(link, core, mine, store, hello, settings["address"], peer).run()
+            upkeep = Upkeep(
+                settings.get("collect_interval_s", 0.0), settings.get("trim_above_bytes", 0)
+            )
+            WorkerShell(link, core, mine, store, hello, settings["address"], peer, upkeep).run()
             link.close()
             return 0
 
         return worker_main
+
+
+def _initialize(settings: dict[str, Any]) -> None:
+    """Call what a worker is to call before its first task."""
+    if settings.get("initializer"):
+        initializer, initargs = payloads.loads(base64.b64decode(settings["initializer"]))
+        initializer(*initargs)
+    if settings.get("preload"):
+        parse_preload(settings["preload"]).run()
 
 
 def _name_of(settings: dict[str, Any], index: int) -> str:
@@ -393,7 +394,7 @@ def run(settings: dict[str, Any], lifeline: int) -> str:
 def main() -> int:
     """Run the supervisor process; return its exit status."""
     settings = read_settings()
-    log_as_told(settings, "ERROR")
+    log_as_told(settings, "CRITICAL")
     shell = SupervisorShell(settings)
     signal.signal(signal.SIGTERM, lambda *_: shell.terminate())
     signal.signal(signal.SIGINT, signal.SIG_IGN)

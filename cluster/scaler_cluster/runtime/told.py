@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.core.credit import TASKS_MAX
 from scaler_cluster.runtime.directories import name_directories
 from scaler_cluster.runtime.process import address_after, usable_cpus
 
@@ -46,6 +47,7 @@ def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
             "objects": settings.object_report_limit,
         },
         "scheduler": {
+            "tasks_max": settings.per_worker_task_queue_size or TASKS_MAX,
             "protected": settings.protected,
             "client_timeout_s": settings.client_timeout_seconds,
             "supervisor_timeout_s": settings.worker_timeout_seconds,
@@ -63,6 +65,7 @@ def told_supervisor(settings: ClusterSettings) -> dict[str, Any]:
         | supervising(settings)
         | {
             "address": settings.scheduler_address,
+            "leaves_if_broken": True,
             "workers": workers,
             "sys_path": [*sys.path, str(Path.cwd())],
         }
@@ -76,6 +79,10 @@ def supervising(settings: ClusterSettings) -> dict[str, Any]:
         "worker_names": list(settings.worker_names),
         "heartbeat_s": settings.heartbeat_interval_seconds,
         "death_timeout_s": settings.death_timeout_seconds,
+        "queue": settings.per_worker_task_queue_size,
+        "preload": settings.preload,
+        "collect_interval_s": settings.garbage_collect_interval_seconds,
+        "trim_above_bytes": settings.trim_memory_threshold_bytes,
         "task_timeout_s": settings.task_timeout_seconds or math.inf,
         **logging(settings),
     }

@@ -124,6 +124,8 @@ class Hello(Message):
     """Of a worker: what its user calls it."""
     capabilities: Capabilities = ()
     """Of a worker: what it offers."""
+    queue: int = 0
+    """Of a worker: how many tasks it takes ahead at most; 0: it does not mind."""
 
 
 @dataclass(slots=True)
