@@ -167,6 +167,47 @@ def test_workers_take_no_more_tasks_ahead_than_they_are_let(make_client, flags, 
     assert path.read_text().split() == ["high", *["low"] * 4]
 
 
+def test_what_has_no_room_in_the_scheduler_waits_at_its_client(make_client, flags) -> None:
+    """And is run in order, or cancelled; two clients share the room, and tasks have theirs."""
+    client = make_client(2, max_number_of_tasks_waiting=50)
+    assert client.map(abs, range(20_000)) == list(range(20_000))
+    with Client(client._address) as other:
+        held = [client.submit(tasks.hold, flags.path(f"h{n}"), flags.path("go")) for n in (1, 2)]
+        flags.wait("h1")
+        flags.wait("h2")
+        others = [other.submit(abs, n) for n in range(1000)]
+        futures = [client.submit(abs, n) for n in range(1000)]
+        assert all(future.cancel() for future in futures[::2])
+        graph = client.get({"a": (abs, -5), "b": (abs, "a")}, ["b"], block=False)
+        flags.set("go")
+        assert [one.result(BOUND_S) for one in others] == list(range(1000))
+        assert [one.result(BOUND_S) for one in futures[1::2]] == list(range(1, 1000, 2))
+        assert graph["b"].result(BOUND_S) == 5
+        assert [one.result(BOUND_S) for one in held]
+    assert client.submit(ask_for_many, client).result(BOUND_S) == 1000
+
+
+def ask_for_many(client) -> int:
+    """Submit more tasks than may wait, and wait for them."""
+    return len(client.map(abs, range(1000)))
+
+
+def test_an_executor_takes_back_what_waits_at_the_client(make_client, flags) -> None:
+    """It is cancelled as what waits in the scheduler; what leaves waits for the rest."""
+    client = make_client(max_number_of_tasks_waiting=5)
+    executor = ScalerExecutor(address=client._address)
+    held = executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
+    flags.wait("held")
+    futures = [executor.submit(abs, n) for n in range(100)]
+    executor.shutdown(wait=False, cancel_futures=True)
+    wait_until(lambda: all(future.cancelled() for future in futures[50:]), "they wait still")
+    flags.set("go")
+    executor.shutdown()
+
+    assert held.done()
+    assert all(future.done() for future in futures)
+
+
 def test_a_preload_runs_before_the_first_task(make_client, monkeypatch, tmp_path) -> None:
     """In each worker, with its arguments."""
     (tmp_path / "preloaded.py").write_text(PRELOADED)

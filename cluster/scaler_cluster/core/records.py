@@ -37,6 +37,12 @@ class SessionRecord:
     """Its live graphs by their first task."""
     watched: dict[int, list[tuple[GraphRecord, int]]] = field(default_factory=dict)
     """Graphs, and their nodes, whose input is what one of its tasks returns."""
+    asked: int = 0
+    """How many tasks it ever wanted to submit, if it has to ask."""
+    allowed: int = 0
+    """How many it was let."""
+    used: int = 0
+    """How many it has submitted."""
     worker: bytes = b""
     """Of the session of a worker's tasks: that worker. It gets none of these tasks itself: it
     would only run them after those that wait for them."""

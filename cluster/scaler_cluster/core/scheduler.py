@@ -16,6 +16,7 @@ from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.objects import HOME
 from scaler_cluster.core.outcomes import Outcomes
 from scaler_cluster.core.placement import uncounted
+from scaler_cluster.core.pressure import Pressure
 from scaler_cluster.core.records import (
     FunctionRecord,
     SessionRecord,
@@ -62,6 +63,8 @@ class SchedulerConfig:
     homes_are_elsewhere: bool = False
     tasks_max: int = TASKS_MAX
     """How many tasks a worker is given at most."""
+    tasks_waiting_max: int = -1
+    """How many tasks wait, before further ones wait at their clients; -1: no limit."""
     protected: bool = True
     """No client may end the cluster."""
     unplaced_timeout_s: float = math.inf
@@ -82,6 +85,8 @@ class SchedulerCore:
         self._unplaced = Unplaced(
             self.table, self._dispatch, self._outcomes, config.unplaced_timeout_s
         )
+        limit = config.tasks_waiting_max
+        self._pressure = Pressure(self.table, limit) if limit >= 0 else None
         self._last_tick = now
         self._sessions_made = 0
         self._broken = ""
@@ -97,6 +102,7 @@ class SchedulerCore:
             m.Function: self._on_function,
             m.Forget: self._on_forget,
             m.Submit: self._on_submit,
+            m.Want: self._on_want,
             m.Cancel: self._on_cancel,
             m.Graph: self._on_graph,
             m.Supply: self._on_supply,
@@ -219,9 +225,15 @@ class SchedulerCore:
     def take_actions(self, now: float) -> dict[bytes, list[m.Message]]:
         """Give work out, and return what is to be sent, by peer."""
         self._dispatch.give_out(now)
+        if self._pressure is not None:
+            self._pressure.give(now)
         outbox = self.table.outbox
         self.table.outbox = {}
         return outbox
+
+    def asks_first(self, session: SessionRecord) -> bool:
+        """Return True if a client must ask before it submits tasks."""
+        return self._pressure is not None and not session.worker
 
     def take_gone(self) -> list[bytes]:
         """Return the peers to forget, once what :meth:`take_actions` returned has been sent.
@@ -270,8 +282,10 @@ class SchedulerCore:
         else:
             raise RemoteProtocolError(f"nobody has the role {hello.role!r:.40}")
 
-    def _welcome(self, peer: bytes, session: int = 0, workers: int = 0) -> None:
-        self.table.send(peer, m.Welcome(session, workers, self.config.homes))
+    def _welcome(
+        self, peer: bytes, session: int = 0, workers: int = 0, *, asks_first: bool = False
+    ) -> None:
+        self.table.send(peer, m.Welcome(session, workers, self.config.homes, asks_first))
 
     def _welcome_client(self, peer: bytes, hello: m.Hello, now: float) -> None:
         table = self.table
@@ -291,7 +305,9 @@ class SchedulerCore:
                 self.peer_lost(worker.session, now)
             worker.session = peer
         workers = sum(one.workers_wanted for one in table.supervisors.values())
-        self._welcome(peer, number, workers)
+        # What tasks submit they may wait for: it must never wait for room that they take.
+        asks_first = self._pressure is not None and worker is None
+        self._welcome(peer, number, workers, asks_first=asks_first)
         if self._broken:
             table.send(peer, m.Broken(self._broken))
 
@@ -379,6 +395,8 @@ class SchedulerCore:
             if is_whole:
                 self.table.release_function(function)
         self.table.objects.release(session.objects)
+        if self._pressure is not None:
+            self._pressure.forget(session)
         self.table.drop_session(session)
         worker = self.table.workers.get(session.worker)
         if worker is not None:
@@ -450,6 +468,8 @@ class SchedulerCore:
             raise RemoteProtocolError("a task whose function was not sent")
         if message.first + len(message.batch) > TASK_ID_MAX:
             raise RemoteProtocolError("a task beyond the last id")
+        if self._pressure is not None and not session.worker:
+            self._pressure.submitted(session, len(message.batch))
         is_whole = session.functions[message.function]
         if not is_whole or (message.objects and not session.objects.keys() >= set(message.objects)):
             for task in range(message.first, message.first + len(message.batch)):
@@ -466,6 +486,12 @@ class SchedulerCore:
         )
         table.add_run(run)
         table.queue(run.options).push(run)
+
+    def _on_want(self, peer: bytes, message: m.Want, now: float) -> None:
+        session = self.table.sessions[peer]
+        if self._pressure is None or session.worker:
+            raise RemoteProtocolError("asks for what it may do")
+        self._pressure.wants(session, message.more - message.fewer)
 
     def _on_graph(self, peer: bytes, message: m.Graph, now: float) -> None:
         session = self.table.sessions[peer]

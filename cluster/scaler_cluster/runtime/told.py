@@ -48,6 +48,7 @@ def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
         },
         "scheduler": {
             "tasks_max": settings.per_worker_task_queue_size or TASKS_MAX,
+            "tasks_waiting_max": settings.max_number_of_tasks_waiting,
             "protected": settings.protected,
             "client_timeout_s": settings.client_timeout_seconds,
             "supervisor_timeout_s": settings.worker_timeout_seconds,

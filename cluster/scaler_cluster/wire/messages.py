@@ -138,6 +138,8 @@ class Welcome(Message):
     """Number of workers the cluster has, or is about to have."""
     homes: tuple[Home, ...] = (NOWHERE,)
     """Where clients store objects: each in the one that its id chooses."""
+    asks_first: bool = False
+    """A client must say Want, and wait for Allow, before it says Submit."""
 
 
 @dataclass(slots=True)
@@ -283,6 +285,23 @@ class Unplaced(Message):
 
     tag = 64
     reason: str
+
+
+@dataclass(slots=True)
+class Want(Message):
+    """Client to scheduler: there are so many tasks more to submit, or fewer."""
+
+    tag = 65
+    more: int
+    fewer: int = 0
+
+
+@dataclass(slots=True)
+class Allow(Message):
+    """Scheduler to client: so many tasks more may be submitted."""
+
+    tag = 66
+    count: int
 
 
 @dataclass(slots=True)
