@@ -1,4 +1,4 @@
-"""Writes ``docs/protocol.md`` and ``docs/task-states.md`` from the code.
+"""Writes the pages ``protocol.md``, ``settings.md`` and ``task-states.md`` from the code.
 
 Run it as ``python docs/make_reference.py``.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
 
 from scaler_cluster import ids
+from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings, StorageSettings
 from scaler_cluster.core import channel
 from scaler_cluster.core.lifecycle import ENDS, TRANSITIONS, Event, State
 from scaler_cluster.wire import codec
@@ -155,7 +156,41 @@ def task_states() -> str:
     return "\n".join(lines)
 
 
-PAGES = {"protocol.md": protocol, "task-states.md": task_states}
+SETTINGS = """\
+# Settings
+
+<!-- made by docs/make_reference.py -->
+
+Of each command: what it is called in a file, its flags, what it is by default, and what it means.
+*Accepted* are those of the Scaler system that have nothing to do here.
+[configuration.md](configuration.md) says how they are given.
+"""
+
+
+def settings() -> str:
+    """Return the reference of all settings."""
+    lines = [SETTINGS.rstrip()]
+    for kind in (SchedulerSettings, ClusterSettings, StorageSettings):
+        lines += [
+            "",
+            f"## `[{kind.names[0]}]`",
+            "",
+            "| key | flags | default | |",
+            "|---|---|---|---|",
+        ]
+        for one in kind.options():
+            flags = "the first argument" if one.is_positional else f"`{' '.join(one.flags)}`"
+            about, _, unset = one.help.replace("%%", "%").partition(" (default: ")
+            default = one.by_default or unset.removesuffix(")")
+            if one.default is MISSING:
+                default = "must be given"
+            elif one.default is False:
+                default = "false"
+            lines.append(f"| `{one.name}` | {flags} | {default} | {about} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"protocol.md": protocol, "settings.md": settings, "task-states.md": task_states}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():

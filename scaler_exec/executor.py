@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import weakref
 from collections import deque
@@ -15,6 +14,7 @@ from scaler_cluster.client.map import map_calls
 from scaler_cluster.core.placement import to_capabilities
 from scaler_cluster.errors import ClusterBroken, ConfigError
 from scaler_cluster.runtime import inside
+from scaler_cluster.runtime.process import usable_cpus
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.runtime.spawn import START_TIMEOUT_S, EmbeddedCluster
 from scaler_cluster.wire.messages import TaskOptions, intern_options
@@ -27,13 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CLOSED = "cannot schedule new futures after shutdown"
-
-
-def usable_cpus() -> int:
-    """Return the number of CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class ScalerExecutor(Executor):

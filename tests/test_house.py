@@ -38,7 +38,8 @@ FLOORS = (
     ("scaler_cluster.client.future",),
     ("scaler_cluster.objects", "scaler_cluster.nodes"),
     ("scaler_cluster.core", "scaler_cluster.links", "scaler_cluster.payload"),
-    ("scaler_cluster.wire",),
+    ("scaler_cluster.config",),
+    ("scaler_cluster.preload", "scaler_cluster.logs", "scaler_cluster.wire"),
     ("scaler_cluster.errors", "scaler_cluster.ids"),
     ("scaler_cluster",),
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core.placement import to_capabilities
+from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.runtime.spawn import EmbeddedCluster
+from scaler_cluster.runtime.told import scheduling, supervising
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,9 +16,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+PRIVATE = "ipc://private"
+"""Stands for the address of a cluster that none was given."""
+
 
 class SchedulerClusterCombo:
     """Starts a scheduler and ``n_workers`` workers, which end with this object or this process.
+
+    The settings have the names, units and defaults of the commands; ``docs/configuration.md`` says
+    more of each.
 
     Args:
         n_workers: Number of worker processes, 0 or more.
@@ -27,12 +34,43 @@ class SchedulerClusterCombo:
             already, it is taken to be ``scaler_object_storage_server``; with several addresses all
             are, and each object is kept by the one that its id chooses. Default: a free port
             beside the scheduler.
+        monitor_address: Where monitors connect. Default: two ports after the scheduler.
         per_worker_capabilities: What each worker offers to tasks that demand it, as
             ``{"gpu": 1}``; -1: it is never used up.
+        worker_io_threads: Accepted; a worker needs one.
+        scheduler_io_threads: Accepted; one is enough.
+        max_number_of_tasks_waiting: How many tasks wait in the scheduler, before further ones wait
+            at their clients; -1: no limit.
+        heartbeat_interval_seconds: How often the workers' machine says that it lives.
+        client_timeout_seconds: A client that is silent for so long is given up, with its tasks.
+        worker_timeout_seconds: So are workers; their tasks run elsewhere.
+        object_retention_seconds: Accepted; an object is kept as long as anybody may need it, and no
+            longer.
+        task_timeout_seconds: A task that runs longer, and has no timeout of its own, is stopped;
+            0: none is.
+        death_timeout_seconds: Workers end when the scheduler has been silent for so long.
+        load_balance_seconds: Accepted; work is moved as soon as a worker has none.
+        load_balance_trigger_times: Accepted, as the former.
+        garbage_collect_interval_seconds: How often a worker collects garbage, between tasks;
+            0: never.
+        trim_memory_threshold_bytes: Resident memory beyond which a worker then gives free memory
+            back to the system.
+        per_worker_task_queue_size: How many tasks a worker is given ahead at most.
+        hard_processor_suspend: Accepted; a worker whose task waits for others is not stopped,
+            another process takes its place.
+        protected: Whether the scheduler refuses :meth:`Client.shutdown`.
+        scaler_policy: Accepted, with its ``policy_content`` checked: each task goes to a worker
+            that has what it demands, and the number of workers stays as it is.
+        event_loop: The scheduler's: ``builtin`` or ``uvloop``.
+        logging_paths: Where scheduler and workers log; nowhere by default.
+        logging_level: What they log at least.
+        logging_config_file: A file for ``logging.config.fileConfig``, instead of the former two.
+        worker_manager_id: Accepted.
+        security_config: Must be None: there is no encryption yet.
+        preload: What each worker calls before its first task, as ``"pkg.mod:func(1)"``.
 
     Raises:
-        ConfigError: ``n_workers`` is negative, the address cannot be bound, or no object storage
-            answers.
+        ConfigError: A setting is wrong, the address cannot be bound, or no object storage answers.
 
     """
 
@@ -41,17 +79,84 @@ class SchedulerClusterCombo:
         n_workers: int,
         address: str | None = None,
         object_storage_address: str | Sequence[str] | None = None,
+        monitor_address: str | None = None,
+        per_worker_capabilities: Mapping[str, float] | str | None = None,
+        worker_io_threads: int = ClusterSettings.io_threads,
+        scheduler_io_threads: int = SchedulerSettings.io_threads,
+        max_number_of_tasks_waiting: int = SchedulerSettings.max_number_of_tasks_waiting,
+        heartbeat_interval_seconds: float = ClusterSettings.heartbeat_interval_seconds,
+        client_timeout_seconds: float = SchedulerSettings.client_timeout_seconds,
+        worker_timeout_seconds: float = SchedulerSettings.worker_timeout_seconds,
+        object_retention_seconds: float = SchedulerSettings.object_retention_seconds,
+        task_timeout_seconds: float = ClusterSettings.task_timeout_seconds,
+        death_timeout_seconds: float = ClusterSettings.death_timeout_seconds,
+        load_balance_seconds: float = SchedulerSettings.load_balance_seconds,
+        load_balance_trigger_times: int = SchedulerSettings.load_balance_trigger_times,
+        garbage_collect_interval_seconds: float = ClusterSettings.garbage_collect_interval_seconds,
+        trim_memory_threshold_bytes: int = ClusterSettings.trim_memory_threshold_bytes,
+        per_worker_task_queue_size: int = ClusterSettings.per_worker_task_queue_size,
+        hard_processor_suspend: bool = ClusterSettings.hard_processor_suspend,
+        protected: bool = True,
+        scaler_policy: Any = None,
+        event_loop: str = SchedulerSettings.event_loop,
+        logging_paths: Sequence[str] = (),
+        logging_level: str = SchedulerSettings.logging_level,
+        logging_config_file: str | None = None,
+        worker_manager_id: str = "combo",
+        security_config: None = None,
         *,
-        per_worker_capabilities: Mapping[str, float] | None = None,
+        preload: str | None = None,
     ) -> None:
         if n_workers < 0:
             raise ConfigError(f"n_workers must be 0 or more, not {n_workers}")
-        storages = object_storage_address or ()
-        if isinstance(storages, str):
-            storages = (storages,)
-        capabilities = dict(to_capabilities(per_worker_capabilities))
+        if security_config is not None:
+            raise ConfigError("security_config must be None: there is no encryption yet")
+        storages: Sequence[str] = object_storage_address or ()
+        log: dict[str, Any] = {
+            "logging_paths": logging_paths,
+            "logging_level": logging_level,
+            "logging_config_file": logging_config_file,
+        }
+        policy = {
+            name: getattr(scaler_policy, name)
+            for name in ("policy_engine_type", "policy_content")
+            if hasattr(scaler_policy, name)
+        }
+        scheduler = SchedulerSettings.of(
+            scheduler_address=PRIVATE if address is None else address,
+            object_storage_address=storages,
+            monitor_address=monitor_address,
+            protected=protected,
+            max_number_of_tasks_waiting=max_number_of_tasks_waiting,
+            client_timeout_seconds=client_timeout_seconds,
+            worker_timeout_seconds=worker_timeout_seconds,
+            object_retention_seconds=object_retention_seconds,
+            load_balance_seconds=load_balance_seconds,
+            load_balance_trigger_times=load_balance_trigger_times,
+            event_loop=event_loop,
+            io_threads=scheduler_io_threads,
+            **policy,
+            **log,
+        )
+        cluster = ClusterSettings.of(
+            scheduler_address=PRIVATE,
+            per_worker_capabilities=per_worker_capabilities or {},
+            per_worker_task_queue_size=per_worker_task_queue_size,
+            heartbeat_interval_seconds=heartbeat_interval_seconds,
+            task_timeout_seconds=task_timeout_seconds,
+            death_timeout_seconds=death_timeout_seconds,
+            garbage_collect_interval_seconds=garbage_collect_interval_seconds,
+            trim_memory_threshold_bytes=trim_memory_threshold_bytes,
+            hard_processor_suspend=hard_processor_suspend,
+            preload=preload,
+            io_threads=worker_io_threads,
+            **log,
+        )
         self._cluster = EmbeddedCluster(
-            n_workers, address, storages=storages, capabilities=capabilities
+            n_workers,
+            None if address is None else scheduler.scheduler_address,
+            scheduling=scheduling(scheduler),
+            supervising=supervising(cluster),
         )
         self._stop = weakref.finalize(self, self._cluster.stop)
 

@@ -111,7 +111,7 @@ class NoSuitableWorker(ScalerError):
 
 
 class TaskTimeout(ScalerError, TimeoutError):
-    """The task ran longer than the ``timeout`` it was submitted with, and was stopped."""
+    """The task ran longer than its ``timeout``, or its cluster's, and was stopped."""
 
 
 @dataclass(frozen=True)

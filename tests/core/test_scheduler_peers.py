@@ -243,8 +243,56 @@ def test_who_comes_later_is_told_as_well(bench):
     bench.feed(b"S1", m.InitializerFailed("why"))
 
     assert bench.client() == {
-        "C1": ["Welcome 1, 1 workers", "Broken: The initializer of the workers failed:\nwhy"]
+        "C1": ["Welcome 1, 0 workers", "Broken: The initializer of the workers failed:\nwhy"]
     }
+
+
+def test_a_cluster_with_workers_elsewhere_is_not_broken(one):
+    """Until these are lost as well; a machine that comes anew makes it whole."""
+    one.supervisor(b"S2")
+    assert one.feed(b"S2", m.InitializerFailed("why")) == {}
+    assert one.submit(0) == {"W1": ["Function f", "Assign 1:0 f"]}
+    assert one.lose(b"S1") == {"C1": ["Broken: The initializer of the workers failed:\nwhy"]}
+
+    one.supervisor(b"S3")
+    assert one.client(b"C2") == {"C2": ["Welcome 2, 1 workers"]}
+
+
+def test_a_broken_machine_that_leaves_takes_its_trouble_along(bench):
+    """Who comes then waits for another one."""
+    bench.supervisor()
+    bench.feed(b"S1", m.InitializerFailed("why"), m.Goodbye())
+
+    assert bench.client() == {"C1": ["Welcome 1, 0 workers"]}
+
+
+# -- workers that take little ahead ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(("queue", "tasks_max"), [(3, 1000), (1000, 3), (3, 3)])
+def test_a_worker_has_no_more_tasks_than_it_takes(queue, tasks_max):
+    """Nor than the scheduler gives to any."""
+    bench = SchedulerBench(SchedulerConfig("3.11", tasks_max=tasks_max))
+    bench.supervisor()
+    bench.client()
+    bench.worker(queue=queue)
+    bench.submit(900)
+    bench.done(900, each_s=1e-6)
+
+    assert bench.submit(0, 10) == {"W1": ["Assign 1:0-2 f"]}
+    assert bench.done(0)["W1"] == ["Assign 1:3 f"]
+
+
+def test_a_worker_may_take_one_task_at_a_time(bench):
+    """Then it waits for each."""
+    bench.supervisor()
+    bench.client()
+    bench.worker(queue=1)
+    bench.submit(900)
+    bench.done(900, each_s=1e-6)
+
+    assert bench.submit(0, 10) == {"W1": ["Assign 1:0 f"]}
+    assert bench.done(0)["W1"] == ["Assign 1:1 f"]
 
 
 # -- workers that retire ---------------------------------------------------------------------
@@ -279,3 +327,36 @@ def test_what_a_worker_gives_back_does_not_count(bench):
 def test_idle_time_costs_nothing():
     """Without peers nothing is ever due."""
     assert SchedulerBench().core.deadline == math.inf
+
+
+# -- the end ---------------------------------------------------------------------------------
+
+
+def test_a_client_may_end_the_cluster():
+    """Unless that is protected: machines are told, and the shell sees to the rest."""
+    bench = SchedulerBench(SchedulerConfig("3.11", protected=False))
+    bench.supervisor()
+    bench.supervisor(b"S2")
+    bench.client()
+    assert not bench.core.is_over
+
+    assert bench.feed(b"C1", m.Shutdown()) == {
+        "S1": ["Goodbye: the cluster was shut down"],
+        "S2": ["Goodbye: the cluster was shut down"],
+    }
+    assert bench.core.is_over
+
+
+def test_a_protected_cluster_goes_on(one):
+    """The client is told why."""
+    (sentence,) = one.feed(b"C1", m.Shutdown())["C1"]
+
+    assert sentence.startswith("Refused: the scheduler is in protected mode")
+    assert not one.core.is_over
+    assert one.submit(0) == {"W1": ["Function f", "Assign 1:0 f"]}
+
+
+def test_nobody_else_ends_a_cluster(one):
+    """A worker that tries is dropped."""
+    with pytest.raises(RemoteProtocolError, match="only a client"):
+        one.core.receive(b"W1", [m.Shutdown()], one.now)

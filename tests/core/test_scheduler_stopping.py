@@ -187,6 +187,33 @@ def test_the_death_of_a_killed_worker_is_no_failure(loaded):
     assert loaded.core.table.ready.count == 19
 
 
+# -- what its cluster finds overdue ----------------------------------------------------------
+
+
+def test_an_overdue_task_fails_and_is_stopped(loaded):
+    """As one whose own timeout is over; those behind it go on."""
+    sent = loaded.feed(b"S1", m.Overdue(b"W1", 1, 0, 5.0))
+
+    assert sent == {"C1": ["Failed 0 timeout"], "W1": ["Abort 1:0"]}
+    assert states(loaded)[:2] == [(0, 1, State.CANCELLING), (1, 10, State.ASSIGNED)]
+    assert loaded.feed(b"S1", m.Overdue(b"W1", 1, 0, 5.0)) == {}
+    assert "Kill W1: its task ran out of time" in live(loaded, GRACE_S * 1.1)["S1"]
+
+
+def test_its_own_timeout_comes_first(one):
+    """Also where it is longer."""
+    one.submit(0, options=TIMED)
+
+    assert one.feed(b"S1", m.Overdue(b"W1", 1, 0, 5.0)) == {}
+
+
+def test_what_is_over_is_not_overdue(loaded):
+    """Nor what is elsewhere, or was never there."""
+    loaded.done(0)
+    for worker, session, task in [(b"W1", 1, 0), (b"W1", 1, 15), (b"W1", 2, 1), (b"W9", 1, 1)]:
+        assert loaded.feed(b"S1", m.Overdue(worker, session, task, 5.0)) == {}
+
+
 # -- taking back what only waits -------------------------------------------------------------
 
 

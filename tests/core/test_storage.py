@@ -330,6 +330,13 @@ def test_what_was_stored_goes_with_the_scheduler(alone, how) -> None:
     assert alone.feed(b"S2", hello(m.SCHEDULER)) == {"S2": ["Hello storage"]}
 
 
+def test_it_ends_with_the_whole_cluster(alone) -> None:
+    """A scheduler that leaves for good says why."""
+    alone.feed(b"S1", m.Goodbye("the cluster was shut down"))
+
+    assert alone.core.leave
+
+
 def test_it_serves_one_scheduler_at_a_time(alone) -> None:
     """The second one is refused; the first may come again, and has lost what it had."""
     assert alone.feed(b"S2", hello(m.SCHEDULER)) == {"S2": ["Refused: it serves another scheduler"]}

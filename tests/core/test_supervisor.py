@@ -24,7 +24,7 @@ NOW = 100.0
 
 
 def make(workers=2, memory_limit_bytes=0):
-    config = SupervisorConfig(workers, memory_limit_bytes)
+    config = SupervisorConfig(workers, memory_limit_bytes=memory_limit_bytes)
     core = SupervisorCore(config, b"Sxyz", "host", NOW)
     core.start(NOW)
     return core
@@ -77,6 +77,69 @@ def test_it_says_that_the_machine_lives(core):
 
     assert sent(core) == ["Heartbeat"]
     assert core.deadline == NOW + 2 * HEARTBEAT_S
+
+
+# -- a scheduler that is silent --------------------------------------------------------------
+
+
+def with_timeouts(**timeouts):
+    core = SupervisorCore(SupervisorConfig(1, **timeouts), b"Sxyz", "host", NOW)
+    core.start(NOW)
+    return core
+
+
+def test_a_scheduler_that_is_silent_is_given_up():
+    """After death_timeout_s since it was heard last, if only that it had heard us."""
+    core = with_timeouts(heartbeat_s=2.0, death_timeout_s=5.0, address="tcp://host:1")
+    core.tick(NOW + 2.0)
+    core.heard(NOW + 2.5)
+    core.tick(NOW + 4.0)
+    core.tick(NOW + 6.0)
+    assert core.leave is None
+    assert core.deadline == NOW + 7.5
+
+    core.tick(NOW + 7.5)
+    assert core.leave == (
+        "the scheduler at tcp://host:1 has not answered for 5.0 s: is it running, and is this its "
+        "address?"
+    )
+
+
+def test_a_machine_that_slept_gives_nobody_up():
+    """It was not the scheduler that was silent."""
+    core = with_timeouts(heartbeat_s=2.0, death_timeout_s=5.0)
+    core.tick(NOW + 100.0)
+    assert core.leave is None
+    core.tick(NOW + 102.0)
+    core.tick(NOW + 103.0)
+    assert core.leave is not None
+
+
+# -- tasks that run for too long -------------------------------------------------------------
+
+
+def test_a_task_that_runs_for_too_long_is_reported():
+    """Once; another attempt at it is another one."""
+    core = with_timeouts(task_timeout_s=10.0)
+    ((index, peer),) = spawn(core)
+    for ran, after in [((3, 7, 1), 0.0), ((3, 8, 1), 9.0), ((3, 8, 1), 18.0), ((3, 8, 2), 18.5)]:
+        core.seen(index, ran, NOW + after)
+    core.seen(index, (3, 8, 2), NOW + 28.0)
+    assert core.take_actions() == []
+
+    core.seen(index, (3, 8, 2), NOW + 28.5)
+    core.seen(index, (3, 8, 2), NOW + 100.0)
+    assert core.take_actions() == [m.Overdue(peer, 3, 8, 10.0)]
+
+
+def test_a_worker_that_has_run_nothing_is_not_reported():
+    """However long."""
+    core = with_timeouts(task_timeout_s=10.0)
+    ((index, _),) = spawn(core)
+    core.seen(index, (0, 0, 0), NOW)
+    core.seen(index, (0, 0, 0), NOW + 100.0)
+
+    assert core.take_actions() == []
 
 
 # -- deaths ----------------------------------------------------------------------------------
@@ -243,7 +306,7 @@ def test_without_a_limit_memory_is_free(core):
     ("message", "reason"),
     [
         (m.Refused("no"), "no"),
-        (m.Goodbye("go"), "go"),
+        (m.Goodbye("go"), ""),
         (m.Unknown(), "the scheduler does not know this supervisor any more"),
         (m.Welcome(0, 2), None),
     ],

@@ -10,12 +10,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 
-from scaler_cluster.objects.place import SHARED_MEMORY_VARIABLE, Place
+from scaler_cluster.objects.place import SHARED_MEMORY_VARIABLE
+from scaler_cluster.runtime.directories import name_directories
 from tests.runtime.helpers import BOUND_S, environment, wait_until
 
 SUPERVISOR = sys.executable, "-m", "scaler_cluster.runtime.supervisor"
@@ -127,14 +127,8 @@ def workers_of(address: str, workers: int, **settings):
 
 def send_settings(supervisor: subprocess.Popen[bytes], address: str, workers: int, **more) -> None:
     """Tell a supervisor that was started what to do."""
-    directory = str(Path(tempfile.gettempdir()) / f"scaler-{secrets.token_hex(8)}")
-    settings = {
-        "address": address,
-        "workers": workers,
-        "sys_path": sys.path,
-        "directory": directory,
-        "place": asdict(Place.in_directory(directory)),
-    }
+    settings = {"address": address, "workers": workers, "sys_path": sys.path}
+    settings |= name_directories()
     assert supervisor.stdin is not None
     supervisor.stdin.write(json.dumps(settings | more).encode() + b"\n")
     supervisor.stdin.flush()

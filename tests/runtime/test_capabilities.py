@@ -118,7 +118,7 @@ def test_what_nobody_can_run_waits_and_is_told(client, address, caplog) -> None:
 
 def test_it_fails_after_a_time_if_that_is_set() -> None:
     """With an error that says what was missing."""
-    cluster = EmbeddedCluster(1, scheduler={"unplaced_timeout_s": 0.0})
+    cluster = EmbeddedCluster(1, scheduling={"scheduler": {"unplaced_timeout_s": 0.0}})
     try:
         with Client(cluster.address) as client:
             with pytest.raises(NoSuitableWorker, match="gpu=1"):

@@ -16,6 +16,7 @@ from scaler_cluster.runtime.spawn import EmbeddedCluster
 from scaler_exec import ScalerExecutor, StorageUnreachable
 from tests.runtime.helpers import BOUND_S, cluster_process, wait_delivered, wait_until
 from tests.runtime.machines import Machine, can_make_machines, find_storage, wait_storage
+from tests.runtime.shell import Shell
 
 pytestmark = [
     pytest.mark.system,
@@ -85,6 +86,30 @@ def _meeting(tmp_path, monkeypatch):
 
 def describe(value):
     return int(value.sum()), value.flags.writeable
+
+
+def test_commands_on_two_machines(machine, tmp_path) -> None:
+    """A scheduler here, workers there, and data between them."""
+    shell = Shell(tmp_path)
+    try:
+        scheduler = shell.start("scaler_scheduler tcp://*:0")
+        port = scheduler.address("scheduler address ").rpartition(":")[2]
+        cluster = machine.start(
+            sys.executable,
+            str(shell.script("scaler_cluster")),
+            "-n",
+            "1",
+            f"tcp://{machine.here}:{port}",
+            stdout=subprocess.DEVNULL,
+        )
+        with ScalerExecutor(address=f"tcp://127.0.0.1:{port}") as executor:
+            assert executor.submit(machine_id).result(BOUND_S) != machine_id()
+            assert executor.submit(describe, np.ones(MB)).result(BOUND_S) == (MB, False)
+            assert int(executor.submit(np.ones, MB).result(BOUND_S).sum()) == MB
+        cluster.send_signal(signal.SIGTERM)
+        assert cluster.wait(BOUND_S) == 0
+    finally:
+        shell.close()
 
 
 def test_one_transfer_to_each_machine(executor, machine) -> None:

@@ -17,7 +17,7 @@ from scaler_exec import Client, MissingObjects, SchedulerClusterCombo
 from tests.runtime.helpers import BOUND_S, environment, free_port, wait_gone, wait_until
 
 MB = 1_000_000
-COMMAND = "from scaler_cluster.cli import object_storage_server as run; raise SystemExit(run())"
+COMMAND = "from scaler_cluster.cli.storage import main; raise SystemExit(main())"
 
 
 class Server:
@@ -27,6 +27,7 @@ class Server:
         self.address = address
         self.process = start(address)
         assert self.process.stdout is not None
+        assert "logging to" in self.process.stdout.readline()
         line = self.process.stdout.readline()
         self.directories = [Path(word.rstrip(",")) for word in line.split() if word[0] == "/"]
 
@@ -175,7 +176,7 @@ def test_where_nothing_listens_the_cluster_has_its_own(make_combo) -> None:
     others = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
     with pytest.raises(ConfigError, match=f"no object storage answers at {others[0]}"):
         make_combo(*others)
-    with pytest.raises(ConfigError, match="is tcp://host:port, not 'here'"):
+    with pytest.raises(ConfigError, match="must begin with tcp:// or ipc://.* not 'here'"):
         make_combo("here")
 
 
@@ -183,9 +184,9 @@ def test_where_nothing_listens_the_cluster_has_its_own(make_combo) -> None:
 def test_a_server_says_why_it_cannot_start(address) -> None:
     """In one line, with a status."""
     process = start(address)
-    output, errors = process.communicate(timeout=BOUND_S)
+    _, errors = process.communicate(timeout=BOUND_S)
 
-    assert (process.returncode, output) == (1, "")
+    assert process.returncode == 2
     assert errors.startswith("scaler_object_storage_server: ")
     assert errors.count("\n") == 1
 

@@ -33,6 +33,13 @@ def test_machines_may_vanish(seed: int) -> None:
     simulate(seed, Plan(machines=3, machine_crashes=6, worker_crashes=10))
 
 
+@pytest.mark.parametrize("limit", [1, 5, 20])
+def test_clients_may_have_to_ask_first(limit: int) -> None:
+    """Every task comes back as well where few may wait in the scheduler."""
+    for seed in range(20):
+        simulate(seed, Plan(clients=3, leavers=1, tasks_waiting_max=limit))
+
+
 def test_faults_really_happen() -> None:
     """The simulation does what it is for: tasks are lost, run again, stopped and cancelled."""
     simulations = [Simulation(seed) for seed in range(10)]

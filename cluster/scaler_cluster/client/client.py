@@ -345,6 +345,20 @@ class Client:
         """Cancel everything that has not come back and leave the cluster; idempotent."""
         self._session.close("the client was disconnected", abandon=True)
 
+    def shutdown(self) -> None:
+        """Cancel everything that has not come back, and end the cluster; idempotent.
+
+        That is its scheduler, all its workers, and its object storages. Raises ConfigError if the
+        scheduler is protected from that; the client is disconnected all the same.
+        """
+        session = self._session
+        try:
+            if session.is_open:
+                session.give_up()
+                session.shut_down()
+        finally:
+            self.disconnect()
+
     def __enter__(self) -> Self:
         """Return the client."""
         return self

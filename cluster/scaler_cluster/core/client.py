@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from scaler_cluster.core.gate import Gate
 from scaler_cluster.errors import LocalProtocolError, RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, CALL_MAX, INDEX_MASK, TASK_ID_MAX, first_task_id
 from scaler_cluster.wire import messages as m
@@ -92,6 +93,8 @@ class ClientCore:
         self._asked: list[tuple[int, Key, bytes, object]] = []
         """Tasks submitted one by one that are not in the outbox yet."""
         self._outbox: list[m.Message] = []
+        self._gate: Gate | None = None
+        """What may not be sent yet; None if everything may."""
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -261,13 +264,18 @@ class ClientCore:
     @property
     def has_actions(self) -> bool:
         """Return True if :meth:`take_actions` has something."""
-        return bool(self._asked or self._outbox)
+        gate = self._gate
+        return bool(self._asked or self._outbox) or (gate is not None and gate.is_open)
 
     def take_actions(self) -> list[m.Message]:
         """Return what is to be sent to the scheduler."""
         self._pack_asked()
         outbox = self._outbox
         self._outbox = []
+        if self._gate is not None:
+            outbox = self._gate.pass_on(outbox)
+            while self._gate.cancelled:
+                self._on_cancelled(self._gate.cancelled.pop())
         return outbox
 
     def _pack_asked(self) -> None:
@@ -343,6 +351,11 @@ class ClientCore:
                     self.profiles.append((waiter, message))  # type: ignore[arg-type]
             elif kind is m.Welcome:
                 self.welcome = message  # type: ignore[assignment]
+                if message.asks_first:  # type: ignore[attr-defined]
+                    self._gate = Gate()
+            elif kind is m.Allow:
+                if self._gate is not None:
+                    self._gate.allow(message.count)  # type: ignore[attr-defined]
             elif kind is m.Refused:
                 self.refused = message.reason  # type: ignore[attr-defined]
             elif kind in (m.Broken, m.Goodbye):

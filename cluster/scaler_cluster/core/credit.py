@@ -50,9 +50,9 @@ def is_hungry(worker: WorkerRecord) -> bool:
         return False
     if worker.task_limit and worker.given >= worker.task_limit:
         return False
-    if worker.count < AHEAD_MIN:
-        return True
-    return worker.backlog_s < LOW_WATER_S and worker.count < TASKS_MAX
+    if worker.count >= worker.tasks_max:
+        return False
+    return worker.count < AHEAD_MIN or worker.backlog_s < LOW_WATER_S
 
 
 def grant(worker: WorkerRecord, unit_s: float, fair_share: int) -> int:
@@ -62,7 +62,7 @@ def grant(worker: WorkerRecord, unit_s: float, fair_share: int) -> int:
     """
     if unit_s > LONG_S and worker.count:
         return 0
-    room = min((WINDOW_S - worker.backlog_s) / unit_s, TASKS_MAX - worker.count)
+    room = min((WINDOW_S - worker.backlog_s) / unit_s, worker.tasks_max - worker.count)
     count = max(1, min(int(room), fair_share))
     if worker.task_limit:
         count = min(count, worker.task_limit - worker.given)

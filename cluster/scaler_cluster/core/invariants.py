@@ -49,6 +49,8 @@ def check(core: SchedulerCore) -> None:
             _count(users, run)
         users.update(one for one, is_whole in session.functions.items() if is_whole)
         users.update(session.objects.keys())
+        let = min(session.asked, session.allowed)
+        _true(session.used <= let or not core.asks_first(session), "was not let: %r", session)
         for graph in session.graphs.values():
             _check_graph(session, graph)
             for lane in graph.lanes:

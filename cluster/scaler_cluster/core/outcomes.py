@@ -182,6 +182,19 @@ class Outcomes:
                 single = self._isolate(run, task, task + 1)
                 self._deadlines.add(now + timeout_s, _Watch(single, "timeout"))
 
+    def overdue(self, worker: WorkerRecord, message: m.Overdue, now: float) -> None:
+        """A worker runs a task for longer than its supervisor lets any that has no timeout."""
+        task = message.task
+        for run in self._held(worker, message.session, task, task + 1):
+            if run.options.timeout_s is None and run.state is not State.CANCELLING:
+                self._expire(self._isolate(run, task, task + 1), message.timeout_s, now)
+
+    def _expire(self, run: Run, timeout_s: float | None, now: float) -> None:
+        """Let the one task of a run fail, and stop it."""
+        failed = m.Failed(run.first, m.FAILED_TIMEOUT, b"", {"timeout_s": timeout_s})
+        self._failed(run, failed)
+        self._stop(run, Event.EXPIRE, "its task ran out of time", now)
+
     def _stop(self, run: Run, event: Event, reason: str, now: float) -> None:
         move(run, event)
         worker = run.worker
@@ -214,9 +227,7 @@ class Outcomes:
                 elif not worker.killed:
                     self._deadlines.add(now + self._cancel_grace_s, watch)
             elif reason == "timeout":
-                detail = {"timeout_s": run.options.timeout_s}
-                self._failed(run, m.Failed(run.first, m.FAILED_TIMEOUT, b"", detail))
-                self._stop(run, Event.EXPIRE, "its task ran out of time", now)
+                self._expire(run, run.options.timeout_s, now)
         return doomed
 
     # -- deaths ------------------------------------------------------------------------------

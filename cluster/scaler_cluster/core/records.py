@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
-from scaler_cluster.core.credit import WINDOW_S
+from scaler_cluster.core.credit import TASKS_MAX, WINDOW_S
 from scaler_cluster.core.placement import Kind
 from scaler_cluster.wire.messages import NOWHERE, Home
 
@@ -37,6 +37,12 @@ class SessionRecord:
     """Its live graphs by their first task."""
     watched: dict[int, list[tuple[GraphRecord, int]]] = field(default_factory=dict)
     """Graphs, and their nodes, whose input is what one of its tasks returns."""
+    asked: int = 0
+    """How many tasks it ever wanted to submit, if it has to ask."""
+    allowed: int = 0
+    """How many it was let."""
+    used: int = 0
+    """How many it has submitted."""
     worker: bytes = b""
     """Of the session of a worker's tasks: that worker. It gets none of these tasks itself: it
     would only run them after those that wait for them."""
@@ -61,6 +67,8 @@ class WorkerRecord:
     """Number of tasks it was ever sent, less what it gave back."""
     node_runs: int = 0
     """Number of runs of nodes it was ever sent."""
+    tasks_max: int = TASKS_MAX
+    """How many it may have."""
     progress_at: float = 0.0
     """When it last finished something, or was given something while it had nothing."""
     revoking: int = 0
@@ -102,6 +110,8 @@ class SupervisorRecord:
     """Those of its workers that are there to take the place of others."""
     spares_wanted: int = 0
     """How many of them it was told to keep."""
+    broken: str = ""
+    """Why none of its workers can start."""
     lost: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     """Workers that it reported dead; a Hello of theirs that comes after that is too late."""
 

@@ -10,12 +10,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core.credit import STALL_S
+from scaler_cluster.core.credit import STALL_S, TASKS_MAX
 from scaler_cluster.core.dispatch import Dispatch
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.objects import HOME
 from scaler_cluster.core.outcomes import Outcomes
 from scaler_cluster.core.placement import uncounted
+from scaler_cluster.core.pressure import Pressure
 from scaler_cluster.core.records import (
     FunctionRecord,
     SessionRecord,
@@ -38,6 +39,7 @@ SESSION_FUNCTIONS_MAX = 4096
 """A client forgets functions well before; beyond this it is misbehaving."""
 LOST_MAX = 1024
 """Dead workers remembered per supervisor: far more than may die while a Hello is under way."""
+SHUT_DOWN = "the cluster was shut down"
 LAG_S = 1.0
 """A turn so long after the deadline that called for it means that WE were slow, not the peers."""
 
@@ -59,6 +61,12 @@ class SchedulerConfig:
     homes: tuple[m.Home, ...] = (m.NOWHERE,)
     """Where clients store objects: beside this scheduler, or in storages that run by themselves."""
     homes_are_elsewhere: bool = False
+    tasks_max: int = TASKS_MAX
+    """How many tasks a worker is given at most."""
+    tasks_waiting_max: int = -1
+    """How many tasks wait, before further ones wait at their clients; -1: no limit."""
+    protected: bool = True
+    """No client may end the cluster."""
     unplaced_timeout_s: float = math.inf
     """Tasks that demand what no worker has fail after this."""
     storage_timeout_s: float = 15.0
@@ -77,18 +85,24 @@ class SchedulerCore:
         self._unplaced = Unplaced(
             self.table, self._dispatch, self._outcomes, config.unplaced_timeout_s
         )
+        limit = config.tasks_waiting_max
+        self._pressure = Pressure(self.table, limit) if limit >= 0 else None
         self._last_tick = now
         self._sessions_made = 0
         self._broken = ""
+        self.is_over = False
+        """True once a client has ended the cluster; the shell says Goodbye to clients."""
         self._gone: dict[bytes, bool | None] = {}
         """Peers to forget; True: a session that ended with its worker."""
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Hello: self._on_hello,
             m.Heartbeat: self._on_heartbeat,
             m.Goodbye: self._on_goodbye,
+            m.Shutdown: self._on_shutdown,
             m.Function: self._on_function,
             m.Forget: self._on_forget,
             m.Submit: self._on_submit,
+            m.Want: self._on_want,
             m.Cancel: self._on_cancel,
             m.Graph: self._on_graph,
             m.Supply: self._on_supply,
@@ -107,6 +121,7 @@ class SchedulerCore:
             m.Printed: self._on_printed,
             m.Profile: self._on_profile,
             m.WorkerLost: self._on_worker_lost,
+            m.Overdue: self._on_overdue,
             m.InitializerFailed: self._on_initializer_failed,
         }
 
@@ -149,6 +164,7 @@ class SchedulerCore:
                 self._gone[store.peer] = None
             table.objects.drop_store(peer)
             self._outcomes.graphs.machine_lost()
+            self._check_broken(now)
         elif peer in table.workers:
             # Its process lives, so its supervisor is to end it; what it ran is lost with it.
             worker = table.workers[peer]
@@ -209,9 +225,15 @@ class SchedulerCore:
     def take_actions(self, now: float) -> dict[bytes, list[m.Message]]:
         """Give work out, and return what is to be sent, by peer."""
         self._dispatch.give_out(now)
+        if self._pressure is not None:
+            self._pressure.give(now)
         outbox = self.table.outbox
         self.table.outbox = {}
         return outbox
+
+    def asks_first(self, session: SessionRecord) -> bool:
+        """Return True if a client must ask before it submits tasks."""
+        return self._pressure is not None and not session.worker
 
     def take_gone(self) -> list[bytes]:
         """Return the peers to forget, once what :meth:`take_actions` returned has been sent.
@@ -252,6 +274,7 @@ class SchedulerCore:
                 peer, SupervisorRecord(peer, hello.host, 0, now)
             )
             supervisor.workers_wanted = hello.workers
+            self._broken = ""
             supervisor.last_seen = now
             self._welcome(peer, 0, hello.workers)
         elif hello.role == m.STORAGE:
@@ -259,8 +282,10 @@ class SchedulerCore:
         else:
             raise RemoteProtocolError(f"nobody has the role {hello.role!r:.40}")
 
-    def _welcome(self, peer: bytes, session: int = 0, workers: int = 0) -> None:
-        self.table.send(peer, m.Welcome(session, workers, self.config.homes))
+    def _welcome(
+        self, peer: bytes, session: int = 0, workers: int = 0, *, asks_first: bool = False
+    ) -> None:
+        self.table.send(peer, m.Welcome(session, workers, self.config.homes, asks_first))
 
     def _welcome_client(self, peer: bytes, hello: m.Hello, now: float) -> None:
         table = self.table
@@ -280,7 +305,9 @@ class SchedulerCore:
                 self.peer_lost(worker.session, now)
             worker.session = peer
         workers = sum(one.workers_wanted for one in table.supervisors.values())
-        self._welcome(peer, number, workers)
+        # What tasks submit they may wait for: it must never wait for room that they take.
+        asks_first = self._pressure is not None and worker is None
+        self._welcome(peer, number, workers, asks_first=asks_first)
         if self._broken:
             table.send(peer, m.Broken(self._broken))
 
@@ -301,6 +328,7 @@ class SchedulerCore:
         worker.progress_at = now
         worker.spare = hello.spare
         worker.name = hello.name
+        worker.tasks_max = min(hello.queue or TASKS_MAX, self.config.tasks_max, TASKS_MAX)
         home = table.objects.home_with(hello.place.disk)
         worker.store = hello.supervisor if home is None else home
         if home is None:
@@ -348,6 +376,17 @@ class SchedulerCore:
         else:
             self.peer_lost(peer, now)
 
+    def _on_shutdown(self, peer: bytes, message: m.Message, now: float) -> None:
+        if peer not in self.table.sessions:
+            raise RemoteProtocolError("only a client ends a cluster")
+        if self.config.protected:
+            reason = "the scheduler is in protected mode: only who started it can shut it down"
+            self.table.send(peer, m.Refused(reason))
+            return
+        self.is_over = True
+        for supervisor in self.table.supervisors:
+            self.table.send(supervisor, m.Goodbye(SHUT_DOWN))
+
     def _end_session(self, session: SessionRecord, now: float) -> None:
         for run in list(session.runs.values()):
             self._outcomes.cancel(run, run.first, run.stop, now)
@@ -356,6 +395,8 @@ class SchedulerCore:
             if is_whole:
                 self.table.release_function(function)
         self.table.objects.release(session.objects)
+        if self._pressure is not None:
+            self._pressure.forget(session)
         self.table.drop_session(session)
         worker = self.table.workers.get(session.worker)
         if worker is not None:
@@ -427,6 +468,8 @@ class SchedulerCore:
             raise RemoteProtocolError("a task whose function was not sent")
         if message.first + len(message.batch) > TASK_ID_MAX:
             raise RemoteProtocolError("a task beyond the last id")
+        if self._pressure is not None and not session.worker:
+            self._pressure.submitted(session, len(message.batch))
         is_whole = session.functions[message.function]
         if not is_whole or (message.objects and not session.objects.keys() >= set(message.objects)):
             for task in range(message.first, message.first + len(message.batch)):
@@ -443,6 +486,12 @@ class SchedulerCore:
         )
         table.add_run(run)
         table.queue(run.options).push(run)
+
+    def _on_want(self, peer: bytes, message: m.Want, now: float) -> None:
+        session = self.table.sessions[peer]
+        if self._pressure is None or session.worker:
+            raise RemoteProtocolError("asks for what it may do")
+        self._pressure.wants(session, message.more - message.fewer)
 
     def _on_graph(self, peer: bytes, message: m.Graph, now: float) -> None:
         session = self.table.sessions[peer]
@@ -593,10 +642,25 @@ class SchedulerCore:
         if worker is not None:
             self._lose_worker(worker, message, now)
 
+    def _on_overdue(self, peer: bytes, message: m.Overdue, now: float) -> None:
+        worker = self.table.supervisors[peer].workers.get(message.worker)
+        if worker is not None:
+            self._outcomes.overdue(worker, message, now)
+
     def _on_initializer_failed(self, peer: bytes, message: m.InitializerFailed, now: float) -> None:
         if peer not in self.table.supervisors:
             raise RemoteProtocolError("only a supervisor knows of initializers")
-        self._broken = f"The initializer of the workers failed:\n{message.text}"
+        supervisor = self.table.supervisors[peer]
+        supervisor.broken = f"The initializer of the workers failed:\n{message.text}"
+        supervisor.workers_wanted = 0
+        self._check_broken(now)
+
+    def _check_broken(self, now: float) -> None:
+        """Let all tasks fail if there are workers nowhere, and nowhere will be."""
+        broken = [one.broken for one in self.table.supervisors.values()]
+        self._broken = broken[-1] if broken and all(broken) else ""
+        if not self._broken:
+            return
         for session in self.table.sessions.values():
             for run in list(session.runs.values()):
                 self._outcomes.cancel(run, run.first, run.stop, now)

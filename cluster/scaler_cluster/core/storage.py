@@ -243,6 +243,8 @@ class StorageCore:
                 self._tell(self._scheduler, m.Inventory(piece))
         elif isinstance(message, m.Refused | m.Unknown | m.Goodbye):
             self.peer_lost(self._scheduler)
+            # The next scheduler is waited for, unless the whole cluster is at its end.
+            self.leave |= isinstance(message, m.Goodbye) and bool(message.reason)
 
     def _adopt(self, peer: bytes, now: float) -> None:
         """A scheduler comes to a storage that waits for one: it may be the next one."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HEARTBEAT_S = 1.0
+LAG_S = 1.0
+"""So long after the deadline that called for a look, WE were slow, and the scheduler was not."""
 BACKOFF_S = 0.1
 """First pause before a worker that died before it was ready is started again; it doubles."""
 BACKOFF_MAX_S = 10.0
@@ -29,11 +31,21 @@ def spares_max(workers: int) -> int:
 
 @dataclass(frozen=True)
 class SupervisorConfig:
-    """Settings of a supervisor."""
+    """Settings of a supervisor, in seconds and bytes."""
 
     workers: int
+    address: str = ""
+    """Of the scheduler, for what people read."""
     memory_limit_bytes: int = 0
     """A worker whose resident set exceeds this is killed; 0: no limit."""
+    heartbeat_s: float = HEARTBEAT_S
+    """How often the scheduler is told that this machine lives; whatever it says is an answer."""
+    death_timeout_s: float = math.inf
+    """A scheduler that was silent for so long is gone."""
+    leaves_if_broken: bool = False
+    """Leave once no worker can start; else stay, and be broken."""
+    task_timeout_s: float = math.inf
+    """Of tasks that have none of their own."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,10 @@ class WorkerSlot:
     spawn_at: float = 0.0
     """When to start one here; inf: never again."""
     pid: int = 0
+    ran: tuple[int, int, int] = (0, 0, 0)
+    """Session, task and number of the work that it was seen to run last; session 0: none."""
+    overdue_at: float = math.inf
+    """When that has run for too long."""
     reason: str = ""
     """Why it was killed, if it was."""
     out_of_memory: bool = False
@@ -76,7 +92,7 @@ class SupervisorCore:
         self.slots = [WorkerSlot(spawn_at=math.inf) for _ in range(count)]
         """Places of the workers, then those of the spare ones."""
         self.leave: str | None = None
-        """Why to leave; None: stay."""
+        """Why to leave; empty: it was told to; None: stay."""
         self.to_spawn: list[tuple[int, bytes]] = []
         """Slots to start a worker in and its peer id; the shell empties it."""
         self.to_kill: list[int] = []
@@ -86,7 +102,8 @@ class SupervisorCore:
         self._made = 0
         self._spares_wanted = 0
         self._stillborn = 0
-        self._heartbeat_at = now + HEARTBEAT_S
+        self._heartbeat_at = now + config.heartbeat_s
+        self._heard_at = now
         self._outbox: list[m.Message] = []
 
     def start(self, now: float) -> None:
@@ -95,6 +112,10 @@ class SupervisorCore:
             slot.spawn_at = now
 
     # -- from the scheduler ------------------------------------------------------------------
+
+    def heard(self, now: float) -> None:
+        """Something came from the scheduler, if only that it has heard this machine."""
+        self._heard_at = now
 
     def receive(self, messages: Sequence[m.Message]) -> None:
         """Take in what the scheduler sent; raises RemoteProtocolError if it must not."""
@@ -105,8 +126,10 @@ class SupervisorCore:
                         self._kill(index, message.reason)
             elif isinstance(message, m.Spares):
                 self._spares_wanted = message.count
-            elif isinstance(message, m.Refused | m.Goodbye):
+            elif isinstance(message, m.Refused):
                 self.leave = message.reason
+            elif isinstance(message, m.Goodbye):
+                self.leave = ""
             elif isinstance(message, m.Unknown):
                 self.leave = "the scheduler does not know this supervisor any more"
             elif not isinstance(message, m.Welcome):
@@ -132,6 +155,16 @@ class SupervisorCore:
                 f"its memory of {rss_bytes / 1e6:.0f} MB exceeded the limit of "
                 f"{limit / 1e6:.0f} MB per worker",
             )
+
+    def seen(self, index: int, ran: tuple[int, int, int], now: float) -> None:
+        """A worker runs this task, or ran it last; asked for often if there is a timeout."""
+        slot = self.slots[index]
+        if ran != slot.ran:
+            slot.ran = ran
+            slot.overdue_at = now + self.config.task_timeout_s
+        elif now >= slot.overdue_at and ran[0]:
+            slot.overdue_at = math.inf
+            self._outbox.append(m.Overdue(slot.peer, *ran[:2], self.config.task_timeout_s))
 
     def died(self, index: int, end: Exit, now: float) -> None:
         """A worker process ended."""
@@ -160,6 +193,9 @@ class SupervisorCore:
                     f"{STILLBORN_MAX} workers in a row died before they were ready ({how})\n{text}"
                 )
             self._outbox.append(m.InitializerFailed(text))
+            if self.config.leaves_if_broken:
+                last = (text.strip().splitlines() or ["no word was said"])[-1]
+                self.leave = f"the workers cannot start: {last}"
             self.slots = [replace(one, spawn_at=math.inf) for one in self.slots]
         else:
             pause_s = min(BACKOFF_S * 2 ** (self._stillborn - 1), BACKOFF_MAX_S)
@@ -170,7 +206,8 @@ class SupervisorCore:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` is next due."""
-        return min([self._heartbeat_at, *(slot.spawn_at for _, slot in self._vacant())])
+        gone_at = self._heard_at + self.config.death_timeout_s
+        return min([self._heartbeat_at, gone_at, *(slot.spawn_at for _, slot in self._vacant())])
 
     def _vacant(self) -> list[tuple[int, WorkerSlot]]:
         """Return the places in which a worker is to be."""
@@ -183,13 +220,24 @@ class SupervisorCore:
     def tick(self, now: float) -> None:
         """Start workers that are due, and tell the scheduler that this machine lives."""
         if now >= self._heartbeat_at:
-            self._heartbeat_at = now + HEARTBEAT_S
+            if now - self._heartbeat_at > LAG_S:
+                self._heard_at += now - self._heartbeat_at
+            self._heartbeat_at = now + self.config.heartbeat_s
             self._outbox.append(m.Heartbeat())
+        self._check_scheduler(now)
         for index, slot in self._vacant():
             if slot.spawn_at <= now:
                 self._made += 1
                 slot.peer = b"W" + self._peer[1:] + self._made.to_bytes(4, "big")
                 self.to_spawn.append((index, slot.peer))
+
+    def _check_scheduler(self, now: float) -> None:
+        silence_s = now - self._heard_at
+        if silence_s >= self.config.death_timeout_s and self.leave is None:
+            self.leave = (
+                f"the scheduler at {self.config.address} has not answered for {silence_s:.1f} s: "
+                "is it running, and is this its address?"
+            )
 
     def take_actions(self) -> list[m.Message]:
         """Return what is to be sent to the scheduler."""

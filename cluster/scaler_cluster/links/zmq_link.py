@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from functools import partial
+from socket import AF_INET6, EAI_AGAIN, SOCK_STREAM, gaierror, getaddrinfo
 from typing import TYPE_CHECKING
 
 import zmq
@@ -166,11 +167,12 @@ def connect(address: str, peer: bytes) -> ZmqLink:
 
     Raises ClusterUnreachable if nothing can ever answer at such an address.
     """
+    is_ipv6 = "[" in address or _has_ipv6_only(address)
     context = zmq.Context()
     link = ZmqLink(context, zmq.DEALER)
     socket = link._socket
     socket.setsockopt(zmq.ROUTING_ID, peer)
-    socket.setsockopt(zmq.IPV6, "[" in address)
+    socket.setsockopt(zmq.IPV6, is_ipv6)
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
@@ -180,3 +182,24 @@ def connect(address: str, peer: bytes) -> ZmqLink:
         ) from error
     link.address = address
     return link
+
+
+def _has_ipv6_only(address: str) -> bool:
+    """Return True for the name of a host that has no other; raises ClusterUnreachable for none.
+
+    ZeroMQ looks names up as well, each time that it connects, and says nothing if there is no such
+    host.
+    """
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if not address.startswith("tcp://") or not host[-1:].isalpha():
+        return False
+    try:
+        found = getaddrinfo(host, port, type=SOCK_STREAM)
+    except gaierror as error:
+        if error.errno == EAI_AGAIN:
+            return False
+        reason = f"cannot connect to {address}: there is no host {host!r}"
+        raise ClusterUnreachable(reason) from error
+    except OSError:
+        return False
+    return all(family == AF_INET6 for family, *_ in found)

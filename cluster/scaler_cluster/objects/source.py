@@ -68,9 +68,9 @@ class Source:
         until = min(timeout_s, self.deadline - clock())
         self._link.wait(max(until, 0.0))
 
-    def close(self) -> None:
+    def close(self, reason: str = "") -> None:
         """Leave."""
-        self.send([m.Goodbye()])
+        self.send([m.Goodbye(reason)])
         self._link.close(zmq_link.LINGER_MS if self._has_answered else 0)
 
     def _greet(self) -> None:

@@ -13,12 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.objects.place import Place
 
 PREFIX = "scaler-"
 HELD = "held"
 """Name of the file whose lock tells that somebody is there."""
 _held: list[int] = []
 """Locks of this process: the end of it lets them go."""
+
+
+def name_directories(memory_limit: int | None = None, name: str = "") -> dict[str, Any]:
+    """Return settings that name directories which are to be made; by default new ones."""
+    # Not at the start of those whose parent has named them.
+    import secrets
+    import tempfile
+    from dataclasses import asdict
+
+    directory = str(Path(tempfile.gettempdir()) / f"{PREFIX}{name or secrets.token_hex(8)}")
+    place = Place.in_directory(directory, memory_limit)
+    return {"directory": directory, "place": asdict(place)}
 
 
 def make_directories(settings: dict[str, Any]) -> None:

@@ -58,7 +58,9 @@ def start(worker_main: Callable[[dict[str, Any]], int]) -> tuple[int, socket.soc
 
 
 def _serve(channel: socket.socket, worker_main: Callable[[dict[str, Any]], int]) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Ctrl-C reaches this process as well, where its supervisor was started in a terminal.
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
@@ -143,6 +145,7 @@ def _fork_worker(
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(errors_write, 2)
         # Nothing of the fork server's stays open in user code but the three standard streams.
         os.closerange(3, 4096)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import logging
 import os
 import signal
 import socket
@@ -15,8 +16,28 @@ PYTHON_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 PR_SET_PDEATHSIG = 1
 LIFELINE_FD = 0
 """Standard input: one line of settings, then nothing, until the parent is gone."""
+PORT_MAX = 65535
 READY_FD_VARIABLE = "SCALER_READY_FD"
 """Names the pipe on which a child says that it is ready, or why it is not."""
+
+
+def usable_cpus() -> int:
+    """Return the number of CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def address_after(address: str, steps: int, suffix: str = "") -> str:
+    """Return the address that stands ``steps`` ports after another, or ``suffix`` after a path.
+
+    Port 0, any free one, if there is none.
+    """
+    if address.startswith("ipc://"):
+        return f"{address}{suffix}"
+    host, _, port = address.rpartition(":")
+    number = int(port) + steps
+    return f"{host}:{number if int(port) and number <= PORT_MAX else 0}"
 
 
 def host_name() -> str:
@@ -52,6 +73,43 @@ def say_ready(**news: object) -> None:
     fd = int(os.environ.pop(READY_FD_VARIABLE))
     with contextlib.suppress(BrokenPipeError), os.fdopen(fd, "wb") as pipe:
         pipe.write(json.dumps(news).encode() + b"\n")
+
+
+def lifeline_of_signals() -> int:
+    """Return a descriptor that comes to its end with the first SIGINT or SIGTERM.
+
+    For a process that nobody else started; another signal ends it at once. Whoever started it with
+    SIGINT ignored wants that.
+    """
+    ours, theirs = socket.socketpair()
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
+
+    def end(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        # Not closed: children may have a copy.
+        ours.shutdown(socket.SHUT_RDWR)
+
+    for number in numbers:
+        signal.signal(number, end)
+    return theirs.detach()
+
+
+def log_as_told(settings: dict[str, Any], level: str = "WARNING", *, suffix: str = "") -> None:
+    """Let the log go where the settings say; without a word of theirs, from a level on, to stderr.
+
+    ``suffix`` makes the names of files this process's own.
+    """
+    told = settings.get("logging")
+    if told is not None:
+        from scaler_cluster.logs import setup_logger  # embedded clusters log nothing
+
+        setup_logger(told["paths"], told["config_file"], told["level"], suffix=suffix)
+    else:
+        form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(stream=sys.stderr, level=level, format=form)
 
 
 def die_with_parent(parent: int) -> None:

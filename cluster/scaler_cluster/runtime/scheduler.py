@@ -13,15 +13,14 @@ import logging
 import math
 import os
 import signal
-import sys
 from dataclasses import asdict
 from time import perf_counter as clock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core import invariants
 from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.objects import HOME
-from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
+from scaler_cluster.core.scheduler import SHUT_DOWN, SchedulerConfig, SchedulerCore
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.links import zmq_link
 from scaler_cluster.objects.place import Place
@@ -33,6 +32,8 @@ from scaler_cluster.runtime.directories import (
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
+    address_after,
+    log_as_told,
     read_settings,
     say_ready,
 )
@@ -44,6 +45,10 @@ from scaler_cluster.runtime.storage_process import (
 )
 from scaler_cluster.runtime.storages import Storages
 from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
 
 log = logging.getLogger("scaler.scheduler")
 
@@ -82,6 +87,8 @@ class SchedulerShell:
         self._check = check
         self._exchange = Exchange(os.getpid())
         self._loop = asyncio.get_running_loop()
+        self.over = asyncio.Event()
+        """Set when it is time to end."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._tick_at = -math.inf
@@ -105,13 +112,13 @@ class SchedulerShell:
             self._turn()
         clients = list(self._core.table.sessions)
         for peer in clients:
-            frames = self._exchange.send(peer, [m.Goodbye("the cluster was shut down")], clock())
+            frames = self._exchange.send(peer, [m.Goodbye(SHUT_DOWN)], clock())
             self._link.send(peer, frames)
         self._link.close(zmq_link.LINGER_MS if clients else 0)
         if self._storages is not None:
             for fd in self._storages.fds:
                 self._loop.remove_reader(fd)
-            self._storages.close()
+            self._storages.close(SHUT_DOWN if self._core.is_over else "")
         if self._storage is not None:
             if self._storage.listener is not None:
                 self._loop.remove_reader(self._storage.listener)
@@ -199,6 +206,8 @@ class SchedulerShell:
                 link.send(peer, exchange.send(peer, messages, now))
         for peer in core.take_gone():
             exchange.drop(peer)
+        if core.is_over:
+            self.over.set()
         if self._storage is not None and now >= self._storage.look_at and self._needs_storage():
             self._look_after(self._storage, now)
         if ticks and now >= exchange.deadline:
@@ -245,27 +254,31 @@ class SchedulerShell:
         self._turn()
 
 
-async def serve(settings: dict[str, Any]) -> None:
-    """Bind, tell the parent where, and schedule until the parent is gone or SIGTERM comes."""
+async def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., object]) -> None:
+    """Bind, tell where, and schedule until the lifeline comes to its end or SIGTERM comes.
+
+    Raises ConfigError if it cannot bind, or finds no object storage where there must be one.
+    """
     storage, storages = None, None
+    wanted, known_as = settings.get("storages", []), settings.get("known_as", [])
+    listener = listen_at(wanted[0]) if len(wanted) == 1 else None
+    if wanted and listener is None:
+        storages = Storages(wanted, known_as)
+        settings["place"] = asdict(Place())
     try:
-        wanted = settings.get("storages", [])
-        listener = listen_at(wanted[0]) if len(wanted) == 1 else None
-        if wanted and listener is None:
-            storages = Storages(wanted)
-            settings["place"] = asdict(Place())
         make_directories(settings)
         link = zmq_link.bind(settings["address"])
-    except ConfigError as error:
-        say_ready(error=str(error))
+        if storages is None and listener is None:
+            listener = _listen_beside(link, settings.get("beside", ""))
+    except ConfigError:
         remove_directories(settings)
-        return
+        raise
     if storages is not None:
         homes = storages.homes
     else:
-        listener = listener or listen_beside(link.address)
-        homes = (Place(**settings["place"]).served_at(address_of(listener)),)
-        storage = StorageProcess(settings | {"address": link.address}, listener)
+        where = known_as[0] if known_as else address_of(listener)
+        homes = (Place(**settings["place"]).served_at(where),)
+        storage = StorageProcess(settings | {"address": link.address}, listener, known_as=where)
     config = SchedulerConfig(
         python=PYTHON_VERSION,
         homes=homes,
@@ -274,35 +287,68 @@ async def serve(settings: dict[str, Any]) -> None:
     )
     core = SchedulerCore(config, clock())
     shell = SchedulerShell(link, core, storage, storages, check=settings.get("check", False))
-    stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    if lifeline == LIFELINE_FD:
+        loop.add_signal_handler(signal.SIGTERM, shell.over.set)
 
     def on_lifeline() -> None:
-        if not os.read(LIFELINE_FD, 4096):
-            stopped.set()
+        if not os.read(lifeline, 4096):
+            shell.over.set()
 
-    loop.add_reader(LIFELINE_FD, on_lifeline)
-    say_ready(address=link.address)
+    loop.add_reader(lifeline, on_lifeline)
+    log.info("Scheduler: listen to scheduler address %s", link.address)
+    for home in homes:
+        log.info("Scheduler: connect to object storage server %s", home.address or home.disk)
+    if "monitor" in settings:
+        monitor = settings["monitor"]["address"] or address_after(link.address, 2, "_monitor")
+        log.info("Scheduler: listen to scheduler monitor address %s", monitor)
+    tell(address=link.address)
     remove_stale_directories(settings)
     # What was imported stays: the collector need not look at it again.
     gc.freeze()
-    await stopped.wait()
-    loop.remove_reader(LIFELINE_FD)
+    await shell.over.wait()
+    loop.remove_reader(lifeline)
     shell.close()
     remove_directories(settings)
+
+
+def _listen_beside(link: zmq_link.ZmqLink, address: str) -> socket.socket | None:
+    """Return what the scheduler's own storage listens on: at an address, or any free one."""
+    if not address:
+        return listen_beside(link.address)
+    listener = listen_at(address)
+    if listener is None:
+        link.close(linger_ms=0)
+        raise ConfigError(
+            f"cannot listen at {address}, for the object storage: it is in use; name another "
+            "address with --object-storage-address"
+        )
+    return listener
+
+
+def run(settings: dict[str, Any], lifeline: int, tell: Callable[..., object]) -> None:
+    """Run a scheduler in this process; see :func:`serve`."""
+    log.info("use event loop: %s", settings.get("event_loop"))
+    if settings.get("event_loop") == "uvloop":
+        try:
+            import uvloop
+        except ImportError:
+            raise ConfigError(
+                "event_loop: uvloop is not installed: pip install 'scaler-exec[uvloop]'"
+            ) from None
+        uvloop.install()
+    asyncio.run(serve(settings, lifeline, tell))
 
 
 def main() -> None:
     """Run the scheduler process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = read_settings()
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if settings.get("event_loop") == "uvloop":
-        import uvloop
-
-        uvloop.install()
-    asyncio.run(serve(settings))
+    log_as_told(settings)
+    try:
+        run(settings, LIFELINE_FD, say_ready)
+    except ConfigError as error:
+        say_ready(error=str(error))
 
 
 if __name__ == "__main__":

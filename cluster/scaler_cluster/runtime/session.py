@@ -22,6 +22,7 @@ from scaler_cluster.client.future import ScalerFuture, settle_all
 from scaler_cluster.errors import (
     ClusterBroken,
     ClusterUnreachable,
+    ConfigError,
     FutureInside,
     MissingObjects,
     PayloadError,
@@ -121,6 +122,11 @@ class Session:
         return self.connection.peer
 
     # -- asking ------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Return True unless it was closed, forked, or its cluster is gone."""
+        return not (self._closed or self._forked or self.connection.error is not None)
 
     def check_usable(self) -> None:
         """Raise SessionForked, SessionClosed or ClusterBroken if no task can be submitted."""
@@ -520,6 +526,21 @@ class Session:
                 future._cancel_here()
             self._after(settled)
             self._lead.wake_others()
+
+    def shut_down(self) -> None:
+        """Ask the scheduler to end the cluster, and wait until it does.
+
+        Raises ConfigError if it is protected, ClusterUnreachable if it does not answer.
+        """
+        core = self.core
+        with self.connection.lock:
+            core.refused = ""
+            core.say(m.Shutdown())
+        self.push()
+        if not self.wait(lambda: bool(core.refused or core.broken), timeout=CONNECT_TIMEOUT_S):
+            raise ClusterUnreachable(f"the scheduler at {self.address} does not answer")
+        if core.refused:
+            raise ConfigError(core.refused)
 
     def break_now(self, error: ScalerError) -> None:
         """Fail everything pending with ``error`` and take no more work."""

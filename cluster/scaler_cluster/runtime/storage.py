@@ -8,13 +8,11 @@ removes what nobody needs any more, serves those who are elsewhere, and fetches 
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import signal
-import tempfile
-from dataclasses import asdict
 from hashlib import blake2b
-from pathlib import Path
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +25,9 @@ from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.source import Source
 from scaler_cluster.runtime.directories import (
-    PREFIX,
     hold_directories,
     make_directories,
+    name_directories,
     remove_directories,
     remove_stale_directories,
 )
@@ -37,8 +35,10 @@ from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
     host_name,
+    log_as_told,
     make_peer_id,
     read_settings,
+    say_ready,
 )
 from scaler_cluster.runtime.storage_process import address_of, listen_at
 from scaler_cluster.wire import messages as m
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
     from scaler_cluster.wire.batch import Buffer
 
+log = logging.getLogger("scaler.storage")
+
 DRAIN_LIMIT = 64
 SLEEP_MAX_S = 3600.0
 
@@ -55,10 +57,11 @@ SLEEP_MAX_S = 3600.0
 class StorageShell:
     """Moves bytes between the core, the scheduler and whoever is elsewhere, until that is gone.
 
-    Without a scheduler's address in the settings it waits for one to connect, then for another.
+    Without a scheduler's address in the settings it waits for one to connect, then for another,
+    until ``lifeline`` comes to its end.
     """
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], lifeline: int = LIFELINE_FD) -> None:
         peer = make_peer_id("O")
         self._place = Place(**settings["place"])
         segments = Segments(self._place, segment_names(peer))
@@ -71,7 +74,7 @@ class StorageShell:
             os.getpid(),
             host_name(),
             bytes.fromhex(settings.get("supervisor", "")),
-            place=self._place.served_at(serve),
+            place=self._place.served_at(settings.get("known_as") or serve),
         )
         self._core = StorageCore(segments, hello, waits=not scheduler)
         self._exchange = Exchange(os.getpid())
@@ -83,11 +86,12 @@ class StorageShell:
         self._leave = False
         self.is_orphan = False
         """True if the parent is gone: nobody else needs the directories any more."""
+        self._lifeline = lifeline
         self._selector = selectors.DefaultSelector()
+        self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
         if self._hub is not None:
             self._selector.register(self._hub.fd, selectors.EVENT_READ)
         if self._link is not None:
-            self._selector.register(LIFELINE_FD, selectors.EVENT_READ, self._on_lifeline)
             self._selector.register(self._link.fd, selectors.EVENT_READ)
 
     def run(self) -> None:
@@ -125,7 +129,7 @@ class StorageShell:
         return min(due)
 
     def _on_lifeline(self) -> None:
-        if not os.read(LIFELINE_FD, 4096):
+        if not os.read(self._lifeline, 4096):
             self._leave = self.is_orphan = True
 
     def _turn(self) -> bool:
@@ -197,41 +201,48 @@ class StorageShell:
         return bool(arrived)
 
 
-def serve_alone(address: str, memory_limit: int | None, say: Callable[[str], object]) -> None:
-    """Keep objects for whatever scheduler connects, until a KeyboardInterrupt.
+def serve_alone(settings: dict[str, Any], lifeline: int, tell: Callable[..., object]) -> None:
+    """Keep objects for whatever scheduler connects, until the lifeline comes to its end.
 
-    Raises ConfigError if nothing can listen at the address.
+    Tells where, once it does. Raises ConfigError if nothing can listen there.
     """
-    listener = listen_at(address)
+    listener = listen_at(settings["address"])
     if listener is None:
-        raise ConfigError(f"cannot listen at {address}: it is in use, or not of this machine")
+        raise ConfigError(
+            f"cannot listen at {settings['address']}: it is in use, or not of this machine"
+        )
     serve = address_of(listener)
     # One that was killed at this address left its directories, which clients know by these names.
     name = blake2b(serve.encode(), digest_size=8).hexdigest()
-    directory = str(Path(tempfile.gettempdir()) / f"{PREFIX}{name}")
-    place = Place.in_directory(directory, memory_limit)
-    settings = {
+    alone = name_directories(settings["memory_limit"], name) | {
         "address": "",
         "serve": serve,
         "listener": listener.detach(),
-        "directory": directory,
-        "place": asdict(place),
     }
-    remove_stale_directories(settings)
-    make_directories(settings)
+    remove_stale_directories(alone)
+    make_directories(alone)
     try:
-        shell = StorageShell(settings)
-        limit = place.memory_limit / 1e6
-        say(f"object storage at {serve}: up to {limit:.0f} MB in {place.memory}, then {place.disk}")
+        shell = StorageShell(alone, lifeline)
+        place = alone["place"]
+        room = f"up to {place['memory_limit'] / 1e6:.0f} MB in {place['memory']}, then"
+        log.info("object storage at %s: %s %s", serve, room, place["disk"])
+        tell(address=serve)
         shell.run()
     finally:
-        remove_directories(settings)
+        remove_directories(alone)
 
 
 def main() -> None:
     """Run the storage process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = read_settings()
+    log_as_told(settings)
+    if "memory_limit" in settings:
+        try:
+            serve_alone(settings, LIFELINE_FD, say_ready)
+        except ConfigError as error:
+            say_ready(error=str(error))
+        return
     hold_directories(settings)
     try:
         shell = StorageShell(settings)

@@ -25,7 +25,11 @@ class StorageProcess:
     """
 
     def __init__(
-        self, settings: dict[str, Any], listener: socket.socket | None, supervisor: bytes = b""
+        self,
+        settings: dict[str, Any],
+        listener: socket.socket | None,
+        supervisor: bytes = b"",
+        known_as: str = "",
     ) -> None:
         self.look_at = 0.0
         """When :meth:`look_after` is next due."""
@@ -33,6 +37,7 @@ class StorageProcess:
         names = ("address", "directory", "place")
         self._settings = {name: settings.get(name) for name in names} | {
             "serve": address_of(listener),
+            "known_as": known_as,
             "listener": listener.fileno() if listener is not None else -1,
             "supervisor": supervisor.hex(),
         }

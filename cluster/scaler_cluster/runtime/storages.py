@@ -22,16 +22,19 @@ LOOK_S = 0.1
 class Storages:
     """Connects to storages, and speaks with each as a peer that its address names.
 
-    Raises ConfigError if one of them does not answer, or serves another scheduler.
+    ``known_as`` are the addresses by which others reach them. Raises ConfigError if one of them
+    does not answer, or serves another scheduler.
     """
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    def __init__(self, addresses: Sequence[str], known_as: Sequence[str] = ()) -> None:
         peer = make_peer_id("S")
+        self._known_as = dict(zip(addresses, known_as or addresses, strict=True))
         self._sources: dict[bytes, Source] = {}
         self._news: list[tuple[bytes, m.Message]] = []
         try:
             for address in addresses:
-                self._sources[address.encode()] = Source(address, address, peer, m.SCHEDULER)
+                source = Source(address, address, peer, m.SCHEDULER)
+                self._sources[self._known_as[address].encode()] = source
             self.homes = tuple(self._await_hello(source) for source in self._sources.values())
         except ClusterUnreachable as error:
             raise ConfigError(str(error)) from error
@@ -62,13 +65,13 @@ class Storages:
         """Return what has arrived, and from whom; Unknown from one that has begun anew."""
         news, self._news = self._news, []
         for key, source in self._sources.items():
-            news += [(key, _at(source.address, message)) for message in source.turn()]
+            news += [(key, self._at(source, message)) for message in source.turn()]
         return news
 
-    def close(self) -> None:
-        """Leave."""
+    def close(self, reason: str = "") -> None:
+        """Leave; with a reason, they are to end as well."""
         for source in self._sources.values():
-            source.close()
+            source.close(reason)
 
     def _await_hello(self, source: Source) -> m.Home:
         end = clock() + CONNECT_TIMEOUT_S
@@ -77,8 +80,8 @@ class Storages:
                 if isinstance(message, m.Refused):
                     raise ConfigError(f"the object storage at {source.address}: {message.reason}")
                 if isinstance(message, m.Hello):
-                    hello = _at(source.address, message)
-                    self._news.append((source.address.encode(), hello))
+                    hello = self._at(source, message)
+                    self._news.append((self._known_as[source.address].encode(), hello))
                     place: m.Home = hello.place
                     return place
             source.wait(LOOK_S)
@@ -87,9 +90,9 @@ class Storages:
             f"scaler_object_storage_server {source.address}"
         )
 
-
-def _at(address: str, message: Any) -> Any:
-    """Let a storage be known by the address at which it was found: it may listen everywhere."""
-    if isinstance(message, m.Hello):
-        return replace(message, place=replace(message.place, address=address))
-    return message
+    def _at(self, source: Source, message: Any) -> Any:
+        """Let a storage be known by the address at which it was found: it may listen everywhere."""
+        if isinstance(message, m.Hello):
+            address = self._known_as[source.address]
+            return replace(message, place=replace(message.place, address=address))
+        return message

@@ -10,6 +10,7 @@ import base64
 import faulthandler
 import io
 import json
+import logging
 import math
 import mmap
 import os
@@ -17,7 +18,7 @@ import selectors
 import signal
 import socket
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.worker_store import WorkerStore
+from scaler_cluster.preload import parse_preload
 from scaler_cluster.runtime import forkserver
 from scaler_cluster.runtime.directories import (
     hold_directories,
@@ -40,15 +42,18 @@ from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
     host_name,
+    log_as_told,
     make_peer_id,
     read_settings,
 )
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
+from scaler_cluster.runtime.upkeep import Upkeep
 from scaler_cluster.runtime.worker import (
     SLOT_READY,
     SLOT_SESSION,
     SLOT_TASK,
     SLOT_WORDS,
+    SLOT_WORK,
     WorkerShell,
 )
 from scaler_cluster.wire import messages as m
@@ -58,17 +63,29 @@ if TYPE_CHECKING:
 
     from scaler_cluster.runtime.storage_process import StorageProcess
 
+log = logging.getLogger("scaler.supervisor")
+
 INITIALIZER_EXIT_CODE = 66
 """A worker exits with this when its initializer raised."""
 SAMPLE_S = 0.5
 """How often memory is looked at, where there is a limit."""
+LOOKS = 20
+"""How often tasks are looked at within their timeout, where there is one for all."""
+LOOK_MIN_S, LOOK_MAX_S = 0.02, 0.5
 DRAIN_LIMIT = 64
+CONFIGURED = [one.name for one in fields(SupervisorConfig)]
+"""Settings that the core is given as they are."""
+IMPATIENT_S = 5.0
+"""A scheduler that is there answers much sooner: whoever mistyped its address wants to know."""
 
 
 class SupervisorShell:
-    """Moves bytes and signals between the core, the scheduler and the workers."""
+    """Moves bytes and signals between the core, the scheduler and the workers.
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    Until it is told to leave, or ``lifeline`` comes to its end.
+    """
+
+    def __init__(self, settings: dict[str, Any], lifeline: int = LIFELINE_FD) -> None:
         workers = settings["workers"]
         # Shared with the workers; says what each runs, whatever becomes of it.
         slots = workers + spares_max(workers)
@@ -76,15 +93,15 @@ class SupervisorShell:
         self._words = memoryview(self._memory).cast("Q")
         self._peer = make_peer_id("S")
         self._host = host_name()
+        told = {name: settings[name] for name in CONFIGURED if name in settings}
+        config = SupervisorConfig(**told)
+        pace = f"heartbeat_interval_seconds={config.heartbeat_s}"
+        log.info("ClusterProcess: starting %s workers, %s", workers, pace)
         # Before there are threads or sockets: the fork server is a copy of this process.
         self._server_pid, self._server = forkserver.start(self._worker_main(settings))
-        self._core = SupervisorCore(
-            SupervisorConfig(workers, settings.get("memory_limit_bytes", 0)),
-            self._peer,
-            self._host,
-            clock(),
-        )
+        self._core = SupervisorCore(config, self._peer, self._host, clock())
         self._settings = settings
+        self._lifeline = lifeline
         self._place: Place | None = None
         self._storage: StorageProcess | None = None
         if settings.get("home"):
@@ -95,8 +112,12 @@ class SupervisorShell:
         self._stderr: dict[int, WorkerStderr] = {}
         self._passage = Passage()
         self._sample_at = 0.0
+        timeout_s = config.task_timeout_s
+        self._look_s = min(max(timeout_s / LOOKS, LOOK_MIN_S), LOOK_MAX_S)
+        self._look_at = 0.0 if timeout_s < math.inf else math.inf
+        self._impatient_at = clock() + IMPATIENT_S
         self._selector = selectors.DefaultSelector()
-        self._selector.register(LIFELINE_FD, selectors.EVENT_READ, self._on_lifeline)
+        self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
         self._selector.register(self._server, selectors.EVENT_READ, self._on_server)
         self._selector.register(self._link.fd, selectors.EVENT_READ, self._on_link)
         hello = m.Hello(
@@ -111,30 +132,36 @@ class SupervisorShell:
         )
         self._link.send(HUB, self._exchange.send(HUB, [hello], clock()))
 
-    def run(self) -> None:
-        """Work until the parent is gone or the scheduler says so; then end every worker."""
-        signal.signal(signal.SIGTERM, self._on_terminate)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    def run(self) -> str:
+        """Work until the lifeline ends or the scheduler says so; then end every worker.
+
+        Returns why, if nobody asked for it.
+        """
         core = self._core
         try:
             while core.leave is None:
                 self._turn()
                 storage_at = self._storage.look_at if self._storage is not None else math.inf
-                due = min(core.deadline, self._exchange.deadline, self._next_sample(), storage_at)
+                sample_at = min(self._next_sample(), self._look_at)
+                due = min(core.deadline, self._exchange.deadline, sample_at, storage_at)
                 timeout = due - clock()
                 for key, _ in self._selector.select(max(timeout, 0.0)):
                     key.data()
-            if core.leave:
-                sys.stderr.write(f"scaler supervisor: {core.leave}\n")
         finally:
             self._close()
+        return core.leave
 
     def _turn(self) -> None:
         core, link, exchange = self._core, self._link, self._exchange
         self._on_link()
         now = clock()
+        if now >= self._impatient_at and self._place is None:
+            self._impatient_at = math.inf
+            log.warning("ClusterProcess: %s does not answer yet", self._settings["address"])
         if now >= self._next_sample():
             self._sample(now)
+        if now >= self._look_at:
+            self._look(now)
         if self._storage is not None and now >= self._storage.look_at:
             self._storage.look_after(now)
         core.tick(now)
@@ -158,12 +185,15 @@ class SupervisorShell:
 
     def _on_link(self) -> None:
         while received := self._link.receive(DRAIN_LIMIT):
+            self._core.heard(clock())
             for _, frames in received:
                 messages = self._exchange.receive(HUB, frames, clock())
                 self._core.receive(messages)
                 for message in messages:
                     if type(message) is m.Welcome and self._place is None:
                         self._settle_by(message)
+                    elif type(message) is m.Goodbye:
+                        log.info("ClusterProcess: %s", message.reason)
 
     def _settle_by(self, welcome: m.Welcome) -> None:
         """Use the scheduler's objects if this is its machine; else keep copies of them here."""
@@ -202,6 +232,7 @@ class SupervisorShell:
         index = report["slot"]
         if fds:
             self._core.spawned(index, report["pid"])
+            log.info("Worker[%s] started", _name_of(self._settings, index) or index)
             self._stderr[index] = WorkerStderr(fds[0], self._selector, self._passage)
             return
         base = index * SLOT_WORDS
@@ -217,7 +248,20 @@ class SupervisorShell:
             words[base + SLOT_SESSION],
             words[base + SLOT_TASK],
         )
+        self._log_end(index, end)
         self._core.died(index, end, clock())
+
+    def _log_end(self, index: int, end: Exit) -> None:
+        name, reason = _name_of(self._settings, index) or index, self._core.slots[index].reason
+        if end.initializer_failed:
+            log.error("Worker[%s] cannot start:\n%s", name, end.stderr_tail.rstrip())
+        elif reason:
+            log.warning("Worker[%s] was killed: %s", name, reason)
+        elif end.signal or end.exit_code:
+            how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+            log.warning("Worker[%s] died: %s", name, how)
+        else:
+            log.info("Worker[%s] ended", name)
 
     def _next_sample(self) -> float:
         return self._sample_at if self._core.config.memory_limit_bytes else float("inf")
@@ -233,13 +277,24 @@ class SupervisorShell:
                 except (OSError, IndexError):
                     continue
 
+    def _look(self, now: float) -> None:
+        """See what the workers run."""
+        self._look_at = now + self._look_s
+        words = self._words
+        for index, slot in enumerate(self._core.slots):
+            if slot.pid:
+                base = index * SLOT_WORDS
+                ran = words[base + SLOT_SESSION], words[base + SLOT_TASK], words[base + SLOT_WORK]
+                self._core.seen(index, ran, now)
+
     # -- the end -----------------------------------------------------------------------------
 
     def _on_lifeline(self) -> None:
-        if not os.read(LIFELINE_FD, 4096):
+        if not os.read(self._lifeline, 4096):
             self._core.leave = ""
 
-    def _on_terminate(self, *_: object) -> None:
+    def terminate(self) -> None:
+        """Leave; may be called from a handler of signals."""
         self._core.leave = ""
 
     def _close(self) -> None:
@@ -253,8 +308,14 @@ class SupervisorShell:
         self._passage.close()
         if self._storage is not None:
             self._storage.stop()
-        # The scheduler ends at the same moment: whoever lingers waits in vain.
-        self._link.close(linger_ms=0)
+        linger_ms = 0
+        if not self._settings.get("home"):
+            # What ran here goes elsewhere at once. An embedded cluster ends as a whole: there,
+            # whoever lingers waits in vain.
+            words = [*self._core.take_actions(), m.Goodbye()]
+            self._link.send(HUB, self._exchange.send(HUB, words, clock()))
+            linger_ms = zmq_link.LINGER_MS
+        self._link.close(linger_ms)
 
     # -- what a worker process does, after its fork ------------------------------------------
 
@@ -262,6 +323,8 @@ class SupervisorShell:
         words, host, supervisor = self._words, self._host, self._peer
 
         def worker_main(order: dict[str, Any]) -> int:
+            if "logging" in settings:
+                log_as_told(settings, suffix=f"-{os.getpid()}")
             faulthandler.enable()
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(line_buffering=True)
@@ -271,15 +334,11 @@ class SupervisorShell:
             mine = words[base : base + SLOT_WORDS]
             if "sys_path" in settings:
                 sys.path[:] = settings["sys_path"]
-            if settings.get("initializer"):
-                try:
-                    initializer, initargs = payloads.loads(
-                        base64.b64decode(settings["initializer"])
-                    )
-                    initializer(*initargs)
-                except BaseException:
-                    sys.excepthook(*sys.exc_info())
-                    return INITIALIZER_EXIT_CODE
+            try:
+                _initialize(settings)
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                return INITIALIZER_EXIT_CODE
             hello = m.Hello(
                 m.WORKER,
                 m.PROTOCOL_VERSION,
@@ -290,26 +349,61 @@ class SupervisorShell:
                 settings.get("max_tasks_per_child", 0),
                 place=place.served_at(order["address"]),
                 spare=order["slot"] >= settings["workers"],
-                name=settings.get("name", ""),
+                name=_name_of(settings, order["slot"]),
                 capabilities=tuple(sorted(settings.get("capabilities", {}).items())),
+                queue=settings.get("queue", 0),
             )
             link = zmq_link.connect(settings["address"], peer)
             mine[SLOT_READY] = 1
             core = WorkerCore()
             store = WorkerStore(peer, place, core.mapped, core.missing, is_home=order["is_home"])
-            WorkerShell(link, core, mine, store, hello, settings["address"], peer).run()
+            upkeep = Upkeep(
+                settings.get("collect_interval_s", 0.0), settings.get("trim_above_bytes", 0)
+            )
+            WorkerShell(link, core, mine, store, hello, settings["address"], peer, upkeep).run()
             link.close()
             return 0
 
         return worker_main
 
 
-def main() -> None:
-    """Run the supervisor process."""
+def _initialize(settings: dict[str, Any]) -> None:
+    """Call what a worker is to call before its first task."""
+    if settings.get("initializer"):
+        initializer, initargs = payloads.loads(base64.b64decode(settings["initializer"]))
+        initializer(*initargs)
+    if settings.get("preload"):
+        parse_preload(settings["preload"]).run()
+
+
+def _name_of(settings: dict[str, Any], index: int) -> str:
+    """Return what users call a worker; empty if they do not."""
+    names: list[str] = settings.get("worker_names", [])
+    name: str = names[index] if index < len(names) else settings.get("name", "")
+    return name
+
+
+def run(settings: dict[str, Any], lifeline: int) -> str:
+    """Run a supervisor in this process; return why it ended, if nobody asked for it."""
+    try:
+        return SupervisorShell(settings, lifeline).run()
+    finally:
+        remove_directories(settings)
+
+
+def main() -> int:
+    """Run the supervisor process; return its exit status."""
     settings = read_settings()
-    SupervisorShell(settings).run()
+    log_as_told(settings, "CRITICAL")
+    shell = SupervisorShell(settings)
+    signal.signal(signal.SIGTERM, lambda *_: shell.terminate())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    reason = shell.run()
     remove_directories(settings)
+    if reason:
+        sys.stderr.write(f"scaler supervisor: {reason}\n")
+    return 1 if reason else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

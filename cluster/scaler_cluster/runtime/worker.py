@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from scaler_cluster.objects.worker_store import WorkerStore
     from scaler_cluster.runtime.nested import NestedSession
     from scaler_cluster.runtime.profile import Took
+    from scaler_cluster.runtime.upkeep import Upkeep
 
 OVERDUE_S = 0.005
 """Results that wait so long are reported by the main thread, between two tasks: the tasks leave
@@ -54,7 +55,7 @@ PRINT_AHEAD = 1024
 acknowledges every 64th."""
 
 # Words of the memory that a worker shares with its supervisor: what it runs, should it die.
-SLOT_SESSION, SLOT_TASK, SLOT_READY, SLOT_WORDS = 0, 1, 2, 4
+SLOT_SESSION, SLOT_TASK, SLOT_READY, SLOT_WORK, SLOT_WORDS = 0, 1, 2, 3, 4
 
 
 class ForkedLock:
@@ -83,6 +84,7 @@ class WorkerShell:
         hello: m.Hello,
         address: str,
         peer: bytes,
+        upkeep: Upkeep,
     ) -> None:
         self.address = address
         """Of the scheduler."""
@@ -103,6 +105,7 @@ class WorkerShell:
         self._wake = threading.Event()
         self._pumped_at = 0.0
         self._store = store
+        self._upkeep = upkeep
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
         os.register_at_fork(after_in_child=self._on_forked)
         self._send([hello])
@@ -111,12 +114,14 @@ class WorkerShell:
 
     def run(self) -> None:
         """Run tasks until told to leave and nothing is left to run."""
-        core, link = self._core, self._link
+        core, link, upkeep = self._core, self._link, self._upkeep
         while True:
             with self._lock:
                 core.flush()
                 self._pump()
                 self._busy = bool(core.queue)
+            if core.last_end > upkeep.done_at and clock() >= upkeep.due:
+                upkeep.run()
             if self._busy:
                 if not self._ticking:
                     self._ticking = True
@@ -125,13 +130,19 @@ class WorkerShell:
                     self._run(core.queue[0])
                     if self.nested is not None:
                         self.nested.end_task()
+                    if core.last_end >= upkeep.due:
+                        # First of all, what is done is reported.
+                        break
             elif core.leave is not None:
                 self._send([m.Goodbye()])
                 return
             else:
                 # No spinning here: two CPUs are enough for client and scheduler to converse with
                 # a worker that sleeps, but not for three that spin.
-                link.wait(min(max(self._exchange.deadline - clock(), 0.0), 3600.0))
+                due = self._exchange.deadline
+                if core.last_end > upkeep.done_at:
+                    due = min(due, upkeep.due)
+                link.wait(min(max(due - clock(), 0.0), 3600.0))
 
     def may_run(self, options: m.TaskOptions) -> bool:
         """Return True if this worker has what tasks with these options demand."""
@@ -210,6 +221,7 @@ class WorkerShell:
         core, slot = self._core, self._slot
         message = work.message
         slot[SLOT_SESSION] = 0
+        slot[SLOT_WORK] += 1
         slot[SLOT_TASK] = work.first
         slot[SLOT_SESSION] = work.session
         wanted = work.function.objects + message.objects

@@ -114,6 +114,10 @@ class ClientNode(Node):
     def _submit_some(self) -> None:
         if not self.is_alive() or not self._to_submit:
             return
+        if self.simulation.plan.tasks_waiting_max >= 0 and not self.core.welcome.session:
+            # It will be told that it has to ask first.
+            self.simulation.at(self.simulation.now + 0.1, self._submit_some)
+            return
         dice = self.simulation.random
         count = min(self._to_submit, dice.randint(1, 30))
         self._to_submit -= count

@@ -94,7 +94,7 @@ def _reason(x: Any) -> str:
 
 _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Hello: _hello,
-    m.Welcome: lambda x: f"Welcome {x.session}, {x.workers} workers",
+    m.Welcome: lambda x: f"Welcome {x.session}, {x.workers} workers" + ", ask first" * x.asks_first,
     m.Refused: _reason,
     m.Heartbeat: lambda x: "Heartbeat",
     m.Goodbye: _reason,
@@ -141,6 +141,10 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Part: lambda x: f"Part {name(x.segment)} {x.offset}+{len(x.data)} of {x.total}",
     m.Transferred: lambda x: f"Transferred {name(x.segment)}" + f": {x.error}" * bool(x.error),
     m.WorkerLost: lambda x: f"WorkerLost {name(x.worker)} {tasks(x.task, 1, x.session)}",
+    m.Shutdown: lambda x: "Shutdown",
+    m.Want: lambda x: f"Want {x.more - x.fewer}",
+    m.Allow: lambda x: f"Allow {x.count}",
+    m.Overdue: lambda x: f"Overdue {tasks(x.task, 1, x.session)} on {name(x.worker)}",
     m.Kill: lambda x: f"Kill {name(x.worker)}: {x.reason}",
     m.InitializerFailed: lambda x: f"InitializerFailed: {x.text}",
 }

@@ -81,7 +81,12 @@ class SchedulerNode(Node):
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation, HUB_NAME)
-        config = SchedulerConfig(PYTHON, client_timeout_s=30.0, supervisor_timeout_s=10.0)
+        config = SchedulerConfig(
+            PYTHON,
+            client_timeout_s=30.0,
+            supervisor_timeout_s=10.0,
+            tasks_waiting_max=simulation.plan.tasks_waiting_max,
+        )
         self.core = SchedulerCore(config, 0.0)
         self._steps = 0
 

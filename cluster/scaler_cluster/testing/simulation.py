@@ -43,6 +43,8 @@ class Plan:
     worker_crashes: int = 4
     machine_crashes: int = 1
     pauses: int = 3
+    tasks_waiting_max: int = -1
+    """How many tasks wait in the scheduler; -1: no limit."""
     leavers: int = 0
     """Clients that vanish."""
     check_every: int = 1

@@ -124,6 +124,8 @@ class Hello(Message):
     """Of a worker: what its user calls it."""
     capabilities: Capabilities = ()
     """Of a worker: what it offers."""
+    queue: int = 0
+    """Of a worker: how many tasks it takes ahead at most; 0: it does not mind."""
 
 
 @dataclass(slots=True)
@@ -136,6 +138,8 @@ class Welcome(Message):
     """Number of workers the cluster has, or is about to have."""
     homes: tuple[Home, ...] = (NOWHERE,)
     """Where clients store objects: each in the one that its id chooses."""
+    asks_first: bool = False
+    """A client must say Want, and wait for Allow, before it says Submit."""
 
 
 @dataclass(slots=True)
@@ -166,6 +170,13 @@ class Unknown(Message):
     """The scheduler does not know the sender (it was expired, or the scheduler restarted)."""
 
     tag = 6
+
+
+@dataclass(slots=True)
+class Shutdown(Message):
+    """Client to scheduler: end the cluster; answered with Goodbye, or Refused."""
+
+    tag = 7
 
 
 # -- functions and tasks ---------------------------------------------------------------------
@@ -274,6 +285,23 @@ class Unplaced(Message):
 
     tag = 64
     reason: str
+
+
+@dataclass(slots=True)
+class Want(Message):
+    """Client to scheduler: there are so many tasks more to submit, or fewer."""
+
+    tag = 65
+    more: int
+    fewer: int = 0
+
+
+@dataclass(slots=True)
+class Allow(Message):
+    """Scheduler to client: so many tasks more may be submitted."""
+
+    tag = 66
+    count: int
 
 
 @dataclass(slots=True)
@@ -693,6 +721,17 @@ class WorkerLost(Message):
     session: int
     task: int
     death: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Overdue(Message):
+    """Supervisor to scheduler: a task has run for so long; stop it if it has no timeout."""
+
+    tag = 44
+    worker: bytes
+    session: int
+    task: int
+    timeout_s: float
 
 
 @dataclass(slots=True)

@@ -1,0 +1,54 @@
+"""What all commands do: read settings, log, end by a signal, say in one line what is wrong."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING, TypeVar
+
+from scaler_cluster.config.load import load
+from scaler_cluster.errors import ConfigError, ScalerError
+from scaler_cluster.logs import LOGGER, setup_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scaler_cluster.config.sections import Logging
+
+    L = TypeVar("L", bound=Logging)
+
+ENDED, FAILED, WRONG = 0, 1, 2
+"""Exit statuses: as it was asked to, for another reason, a setting is wrong."""
+
+
+def run_command(
+    kind: type[L],
+    program: str,
+    about: str,
+    run: Callable[[L], None],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Run a command to its end; return the exit status."""
+
+    def load_and_run() -> None:
+        settings = load(kind, program, about, arguments)
+        file, level = settings.logging_config_file, settings.logging_level
+        setup_logger(settings.logging_paths, file, level)
+        run(settings)
+
+    return guard(program, load_and_run)
+
+
+def guard(program: str, run: Callable[[], int | None]) -> int:
+    """Return the exit status of a command that ends by returning, by a signal, or by an error."""
+    # Until the command is so far that it can end in order.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return run() or ENDED
+    except KeyboardInterrupt:
+        return ENDED
+    except ScalerError as error:
+        sys.stderr.write(f"{program}: {error}\n")
+        if LOGGER.handlers:
+            LOGGER.error("%s", error)
+        return WRONG if isinstance(error, ConfigError) else FAILED

@@ -1,0 +1,132 @@
+"""``scaler``: object storages, a scheduler and clusters, all from one file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.cli.shared import ENDED, guard
+from scaler_cluster.config.load import Parser, complete, read_file, require
+from scaler_cluster.config.sections import (
+    SECTION,
+    ClusterSettings,
+    SchedulerSettings,
+    StorageSettings,
+)
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.runtime.directories import remove_directories
+from scaler_cluster.runtime.spawn import Child
+from scaler_cluster.runtime.told import told_scheduler, told_storage, told_supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scaler_cluster.config.load import Table
+
+ABOUT = "Run a whole stack from one file, until Ctrl-C or until a part of it ends."
+GRACE_S = 10.0
+"""A part that has not ended by itself after this is killed."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what a file says until SIGINT or SIGTERM; return the exit status."""
+    return guard("scaler", lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    parser = Parser("scaler", description=ABOUT, allow_abbrev=False)
+    parser.add_argument("file", nargs="?", metavar="config.toml", help="TOML file")
+    parser.add_argument("-c", "--config", metavar="FILE", help="the same")
+    complete(parser)
+    given = parser.parse_args(arguments)
+    if (given.file is None) == (given.config is None):
+        parser.error("name one file, as scaler config.toml")
+    stack = Stack(read_file(given.file or given.config))
+    try:
+        stack.start()
+        return stack.wait()
+    finally:
+        stack.stop()
+
+
+class Stack:
+    """The processes that a file asks for. Raises ConfigError before any of them is started."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._children: list[Child] = []
+        self._storages = _read(tables, StorageSettings)
+        self._schedulers = _read(tables, SchedulerSettings)
+        self._clusters = _read(tables, ClusterSettings)
+        if len(self._schedulers) > 1:
+            raise ConfigError(f"{self._schedulers[1][0].where()}: one scheduler is enough")
+        if not self._storages + self._schedulers + self._clusters:
+            raise ConfigError("the file has no [scheduler], no [cluster], and nothing else to run")
+        schedulers = [values["scheduler_address"] for _, values in self._schedulers]
+        for table, values in self._clusters:
+            if schedulers:
+                values.setdefault("scheduler_address", schedulers[0])
+            _require(table, values)
+
+    def start(self) -> None:
+        """Start object storages, then the scheduler, then clusters."""
+        storages = tuple(
+            self._start("storage", told_storage(StorageSettings(**values)))
+            for _, values in self._storages
+        )
+        bound: dict[str, str] = {}
+        for _, values in self._schedulers:
+            if storages:
+                values.setdefault("object_storage_address", storages)
+            told = told_scheduler(SchedulerSettings(**values))
+            bound[values["scheduler_address"]] = self._start("scheduler", told)
+        for table, values in self._clusters:
+            # Port 0 is another one by now.
+            address = values["scheduler_address"]
+            settings = SECTION[table.name](
+                **values | {"scheduler_address": bound.get(address, address)}
+            )
+            assert isinstance(settings, ClusterSettings)
+            self._children.append(Child("supervisor", told_supervisor(settings)))
+
+    def _start(self, name: str, told: dict[str, Any]) -> str:
+        child = Child(name, told, reports=True)
+        self._children.append(child)
+        address: str = child.await_ready()["address"]
+        return address
+
+    def wait(self) -> int:
+        """Wait until one of them ends; return its status."""
+        while True:
+            for child in self._children:
+                status = child.process.poll()
+                if status is not None:
+                    return 128 - status if status < ENDED else status
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+
+    def stop(self) -> None:
+        """End them, those that were started last first."""
+        for child in reversed(self._children):
+            child.stop(GRACE_S)
+        for child in self._children:
+            if "directory" in child.settings:
+                # It may have been killed.
+                remove_directories(child.settings)
+
+
+def _read(tables: Sequence[Table], kind: type[Any]) -> list[tuple[Table, dict[str, Any]]]:
+    """Return the tables of a kind, each with its settings."""
+    found = []
+    for table in tables:
+        if issubclass(SECTION[table.name], kind):
+            values = table.read(SECTION[table.name])
+            if not issubclass(kind, ClusterSettings):
+                _require(table, values)
+            found.append((table, values))
+    return found
+
+
+def _require(table: Table, values: dict[str, Any]) -> None:
+    try:
+        require(SECTION[table.name], values)
+    except ConfigError as error:
+        raise ConfigError(f"{table.where()} {error}") from None

@@ -1,0 +1,207 @@
+"""Where settings come from: the command line first, then a file, then what they are by default."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from scaler_cluster.config.sections import SECTION
+from scaler_cluster.config.values import FILES, FLAG, suggest
+from scaler_cluster.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from scaler_cluster.config.option import Option, Section
+
+    S = TypeVar("S", bound=Section)
+
+FOREIGN = ("native_worker_adapter", "symphony_worker_adapter", "ecs_worker_adapter")
+"""Tables that others read, of versions of the Scaler system."""
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a file, as it was written."""
+
+    file: str
+    name: str
+    values: dict[str, Any]
+    number: int
+    """Which one of its name it is, from 0."""
+    text: str
+
+    def where(self, key: str = "") -> str:
+        """Return file, line, table and key, as far as they can be told."""
+        line = _line_of(self.text, self.name, self.number, key)
+        place = f"{self.file}, line {line}" if line else self.file
+        return f"{place}: [{self.name}] {key}".rstrip()
+
+    def read(self, kind: type[Section]) -> dict[str, Any]:
+        """Return the values of settings by their own names; raises ConfigError."""
+        known = {name: one for one in kind.options() for name in one.names}
+        found: dict[str, Any] = {}
+        for key, value in self.values.items():
+            one = known.get(key.replace("-", "_"))
+            if one is None:
+                hint = suggest(key, known)
+                raise ConfigError(f"{self.where(key)} is no setting{hint or '; see --help'}")
+            if one.name in found:
+                raise ConfigError(f"{self.where(key)} is {one.name} by another name: give one")
+            try:
+                found[one.name] = one.kind.check(value)
+            except ValueError as error:
+                raise ConfigError(f"{self.where(key)} {error}") from None
+        return found
+
+
+def read_file(path: str) -> list[Table]:
+    """Return the tables of a file; raises ConfigError with file and line."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"cannot read {path}: it is not text in UTF-8") from None
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    tables: list[Table] = []
+    for name, value in content.items():
+        many = value if isinstance(value, list) else [value]
+        line = _line_of(text, name, 0, "") or _line_of(text, "", 0, name)
+        place = f"{path}, line {line}" if line else path
+        if name not in SECTION and name not in FOREIGN:
+            names = ", ".join(f"[{one}]" for one in SECTION)
+            hint = suggest(name, SECTION)
+            raise ConfigError(f"{place}: no table is called [{name}]{hint or f', but {names}'}")
+        if not all(isinstance(one, dict) for one in many):
+            raise ConfigError(f"{place}: {name} must be a table: [{name}]")
+        tables += [Table(path, name, one, index, text) for index, one in enumerate(many)]
+    return [one for one in tables if one.name not in FOREIGN]
+
+
+def _line_of(text: str, table: str, number: int, key: str) -> int:
+    """Return the line of a key in a table, or of the table; 0: it is written some other way."""
+    header = re.compile(rf"\s*\[\[?\s*[\"']?{re.escape(table)}[\"']?\s*\]\]?\s*(#.*)?$")
+    entry = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+    is_inside = not table
+    for line, content in enumerate(text.splitlines(), 1):
+        if content.lstrip().startswith("["):
+            is_inside = bool(header.match(content)) and number == 0
+            number -= bool(header.match(content))
+            if is_inside and not key:
+                return line
+        elif is_inside and key and entry.match(content):
+            return line
+    return 0
+
+
+# -- command lines -----------------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises ConfigError instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong."""
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+def make_parser(program: str, about: str, options: Iterable[Option]) -> Parser:
+    """Return a parser that leaves out what was not given."""
+    parser = Parser(program, description=about, allow_abbrev=False)
+    parser.add_argument("-c", "--config", metavar="FILE", help="TOML file with these settings")
+    for one in options:
+        keywords: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(one)}
+        if one.is_positional:
+            parser.add_argument(one.name, nargs="?", metavar=one.name, **keywords)
+            continue
+        keywords["dest"] = one.name
+        if one.kind is FLAG:
+            keywords["action"] = argparse.BooleanOptionalAction
+        else:
+            keywords["metavar"] = one.kind.metavar
+        if one.kind is FILES:
+            keywords["nargs"] = "+"
+        parser.add_argument(*one.flags, **keywords)
+    return parser
+
+
+def load(
+    kind: type[S],
+    program: str,
+    about: str,
+    arguments: Sequence[str] | None = None,
+) -> S:
+    """Return the settings of a command; raises ConfigError with what to change."""
+    options = kind.options()
+    parser = make_parser(program, about, options)
+    complete(parser)
+    given, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        flags = [flag for one in options for flag in one.flags]
+        hint = suggest(unknown[0].partition("=")[0], flags)
+        raise ConfigError(f"{unknown[0]} is no option{hint or f'; see {program} --help'}")
+    values: dict[str, Any] = {}
+    table = _own_table(kind, program, given.config) if given.config is not None else None
+    if table is not None:
+        values |= table.read(kind)
+    for one in options:
+        if one.name in given:
+            try:
+                values[one.name] = one.kind.read(getattr(given, one.name))
+            except ValueError as error:
+                raise ConfigError(f"{one.shown} {error}") from None
+    try:
+        require(kind, values)
+    except ConfigError as error:
+        table_name = f"[{kind.names[0]}]"
+        raise ConfigError(f"{error}: give it here, or in {table_name} of a --config file") from None
+    return kind(**values)
+
+
+def require(kind: type[Section], values: dict[str, Any]) -> None:
+    """Raise ConfigError unless everything is there that has no default."""
+    for one in kind.options():
+        if one.default is MISSING and one.name not in values:
+            raise ConfigError(f"{one.shown} is missing")
+
+
+def _own_table(kind: type[Section], program: str, path: str) -> Table | None:
+    tables = [one for one in read_file(path) if one.name in kind.names]
+    if len(tables) > 1:
+        raise ConfigError(
+            f"{tables[1].where()}: there are {len(tables)} of them, and {program} is one; "
+            "scaler starts them all"
+        )
+    return tables[0] if tables else None
+
+
+def _help(one: Option) -> str:
+    return f"{one.help} (default: {one.by_default})" if one.by_default else one.help
+
+
+def complete(parser: Parser) -> None:
+    """Answer a shell that asks how a command line may go on, and end; else do nothing."""
+    import os
+
+    if "_ARGCOMPLETE" in os.environ:
+        try:
+            import argcomplete
+        except ImportError:
+            return
+        argcomplete.autocomplete(parser)

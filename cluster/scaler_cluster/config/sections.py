@@ -1,0 +1,320 @@
+"""Every setting there is, by what it is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from scaler_cluster.config.option import Section, option
+from scaler_cluster.config.values import (
+    CAPABILITIES,
+    CONNECT,
+    FILE,
+    FILES,
+    FLAG,
+    LISTEN,
+    NAMES,
+    POLICY,
+    PRELOAD,
+    STORAGES,
+    TEXT,
+    choice,
+    seconds,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+LOOPS = ("builtin", "uvloop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logging(Section):
+    """Of everything that writes a log."""
+
+    logging_paths: tuple[str, ...] = option(
+        "where to log: files, which begin anew at midnight, or /dev/stdout or - or /dev/stderr",
+        FILES,
+        "-lp",
+        default=("/dev/stdout",),
+    )
+    logging_level: str = option("what to log at least", choice(*LEVELS), "-ll", default="INFO")
+    logging_config_file: str | None = option(
+        "file for logging.config.fileConfig, instead of paths and level",
+        FILE,
+        "-lcf",
+        "-lc",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerSettings(Logging):
+    """Of a scheduler."""
+
+    names: ClassVar[tuple[str, ...]] = ("scheduler",)
+
+    scheduler_address: str = option(
+        "where clients and clusters connect, as tcp://127.0.0.1:8516; port 0: any free one",
+        LISTEN,
+        also=("bind_address",),
+        is_positional=True,
+    )
+    object_storage_address: tuple[str, ...] = option(
+        "where large objects lie; where nothing listens, this scheduler starts a storage "
+        "(default: the next port)",
+        STORAGES,
+        "-osa",
+        default=(),
+    )
+    advertised_object_storage_address: tuple[str, ...] = option(
+        "what others are told of that, if they reach it by another address",
+        STORAGES,
+        "-aosa",
+        default=(),
+    )
+    monitor_address: str | None = option(
+        "where monitors connect (default: the port after the storage's)",
+        LISTEN,
+        "-ma",
+        default=None,
+    )
+    status_report_interval_seconds: float = option(
+        "how often monitors are told of the state", seconds(), "-sri", default=1
+    )
+    object_report_limit: int = option(
+        "how many of the largest objects monitors are told of", whole(0), "-orl", default=500
+    )
+    protected: bool = option("let no client shut the cluster down", FLAG, "-p", default=False)
+    max_number_of_tasks_waiting: int = option(
+        "how many tasks wait here, before further ones wait at their clients; -1: no limit",
+        whole(1, unset=-1),
+        "-mt",
+        default=-1,
+    )
+    client_timeout_seconds: float = option(
+        "give up a client, and its tasks, that is silent for so long", seconds(), "-ct", default=60
+    )
+    worker_timeout_seconds: float = option(
+        "give up a cluster that is silent for so long; its tasks run elsewhere",
+        seconds(),
+        "-wt",
+        default=60,
+    )
+    per_worker_task_queue_size: int | None = option(
+        "how many tasks any worker is given ahead at most, whatever its cluster says",
+        whole(1),
+        "-qs",
+        default=None,
+        also=("per_worker_queue_size",),
+    )
+    unplaced_timeout_seconds: float = option(
+        "how long tasks wait that demand what no worker has; 0: until one comes",
+        seconds(zero=True),
+        "-ut",
+        default=0,
+    )
+    object_retention_seconds: float = option(
+        "accepted; an object is kept as long as anybody may need it, and no longer",
+        seconds(zero=True),
+        "-ot",
+        default=60,
+    )
+    load_balance_seconds: float = option(
+        "accepted; work is moved as soon as a worker has none",
+        seconds(negative=True),
+        "-ls",
+        default=1,
+    )
+    load_balance_trigger_times: int = option("accepted, as the former", whole(1), "-lbt", default=2)
+    allocate_policy: str = option(
+        "accepted; each task goes to a worker that has what it demands, whichever is named",
+        choice("even", "even_load", "capability"),
+        "-ap",
+        default="even",
+    )
+    policy_engine_type: str = option("accepted", choice("simple"), "-et", default="simple")
+    policy_content: str = option(
+        "accepted: allocate= as --allocate-policy; scaling=: clusters keep their size",
+        POLICY,
+        "-pc",
+        default="allocate=even_load; scaling=vanilla",
+    )
+    event_loop: str = option(
+        "which event loop to use", choice(*LOOPS), "-el", "-e", default="builtin"
+    )
+    io_threads: int = option("accepted; one is enough here", whole(1), "-it", default=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings(Logging):
+    """Of a cluster: the workers of one machine."""
+
+    names: ClassVar[tuple[str, ...]] = ("cluster", "worker")
+
+    scheduler_address: str = option(
+        "where the scheduler listens, as tcp://127.0.0.1:8516", CONNECT, is_positional=True
+    )
+    num_of_workers: int | None = option(
+        "how many workers (default: one for each CPU but one)",
+        whole(1),
+        "-n",
+        "-mtc",
+        default=None,
+        also=("max_task_concurrency",),
+    )
+    worker_names: tuple[str, ...] = option(
+        "what to call the workers, one name for each", NAMES, "-wn", default=()
+    )
+    per_worker_capabilities: Mapping[str, float] = option(
+        "what each worker has, as linux,gpu=1; without a number: as much as anybody wants",
+        CAPABILITIES,
+        "-pwc",
+        default={},
+    )
+    per_worker_task_queue_size: int = option(
+        "how many tasks a worker is given ahead at most",
+        whole(1),
+        "-wtqs",
+        default=1000,
+    )
+    heartbeat_interval_seconds: float = option(
+        "how often to tell the scheduler that this machine lives",
+        seconds(),
+        "-his",
+        "-hi",
+        default=2,
+        also=("heartbeat_interval",),
+    )
+    task_timeout_seconds: float = option(
+        "stop a task that runs longer and has no timeout of its own; 0: none",
+        seconds(zero=True),
+        "-tts",
+        default=0,
+    )
+    death_timeout_seconds: float = option(
+        "end when the scheduler has been silent for so long", seconds(), "-dts", "-ds", default=300
+    )
+    garbage_collect_interval_seconds: float = option(
+        "how often a worker collects garbage between tasks; 0: never",
+        seconds(zero=True),
+        "-gc",
+        default=30,
+    )
+    trim_memory_threshold_bytes: int = option(
+        "resident memory beyond which a worker then gives free memory back",
+        whole(0),
+        "-tm",
+        default=1 << 30,
+    )
+    hard_processor_suspend: bool = option(
+        "accepted; a worker whose task waits for others is not stopped, another takes its place",
+        FLAG,
+        "-hps",
+        default=False,
+    )
+    preload: str | None = option(
+        "what each worker calls before its first task, as pkg.mod:func(1, name='a')",
+        PRELOAD,
+        default=None,
+    )
+    object_storage_address: tuple[str, ...] = option(
+        "accepted; the scheduler says where objects lie", STORAGES, "-osa", default=()
+    )
+    event_loop: str = option(
+        "accepted; a worker needs none", choice(*LOOPS), "-el", "-e", default="builtin"
+    )
+    io_threads: int = option(
+        "accepted; one is enough here",
+        whole(1),
+        "-it",
+        "-wit",
+        default=1,
+        also=("worker_io_threads",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerManagerSettings(ClusterSettings):
+    """Of a cluster, as newer versions of the Scaler system call it."""
+
+    names: ClassVar[tuple[str, ...]] = ("worker_manager",)
+
+    type: str = option("what starts the workers", choice("baremetal_native"))
+    worker_manager_id: str | None = option("accepted", TEXT, "-wmi", default=None)
+    mode: str = option(
+        "accepted; the number of workers stays as it is",
+        choice("dynamic", "fixed"),
+        default="dynamic",
+    )
+    worker_type: str | None = option("accepted", TEXT, default=None)
+    worker_scheduler_address: str | None = option("accepted", CONNECT, "-wsa", default=None)
+    scale_down_cooldown_seconds: float = option("accepted", seconds(zero=True), "-sdc", default=30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageSettings(Logging):
+    """Of an object storage that runs by itself."""
+
+    names: ClassVar[tuple[str, ...]] = ("object_storage_server",)
+
+    object_storage_address: str = option(
+        "where to listen, as tcp://127.0.0.1:8517",
+        LISTEN,
+        also=("bind_address",),
+        is_positional=True,
+    )
+    memory_limit: int | None = option(
+        "bytes of shared memory that objects may take, more go to disk (default: 80 %% of "
+        "/dev/shm)",
+        whole(1),
+        default=None,
+    )
+    identity: str = option("accepted", TEXT, default="ObjectStorageServer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopSettings(Section):
+    """Of the monitor for terminals."""
+
+    names: ClassVar[tuple[str, ...]] = ("top",)
+
+    monitor_address: str = option(
+        "the monitor address that the scheduler printed", CONNECT, is_positional=True
+    )
+    timeout: float = option("end when nothing is heard for so long", seconds(), "-t", default=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebSettings(Logging):
+    """Of the monitor for browsers."""
+
+    names: ClassVar[tuple[str, ...]] = ("webui", "gui")
+
+    monitor_address: str = option(
+        "the monitor address that the scheduler printed", CONNECT, is_positional=True
+    )
+    gui_address: str | None = option("where it is served, as host:port", TEXT, default=None)
+    web_host: str = option("where it is served", TEXT, default="127.0.0.1", also=("host",))
+    web_port: int = option("at which port", whole(0), default=50001, also=("port",))
+    broadcast_interval_seconds: float = option(
+        "how often browsers are told", seconds(), "-bi", default=0.5
+    )
+    task_log_max_size: int = option("how many tasks to list", whole(1), "-tl", default=50_000)
+    status_report_interval_seconds: float = option(
+        "as the scheduler's", seconds(), "-sri", default=1
+    )
+
+
+SECTIONS: tuple[type[Section], ...] = (
+    SchedulerSettings,
+    ClusterSettings,
+    WorkerManagerSettings,
+    StorageSettings,
+    TopSettings,
+    WebSettings,
+)
+SECTION: dict[str, type[Section]] = {name: one for one in SECTIONS for name in one.names}
+"""By the name of the table."""

@@ -1,0 +1,236 @@
+"""The kinds of values that settings have: how they are written, and what is wrong with one.
+
+Each reads text of the command line, values of TOML and those of a program, and raises ValueError
+with what is wrong, as the end of a sentence that begins with the setting's name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from difflib import get_close_matches
+from ipaddress import ip_address
+from re import fullmatch
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.preload import parse_preload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SOCKET_PATH_MAX = 107
+"""Bytes that the path of a Unix socket may have."""
+PORT_MAX = 65535
+FOREIGN = ("inproc", "tls", "ws", "wss")
+"""Transports that others speak."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a value may be. A command line has only text, so ``read`` takes that of any kind."""
+
+    metavar: str
+    wants: str
+    """For who gave something of another type."""
+    types: tuple[type, ...]
+    """What TOML and programs may give."""
+    read: Callable[[Any], Any]
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: Any) -> Any:
+        """Return what a value of TOML or of a program means; raises ValueError."""
+        if not isinstance(value, self.types) or (
+            isinstance(value, bool) and bool not in self.types
+        ):
+            raise ValueError(f"must be {self.wants}, not {value!r}")
+        return self.read(value)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return a question whether somebody meant another name, or nothing."""
+    close = get_close_matches(name, list(known), n=1)
+    return f": did you mean {close[0]!r}?" if close else ""
+
+
+# -- numbers, texts ----------------------------------------------------------------------------
+
+
+def whole(least: int, unset: int | None = None) -> Kind:
+    """Return the kind of whole numbers of ``least`` or more, or ``unset``."""
+    also = "" if unset is None else f", or {unset}"
+
+    def read(value: Any) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(f"must be a whole number, not {value!r}") from None
+        if number < least and number != unset:
+            raise ValueError(f"must be {least} or more{also}, not {number}")
+        return number
+
+    return Kind("N", "a whole number", (int,), read)
+
+
+def seconds(*, zero: bool = False, negative: bool = False) -> Kind:
+    """Return the kind of durations, which may be 0 or negative only where that is said."""
+    wants = "a number of seconds"
+
+    def read(value: Any) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError(f"must be {wants}, not {value!r}") from None
+        if not math.isfinite(number):
+            raise ValueError(f"must be {wants}, not {value}")
+        if (number == 0 and not zero) or (number < 0 and not negative):
+            bound = "other than 0" if negative else "0 or more" if zero else "greater than 0"
+            raise ValueError(f"must be {bound}, not {number:g}")
+        return int(number) if number == int(number) else number
+
+    return Kind("SECONDS", wants, (int, float), read)
+
+
+def choice(*known: str) -> Kind:
+    """Return the kind of one of these words."""
+
+    def read(value: str) -> str:
+        for one in known:
+            if one.lower() == value.strip().lower():
+                return one
+        raise ValueError(f"must be one of {', '.join(known)}, not {value!r}")
+
+    return Kind("|".join(known), f"one of {', '.join(known)}", (str,), read, known)
+
+
+def _read_text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value
+
+
+def _read_names(value: str | list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    names: list[str] = []
+    for part in parts:
+        if not isinstance(part, str) or not part.strip():
+            raise ValueError(f"must be texts, separated by commas, not {value!r}")
+        names += [one.strip() for one in part.split(",")]
+    return tuple(names)
+
+
+TEXT = Kind("TEXT", "a text", (str,), _read_text)
+FILE = Kind("FILE", "the path of a file", (str,), _read_text)
+FILES = Kind("FILE", "a list of paths", (str, list, tuple), _read_names)
+NAMES = Kind("NAME,...", "a list of names", (str, list, tuple), _read_names)
+FLAG = Kind("", "true or false", (bool,), lambda value: value)
+
+
+# -- addresses ---------------------------------------------------------------------------------
+
+
+def read_address(text: str, *, listens: bool = False) -> str:
+    """Return an address of ZeroMQ, in one of its forms the one; raises ValueError.
+
+    Only who ``listens`` may say ``*``, or port 0 for any free one.
+    """
+    scheme, mark, rest = text.strip().partition("://")
+    if not mark:
+        raise ValueError(f"must begin with tcp:// or ipc://, as tcp://127.0.0.1:8516, not {text!r}")
+    if scheme == "ipc":
+        if not rest or len(rest.encode()) > SOCKET_PATH_MAX:
+            raise ValueError(f"must have a path of 1 to {SOCKET_PATH_MAX} bytes, not {text!r}")
+        return f"ipc://{rest}"
+    if scheme != "tcp":
+        known = "is not spoken here" if scheme in FOREIGN else "is no transport"
+        raise ValueError(f"must begin with tcp:// or ipc://: {scheme}:// {known}")
+    host, mark, port = rest.rpartition(":")
+    if not mark or not port.isdecimal() or int(port) > PORT_MAX:
+        raise ValueError(
+            f"must end with a port of 0 to {PORT_MAX}, as in tcp://host:8516, {text!r}"
+        )
+    if not listens and not int(port):
+        raise ValueError(f"must have the port at which somebody listens, not 0: {text!r}")
+    return f"tcp://{_read_host(host, text, listens=listens)}:{int(port)}"
+
+
+def _read_host(host: str, text: str, *, listens: bool) -> str:
+    if host == "*":
+        if not listens:
+            raise ValueError(f"must name the host to connect to, not {text!r}")
+        return "0.0.0.0"  # noqa: S104
+    try:
+        number = ip_address(host[1:-1] if host[:1] + host[-1:] == "[]" else host)
+    except ValueError:
+        if not fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?", host):
+            raise ValueError(f"must have the name or number of a host, not {text!r}") from None
+        return host
+    return f"[{number}]" if number.version == 6 else str(number)
+
+
+def _read_storages(value: str | list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
+    addresses = tuple(read_address(one, listens=True) for one in _read_names(value))
+    for one in addresses:
+        if not one.startswith("tcp://"):
+            raise ValueError(f"must be tcp://host:port, not {one!r}")
+    return addresses
+
+
+LISTEN = Kind("ADDRESS", "an address", (str,), lambda text: read_address(text, listens=True))
+CONNECT = Kind("ADDRESS", "an address", (str,), read_address)
+STORAGES = Kind("ADDRESS,...", "an address or a list of them", (str, list, tuple), _read_storages)
+
+
+# -- what workers have and run -----------------------------------------------------------------
+
+
+def _read_capabilities(value: str | dict[str, Any]) -> dict[str, float]:
+    if isinstance(value, dict):
+        pairs = [(str(name), amount) for name, amount in value.items()]
+    else:
+        parts = [part.partition("=") for part in value.split(",")] if value.strip() else []
+        pairs = [(name, amount if mark else -1) for name, mark, amount in parts]
+    capabilities: dict[str, float] = {}
+    for given, amount in pairs:
+        name = given.strip()
+        if not name:
+            raise ValueError(f'must be names, as in "linux,gpu=1": one is empty in {value!r}')
+        if name in capabilities:
+            raise ValueError(f"names {name!r} twice")
+        try:
+            number = float(amount)
+        except (TypeError, ValueError):
+            raise ValueError(f"must be numbers, as in gpu=1, not {name}={amount}") from None
+        if not -1 <= number < math.inf:
+            raise ValueError(f"must be 0 or more, or -1 for any amount, not {name}={amount}")
+        capabilities[name] = int(number) if number == int(number) else number
+    return capabilities
+
+
+def _read_preload(value: str) -> str:
+    parse_preload(value)
+    return value.strip()
+
+
+def _read_policy(value: str) -> str:
+    """Check ``allocate=...; scaling=...``; return how tasks are allocated."""
+    entries: dict[str, str] = {}
+    for part in value.split(";"):
+        name, mark, what = part.partition("=")
+        entries[name.strip()] = what.strip()
+        if not mark:
+            raise ValueError(f"must be as allocate=even_load; scaling=no, not {value!r}")
+    for name, known in POLICIES.items():
+        if entries.get(name) not in known:
+            raise ValueError(f"must have {name}= with one of {', '.join(known)}, not {value!r}")
+    if unknown := entries.keys() - POLICIES.keys():
+        raise ValueError(f"has no {min(unknown)}=, only allocate= and scaling=")
+    return value.strip()
+
+
+POLICIES = {
+    "allocate": ("even_load", "even", "capability"),
+    "scaling": ("no", "vanilla", "capability"),
+}
+CAPABILITIES = Kind("NAME=N,...", 'a text as "linux,gpu=1"', (str, dict), _read_capabilities)
+PRELOAD = Kind("MODULE:FUNCTION", "a text as pkg.mod:func(1)", (str,), _read_preload)
+POLICY = Kind("TEXT", "a text as allocate=even_load; scaling=no", (str,), _read_policy)

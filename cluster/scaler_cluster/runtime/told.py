@@ -1,0 +1,106 @@
+"""What a process of the engine is told at its start, made of the settings that users know."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.core.credit import TASKS_MAX
+from scaler_cluster.runtime.directories import name_directories
+from scaler_cluster.runtime.process import address_after, usable_cpus
+
+if TYPE_CHECKING:
+    from scaler_cluster.config.sections import (
+        ClusterSettings,
+        Logging,
+        SchedulerSettings,
+        StorageSettings,
+    )
+
+
+def told_scheduler(settings: SchedulerSettings) -> dict[str, Any]:
+    """Return what a scheduler is told that others can reach: its storage is on the next port."""
+    address, beside = settings.scheduler_address, ""
+    if address.startswith("tcp://"):
+        beside = address_after(address, 1)
+    return (
+        name_directories()
+        | scheduling(settings)
+        | {
+            "address": address,
+            "beside": "" if beside.endswith(":0") else beside,
+        }
+    )
+
+
+def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
+    """Return what any scheduler is told besides its address and where objects lie."""
+    return {
+        "storages": list(settings.object_storage_address),
+        "known_as": list(settings.advertised_object_storage_address),
+        "event_loop": settings.event_loop,
+        "monitor": {
+            "address": settings.monitor_address,
+            "interval_s": settings.status_report_interval_seconds,
+            "objects": settings.object_report_limit,
+        },
+        "scheduler": {
+            "tasks_max": settings.per_worker_task_queue_size or TASKS_MAX,
+            "tasks_waiting_max": settings.max_number_of_tasks_waiting,
+            "protected": settings.protected,
+            "client_timeout_s": settings.client_timeout_seconds,
+            "supervisor_timeout_s": settings.worker_timeout_seconds,
+            "unplaced_timeout_s": settings.unplaced_timeout_seconds or math.inf,
+        },
+        **logging(settings),
+    }
+
+
+def told_supervisor(settings: ClusterSettings) -> dict[str, Any]:
+    """Return what the supervisor of a machine is told; its workers find modules here as well."""
+    workers = settings.num_of_workers or len(settings.worker_names) or max(usable_cpus() - 1, 1)
+    return (
+        name_directories()
+        | supervising(settings)
+        | {
+            "address": settings.scheduler_address,
+            "leaves_if_broken": True,
+            "workers": workers,
+            "sys_path": [*sys.path, str(Path.cwd())],
+        }
+    )
+
+
+def supervising(settings: ClusterSettings) -> dict[str, Any]:
+    """Return what any supervisor is told besides the scheduler's address and its workers."""
+    return {
+        "capabilities": dict(settings.per_worker_capabilities),
+        "worker_names": list(settings.worker_names),
+        "heartbeat_s": settings.heartbeat_interval_seconds,
+        "death_timeout_s": settings.death_timeout_seconds,
+        "queue": settings.per_worker_task_queue_size,
+        "preload": settings.preload,
+        "collect_interval_s": settings.garbage_collect_interval_seconds,
+        "trim_above_bytes": settings.trim_memory_threshold_bytes,
+        "task_timeout_s": settings.task_timeout_seconds or math.inf,
+        **logging(settings),
+    }
+
+
+def told_storage(settings: StorageSettings) -> dict[str, Any]:
+    """Return what an object storage is told that runs by itself."""
+    return {
+        "address": settings.object_storage_address,
+        "memory_limit": settings.memory_limit,
+        **logging(settings),
+    }
+
+
+def logging(settings: Logging) -> dict[str, Any]:
+    """Return where a process logs; nothing if it is to be quiet."""
+    paths, file = list(settings.logging_paths), settings.logging_config_file
+    if not paths and file is None:
+        return {}
+    return {"logging": {"paths": paths, "level": settings.logging_level, "config_file": file}}

@@ -1,0 +1,300 @@
+"""A cluster in a program: each of its settings does what it says."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from scaler_cluster.runtime import upkeep
+from scaler_exec import (
+    Client,
+    ClusterBroken,
+    ConfigError,
+    ScalerExecutor,
+    SchedulerClusterCombo,
+    TaskTimeout,
+)
+from tests.runtime import tasks
+from tests.runtime.helpers import BOUND_S, wait_delivered, wait_gone, wait_until
+
+DOCUMENTED = {
+    "address": None,
+    "object_storage_address": None,
+    "monitor_address": None,
+    "per_worker_capabilities": None,
+    "worker_io_threads": 1,
+    "scheduler_io_threads": 1,
+    "max_number_of_tasks_waiting": -1,
+    "heartbeat_interval_seconds": 2,
+    "client_timeout_seconds": 60,
+    "worker_timeout_seconds": 60,
+    "object_retention_seconds": 60,
+    "task_timeout_seconds": 0,
+    "death_timeout_seconds": 300,
+    "load_balance_seconds": 1,
+    "load_balance_trigger_times": 2,
+    "garbage_collect_interval_seconds": 30,
+    "trim_memory_threshold_bytes": 1 << 30,
+    "per_worker_task_queue_size": 1000,
+    "hard_processor_suspend": False,
+    "protected": True,
+    "event_loop": "builtin",
+    "logging_level": "INFO",
+    "logging_config_file": None,
+    "worker_manager_id": "combo",
+    "security_config": None,
+}
+
+
+@pytest.fixture
+def make_client():
+    """Return what makes a cluster and a client of it."""
+    ends = []
+
+    def make(workers: int = 1, **settings) -> Client:
+        combo = SchedulerClusterCombo(workers, **settings)
+        ends.append(combo.shutdown)
+        client = Client(combo.get_address())
+        ends.append(client.disconnect)
+        return client
+
+    yield make
+    for end in reversed(ends):
+        end()
+
+
+def test_its_parameters_are_the_documented_ones() -> None:
+    """With their defaults: others look at the signature."""
+    parameters = inspect.signature(SchedulerClusterCombo).parameters
+
+    assert {name: parameters[name].default for name in DOCUMENTED} == DOCUMENTED
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_workers": -1}, "n_workers must be 0 or more"),
+        ({"address": "localhost"}, "scheduler_address must begin with tcp://"),
+        ({"heartbeat_interval_seconds": 0}, "heartbeat_interval_seconds must be greater than 0"),
+        ({"per_worker_capabilities": {"gpu": -2}}, "per_worker_capabilities must be 0 or more"),
+        ({"per_worker_task_queue_size": 0}, "per_worker_task_queue_size must be 1 or more"),
+        ({"max_number_of_tasks_waiting": 0}, "must be 1 or more, or -1"),
+        ({"preload": "nonsense"}, "preload names no module and function"),
+        ({"event_loop": "other"}, "event_loop must be one of builtin, uvloop"),
+        ({"security_config": object()}, "there is no encryption yet"),
+    ],
+)
+def test_a_wrong_setting_starts_nothing(settings, message) -> None:
+    """It says which, and why."""
+    with pytest.raises(ConfigError, match=message):
+        SchedulerClusterCombo(**{"n_workers": 1} | settings)
+
+
+def test_a_task_that_runs_longer_than_its_cluster_lets_it(make_client, flags) -> None:
+    """Is stopped; one that waits behind it runs on its own time."""
+    client = make_client(task_timeout_seconds=0.5)
+    client.map(abs, range(10))
+    late = client.submit(time.sleep, tasks.FOREVER_S)
+    others = [client.submit(abs, n) for n in range(10)]
+    graph = client.get({"a": (sleep_for_ever,)}, ["a"], block=False)["a"]
+
+    with pytest.raises(TaskTimeout, match="longer than 0.5 s"):
+        late.result(BOUND_S)
+    assert [other.result(BOUND_S) for other in others] == list(range(10))
+    with pytest.raises(TaskTimeout):
+        graph.result(BOUND_S)
+    pid = client.submit(os.getpid).result(BOUND_S)
+    stuck = client.submit(tasks.refuse_to_stop_with_child, flags.path("started"))
+    with pytest.raises(TaskTimeout):
+        stuck.result(BOUND_S)
+    assert client.submit(os.getpid).result(BOUND_S) != pid
+
+
+def test_garbage_is_collected_between_tasks(make_client, flags) -> None:
+    """Also after the last one, when nothing else does it; memory goes back to the system."""
+    client = make_client(garbage_collect_interval_seconds=0.1, trim_memory_threshold_bytes=1)
+    before = client.submit(make_garbage, flags.path("collected")).result(BOUND_S)
+    flags.wait("collected")
+
+    wait_until(lambda: client.submit(upkeep.rss_bytes).result(BOUND_S) < before - 50e6, "it stays")
+
+
+def make_garbage(path: str) -> int:
+    """Leave a cycle that the collector has to find, and memory that the C library keeps."""
+    gc.disable()
+    cycle = Cycle(path)
+    cycle.pieces = [bytes(1000) for _ in range(100_000)]
+    kept.append(cycle.pieces[-1])
+    return upkeep.rss_bytes()
+
+
+class Cycle:
+    """Tells that it is gone."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.itself = self
+        self.pieces: list[bytes] = []
+
+    def __del__(self) -> None:
+        Path(self.path).touch()
+
+
+kept: list[bytes] = []
+
+
+def test_workers_take_no_more_tasks_ahead_than_they_are_let(make_client, flags, tmp_path) -> None:
+    """What comes later may overtake the others, however short they are."""
+    client = make_client(per_worker_task_queue_size=1)
+    path = tmp_path / "order"
+    with ScalerExecutor(address=client._address) as executor:
+        list(executor.map(tasks.append_line, [str(path)] * 100, ["before"] * 100))
+        path.unlink()
+        executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
+        flags.wait("held")
+        low = [executor.submit(tasks.append_line, str(path), "low") for _ in range(4)]
+        high = executor.options(priority=1).submit(tasks.append_line, str(path), "high")
+        wait_delivered(executor)
+        flags.set("go")
+        for future in [*low, high]:
+            future.result(BOUND_S)
+
+    assert path.read_text().split() == ["high", *["low"] * 4]
+
+
+def test_what_has_no_room_in_the_scheduler_waits_at_its_client(make_client, flags) -> None:
+    """And is run in order, or cancelled; two clients share the room, and tasks have theirs."""
+    client = make_client(2, max_number_of_tasks_waiting=50)
+    assert client.map(abs, range(20_000)) == list(range(20_000))
+    with Client(client._address) as other:
+        held = [client.submit(tasks.hold, flags.path(f"h{n}"), flags.path("go")) for n in (1, 2)]
+        flags.wait("h1")
+        flags.wait("h2")
+        others = [other.submit(abs, n) for n in range(1000)]
+        futures = [client.submit(abs, n) for n in range(1000)]
+        assert all(future.cancel() for future in futures[::2])
+        graph = client.get({"a": (abs, -5), "b": (abs, "a")}, ["b"], block=False)
+        flags.set("go")
+        assert [one.result(BOUND_S) for one in others] == list(range(1000))
+        assert [one.result(BOUND_S) for one in futures[1::2]] == list(range(1, 1000, 2))
+        assert graph["b"].result(BOUND_S) == 5
+        assert [one.result(BOUND_S) for one in held]
+    assert client.submit(ask_for_many, client).result(BOUND_S) == 1000
+
+
+def ask_for_many(client) -> int:
+    """Submit more tasks than may wait, and wait for them."""
+    return len(client.map(abs, range(1000)))
+
+
+def test_an_executor_takes_back_what_waits_at_the_client(make_client, flags) -> None:
+    """It is cancelled as what waits in the scheduler; what leaves waits for the rest."""
+    client = make_client(max_number_of_tasks_waiting=5)
+    executor = ScalerExecutor(address=client._address)
+    held = executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
+    flags.wait("held")
+    futures = [executor.submit(abs, n) for n in range(100)]
+    executor.shutdown(wait=False, cancel_futures=True)
+    wait_until(lambda: all(future.cancelled() for future in futures[50:]), "they wait still")
+    flags.set("go")
+    executor.shutdown()
+
+    assert held.done()
+    assert all(future.done() for future in futures)
+
+
+def test_a_preload_runs_before_the_first_task(make_client, monkeypatch, tmp_path) -> None:
+    """In each worker, with its arguments."""
+    (tmp_path / "preloaded.py").write_text(PRELOADED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    client = make_client(2, preload="preloaded:prepare(1, name='x')")
+
+    assert client.map(read_preloaded, range(20)) == [((1,), {"name": "x"})] * 20
+
+
+PRELOADED = """
+given = None
+def prepare(*args, **kwargs):
+    global given
+    given = args, kwargs
+def fail():
+    raise LookupError("nothing is there")
+"""
+
+
+def read_preloaded(_):
+    """Return what the module was given."""
+    import preloaded  # type: ignore[import-not-found]
+
+    return preloaded.given
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("preloaded:fail", "LookupError: nothing is there"),
+        ("preloaded:nosuch", "has no attribute 'nosuch'"),
+        ("nosuch.module:f", "No module named 'nosuch'"),
+    ],
+)
+def test_a_preload_that_fails_fails_the_tasks(make_client, monkeypatch, tmp_path, spec, text):
+    """With its traceback, instead of leaving them waiting."""
+    (tmp_path / "preloaded.py").write_text(PRELOADED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    client = make_client(2, preload=spec)
+
+    with pytest.raises(ClusterBroken, match=text):
+        client.submit(abs, -3).result(BOUND_S)
+
+
+def test_a_protected_cluster_is_not_shut_down_by_a_client(make_client) -> None:
+    """The client says so, and is disconnected; the others go on."""
+    client = make_client()
+    pending = client.submit(time.sleep, tasks.FOREVER_S)
+    other = Client(client._address)
+
+    with pytest.raises(ValueError, match="protected mode"):
+        client.shutdown()
+    client.shutdown()
+    assert pending.cancelled()
+    with pytest.raises(RuntimeError):
+        client.submit(abs, -3)
+    assert other.submit(abs, -3).result(BOUND_S) == 3
+    other.disconnect()
+
+
+def test_a_client_shuts_a_cluster_down(make_client) -> None:
+    """All its processes end, and other clients are told."""
+    client = make_client(protected=False)
+    pid = client.submit(os.getpid).result(BOUND_S)
+    with Client(client._address) as other:
+        pending = other.submit(time.sleep, tasks.FOREVER_S)
+        client.shutdown()
+
+        with pytest.raises(ClusterBroken, match="the cluster was shut down"):
+            pending.result(BOUND_S)
+    wait_gone(pid)
+    client.shutdown()
+
+
+def test_a_task_shuts_its_cluster_down(make_client) -> None:
+    """It is one of its clients."""
+    client = make_client(protected=False)
+
+    with pytest.raises(ClusterBroken, match="the cluster was shut down"):
+        client.submit(shut_down, client).result(BOUND_S)
+
+
+def shut_down(client) -> None:
+    """End the cluster that runs this."""
+    client.shutdown()
+
+
+def sleep_for_ever() -> None:
+    """Be late."""
+    time.sleep(tasks.FOREVER_S)

@@ -1,0 +1,397 @@
+"""The commands: each a process of its own, in the arrangements that users make of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+
+import psutil
+import pytest
+
+from scaler_exec import Client, TaskTimeout
+from tests.runtime.helpers import BOUND_S, free_port, is_gone, wait_gone, wait_until
+from tests.runtime.shell import Shell
+
+SQUARES = """
+import math
+from scaler import Client
+with Client(address="{address}") as client:
+    print(sum(client.map(math.sqrt, range(100))))
+    print(sorted(set(client.map(lambda _: __import__("os").getpid(), range(200)))))
+"""
+SUM = "661.4629471031477"
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def address():
+    """Return an address at which nobody listens, nor at the next two."""
+    for _ in range(100):
+        port = free_port()
+        if port < 65_000 and all(is_free(port + step) for step in (1, 2)):
+            return f"tcp://127.0.0.1:{port}"
+    raise AssertionError("all ports are taken")
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as one:
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def after(address: str, steps: int) -> str:
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + steps}"
+
+
+# -- arrangements ------------------------------------------------------------------------------
+
+
+def test_a_scheduler_two_clusters_and_a_client(shell, address) -> None:
+    """Four processes, in the order of the quickstart; all end with status 0 when told to."""
+    scheduler = shell.start(f"scaler_scheduler {address}")
+    first = shell.start(f"scaler_cluster -n 2 {address}")
+    second = shell.start(f"scaler_worker -n 1 {address}")
+
+    program = SQUARES.format(address=address)
+    wait_until(lambda: shell.python(program).count(",") == 2, "not all workers work")
+    assert shell.python(program).startswith(SUM)
+
+    for line in (
+        "logging to ('/dev/stdout',)",
+        "use event loop: builtin",
+        f"Scheduler: listen to scheduler address {address}",
+        f"Scheduler: connect to object storage server {after(address, 1)}",
+        f"Scheduler: listen to scheduler monitor address {after(address, 2)}",
+    ):
+        assert f": {line}\n" in scheduler.out
+    for line in (
+        "ClusterProcess: starting 2 workers, heartbeat_interval_seconds=2",
+        "Worker[0] started",
+        "Worker[1] started",
+    ):
+        assert f": {line}\n" in first.out
+    assert all(line.startswith("[INFO]") for line in (scheduler.out + first.out).splitlines())
+
+    workers = psutil.Process(first.pid).children(recursive=True)
+    assert first.interrupt() == 0
+    wait_gone(*(one.pid for one in workers))
+    assert shell.python(program).count(",") == 0
+    second.process.terminate()
+    assert second.end() == 0
+    assert scheduler.interrupt() == 0
+    assert scheduler.err + first.err + second.err == ""
+
+
+def test_a_cluster_may_come_before_its_scheduler(shell, address) -> None:
+    """It tries until there is one; a host may be named."""
+    named = address.replace("127.0.0.1", "localhost")
+    shell.start(f"scaler_cluster -n 1 {named}")
+    shell.start(f"scaler_scheduler {named}")
+
+    assert shell.python(SQUARES.format(address=named)).startswith(SUM)
+
+
+@pytest.mark.parametrize("host", ["[::1]", "ipc"])
+def test_other_addresses(shell, host) -> None:
+    """Those of IPv6, with any free port, and a socket file."""
+    where = f"ipc://{os.environ['TMPDIR']}/socket" if host == "ipc" else f"tcp://{host}:0"
+    scheduler = shell.start(f"scaler_scheduler {where}")
+    address = scheduler.address("scheduler address ")
+    shell.start(f"scaler_cluster -n 1 {address}")
+
+    with Client(address) as client:
+        assert client.submit(abs, -3).result(BOUND_S) == 3
+
+
+def test_the_tables_of_one_file_are_one_stack(shell, address) -> None:
+    """Scenario 1: each command takes its own of it. Scenario 2: a flag comes before it."""
+    shell.write(
+        "stack.toml",
+        f"""
+        [scheduler]
+        scheduler_address = "{address}"
+        object_storage_address = "{after(address, 1)}"
+        monitor_address = "{after(address, 2)}"
+        allocate_policy = "even"
+        logging_level = "INFO"
+        logging_paths = ["/dev/stdout", "log/scheduler.log"]
+
+        [cluster]
+        scheduler_address = "{address}"
+        num_of_workers = 8
+        per_worker_capabilities = "linux,cpu=8"
+        task_timeout_seconds = 600
+
+        [object_storage_server]
+        object_storage_address = "{after(address, 1)}"
+
+        [webui]
+        monitor_address = "{after(address, 2)}"
+        web_port = 8081
+        """,
+    )
+    storage = shell.start("scaler_object_storage_server --config stack.toml")
+    storage.wait_for("object storage at")
+    scheduler = shell.start("scaler_scheduler --config stack.toml")
+    cluster = shell.start("scaler_cluster --config stack.toml --num-of-workers 2")
+
+    program = SQUARES.format(address=address)
+    wait_until(lambda: shell.python(program).count(",") == 1, "not all workers work")
+    assert "starting 2 workers" in cluster.out
+    logged = (shell.directory / "log" / "scheduler.log").read_text()
+    assert f"listen to scheduler address {address}" in logged
+    assert logged.count("\n") == scheduler.out.count("\n")
+
+
+def test_one_command_runs_a_whole_stack(shell) -> None:
+    """With any free port; Ctrl-C ends all of it, and so does the end of a part."""
+    shell.write(
+        "stack.toml",
+        """
+        [object_storage_server]
+        object_storage_address = "tcp://127.0.0.1:0"
+        [scheduler]
+        scheduler_address = "tcp://127.0.0.1:0"
+        [cluster]
+        num_of_workers = 1
+        [[worker_manager]]
+        type = "baremetal_native"
+        max_task_concurrency = 1
+        worker_manager_id = "other"
+        """,
+    )
+    stack = shell.start("scaler stack.toml")
+    program = SQUARES.format(address=stack.address("scheduler address "))
+    wait_until(lambda: shell.python(program).count(",") == 1, "not all workers work")
+    parts = psutil.Process(stack.pid).children(recursive=True)
+    assert stack.interrupt() == 0
+    wait_gone(*(one.pid for one in parts))
+
+    stack = shell.start("scaler -c stack.toml")
+    stack.wait_for("Worker[0] started")
+    parts = psutil.Process(stack.pid).children()
+    parts[1].kill()
+    assert stack.end() == 128 + signal.SIGKILL
+    wait_gone(*(one.pid for one in parts))
+
+
+def test_two_clients_at_once_and_one_is_killed(shell, address) -> None:
+    """The other one's tasks run on; those of the dead one are given up."""
+    shell.start(f"scaler_scheduler -ct 2 {address}")
+    shell.start(f"scaler_cluster -n 2 {address}")
+    (shell.directory / "here").touch()
+    doomed = shell.start(
+        "python3 -c 'from scaler import Client; import os, time;"
+        f'client = Client("{address}");'
+        "fs = [client.submit(time.sleep, 1000) for _ in range(2)];"
+        'client.submit(abs, 1); os.rename("here", "there"); time.sleep(1000)\''
+    )
+    wait_until(lambda: (shell.directory / "there").exists(), "the client does not start")
+    with Client(address) as client:
+        future = client.submit(abs, -3)
+        doomed.process.kill()
+        doomed.end()
+
+        assert future.result(BOUND_S) == 3
+
+
+def test_a_cluster_that_leaves_while_it_works(shell, address) -> None:
+    """Its tasks run elsewhere."""
+    shell.start(f"scaler_scheduler {address}")
+    first = shell.start(f"scaler_cluster -n 1 {address}")
+    with Client(address) as client:
+        pid = client.submit(os.getpid).result(BOUND_S)
+        shell.write("hold", str(pid))
+        (shell.directory / "tries").mkdir()
+        future = client.submit(held_by, str(shell.directory))
+        wait_until(lambda: any((shell.directory / "tries").iterdir()), "the task does not start")
+        shell.start(f"scaler_cluster -n 1 {address}")
+        assert first.interrupt() == 0
+
+        assert future.result(BOUND_S) != pid
+        assert is_gone(pid)
+
+
+def held_by(directory: str) -> int:
+    """Return this process's id, unless that is the one in the file ``hold``: then never."""
+    import time
+    from pathlib import Path
+
+    (Path(directory) / "tries" / str(os.getpid())).touch()
+    while (Path(directory) / "hold").read_text() == str(os.getpid()):
+        time.sleep(0.01)
+    return os.getpid()
+
+
+def test_a_client_ends_everything(shell, address) -> None:
+    """Scheduler, clusters and object storages, each with status 0."""
+    parts = [
+        shell.start(f"scaler_object_storage_server {after(address, 1)}"),
+        shell.start(f"scaler_scheduler -osa {after(address, 1)} {address}"),
+        shell.start(f"scaler_cluster -n 1 {address}"),
+    ]
+    client = Client(address)
+    assert client.submit(abs, -3).result(BOUND_S) == 3
+    client.shutdown()
+
+    assert [part.end() for part in parts] == [0, 0, 0]
+
+
+def test_a_protected_scheduler_is_not_ended_by_clients(shell, address) -> None:
+    """It says so to who tries."""
+    shell.start(f"scaler_scheduler --protected {address}")
+    shell.start(f"scaler_cluster -n 1 {address}")
+
+    with pytest.raises(ValueError, match="protected mode"):
+        Client(address).shutdown()
+    with Client(address) as client:
+        assert client.submit(abs, -3).result(BOUND_S) == 3
+
+
+def test_a_cluster_s_preload_fails(shell, address) -> None:
+    """It says so, and ends; tasks run where there are others."""
+    shell.write("preloaded.py", "def fail():\n    raise LookupError('nothing is there')\n")
+    scheduler = shell.start(f"scaler_scheduler {address}")
+    shell.start(f"scaler_cluster -n 1 {address}")
+    with Client(address) as client:
+        assert client.submit(abs, -3).result(BOUND_S) == 3
+        failed = shell.run(f"scaler_cluster -n 2 --preload preloaded:fail {address}")
+        assert client.submit(abs, -3).result(BOUND_S) == 3
+
+    assert failed.process.returncode == 1
+    assert failed.err.endswith("the workers cannot start: LookupError: nothing is there\n")
+    assert "LookupError: nothing is there" in failed.out
+    assert scheduler.err == ""
+
+
+def test_a_cluster_stops_tasks_that_run_too_long(shell, address) -> None:
+    """And collects garbage, and takes few tasks ahead: settings reach it from a shell as well."""
+    shell.start(f"scaler_scheduler {address}")
+    shell.start(f"scaler_cluster -n 1 -tts 0.2 -gc 0.1 -tm 1 -wtqs 2 -wn mine {address}")
+    with Client(address) as client:
+        with pytest.raises(TaskTimeout, match="longer than 0.2 s"):
+            client.submit(time.sleep, 1000).result(BOUND_S)
+        assert client.map(abs, range(100)) == list(range(100))
+    shell.commands[-1].wait_for("Worker[mine] started")
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+WRONG = [
+    ("scaler_scheduler", "scheduler_address is missing"),
+    ("scaler_scheduler localhost:80", "must begin with tcp:// or ipc://"),
+    ("scaler_scheduler tcp://203.0.113.1:80", "cannot bind tcp://203.0.113.1:80"),
+    ("scaler_scheduler tcp://127.0.0.1:0 --no-such", "--no-such is no option"),
+    ("scaler_scheduler tcp://127.0.0.1:0 -mt 0", "must be 1 or more, or -1"),
+    ("scaler_scheduler tcp://127.0.0.1:0 -pc allocate=odd", "must have allocate= with one of"),
+    ("scaler_scheduler tcp://127.0.0.1:0 -lcf nosuch.ini", "cannot use nosuch.ini"),
+    ("scaler_scheduler tcp://127.0.0.1:0 -osa here", "must begin with tcp:// or ipc://"),
+    ("scaler_scheduler -c nosuch.toml", "cannot read nosuch.toml"),
+    ("scaler_scheduler -c bad.toml", "bad.toml is not TOML: "),
+    ("scaler_scheduler -c typo.toml", "typo.toml, line 2: [scheduler] protectd is no setting"),
+    ("scaler_cluster -n 0 tcp://127.0.0.1:8516", "--num-of-workers must be 1 or more, not 0"),
+    ("scaler_cluster -n -2 tcp://127.0.0.1:8516", "--num-of-workers must be 1 or more, not -2"),
+    ("scaler_cluster -pwc gpu=x tcp://127.0.0.1:8516", "must be numbers, as in gpu=1"),
+    ("scaler_cluster --preload x tcp://127.0.0.1:8516", "names no module and function"),
+    ("scaler_cluster tcp://127.0.0.1:0", "must have the port at which somebody listens"),
+    ("scaler_object_storage_server ipc:///tmp/x", "tcp://host:port"),
+    ("scaler", "name one file"),
+    ("scaler nosuch.toml", "cannot read nosuch.toml"),
+    ("scaler empty.toml", "nothing else to run"),
+    ("scaler typo.toml", "typo.toml, line 2: [scheduler] protectd is no setting"),
+    ("scaler lonely.toml", "lonely.toml, line 1: [cluster] scheduler_address is missing"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG, ids=[line for line, _ in WRONG])
+def test_what_is_wrong_is_said_in_one_line(shell, line, message) -> None:
+    """With a status, and no traceback."""
+    shell.write("bad.toml", "[scheduler]\nprotected = maybe\n")
+    shell.write("typo.toml", "[scheduler]\nprotectd = true\n")
+    shell.write("empty.toml", "")
+    shell.write("lonely.toml", "[cluster]\nnum_of_workers = 1\n")
+
+    command = shell.run(line)
+
+    assert command.process.returncode == 2
+    assert message in command.err
+    assert command.err.count("\n") == 1
+    assert command.err.startswith(line.split()[0] + ": ")
+    assert "Traceback" not in command.out
+
+
+def test_an_address_is_bound_once(shell, address) -> None:
+    """A second scheduler says so, and so does one whose storage finds no place."""
+    shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
+
+    second = shell.run(f"scaler_scheduler {address}")
+    assert (second.process.returncode, second.err.count("\n")) == (2, 1)
+    assert f"cannot bind {address}" in second.err
+    third = shell.run(f"scaler_scheduler {after(address, -1)}")
+    assert f"cannot listen at {address}, for the object storage" in third.err
+    assert "--object-storage-address" in third.err
+
+
+def test_a_cluster_gives_up_a_scheduler_that_is_silent(shell, address) -> None:
+    """When there was none, and when it is gone."""
+    alone = shell.run(f"scaler_cluster -n 1 -dts 0.5 {address}")
+    assert alone.process.returncode == 1
+    assert f"the scheduler at {address} has not answered for" in alone.err
+    assert alone.err.count("\n") == 1
+
+    scheduler = shell.start(f"scaler_scheduler {address}")
+    left = shell.start(f"scaler_cluster -n 1 -his 0.1 -dts 1 {address}")
+    assert shell.python(SQUARES.format(address=address)).startswith(SUM)
+    scheduler.process.kill()
+    scheduler.end()
+    assert left.end() == 1
+    assert "has not answered for" in left.err
+    # The next one clears away what the killed one left.
+    shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
+
+
+def test_a_host_that_is_not_there(shell) -> None:
+    """Is not waited for."""
+    command = shell.run("scaler_cluster -n 1 tcp://no.such.invalid:8516")
+
+    assert command.process.returncode == 1
+    assert "there is no host 'no.such.invalid'" in command.err
+
+
+def test_peers_of_other_versions_are_refused(shell, address) -> None:
+    """With a sentence, and a status."""
+    shell.start(f"scaler_scheduler {address}")
+    command = shell.run(
+        "python3 -c 'import scaler_cluster.wire.messages as m; m.PROTOCOL_VERSION += 1;"
+        "from scaler_cluster.cli.cluster import main;"
+        f'raise SystemExit(main(["-n", "1", "{address}"]))\''
+    )
+
+    assert command.process.returncode == 1
+    assert "install the same version of scaler-exec on both sides" in command.err
+    assert command.err.count("\n") == 1
+
+
+def test_what_is_stopped_twice_ends_at_once(shell, address) -> None:
+    """Also while it is busy with ending."""
+    cluster = shell.start(f"scaler_cluster -n 2 {address}")
+    cluster.wait_for("starting 2 workers")
+    for _ in range(3):
+        if cluster.process.poll() is None:
+            cluster.process.send_signal(signal.SIGTERM)
+
+    assert cluster.end() in (0, -signal.SIGTERM)

@@ -1,0 +1,65 @@
+"""The pages about commands: what they say to type is typed, and what they show is printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.helpers import free_port
+from tests.runtime.shell import Shell
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"(?:`([\w.]+)`:\n\n)?```(\w+)\n(.*?)```\n", re.DOTALL)
+SHOWN = re.compile(r"# (.+)$", re.MULTILINE)
+
+
+def with_free_ports(text: str) -> str:
+    """Return a page whose ports are others: these may be in use here."""
+    chosen: dict[str, str] = {}
+    for port in re.findall(r"127\.0\.0\.1:(\d+)", text):
+        while port not in chosen:
+            first = free_port() if not chosen else int(next(iter(chosen.values()))) + len(chosen)
+            chosen[port] = str(first)
+    return re.sub(r"127\.0\.0\.1:(\d+)", lambda found: f"127.0.0.1:{chosen[found[1]]}", text)
+
+
+def type_in(shell: Shell, block: str) -> None:
+    """Run the lines after a prompt; the others are what these print, maybe not at once."""
+    running = None
+    for line in block.splitlines():
+        if not line.startswith("$ "):
+            assert running is not None
+            running.wait_for(line)
+        elif line.endswith(" &"):
+            running = shell.start(line[2:-2])
+        else:
+            running = shell.run(line[2:])
+            assert running.process.returncode == 0, running.err
+
+
+def run(shell: Shell, block: str) -> None:
+    """Run a program, which prints what its comments show, up to dots."""
+    out = shell.python(block).splitlines()
+    for shown in SHOWN.findall(block):
+        assert any(line.startswith(shown.removesuffix("...")) for line in out), (shown, out)
+
+
+@pytest.mark.parametrize("page", ["commands.md", "configuration.md"])
+def test_a_page_is_true(page, tmp_path) -> None:
+    """From its first block to its last."""
+    shell = Shell(tmp_path)
+    try:
+        for name, kind, block in BLOCK.findall(with_free_ports((DOCS / page).read_text())):
+            if kind == "toml":
+                shell.write(name, block)
+            elif kind == "console":
+                type_in(shell, block)
+            elif kind == "python":
+                run(shell, block)
+            else:
+                raise AssertionError(f"nobody runs {kind}")
+    finally:
+        shell.close()
+    assert all(command.process.returncode == 0 for command in shell.commands)
