@@ -257,6 +257,8 @@ async def serve(settings: dict[str, Any]) -> None:
         make_directories(settings)
         link = zmq_link.bind(settings["address"])
     except ConfigError as error:
+        if storages is not None:
+            storages.close()
         say_ready(error=str(error))
         remove_directories(settings)
         return
