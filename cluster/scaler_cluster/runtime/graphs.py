@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.client.future import PLAIN, ScalerFuture, settle_all
-from scaler_cluster.client.graph import Arrangement, Node, itself
+from scaler_cluster.client.graph import Arrangement
 from scaler_cluster.client.packing import pack
 from scaler_cluster.core.graph import SUPPLIED
 from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull, StorageUnreachable
-from scaler_cluster.nodes import Call, Ref
+from scaler_cluster.nodes import Call
 from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.wire import messages as m
 
@@ -89,9 +89,8 @@ class SessionGraphs:
         ends = {key: arrangement.end_of(key) for key in keys}
         for key, end in ends.items():
             if type(values.get(end)) is payloads.ObjectReference:
-                # What it stands for is on the cluster: a node brings it.
-                ends[key] = Ref(key)
-                nodes[ends[key]] = Node(itself, [values[end]], [], None, [])
+                # What it stands for is on the cluster.
+                ends[key] = arrangement.bring(end)
         made: dict[Any, ScalerFuture[Any]] = {}
         if nodes:
             packed = pack(session, arrangement, ends.values(), options, own_options=own_options,
