@@ -169,7 +169,7 @@ class SessionGraphs:
                 core.submit_graph(packed.function, next(parts), waiters, asking)
             for node, task in enumerate(inputs):
                 if task == SUPPLIED:
-                    self._supply(first + node, packed.inputs[node])
+                    self.supply(first + node, packed.inputs[node])
             if is_single and unsent < FLUSH_NODES:
                 # The I/O thread sends it, with what is submitted until it comes.
                 if not unsent:
@@ -190,15 +190,18 @@ class SessionGraphs:
             unmet: list[tuple[int, Any]] = session.core.unmet
             session.core.unmet = []
         for task, future in unmet:
-            # It may have arrived, and not have been settled yet by the thread that took it in.
-            future.add_done_callback(partial(self._supply_late, task))
+            if future.done():
+                self._supply_late(task, future)
+            else:
+                # It has arrived, but has not been settled yet by the thread that took it in.
+                future.add_done_callback(partial(self._supply_late, task))
 
     def _supply_late(self, task: int, future: ScalerFuture[Any]) -> None:
-        self._supply(task, future)
+        self.supply(task, future)
         self._session.wake()
 
-    def _supply(self, task: int, future: ScalerFuture[Any]) -> None:
-        """Send what became of a future, as the input of a graph that this task stands for."""
+    def supply(self, task: int, future: ScalerFuture[Any]) -> None:
+        """Send what became of a future, as that of the node that this task is."""
         held: list[bytes] = []
         try:
             message = _supply_of(task, future, self._session, held)
@@ -223,7 +226,7 @@ def _supply_of(
     if isinstance(payload, m.Failed):
         return m.Supply(task, payload.kind, payload.payload, (), payload.detail)
     is_ours = future._session is session
-    if type(payload) in PLAIN:
+    if type(payload) in PLAIN and len(payload) < payloads.OBJECT_BYTES:
         return m.Supply(task, "", payload)
     if is_ours and hasattr(payload, "objects"):
         return m.Supply(task, "", payload.payload, payload.objects)

@@ -410,6 +410,11 @@ class WorkerShell:
         with self._lock:
             pass
 
+    def map_segments(self, segments: tuple[bytes, ...]) -> list[memoryview]:
+        """Return segments as buffers, once they have come; raises MissingObjects."""
+        self._store.wait_for(segments, lambda: True)
+        return self._store.map(segments)
+
     def loaded_function(self, digest: bytes) -> Callable[..., Any] | None:
         """Return a function that tasks which were sent here have called."""
         entry = self._core.functions.get(digest)
