@@ -7,10 +7,15 @@ import os
 import random
 import socket
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HELD = b"held"
 """What a held worker says to its gate."""
+MIXED_MAX = (1 << 61) - 1
+"""So that numbers fit into items of arrays."""
 
 
 def noop(value: int) -> int:
@@ -86,12 +91,19 @@ def tree(client: Any, seed: int, depth: int) -> int:
     """Run a tree of tasks of random shape, waited for in a random way; return its size."""
     how, nap_s, seeds = _grow(seed, depth)
     time.sleep(nap_s)
+    branches = [(client, one, depth - 1) for one in seeds]
     if how == 0:
-        return 1 + sum(client.starmap(tree, [(client, one, depth - 1) for one in seeds]))
-    futures = [client.submit(tree, client, one, depth - 1) for one in seeds]
+        return 1 + sum(client.starmap(tree, branches))
     if how == 1:
-        return 1 + sum(future.result() for future in concurrent.futures.as_completed(futures))
+        graph: dict[Any, Any] = {("branch", n): (tree, *one) for n, one in enumerate(branches)}
+        graph["size"] = (add_all, 1, *graph)
+        return int(client.get(graph, ["size"])["size"])
+    futures = [client.submit(tree, *branch) for branch in branches]
     if how == 2:
+        return int(client.submit(add_all, 1, *futures).result())
+    if how == 3:
+        return 1 + sum(future.result() for future in concurrent.futures.as_completed(futures))
+    if how == 4:
         concurrent.futures.wait(futures)
     return 1 + sum(future.result() for future in reversed(futures))
 
@@ -105,9 +117,45 @@ def plain_tree(seed: int, depth: int) -> int:
 def _grow(seed: int, depth: int) -> tuple[int, float, list[int]]:
     """Return how to wait, how long to sleep, and the seeds of the branches."""
     dice = random.Random(seed)
-    how, nap_s = dice.randrange(4), dice.choice((0, 0, 0, 0.002, 0.01))
+    how, nap_s = dice.randrange(6), dice.choice((0, 0, 0, 0.002, 0.01))
     branches = dice.randint(0, 3) if depth else 0
     return how, nap_s, [dice.randrange(1 << 30) for _ in range(branches)]
+
+
+def mixed(how: tuple[int, float, str, int], *values: Any) -> Any:
+    """Return a number made of the arguments, as often as asked for, or raise ValueError."""
+    name, nap_s, form, words = how
+    if nap_s:
+        time.sleep(nap_s)
+    if form == "raises":
+        raise ValueError(name)
+    number = mix(name, values)
+    if form == "bytes":
+        return number.to_bytes(8, "big") * words
+    if form == "array":
+        import numpy as np
+
+        return np.full(words, number)
+    return number
+
+
+def mix(name: int, values: Sequence[Any]) -> int:
+    """Return a number that tells the order and the values of all of these."""
+    for value in values:
+        name = (31 * name + as_number(value)) % MIXED_MAX
+    return name
+
+
+def as_number(value: Any) -> int:
+    """Return the number that a value holds, once, again and again, or in lists."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, list):
+        return mix(len(value), value)
+    if isinstance(value, bytes):
+        number = int.from_bytes(value[:8], "big")
+        return number if value == value[:8] * (len(value) // 8) else -1
+    return int(value[0]) if (value == value[0]).all() else -1
 
 
 def own_fibonacci(n: int) -> int:

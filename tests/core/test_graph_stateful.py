@@ -44,6 +44,7 @@ class GraphMachine(base.SchedulerMachine):
     def __init__(self) -> None:
         super().__init__()
         self.segments = 0
+        self.is_ending = False
 
     @precondition(lambda self: self.of_kind(base.Machine))
     @rule()
@@ -67,6 +68,7 @@ class GraphMachine(base.SchedulerMachine):
             client.given_up = set()
             client.inputs = {}
             client.values = {}
+            client.lent = []
             client.outbox.append(m.Function(G, b"g"))
         return client
 
@@ -155,6 +157,43 @@ class GraphMachine(base.SchedulerMachine):
                 client.values[task] = None
         client.outbox.append(m.Cancel(tasks[0], len(tasks)))
 
+    # -- nodes that a task runs itself ---------------------------------------------------------
+
+    @precondition(lambda self: any(one.worker and one.pending for one in self.of_kind(base.Client)))
+    @rule(data=st.data())
+    def recall(self, data):
+        """A task that waits for a node would run what comes before it."""
+        able = [one for one in self.of_kind(base.Client) if one.worker and one.pending]
+        client = self.model(data.draw(st.sampled_from(able)))
+        task = data.draw(st.sampled_from(list(client.pending)))
+        client.outbox.append(m.Cancel(task, 1, queued_only=True))
+        for _ in range(4):
+            if client.name in self.peers:
+                self.exchange(client)
+
+    @precondition(lambda self: any(self.model(one).lent for one in self.of_kind(base.Client)))
+    @rule(data=st.data(), gives_back=st.booleans())
+    def run_lent(self, data, gives_back):
+        """It does, or gives it back."""
+        able = [one for one in self.of_kind(base.Client) if self.model(one).lent]
+        self.run_here(data.draw(st.sampled_from(able)), gives_back=gives_back)
+
+    def run_here(self, client, *, gives_back: bool) -> None:
+        message = client.lent.pop(0)
+        task = message.first
+        needs, how = json.loads(bytes(message.batch.data))
+        values = dict(zip(numbers(message.inputs), map(bytes, message.results), strict=False))
+        assert values.keys() >= set(needs)
+        if gives_back:
+            client.outbox.append(m.Supply(task, m.NOT_RUN, b""))
+        elif how == "raises":
+            client.outbox.append(m.Supply(task, m.FAILED_EXCEPTION, b"x%d" % task))
+        else:
+            result = value_of(task, [values[one] for one in needs])
+            client.outbox.append(m.Supply(task, "", result))
+            if task in client.pending:
+                self.settle(client, task, result)
+
     @precondition(lambda self: len(self.of_kind(base.Machine)) > 1)
     @rule(data=st.data(), turns=st.integers(1, 8))
     def lose_machine_under_way(self, data, turns):
@@ -194,11 +233,23 @@ class GraphMachine(base.SchedulerMachine):
             elif isinstance(message, m.Cancelled):
                 for task in range(message.first, message.first + message.count):
                     self.settle(client, task, None)
+                if client.worker:
+                    self.supply_recalled(client, message)
+            elif isinstance(message, m.AssignNodes):
+                assert client.worker
+                client.lent.append(message)
             elif isinstance(message, m.Unmet):
                 for node in numbers(message.inputs):
                     of = client.inputs[message.graph][node]
                     assert of not in client.pending, "asked for what it should know"
                     self.supply(client, message.graph + node, of)
+
+    def supply_recalled(self, client, message) -> None:
+        """What a task took back, it tells the scheduler of, which does not look any more."""
+        for first, inputs in client.inputs.items():
+            for node, task in enumerate(inputs):
+                if message.first <= task < message.first + message.count:
+                    self.supply(client, first + node, task)
 
     def settle(self, client, task: int, outcome) -> None:
         self.answered(client, [task])
@@ -216,6 +267,13 @@ class GraphMachine(base.SchedulerMachine):
             # else it is that of a plain task, an input: those raise as they like.
 
     # -- workers -----------------------------------------------------------------------------
+
+    def exchange(self, peer) -> None:
+        """In the end nothing stays lent."""
+        super().exchange(peer)
+        if self.is_ending and isinstance(peer, base.Client):
+            while self.model(peer).lent:
+                self.run_here(peer, gives_back=True)
 
     def work_once(self, worker, how: str) -> None:
         hands = worker.hands
@@ -249,6 +307,7 @@ class GraphMachine(base.SchedulerMachine):
                 hands.returned(result, self.now)
 
     def teardown(self):
+        self.is_ending = True
         super().teardown()
         if hasattr(self, "core"):
             assert not any(session.graphs for session in self.core.table.sessions.values())

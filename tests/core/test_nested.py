@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from array import array
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from scaler_cluster.core.nested import HOLD_MAX_S, HOLD_S, LINGER_S, Child, NestedCore
+from scaler_cluster.core.children import Child, OwnGraph
+from scaler_cluster.core.nested import HOLD_MAX_S, HOLD_S, LINGER_S, NestedCore
+from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, TASK_ID_MAX
-from scaler_cluster.testing.bench import function_id, payloads_of
+from scaler_cluster.testing.bench import function_id, graph_of, payloads_of
 from scaler_cluster.testing.describe import describe
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -249,6 +252,135 @@ def test_objects_are_kept_until_a_task_has_ended(core) -> None:
     core.send_away(NOW + 1)
     core.receive([m.Failed(away, m.FAILED_EXCEPTION)], NOW + 1)
     assert core.ended == [(b"a",), (b"c",), (b"b",)]
+
+
+# -- graphs ----------------------------------------------------------------------------------
+
+
+def own(core, count, inputs=(), kept=(), wanted=None):
+    """Let a task submit a graph of so many nodes, the last of them wanted; return its first."""
+    first = core.open_graph()
+    wanted = [count - 1] if wanted is None else wanted
+    waiters = {first + node: f"node {node}" for node in wanted}
+    nodes = ["" for _ in range(count)]
+    part = graph_of(first, *nodes, inputs=inputs)
+    core.submit_graph(FUNCTION, part, waiters, [f"input {task}" for task in inputs])
+    graph = OwnGraph(OWNER, first, FUNCTION, (m.DEFAULT_OPTIONS,), (), inputs, kept)
+    core.own_graph(graph, waiters)
+    core.take_actions()
+    return first
+
+
+def lend(core, first, node, now=NOW):
+    """Let the scheduler lend a node."""
+    batch, none = Batch.single(b"p%d" % node), Batch.single(b"")
+    message = m.AssignNodes(
+        1, first, first + node, FUNCTION[0], False, False, batch, (), b"", none, 0
+    )
+    core.receive([message], now)
+
+
+def test_a_node_is_recalled_and_another_is_lent(core) -> None:
+    """Who waits for a node may run what comes before it; it is known by the node."""
+    first = own(core, 3, kept=(b"k",))
+    core.recall(first + 2)
+    assert sent(core) == [f"Cancel {first + 2} queued only"]
+    assert not core.is_held(first + 2)
+
+    lend(core, first, 0)
+
+    assert core.is_held(first + 2)
+    child = core.claim(first + 2)
+    assert (child.first, child.owner, bytes(child.batch.data)) == (first, OWNER, b"p0")
+    assert core.claim(first + 2) is None
+    assert core.came_back(child, 0.001) is None
+    lend(core, first, 2)
+    assert core.came_back(core.claim(first + 2), 0.001) == "node 2"
+    assert not core.is_pending(first + 2)
+    assert core.ended == [(b"k",)]
+    assert not core.owned
+
+
+def test_a_lent_node_that_nobody_runs_is_given_back(core) -> None:
+    """After a moment, as what is held is sent away."""
+    first = own(core, 2)
+    lend(core, first, 0)
+
+    core.send_away(NOW + 1)
+
+    assert sent(core) == [f"Supply {first} not_run"]
+    assert core.claim(first + 1) is None
+
+
+def test_a_lent_node_ends_with_its_graph(core) -> None:
+    """Nobody runs it once nothing of the graph is waited for."""
+    first = own(core, 2)
+    lend(core, first, 0)
+    core.give_up(OWNER)
+    assert sent(core) == [f"Cancel {first + 1}"]
+
+    core.send_away(NOW + 1)
+    lend(core, first, 0)
+
+    assert sent(core) == []
+    assert core.deadline == math.inf
+
+
+def test_what_a_node_takes_comes_before_it(core) -> None:
+    """Who waits for it may have to run that, as far as it has not come back."""
+    one, two = hold(core), hold(core)
+    below = own(core, 2, inputs=(one, two))
+    above = own(core, 2, inputs=(below + 1, two))
+
+    assert core.with_needs([above + 1]) == [one, two, below + 1, above + 1]
+    core.came_back(core.claim(one), 0.001)
+    assert core.with_needs([two, above + 1]) == [two, below + 1, above + 1]
+
+
+def test_the_scheduler_is_told_what_it_does_not_see(core) -> None:
+    """An input that it did not have, when that has come back; not one that it has."""
+    here, there = hold(core), hold(core)
+    core.send_away(NOW + 1)
+    core.receive([m.Cancelled(here, 1)], NOW)
+    first = own(core, 3, inputs=(here, there))
+    core.receive([m.Unmet(first, array("I", [0]).tobytes())], NOW)
+    assert core.unmet == []
+
+    core.came_back(core.claim(here), 0.001)
+    assert core.unmet == [(first, str(here))]
+    core.receive([m.Results(there, Batch.single(b"r"))], NOW)
+    assert core.unmet == [(first, str(here))]
+
+
+def test_the_scheduler_is_told_of_a_recalled_input(core) -> None:
+    """Wherever it runs then, and also if it is given up."""
+    for how in ("here", "away", "cancelled"):
+        task = hold(core)
+        core.send_away(NOW + 1)
+        first = own(core, 2, inputs=(task,))
+        core.receive([m.Unmet(first, b""), m.Cancelled(task, 1)], NOW)
+        assert core.unmet == []
+        if how == "here":
+            core.came_back(core.claim(task), 0.001)
+        elif how == "away":
+            core.send_away(NOW + 2)
+            core.receive([m.Results(task, Batch.single(b"r"))], NOW)
+        else:
+            core.cancel([task])
+        assert core.unmet == [(first, str(task))], how
+        core.unmet.clear()
+
+
+def test_an_input_that_came_back_meanwhile(core) -> None:
+    """The scheduler asks for it: it is told at once."""
+    task = hold(core)
+    first = own(core, 2, inputs=(task,))
+    core.came_back(core.claim(task), 0.001)
+    core.receive([m.Unmet(first, array("I", [0]).tobytes())], NOW)
+
+    assert core.unmet == [(first, f"input {task}")]
+    with pytest.raises(RemoteProtocolError):
+        core.receive([m.Unmet(first, array("I", [0]).tobytes())], NOW)
 
 
 class AnyOrder(RuleBasedStateMachine):

@@ -7,7 +7,7 @@ import pytest
 from scaler_cluster.core.spares import SLEEP_MAX_S
 from scaler_cluster.core.supervisor import SPARES_MIN
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.testing.bench import hello
+from scaler_cluster.testing.bench import function_id, graph_of, hello
 from scaler_cluster.wire import messages as m
 
 DEEP = m.TaskOptions(depth=1)
@@ -213,3 +213,127 @@ def test_only_the_session_of_a_worker_is_blocked(one) -> None:
     """An ordinary client that says so is wrong."""
     with pytest.raises(RemoteProtocolError):
         one.feed(b"C1", m.Blocked(True))
+
+
+# -- nodes that the task runs itself which waits for them -------------------------------------
+
+
+def recall(bench, task, count=1):
+    """Let the task of W1 ask for what it waits for."""
+    return bench.feed(b"N1", m.Cancel(task, count, queued_only=True))
+
+
+def supply(bench, task, kind="", payload=b""):
+    """Let it say what became of a node."""
+    return bench.feed(b"N1", m.Supply(task, kind, payload or b"r%d" % task))
+
+
+def graphs(bench):
+    """Return the live graphs of the task."""
+    return bench.core.table.sessions[b"N1"].graphs
+
+
+def test_nodes_are_lent_to_the_task_that_waits(nested) -> None:
+    """One by one, as they are ready, with what they depend on; the client knows the results."""
+    assert nested.graph(0, "", "", "0 1", peer=b"N1", options=[DEEP]) == {}
+
+    assert recall(nested, 2) == {"N1": ["AssignNodes 2:0 g"]}
+    assert recall(nested, 2) == {"N1": ["AssignNodes 2:1 g"]}
+    assert recall(nested, 2) == {}
+    supply(nested, 1)
+    supply(nested, 0)
+    assert recall(nested, 2) == {"N1": ["AssignNodes 2:2 g 0=r0 1=r1"]}
+    assert supply(nested, 2) == {"W1": ["GraphOver 2:0"]}
+    assert not graphs(nested)
+
+
+def test_what_comes_after_is_not_lent(nested) -> None:
+    """A task runs nothing that the node it waits for cannot need."""
+    nested.graph(0, "", "", peer=b"N1", options=[DEEP], wanted="0 1")
+    recall(nested, 0)
+
+    assert recall(nested, 0) == {}
+    assert recall(nested, 1) == {"N1": ["AssignNodes 2:1 g"]}
+
+
+def test_who_is_free_comes_before_the_task_that_waits(nested) -> None:
+    """It runs what others have no time for."""
+    nested.worker(b"W2")
+    messages = [
+        m.Function(function_id("g"), b"g"),
+        graph_of(0, *[""] * 9, wanted="0 1 2 3 4 5 6 7 8", options=[DEEP]),
+    ]
+
+    sent = nested.feed(b"N1", *messages, m.Cancel(8, 1, queued_only=True))
+
+    assert sent["W2"][1:] == ["AssignNodes 2:0 g", "AssignNodes 2:1 g"]
+    assert sent["N1"] == ["AssignNodes 2:2 g"]
+
+
+def test_a_task_is_lent_what_its_worker_can_run(nested) -> None:
+    """Not what demands something that this worker has not."""
+    gpu = m.TaskOptions(depth=1, capabilities=(("gpu", 1),))
+    nested.graph(0, "", "", peer=b"N1", options=[gpu, DEEP], kinds=[0, 1], wanted="0 1")
+
+    assert recall(nested, 1) == {"N1": ["AssignNodes 2:1 g"]}
+    assert recall(nested, 1) == {}
+
+
+def test_a_lent_node_that_is_given_back_goes_elsewhere(nested) -> None:
+    """As if it had never been lent."""
+    nested.graph(0, "", peer=b"N1", options=[DEEP])
+    recall(nested, 0)
+    supply(nested, 0, m.NOT_RUN)
+
+    assert nested.worker(b"W2")["W2"][-1] == "AssignNodes 2:0 g"
+    assert nested.done(0, peer=b"W2", session=2)["N1"] == ["Results 0 [r0]"]
+
+
+def test_a_lent_node_fails(nested) -> None:
+    """With it fails what depends on it."""
+    nested.graph(0, "", "0", "1", peer=b"N1", options=[DEEP])
+    recall(nested, 2)
+
+    assert supply(nested, 0, m.FAILED_EXCEPTION)["N1"] == ["Failed 2 exception"]
+    assert not graphs(nested)
+
+
+def test_a_lent_node_is_not_wanted_any_more(nested) -> None:
+    """What became of it does not matter then."""
+    nested.graph(0, "", peer=b"N1", options=[DEEP])
+    recall(nested, 0)
+    nested.feed(b"N1", m.Cancel(0, 1))
+
+    assert supply(nested, 0) == {}
+    assert not graphs(nested)
+
+
+def test_a_lent_node_is_an_input_of_another_graph(nested) -> None:
+    """That goes on with its result."""
+    nested.graph(0, "", peer=b"N1", options=[DEEP])
+    nested.graph(10, "", "0", peer=b"N1", options=[DEEP], inputs=[0])
+    recall(nested, 0)
+    supply(nested, 0)
+
+    assert recall(nested, 11) == {"N1": ["AssignNodes 2:11 g 0=r0"]}
+
+
+def test_a_recalled_input_is_not_cancelled(nested) -> None:
+    """The task that runs it says what became of it."""
+    nested.submit(0, peer=b"N1", options=DEEP)
+    assert nested.graph(10, "", "0", peer=b"N1", options=[DEEP], inputs=[0])["N1"] == [
+        "Unmet 10: []"
+    ]
+
+    assert recall(nested, 0) == {"N1": ["Cancelled 0"]}
+    assert recall(nested, 11) == {}
+    supply(nested, 10)
+    assert recall(nested, 11) == {"N1": ["AssignNodes 2:11 g 0=r10"]}
+
+
+def test_nothing_is_lent_to_other_clients(bench) -> None:
+    """What they take back is cancelled."""
+    bench.client()
+    bench.graph(0, "", "0")
+
+    assert bench.feed(b"C1", m.Cancel(0, 2, queued_only=True)) == {"C1": ["Cancelled 1"]}

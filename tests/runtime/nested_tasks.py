@@ -225,13 +225,19 @@ def tree(client, seed, depth):
     if depth == 0:
         return 1
     seeds = [dice.randrange(1 << 30) for _ in range(dice.randint(0, 3))]
-    how = dice.randrange(4)
+    how = dice.randrange(6)
+    branches = [(client, one, depth - 1) for one in seeds]
     if how == 0:
-        return 1 + sum(client.starmap(tree, [(client, one, depth - 1) for one in seeds]))
-    futures = [client.submit(tree, client, one, depth - 1) for one in seeds]
+        return 1 + sum(client.starmap(tree, branches))
     if how == 1:
-        return 1 + sum(future.result() for future in concurrent.futures.as_completed(futures))
+        graph = {("branch", n): (tree, *branch) for n, branch in enumerate(branches)}
+        return 1 + sum(client.get(graph, graph).values())
+    futures = [client.submit(tree, *branch) for branch in branches]
     if how == 2:
+        return 1 + client.submit(sum, futures).result()
+    if how == 3:
+        return 1 + sum(future.result() for future in concurrent.futures.as_completed(futures))
+    if how == 4:
         concurrent.futures.wait(futures)
     return 1 + sum(future.result() for future in reversed(futures))
 
@@ -244,6 +250,92 @@ def plain_tree(seed, depth):
         return 1
     seeds = [dice.randrange(1 << 30) for _ in range(dice.randint(0, 3))]
     return 1 + sum(plain_tree(one, depth - 1) for one in seeds)
+
+
+def fibonacci_of_graphs(client, n):
+    """Return the n-th number; each call is a graph whose nodes are such calls."""
+    if n < 2:
+        return n
+    graph = {"a": (fibonacci_of_graphs, client, n - 1), "b": (fibonacci_of_graphs, client, n - 2)}
+    return client.get(graph | {"sum": (int.__add__, "a", "b")}, ["sum"])["sum"]
+
+
+def fibonacci_of_futures(client, n):
+    """Return the n-th number; each call waits for a task that takes the results of two more."""
+    if n < 2:
+        return n
+    a = client.submit(fibonacci_of_futures, client, n - 1)
+    b = client.submit(fibonacci_of_futures, client, n - 2)
+    return client.submit(int.__add__, a, b).result()
+
+
+def ask_twice(client, nap_s):
+    """Wait for a task and for one that takes its result, which the scheduler may know by then."""
+    first = client.submit(tasks.square, 3)
+    time.sleep(nap_s)
+    second = client.submit(tasks.square, first)
+    return first.result(), second.result()
+
+
+def chain_of_futures(client, length):
+    """Wait for the last of many tasks that each take the result of the one before."""
+    future = client.submit(int, 0)
+    for _ in range(length):
+        future = client.submit(increase, future)
+    return future.result()
+
+
+def increase(n):
+    """Return one more."""
+    return n + 1
+
+
+def graph_ways(client, nbytes):
+    """Have graphs of all kinds run: with large data, results and functions, and failing ones."""
+    large = bytes(nbytes)
+    graph = {
+        "data": large,
+        "sent": client.send_object(large),
+        "made": (bytes, nbytes),
+        "length": (lambda *values: len(large) + sum(map(len, values)), "data", "sent", "made"),
+        "listed": (len, ["data", "sent", ["made"]]),
+        "fails": (bytes.decode, b"\xff"),
+        "failed": (increase, "fails"),
+        0: (increase, 0.5),
+        1: (increase, 0),
+        2: (increase, 1),
+    }
+    found = client.get(graph, ["length", "listed", "made", 2])
+    future = client.get(graph, ["failed"], block=False)["failed"]
+    error = future.exception()
+    many = client.get({n: (increase, n + 0.5) for n in range(500)}, range(500))
+    return {
+        "length": found["length"],
+        "listed": found["listed"],
+        "made": len(found["made"]),
+        "chain": found[2],
+        "failed": (type(error).__name__, "UnicodeDecodeError" in str(error.__cause__)),
+        "many": sum(many.values()),
+        "futures": client.submit(len, client.submit(bytes, nbytes)).result(),
+        "kept": client.submit(len, future_that_is_done(client, nbytes)).result(),
+    }
+
+
+def future_that_is_done(client, nbytes):
+    """Return the future of something large that has come back."""
+    future = client.submit(bytes, nbytes)
+    future.result()
+    return future
+
+
+def node_with_options(directory, timeout):
+    """Let tasks that take futures run out of time, and be retried; return how they ended."""
+    with ScalerExecutor() as executor:
+        nap = executor.submit(float, 60)
+        slow = executor.options(timeout=timeout).submit(time.sleep, nap)
+        how = executor.submit(str, "raise")
+        flaky = executor.options(retries=2).submit(tasks.fail_times, directory, 2, how)
+        return type(slow.exception()).__name__, flaky.result()
 
 
 def kill_self():

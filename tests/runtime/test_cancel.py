@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import importlib
 import os
+import sys
+import time
 from concurrent.futures import CancelledError, wait
 
 import pytest
@@ -97,6 +100,40 @@ def _sleep_and_clean_up(started, clean) -> None:
         tasks.sleep(started)
     finally:
         tasks.announce(clean)
+
+
+IMPORTED_ONCE = """
+import builtins, signal, time
+from scaler_cluster.runtime import inside
+from scaler_cluster.runtime.worker import INTERRUPT_SIGNAL
+from tests.runtime import tasks
+
+if hasattr(builtins, "was_imported"):
+    raise ImportError("cannot load module more than once per process")
+builtins.was_imported = True
+tasks.announce({started!r})
+while inside.shell._core.interrupt is None:
+    time.sleep(0.001)
+signal.raise_signal(INTERRUPT_SIGNAL)
+"""
+
+
+def test_an_import_is_let_finish(single, flags, tmp_path) -> None:
+    """A task is not interrupted in the middle of one: the next could not import it again."""
+    source = IMPORTED_ONCE.format(started=flags.path("started"))
+    (tmp_path / "imported_once.py").write_text(source)
+    future = single.submit(_import_from, str(tmp_path), tasks.FOREVER_S)
+    pid = flags.wait("started")
+    future.cancel()
+
+    assert single.submit(_import_from, str(tmp_path), 0).result(BOUND_S) == pid
+
+
+def _import_from(directory, duration_s) -> int:
+    sys.path.insert(0, directory)
+    importlib.import_module("imported_once")
+    time.sleep(duration_s)
+    return os.getpid()
 
 
 def test_the_child_that_a_task_waits_for_dies_with_it(single, flags) -> None:

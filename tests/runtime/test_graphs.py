@@ -212,10 +212,16 @@ def test_nobody_shares_an_instance(client) -> None:
 
 
 def test_references(client) -> None:
-    """What was sent ahead may be a node, wanted or not."""
-    graph: dict[Any, Any] = {"a": client.send_object([1, 2, 3]), "b": (sum, "a")}
+    """What was sent ahead may be a node, wanted or not, which others take, also within a list."""
+    graph: dict[Any, Any] = {
+        "a": client.send_object([1, 2, 3]),
+        "b": (sum, "a"),
+        "c": Ref("a"),
+        "d": (str, [["c"], "a", "b"]),
+    }
 
     assert client.get(graph, ["a", "b"]) == {"a": [1, 2, 3], "b": 6}
+    assert client.get(graph, ["d"]) == {"d": "[[[1, 2, 3]], [1, 2, 3], 6]"}
 
 
 # -- bad graphs ------------------------------------------------------------------------------

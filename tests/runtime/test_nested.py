@@ -83,6 +83,48 @@ def test_endless_recursion_is_an_error(single_client) -> None:
     assert single_client.submit(tasks.square, 3).result(BOUND_S) == 9
 
 
+@pytest.mark.parametrize(
+    "fibonacci", [nested_tasks.fibonacci_of_graphs, nested_tasks.fibonacci_of_futures]
+)
+def test_recursion_through_graphs(client, fibonacci) -> None:
+    """Tasks may wait for graphs of tasks that do, and for tasks that take futures of such."""
+    assert client.submit(fibonacci, client, 9).result(BOUND_S) == 34
+
+
+def test_graphs_inside_of_a_task(client, baseline) -> None:
+    """They hold what they hold anywhere, also where the task that waits runs their nodes."""
+    expected = {
+        "length": 4 * MB,
+        "listed": 3,
+        "made": MB,
+        "chain": 3.5,
+        "failed": ("UnicodeDecodeError", True),
+        "many": sum(n + 1.5 for n in range(500)),
+        "futures": MB,
+        "kept": MB,
+    }
+
+    assert client.submit(nested_tasks.graph_ways, client, MB).result(BOUND_S) == expected
+
+
+def test_a_future_that_is_waited_for_is_an_argument_as_well(client) -> None:
+    """Whether the task still holds it, or takes it back from the scheduler."""
+    for nap_s in (0, 0.003, 0.03):
+        assert client.submit(nested_tasks.ask_twice, client, nap_s).result(BOUND_S) == (9, 81)
+
+
+def test_a_chain_of_futures_inside_of_a_task(client) -> None:
+    """Each takes the one before it."""
+    assert client.submit(nested_tasks.chain_of_futures, client, 200).result(BOUND_S) == 200
+
+
+def test_options_of_tasks_that_take_futures(client, tmp_path) -> None:
+    """They hold inside of a task too."""
+    future = client.submit(nested_tasks.node_with_options, str(tmp_path), 0.2)
+
+    assert future.result(BOUND_S) == ("TaskTimeout", 3)
+
+
 def test_children_run_on_all_workers(pair) -> None:
     """200 children of one task run on more than one worker."""
     pids, _ = pair.submit(nested_tasks.pids_of_children, pair, 200, 0.005).result(BOUND_S)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -74,9 +75,9 @@ def make_combo():
     """Return what makes clusters."""
     combos: list[SchedulerClusterCombo] = []
 
-    def make(*addresses: str, workers: int = 2) -> SchedulerClusterCombo:
+    def make(*addresses: str, scheduler: str | None = None) -> SchedulerClusterCombo:
         storages = addresses[0] if len(addresses) == 1 else addresses
-        combos.append(SchedulerClusterCombo(workers, object_storage_address=storages))
+        combos.append(SchedulerClusterCombo(2, scheduler, storages))
         return combos[-1]
 
     yield make
@@ -131,6 +132,25 @@ def test_a_server_serves_one_scheduler_after_the_other(make_server, make_combo) 
         with pytest.raises(ConfigError, match="it serves another scheduler"):
             make_combo(server.address)
     first.shutdown()
+
+    with Client(make_combo(server.address).get_address()) as client:
+        assert client.submit(np.sum, np.ones(MB)).result(BOUND_S) == MB
+
+
+def test_a_scheduler_that_cannot_start_lets_go_of_a_server(
+    make_server, make_combo, monkeypatch
+) -> None:
+    """Whatever kept it from starting, the server serves the next one at once."""
+    server, taken = make_server(), make_server()
+    make_combo(taken.address)
+    with pytest.raises(ConfigError, match="it serves another scheduler"):
+        make_combo(server.address, taken.address)
+    with pytest.raises(ConfigError, match="cannot bind"):
+        make_combo(server.address, scheduler=taken.address)
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/nowhere")
+        with pytest.raises(ConfigError, match="cannot make /nowhere"):
+            make_combo(server.address)
 
     with Client(make_combo(server.address).get_address()) as client:
         assert client.submit(np.sum, np.ones(MB)).result(BOUND_S) == MB

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client.future import ScalerFuture
 from scaler_cluster.nodes import Call, Ref, Result
+from scaler_cluster.payload import ObjectReference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -95,6 +96,8 @@ class Arrangement:
         """Futures whose results are needed, by what names them: themselves, or a key."""
         self._met: dict[Any, Any] = {}
         """Keys that were come to: _DONE; while its needs are looked at, its node or _ALIAS."""
+        self._brought: dict[Any, Ref] = {}
+        """Keys of the nodes that bring what references stand for, by the keys of those."""
         for key in keys:
             if key not in graph:
                 raise KeyError(key)
@@ -115,6 +118,8 @@ class Arrangement:
                     if node is _ALIAS:
                         self.aliases[key] = graph[key].key
                     else:
+                        if node.nested:
+                            self._bring_nested(node)
                         self.nodes[key] = node
                 continue
             spec = graph[key]
@@ -147,6 +152,24 @@ class Arrangement:
     def _add_future(self, future: ScalerFuture[Any]) -> None:
         self.futures[future] = future
         self._met[future] = _DONE
+
+    def bring(self, key: Any) -> Ref:
+        """Return the key of a node that returns what a reference stands for."""
+        if key not in self._brought:
+            brought = self._brought[key] = Ref(key)
+            self.nodes[brought] = Node(itself, [self.values[key]], [], None, [])
+        return self._brought[key]
+
+    def _bring_nested(self, node: Node) -> None:
+        """Let a node take what references stand for: they can be arguments, but not inside of one.
+
+        All that it needs is there.
+        """
+        for one in node.nested:
+            end = self.end_of(one.key)
+            if type(self.values.get(end)) is ObjectReference:
+                one.key = self.bring(end)
+                node.rename(self.end_of)
 
     def _known(self, key: Any) -> None:
         if key not in self.graph:

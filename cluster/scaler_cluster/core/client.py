@@ -336,11 +336,9 @@ class ClientCore:
             elif kind is m.Cancelled:
                 self._on_cancelled(message)  # type: ignore[arg-type]
             elif kind is m.Unmet:
-                inputs = self._inputs.pop(message.graph, ())  # type: ignore[attr-defined]
-                for node in numbers(message.inputs):  # type: ignore[attr-defined]
-                    if node >= len(inputs):
-                        raise RemoteProtocolError("asked for an input of no graph")
-                    self.unmet.append((message.graph + node, inputs[node]))  # type: ignore[attr-defined]
+                self._on_unmet(message)  # type: ignore[arg-type]
+            elif kind is m.AssignNodes:
+                self._on_lent(message)  # type: ignore[arg-type]
             elif kind is m.Unplaced:
                 self.unplaced.append(message.reason)  # type: ignore[attr-defined]
             elif kind is m.Output:
@@ -371,6 +369,16 @@ class ClientCore:
         self.printed = []
         self._printed_chars = self._dropped_chars = 0
         return printed, dropped
+
+    def _on_unmet(self, message: m.Unmet) -> None:
+        inputs = self._inputs.pop(message.graph, ())
+        for node in numbers(message.inputs):
+            if node >= len(inputs):
+                raise RemoteProtocolError("asked for an input of no graph")
+            self.unmet.append((message.graph + node, inputs[node]))
+
+    def _on_lent(self, message: m.AssignNodes) -> None:
+        raise RemoteProtocolError("nodes of a graph are lent only to who runs tasks")
 
     def _on_output(self, message: m.Output) -> None:
         if self._printed_chars > OUTPUT_CHARS_MAX:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.core.graph import GraphRecord
     from scaler_cluster.core.queue import ReadyQueue
-    from scaler_cluster.core.records import WorkerRecord
+    from scaler_cluster.core.records import SessionRecord, WorkerRecord
     from scaler_cluster.core.table import Table
     from scaler_cluster.core.tasks import Run
     from scaler_cluster.wire.messages import Capabilities, TaskOptions
@@ -362,6 +362,17 @@ class Dispatch:
 
     def _send_nodes(self, worker: WorkerRecord, run: Run, graph: GraphRecord) -> tuple[bytes, ...]:
         """Send nodes with what they depend on; return the objects that are part of that."""
+        worker.node_runs += 1
+        run.number = worker.node_runs
+        oldest = next(one.number for one in worker.runs if one.graph is not None)
+        message, segments = self._with_inputs(worker, run, graph, oldest)
+        self._table.send(worker.peer, message)
+        return segments
+
+    def _with_inputs(
+        self, worker: WorkerRecord, run: Run, graph: GraphRecord, oldest: int
+    ) -> tuple[m.AssignNodes, tuple[bytes, ...]]:
+        """Return nodes with what they depend on, and the objects that are part of that."""
         objects = self._table.objects
         inputs = graph.inputs_of(run)
         results = [graph.results[node] for node in inputs]
@@ -371,30 +382,39 @@ class Dispatch:
             segments = tuple(chain.from_iterable(result[1] for result in results))
             ends = array("I", accumulate(len(result[1]) for result in results)).tobytes()
         options = run.options
-        worker.node_runs += 1
-        run.number = worker.node_runs
-        oldest = next(one.number for one in worker.runs if one.graph is not None)
-        self._table.send(
-            worker.peer,
-            m.AssignNodes(
-                run.session,
-                graph.first,
-                run.first,
-                run.function,
-                options.timeout_s is not None,
-                options.stream_output,
-                run.batch,
-                objects.segments(run.objects, worker) if run.objects else (),
-                array("I", inputs).tobytes(),
-                Batch.of([result[0] for result in results] or [b""]),
-                oldest,
-                objects.segments(segments, worker),
-                ends,
-                options.depth,
-                options.profiling,
-            ),
+        message = m.AssignNodes(
+            run.session,
+            graph.first,
+            run.first,
+            run.function,
+            options.timeout_s is not None,
+            options.stream_output,
+            run.batch,
+            objects.segments(run.objects, worker) if run.objects else (),
+            array("I", inputs).tobytes(),
+            Batch.of([result[0] for result in results] or [b""]),
+            oldest,
+            objects.segments(segments, worker),
+            ends,
+            options.depth,
+            options.profiling,
         )
-        return segments
+        return message, segments
+
+    def lend(self, session: SessionRecord, first: int, stop: int) -> None:
+        """Send a task, which waits for one of these nodes, one that is ready and comes before it.
+
+        Its worker is not given any: it would only run it after that task.
+        """
+        table = self._table
+        worker = table.workers[session.worker]
+        for graph in table.graphs_in(session, first, stop):
+            run = graph.lend(min(stop, graph.stop) - 1 - graph.first, worker)
+            if run is not None:
+                table.queue(run.options).update(graph.lane_of(run.first - graph.first))
+                message, segments = self._with_inputs(worker, run, graph, 0)
+                table.send(session.peer, message)
+                table.objects.bring(run.objects + segments, worker)
 
     def _teach(self, worker: WorkerRecord, function: bytes) -> None:
         known = worker.functions

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from scaler_cluster.core.lane import Lane
 from scaler_cluster.core.lifecycle import State
+from scaler_cluster.core.placement import may_run
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
@@ -131,6 +132,8 @@ class GraphRecord:
         self._owned: dict[int, tuple[bytes, ...]] = {}
         self._marks: dict[int, tuple[int, int]] = {}
         """Tries and losses of nodes that have any."""
+        self.lent: dict[int, Run] = {}
+        """Nodes that the task which submitted them runs itself."""
 
     # -- looks -------------------------------------------------------------------------------
 
@@ -346,6 +349,23 @@ class GraphRecord:
         run.objects = objects
         run.tries, run.losses = mark
         run.graph = self
+        return run
+
+    def lend(self, last: int, worker: WorkerRecord) -> Run | None:
+        """Take the first node out that is ready, up to ``last``, if there is one.
+
+        The task runs it that has submitted it and waits, on this worker, which knows nothing of it.
+        """
+        first = last + 1
+        for lane in self.lanes:
+            node = lane.peek()
+            if 0 <= node < first and may_run(worker, lane.options):
+                first = node
+        if first > last:
+            return None
+        self.lane_of(first).pop()
+        run = self.lent[first] = self._cut(first, 1, worker)
+        self._holders[first] = None
         return run
 
     def next_objects(self, lane: Lane) -> tuple[bytes, ...]:

@@ -94,19 +94,29 @@ class Graphs:
             self._settle(graph)
 
     def supply(self, session: SessionRecord, message: m.Supply) -> None:
-        """A client says what became of an input."""
+        """A client says what became of an input, or of a node that it was lent."""
         task = message.task
         for graph in self._table.graphs_in(session, task, task + 1):
             node = task - graph.first
-            if not graph.is_live(node) or node >= graph.inputs:
+            run = graph.lent.pop(node, None)
+            if not graph.is_live(node) or (run is None and node >= graph.inputs):
                 return
-            if message.kind == m.INPUT_CANCELLED:
+            if run is not None and (
+                message.kind == m.NOT_RUN
+                or (message.kind == m.FAILED_MISSING and graph.is_short(run))
+            ):
+                graph.put_back(run)
+            elif message.kind == m.INPUT_CANCELLED:
                 graph.end(node, None)
             elif message.kind:
                 graph.end(node, m.Failed(0, message.kind, message.payload, message.detail))
             elif session.objects.keys() >= set(message.objects):
                 self._table.objects.hold(message.objects)
                 graph.stored(node, message.payload, message.objects)
+                if run is not None:
+                    # The client knows; graphs that it is an input of do not.
+                    returned = m.Returned(task, message.payload, message.objects)
+                    self._table.notice(session, returned)
             else:
                 graph.end(node, m.Failed(0, m.FAILED_MISSING))
             self._settle(graph)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.credit import is_hungry
 from scaler_cluster.core.lifecycle import State
-from scaler_cluster.core.placement import has_all, is_named
+from scaler_cluster.core.placement import may_run
 
 if TYPE_CHECKING:
     from scaler_cluster.core.graph import GraphRecord
@@ -93,9 +93,8 @@ def _check_workers(core: SchedulerCore, places: dict[int, Run], users: Counter[b
             _true(run.worker is worker and run.state in ON_WORKER, "not on its worker: %s", run)
             _true(id(run) not in places, "at two places: %s", run)
             places[id(run)] = run
-            may_run = has_all(worker.kind.offered, run.options.capabilities)
-            may_run = may_run and is_named(run.options, worker.name, worker.host)
-            _true(may_run, "on a worker that has not what it demands: %s", run)
+            able = may_run(worker, run.options)
+            _true(able, "on a worker that has not what it demands: %s", run)
             if run.session not in table.session_by_number:
                 _count(users, run)
                 _true(run.state is State.CANCELLING, "of a session that left: %s", run)
@@ -119,6 +118,9 @@ def _check_graph(session: SessionRecord, graph: GraphRecord) -> None:
         if run.graph is graph and run.state is not State.CANCELLING:
             start = run.first - graph.first
             places[start : start + run.count] = b"\1" * run.count
+    for node in graph.lent:
+        _true(not places[node], "lent, and on a worker: %s", graph)
+        places[node] = graph.is_live(node)
     uses = list(graph.wanted)
     for node, state in enumerate(graph.states):
         lack = [one for one in graph.dependencies(node) if graph.states[one] != State.DONE]

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sortedcontainers import SortedDict
 
+from scaler_cluster.core.children import Child, Lent
 from scaler_cluster.core.client import Call, ClientCore, Function, Objects
+from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, INDEX_MASK
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.batch import Batch
+from scaler_cluster.wire.batch import Batch, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from scaler_cluster.core.children import OwnGraph
 
 HOLD_S, HOLD_MAX_S = 0.001, 0.016
 """How long a new task is held. Three round trips, which is what it costs to send a task away and
@@ -29,47 +33,6 @@ RECALL_MAX = 64
 """Tasks that are recalled at once, at most."""
 MEMORY = 0.8
 """What earlier measurements weigh when a new one enters the mean."""
-
-
-class Child:
-    """Contiguous tasks that a task submitted: one ``submit``, or a piece of a map."""
-
-    __slots__ = ("at", "batch", "call", "first", "function", "kept", "objects", "options", "owner")
-
-    def __init__(
-        self,
-        owner: int,
-        function: Function,
-        call: int,
-        options: m.TaskOptions,
-        objects: Objects,
-        batch: Batch,
-        kept: Objects = (),
-    ) -> None:
-        self.owner = owner
-        """Number of the task that submitted it."""
-        self.function = function
-        self.call = call
-        self.options = options
-        self.objects = objects
-        self.batch = batch
-        self.kept = kept
-        """Objects that it alone may need by now; to be released when it has ended."""
-        self.first = -1
-        self.at = 0.0
-        """Since when it is held."""
-
-    def part(self, start: int, stop: int) -> Child:
-        """Return some of its tasks."""
-        batch = self.batch.cut(start, stop)
-        part = Child(self.owner, self.function, self.call, self.options, self.objects, batch)
-        part.first = self.first + start
-        return part
-
-    @property
-    def stop(self) -> int:
-        """Id after the last task."""
-        return self.first + len(self.batch)
 
 
 Pieces: TypeAlias = "SortedDict[int, Child]"
@@ -96,9 +59,17 @@ class NestedCore(ClientCore):
         """Single tasks that the scheduler has."""
         self._away_pieces: Pieces = SortedDict()
         """Pieces of maps that were sent away; tasks of theirs may have come back."""
-        self._linked: dict[int, int] = {}
-        """Nodes of graphs that have not come back, and who submitted them; the scheduler has
-        them all."""
+        self._linked: dict[int, OwnGraph] = {}
+        """Nodes of graphs that have not come back, of those that are waited for."""
+        self.graphs: dict[int, OwnGraph] = {}
+        """The same graphs by their first node: those that are waited for."""
+        self._input_tasks: dict[int, Sequence[int]] = {}
+        """Tasks that the inputs of graphs are of, until the scheduler has said which it knows."""
+        self._watched: dict[int, list[int]] = {}
+        """Inputs of graphs by the task that each is of, which the scheduler has: it will see by
+        itself what becomes of it."""
+        self._owed: dict[int, list[int]] = {}
+        """The same of tasks that it has not: it is to be told."""
         self._callers: dict[int, int] = {}
         """Who submitted a map, by its number."""
         self._hold_s = HOLD_S
@@ -132,12 +103,45 @@ class NestedCore(ClientCore):
         else:
             self._send(child)
 
-    def own_nodes(self, owner: int, tasks: Iterable[int]) -> None:
-        """Note whose the nodes of a graph are that are waited for."""
+    def submit_graph(
+        self,
+        function: Function,
+        part: m.Graph,
+        waiters: dict[int, object],
+        inputs: Sequence[object],
+    ) -> None:
+        """Ask for a graph; see :class:`ClientCore`."""
+        super().submit_graph(function, part, waiters, inputs)
+        if inputs:
+            self._input_tasks[part.first] = numbers(part.inputs, "Q")
+
+    def own_graph(self, graph: OwnGraph, tasks: Iterable[int]) -> None:
+        """Note a graph that was submitted, and which of its nodes are waited for."""
         for task in tasks:
             if task in self.waiters:
-                self._linked[task] = owner
-                self.owned.setdefault(owner, {})[task] = None
+                self._linked[task] = graph
+                graph.pending += 1
+                self.owned.setdefault(graph.owner, {})[task] = None
+        if graph.pending:
+            self.graphs[graph.first] = graph
+        elif graph.kept:
+            self.ended.append(graph.kept)
+
+    def with_needs(self, tasks: Iterable[int]) -> list[int]:
+        """Return tasks, each after those that it takes the results of and that are pending."""
+        found: dict[int, None] = {}
+        opened: dict[int, None] = {}
+        stack = list(tasks)
+        stack.reverse()
+        while stack:
+            task = stack[-1]
+            graph = self._linked.get(task)
+            if graph is None or task in opened:
+                found[stack.pop()] = None
+                continue
+            opened[task] = None
+            stack += [one for one in reversed(graph.inputs) if self.is_pending(one)]
+        return list(found)
 
     def open_nested_call(self, call: Call, owner: int) -> int:
         """Return the id that the first task of a new map will have."""
@@ -177,10 +181,21 @@ class NestedCore(ClientCore):
 
     def is_held(self, task: int) -> bool:
         """Return True if :meth:`claim` returns something."""
+        graph = self._linked.get(task)
+        if graph is not None:
+            return bool(graph.lent)
         return task in self._held or (task >> CALL_BITS > 0 and self._piece(task) is not None)
 
     def claim(self, task: int) -> Child | None:
-        """Take one task out, to run it here; None if it is not held."""
+        """Take one task out, to run it here; None if it is not held.
+
+        Of a node that is one that may come before it.
+        """
+        graph = self._linked.get(task)
+        if graph is not None:
+            for lent in graph.lent.values():
+                return self._take_lent(lent)
+            return None
         child = self._held.pop(task, None) if task >> CALL_BITS == 0 else None
         if child is not None or task >> CALL_BITS == 0:
             return child
@@ -211,9 +226,18 @@ class NestedCore(ClientCore):
         del self._held_pieces[piece.first]
         del self._held[piece.first]
 
+    def _take_lent(self, lent: Lent) -> Lent:
+        del lent.graph.lent[lent.first], self._held[lent.first]
+        return lent
+
     def came_back(self, child: Child, took_s: float) -> object:
         """A claimed single task ended; return who waits for it, None if nobody does any more."""
         self._unit_s = MEMORY * self._unit_s + (1 - MEMORY) * took_s
+        if self._watched or self._owed:
+            self._pay(child.first)
+        if type(child) is Lent:
+            self._unlink(child.first)
+            return self.waiters.pop(child.first, None)
         self._disown(child.owner, child.first)
         self._end(child)
         return self.waiters.pop(child.first, None)
@@ -237,7 +261,7 @@ class NestedCore(ClientCore):
         Those that have not gone to a worker are held again once the scheduler answers.
         """
         if task in self._linked:
-            # What waits for other tasks runs where they do.
+            self.say(m.Cancel(task, 1, queued_only=True))
             return
         child = self._away.get(task) or _find(self._away_pieces, task)
         if child is not None and not self._may_run(child.options):
@@ -268,7 +292,10 @@ class NestedCore(ClientCore):
             child = next(iter(self._held.values()))
             if child.at + self._hold_s > now:
                 return
-            del self._held[child.first]
+            if type(child) is Lent:
+                self._take_lent(child)
+            else:
+                del self._held[child.first]
             self._send(child)
 
     def send_now(self, task: int) -> None:
@@ -285,6 +312,9 @@ class NestedCore(ClientCore):
 
     def _send(self, child: Child) -> None:
         function, batch = child.function, child.batch
+        if type(child) is Lent:
+            self.say(m.Supply(child.first, m.NOT_RUN, b""))
+            return
         if child.first >> CALL_BITS:
             del self._held_pieces[child.first]
             self._remember(child)
@@ -320,10 +350,10 @@ class NestedCore(ClientCore):
         here = []
         away = []
         for task in tasks:
-            owner = self._linked.pop(task, None)
-            if owner is not None:
+            if self._watched or self._owed:
+                self._pay(task)
+            if self._unlink(task):
                 away.append(task)
-                self._disown(owner, task)
                 continue
             child = self._held.pop(task, None)
             if child is None:
@@ -372,6 +402,8 @@ class NestedCore(ClientCore):
             for task in range(message.first, stop):
                 child = self._away.pop(task, None)
                 if child is not None:
+                    if task in self._watched:
+                        self._owed.setdefault(task, []).extend(self._watched.pop(task))
                     self._hold(child, now)
             return
         task = message.first
@@ -382,10 +414,59 @@ class NestedCore(ClientCore):
             self._hold(again, now)
             task = end
 
+    def _on_unmet(self, message: m.Unmet) -> None:
+        """Note who is to tell the scheduler what becomes of which input."""
+        inputs = self._inputs.pop(message.graph, ())
+        tasks = self._input_tasks.pop(message.graph, ())
+        unmet = bytearray(len(inputs))
+        for node in numbers(message.inputs):
+            if node >= len(inputs):
+                raise RemoteProtocolError("asked for an input of no graph")
+            unmet[node] = 1
+        for node, task in enumerate(tasks):
+            if not unmet[node]:
+                if task in self._away:
+                    self._watched.setdefault(task, []).append(message.graph + node)
+            elif task in self.waiters:
+                self._owed.setdefault(task, []).append(message.graph + node)
+            else:
+                self.unmet.append((message.graph + node, inputs[node]))
+
+    def _pay(self, task: int) -> None:
+        """A task comes back, or is given up: let the scheduler be told if it waits for that."""
+        self._watched.pop(task, None)
+        owed = self._owed.pop(task, None)
+        if owed is not None:
+            waiter = self.waiters[task]
+            self.unmet += [(node, waiter) for node in owed]
+
+    def _on_lent(self, message: m.AssignNodes) -> None:
+        """A node of a graph was recalled, and this one is ready: hold it."""
+        graph = self.graphs.get(message.graph)
+        if graph is not None:
+            lent = Lent(graph, message)
+            lent.at = self.heard_at
+            self._held[lent.first] = graph.lent[lent.first] = lent
+
+    def _unlink(self, task: int) -> bool:
+        """A node of a graph is not waited for any more; return False if it was not."""
+        graph = self._linked.pop(task, None)
+        if graph is None:
+            return False
+        self._disown(graph.owner, task)
+        graph.pending -= 1
+        if not graph.pending:
+            del self.graphs[graph.first]
+            for lent in list(graph.lent.values()):
+                self._take_lent(lent)
+            if graph.kept:
+                self.ended.append(graph.kept)
+        return True
+
     def _came_from_away(self, task: int) -> None:
-        owner = self._linked.pop(task, None)
-        if owner is not None:
-            self._disown(owner, task)
+        if self._watched or self._owed:
+            self._pay(task)
+        if self._unlink(task):
             return
         child = self._away.pop(task, None)
         if child is not None:

@@ -58,6 +58,12 @@ def is_named(options: TaskOptions, worker: str, host: str) -> bool:
     return not options.workers or worker in options.workers or host in options.workers
 
 
+def may_run(worker: WorkerRecord, options: TaskOptions) -> bool:
+    """Return True if a worker has what tasks demand."""
+    has_it = has_all(worker.kind.offered, options.capabilities)
+    return has_it and is_named(options, worker.name, worker.host)
+
+
 def uncounted(capabilities: Capabilities) -> Capabilities:
     """Return what is never used up."""
     return tuple((name, amount) for name, amount in capabilities if amount < 0)

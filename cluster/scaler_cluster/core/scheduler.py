@@ -506,7 +506,11 @@ class SchedulerCore:
         session.last_seen = now
         stop = message.first + message.count
         if message.queued_only:
-            self._take_back(session, message.first, stop, now)
+            self._dispatch.give_out(now)
+            if session.worker:
+                self._recall(session, message.first, stop, now)
+            else:
+                self._take_back(session, message.first, stop, now)
             return
         for run in self.table.overlapping(session, message.first, stop):
             if run.graph is None:
@@ -516,11 +520,7 @@ class SchedulerCore:
 
     def _take_back(self, session: SessionRecord, first: int, stop: int, now: float) -> None:
         """Cancel what only waits, but not what workers would run by now if they were up."""
-        self._dispatch.give_out(now)
         spared = self._workers_to_come()
-        if session.worker:
-            # Its tasks may take back what they submitted whoever is to come: they run it then.
-            spared = 0
         runs = [
             run for run in self.table.overlapping(session, first, stop) if run.state is State.READY
         ]
@@ -533,6 +533,19 @@ class SchedulerCore:
                 self.table.answer(session.number, m.Cancelled(low, high - low))
                 self._outcomes.cancel(run, low, high, now)
         self._outcomes.graphs.take_back(session, first, stop)
+
+    def _recall(self, session: SessionRecord, first: int, stop: int, now: float) -> None:
+        """Let a task have what it submitted and waits for, as far as nobody runs it, to run it."""
+        for run in self.table.overlapping(session, first, stop):
+            if run.state is not State.READY:
+                continue
+            low, high = max(run.first, first), min(run.stop, stop)
+            for task in range(low, high) if session.watched else ():
+                # The client supplies what becomes of it.
+                session.watched.pop(task, None)
+            self.table.send(session.peer, m.Cancelled(low, high - low))
+            self._outcomes.cancel(run, low, high, now)
+        self._dispatch.lend(session, first, stop)
 
     def _workers_to_come(self) -> int:
         supervisors = self.table.supervisors.values()

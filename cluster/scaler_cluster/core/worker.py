@@ -74,6 +74,20 @@ class Work:
         return part
 
 
+def values_of(message: m.AssignNodes) -> Values:
+    """Return the results that came with nodes."""
+    values: Values = {}
+    ends = numbers(message.segment_ends)
+    low = 0
+    for index, (node, payload) in enumerate(
+        zip(numbers(message.inputs), message.results, strict=False)
+    ):
+        high = ends[index] if ends else 0
+        values[node] = payload, message.segments[low:high]
+        low = high
+    return values
+
+
 class WorkerCore:
     """Holds the queue and the reports of a worker."""
 
@@ -171,15 +185,7 @@ class WorkerCore:
         if function is None:
             raise RemoteProtocolError("nodes of a graph whose functions were not sent")
         self._expect(function.objects + message.objects + message.segments)
-        values: Values = {}
-        ends = numbers(message.segment_ends)
-        low = 0
-        for index, (node, payload) in enumerate(
-            zip(numbers(message.inputs), message.results, strict=False)
-        ):
-            high = ends[index] if ends else 0
-            values[node] = payload, message.segments[low:high]
-            low = high
+        values = values_of(message)
         results = self._graphs.setdefault((message.session, message.graph), {})
         self.queue.append(Work(message, function, values, results))
         self._works += 1

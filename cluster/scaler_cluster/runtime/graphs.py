@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.client.future import PLAIN, ScalerFuture, settle_all
-from scaler_cluster.client.graph import Arrangement, Node, itself
+from scaler_cluster.client.graph import Arrangement
 from scaler_cluster.client.packing import pack
 from scaler_cluster.core.graph import SUPPLIED
 from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull, StorageUnreachable
-from scaler_cluster.nodes import Call, Ref
+from scaler_cluster.nodes import Call
 from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.wire import messages as m
 
@@ -89,9 +89,8 @@ class SessionGraphs:
         ends = {key: arrangement.end_of(key) for key in keys}
         for key, end in ends.items():
             if type(values.get(end)) is payloads.ObjectReference:
-                # What it stands for is on the cluster: a node brings it.
-                ends[key] = Ref(key)
-                nodes[ends[key]] = Node(itself, [values[end]], [], None, [])
+                # What it stands for is on the cluster.
+                ends[key] = arrangement.bring(end)
         made: dict[Any, ScalerFuture[Any]] = {}
         if nodes:
             packed = pack(session, arrangement, ends.values(), options, own_options=own_options,
@@ -170,7 +169,7 @@ class SessionGraphs:
                 core.submit_graph(packed.function, next(parts), waiters, asking)
             for node, task in enumerate(inputs):
                 if task == SUPPLIED:
-                    self._supply(first + node, packed.inputs[node])
+                    self.supply(first + node, packed.inputs[node])
             if is_single and unsent < FLUSH_NODES:
                 # The I/O thread sends it, with what is submitted until it comes.
                 if not unsent:
@@ -191,15 +190,18 @@ class SessionGraphs:
             unmet: list[tuple[int, Any]] = session.core.unmet
             session.core.unmet = []
         for task, future in unmet:
-            # It may have arrived, and not have been settled yet by the thread that took it in.
-            future.add_done_callback(partial(self._supply_late, task))
+            if future.done():
+                self._supply_late(task, future)
+            else:
+                # It has arrived, but has not been settled yet by the thread that took it in.
+                future.add_done_callback(partial(self._supply_late, task))
 
     def _supply_late(self, task: int, future: ScalerFuture[Any]) -> None:
-        self._supply(task, future)
+        self.supply(task, future)
         self._session.wake()
 
-    def _supply(self, task: int, future: ScalerFuture[Any]) -> None:
-        """Send what became of a future, as the input of a graph that this task stands for."""
+    def supply(self, task: int, future: ScalerFuture[Any]) -> None:
+        """Send what became of a future, as that of the node that this task is."""
         held: list[bytes] = []
         try:
             message = _supply_of(task, future, self._session, held)
@@ -224,7 +226,7 @@ def _supply_of(
     if isinstance(payload, m.Failed):
         return m.Supply(task, payload.kind, payload.payload, (), payload.detail)
     is_ours = future._session is session
-    if type(payload) in PLAIN:
+    if type(payload) in PLAIN and len(payload) < payloads.OBJECT_BYTES:
         return m.Supply(task, "", payload)
     if is_ours and hasattr(payload, "objects"):
         return m.Supply(task, "", payload.payload, payload.objects)

@@ -19,8 +19,9 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client.future import settle_all
+from scaler_cluster.core.children import Child, Lent, OwnGraph
 from scaler_cluster.core.client import FUNCTIONS_MAX
-from scaler_cluster.core.nested import Child, NestedCore
+from scaler_cluster.core.nested import NestedCore
 from scaler_cluster.core.waiting import Step, Waiting
 from scaler_cluster.errors import (
     ConfigError,
@@ -99,9 +100,15 @@ class NestedConnection(Connection):
 
 
 class NestedGraphs(SessionGraphs):
-    """Asks for the graphs of tasks; their nodes run wherever there is room."""
+    """Asks for the graphs of tasks; their nodes run elsewhere, or on the stack of who waits."""
 
     _session: NestedSession
+    supplied = 0
+    """How many inputs the scheduler was told of late: what takes them may be ready now."""
+
+    def _supply_late(self, task: int, future: ScalerFuture[Any]) -> None:
+        super()._supply_late(task, future)
+        self.supplied += 1
 
     def _submit(
         self, packed: Packed, wanted: dict[Any, int], *, is_single: bool
@@ -109,10 +116,16 @@ class NestedGraphs(SessionGraphs):
         session = self._session
         scope = session.scope()
         packed.options = {session.deeper(one, scope): None for one in packed.options}
-        futures = super()._submit(packed, wanted, is_single=is_single)
-        with deferred, session.connection.lock:
-            tasks = [future._task for future in futures.values()]
-            session.core.own_nodes(scope.number, tasks)
+        inputs = [one._task for one in packed.inputs if not one.done()]
+        with deferred:
+            futures = super()._submit(packed, wanted, is_single=is_single)
+            key, future = next(iter(futures.items()))
+            graph = OwnGraph(
+                scope.number, future._task - wanted[key], packed.function, tuple(packed.options),
+                packed.kinds, inputs, session.retain(packed.function[2]),
+            )  # fmt: skip
+            with session.connection.lock:
+                session.core.own_graph(graph, [one._task for one in futures.values()])
         return futures
 
 
@@ -128,6 +141,7 @@ class NestedSession(Session):
         self._task: Scope | None = None
         """The task that the worker was given, once it has used this."""
         self.stack = Stack(self, shell)
+        self.graphs: NestedGraphs
         self._options: dict[tuple[m.TaskOptions, int], m.TaskOptions] = {}
         self._running = threading.RLock()
         """Held by the thread that runs a task: one at a time, as anywhere."""
@@ -241,7 +255,7 @@ class NestedSession(Session):
             settle_all([(future, error)])
             return future
         call = m.CALL_KWARGS if kwargs else m.CALL_ARGS
-        kept = (*held, *self._retain(packed[2])) if held or packed[2] else ()
+        kept = (*held, *self.retain(packed[2])) if held or packed[2] else ()
         options = self.deeper(options, scope)
         batch = Batch.single(payload)
         child = Child(scope.number, packed, call, options, objects, batch, kept)
@@ -268,7 +282,8 @@ class NestedSession(Session):
             if settled:
                 self._after(settled)
 
-    def _retain(self, objects: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    def retain(self, objects: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Keep what was stored until it is released once more; return it."""
         if objects:
             self.connection.stored().retain(objects)
         return objects
@@ -301,7 +316,7 @@ class NestedSession(Session):
     ) -> None:
         """Ask for contiguous tasks of a map; see :class:`Session`."""
         scope = self.scope()
-        kept = self._retain(objects + function[2])
+        kept = self.retain(objects + function[2])
         options = self.deeper(options, scope)
         child = Child(scope.number, function, call, options, objects, batch, kept)
         self._hold(lambda now: self.core.hold_piece(child, first, now))
@@ -378,6 +393,8 @@ class NestedSession(Session):
                 raise RecursionError(
                     f"{LEVELS_MAX} tasks wait for each other on the stack of one worker"
                 )
+            if self.core.graphs:
+                tasks = self._with_needs(tasks)
             waiting = Waiting(clock(), timeout)
             if not waiting.may_run:
                 self.send_now(tasks)
@@ -388,9 +405,18 @@ class NestedSession(Session):
                     self.count_waiting(-1)
         return done()
 
+    def _with_needs(self, tasks: deque[int]) -> deque[int]:
+        """Return what may have to run before these tasks as well, if any of them is a node."""
+        with deferred, self.connection.lock:
+            found = self.core.with_needs(tasks)
+        return tasks if len(found) == len(tasks) else deque(found)
+
     def _wait_for(self, done: Callable[[], bool], tasks: deque[int], waiting: Waiting) -> None:
-        turn = 0
+        turn = supplied = 0
         while not done():
+            if supplied != self.graphs.supplied:
+                supplied = self.graphs.supplied
+                waiting.ran(clock())
             with deferred:
                 # Blocked is what was said, also if this is interrupted.
                 step = waiting.next(clock(), is_held=self.is_held(tasks))
@@ -405,7 +431,7 @@ class NestedSession(Session):
                 self.recall(tasks, turn)
                 turn += 1
             elif step is Step.REST:
-                self.rest(done, tasks, waiting.until - clock(), may_run=waiting.may_run)
+                self.rest(done, tasks, waiting, supplied)
             elif step is Step.STOP:
                 return
 
@@ -441,14 +467,15 @@ class NestedSession(Session):
                 self.core.send_now(task)
 
     def rest(
-        self, done: Callable[[], bool], tasks: deque[int], timeout: float, *, may_run: bool
+        self, done: Callable[[], bool], tasks: deque[int], waiting: Waiting, supplied: int
     ) -> None:
         """Wait until something has changed for who waits for these tasks."""
-        timeout = max(timeout, 0.0)
-        if may_run:
-            super().wait(lambda: done() or self.is_held(tasks), None, timeout)
-        else:
-            super().wait(done, None, timeout)
+
+        def has_changed() -> bool:
+            return done() or self.is_held(tasks) or self.graphs.supplied != supplied
+
+        timeout = max(waiting.until - clock(), 0.0)
+        super().wait(has_changed if waiting.may_run else done, None, timeout)
 
     def count_waiting(self, change: int) -> None:
         """One more thread waits for what runs elsewhere, or one less."""
@@ -525,15 +552,22 @@ class NestedSession(Session):
     ) -> None:
         """Hand a task's outcome on; None: it was interrupted, with the task that waits for it."""
         core = self.core
+        if type(child) is Lent and outcome is None:
+            return
+        waiter: Any = None
         with self.connection.lock:
-            if call_of(child.first):
-                if isinstance(outcome, bytes):
-                    core.returned_here(child, outcome, took_s)
-                elif outcome is not None:
-                    core.failed_here(child, outcome)
-                waiter = None
-            else:
+            if type(child) is Lent or not call_of(child.first):
                 waiter = core.came_back(child, took_s)
                 if profiles and waiter is not None:
-                    waiter._profiled(*profiles[-1])  # type: ignore[attr-defined]
+                    waiter._profiled(*profiles[-1])
+            elif isinstance(outcome, bytes):
+                core.returned_here(child, outcome, took_s)
+            elif outcome is not None:
+                core.failed_here(child, outcome)
+        if type(child) is Lent:
+            # Nobody waits for it but other nodes, which the scheduler gives it to.
+            waiter = waiter or NestedFuture(self)
         self._after([(waiter, outcome)] if waiter is not None else [])
+        if type(child) is Lent:
+            self.graphs.supply(child.first, waiter)
+            self.push()

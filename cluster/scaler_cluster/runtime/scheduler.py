@@ -271,6 +271,8 @@ async def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., obj
         if storages is None and listener is None:
             listener = _listen_beside(link, settings.get("beside", ""))
     except ConfigError:
+        if storages is not None:
+            storages.close()
         remove_directories(settings)
         raise
     if storages is not None:

@@ -388,8 +388,6 @@ class Session:
             self._printer.print_all()
         while self.core.unplaced:
             client_log.warning(self.core.unplaced.pop())
-        if self.core.unmet:
-            self.graphs.supply_unmet()
         if settled:
             for future, payload in settled:
                 if payload is None:
@@ -399,6 +397,8 @@ class Session:
                 self._callbacks.extend(called)
                 if threading.current_thread() is not self._thread:
                     self._lead.wake_io()
+        if self.core.unmet:
+            self.graphs.supply_unmet()
         self._lead.wake_others()
 
     # -- the I/O thread ----------------------------------------------------------------------

@@ -5,12 +5,16 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from functools import partial
 from time import perf_counter as clock
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
+from scaler_cluster.core.children import Lent
 from scaler_cluster.core.client import FUNCTIONS_MAX
+from scaler_cluster.errors import MissingObjects
+from scaler_cluster.nodes import NodeLoader
 from scaler_cluster.runtime.interrupts import TaskExpired, TaskInterrupted, deferred
 from scaler_cluster.runtime.profile import measured
 from scaler_cluster.runtime.scope import Scope, current
@@ -20,8 +24,8 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scaler_cluster.core.children import Child
     from scaler_cluster.core.client import Function
-    from scaler_cluster.core.nested import Child
     from scaler_cluster.runtime.nested import NestedSession
     from scaler_cluster.runtime.profile import Took
     from scaler_cluster.runtime.worker import WorkerShell
@@ -116,14 +120,19 @@ class Stack:
             failure, culprit = m.FAILED_DESERIALIZE, "the function"
             try:
                 function = self._load(child.function)
+                culprit = "the arguments"
+                if type(child) is Lent:
+                    function, args, kwargs = self._load_node(child, function)
+                else:
+                    data = child.batch.data
+                    args = payloads.loads(data, buffers=self._views(child.objects))
                 if child.options.profiling:
                     function = measured(function, profiles.append)
-                culprit = "the arguments"
-                data = child.batch.data
-                args = payloads.loads(data, buffers=self._views(child.objects))
                 failure = m.FAILED_EXCEPTION
                 if child.call == m.CALL_ARGS:
                     value = function(*args)
+                elif child.call == m.CALL_NODE:
+                    value = function(*args, **kwargs)
                 elif child.call == m.CALL_KWARGS:
                     value = function(*args[0], **args[1])
                 else:
@@ -136,7 +145,16 @@ class Stack:
                 if failure == m.FAILED_EXCEPTION and tries < child.options.retries:
                     tries += 1
                     continue
+                if failure == m.FAILED_DESERIALIZE and isinstance(error, MissingObjects):
+                    failure = m.FAILED_MISSING
                 return m.Failed(child.first, *describe_failure(failure, error, culprit))
+
+    def _load_node(self, lent: Lent, functions: Any) -> tuple[Any, ...]:
+        """Return function, arguments and keyword arguments of a node."""
+        map_segments = self._shell.map_segments
+        loads = partial(payloads.loads, buffers=map_segments(lent.objects))
+        loader = NodeLoader(functions, lent.values, {}, loads, map_segments)
+        return loader.load(next(iter(lent.batch)))
 
     def _load(self, packed: Function) -> Callable[..., Any]:
         digest, payload, objects = packed

@@ -6,7 +6,7 @@ from dataclasses import replace
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.errors import ConfigError, ScalerError
 from scaler_cluster.objects.source import Source
 from scaler_cluster.runtime.process import make_peer_id
 from scaler_cluster.wire import messages as m
@@ -36,7 +36,9 @@ class Storages:
                 source = Source(address, address, peer, m.SCHEDULER)
                 self._sources[self._known_as[address].encode()] = source
             self.homes = tuple(self._await_hello(source) for source in self._sources.values())
-        except ClusterUnreachable as error:
+        except ScalerError as error:
+            # Those that have answered serve nobody else until they are told that this one left.
+            self.close()
             raise ConfigError(str(error)) from error
 
     def __contains__(self, key: bytes) -> bool:

@@ -47,6 +47,8 @@ the control thread no chance to run."""
 TICK_MIN_S, TICK_MAX_S = 0.0005, 0.02
 """How late at most the control thread looks at the socket while a long task runs."""
 INTERRUPT_SIGNAL = signal.SIGUSR2
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+"""The file that the code of import statements is said to be in."""
 TICK_S = 0.005
 """Repetitions and acknowledgements are looked after this often at most."""
 DRAIN_LIMIT = 64
@@ -382,6 +384,10 @@ class WorkerShell:
 
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         """Stop the running task if it is the one that was aborted; in the main thread."""
+        if _is_importing(frame):
+            # A module that is cut short may be one that no process can import twice, as numpy's
+            # are. The signal comes again.
+            return
         core = self._core
         if self._in_task and self.nested is not None and self.nested.stack.has_expired:
             if not deferred.postpone(lambda: self._on_interrupt(signum, frame)):
@@ -415,6 +421,11 @@ class WorkerShell:
         """End the process if a task forked it and it came back from the task."""
         with self._lock:
             pass
+
+    def map_segments(self, segments: tuple[bytes, ...]) -> list[memoryview]:
+        """Return segments as buffers, once they have come; raises MissingObjects."""
+        self._store.wait_for(segments, lambda: True)
+        return self._store.map(segments)
 
     def loaded_function(self, digest: bytes) -> Callable[..., Any] | None:
         """Return a function that tasks which were sent here have called."""
@@ -453,6 +464,15 @@ class WorkerShell:
                 pause_s = min(pause_s, TICK_MAX_S)
                 if core.interrupt_due():
                     signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Return True if a module is being imported where this thread is."""
+    while frame is not None:
+        if frame.f_code.co_filename == IMPORT_SYSTEM:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def describe_failure(

@@ -219,7 +219,9 @@ class Submit(Message):
 class Cancel(Message):
     """Client to scheduler: stop these tasks; or, of them, take back those that only wait.
 
-    Nobody waits for a stopped task any more; a task taken back is answered with Cancelled.
+    Nobody waits for a stopped task any more; a task taken back is answered with Cancelled. To a
+    client inside of tasks that takes a node of a graph back, nodes are lent that come before it:
+    with AssignNodes, as to a worker. What became of them it Supplies.
     """
 
     tag = 13
@@ -477,7 +479,8 @@ class AssignNodes(Message):
     """Scheduler to worker: as Assign, for nodes of a graph, with what they depend on.
 
     They may depend on nodes of the same message and of earlier ones as well, from ``oldest`` on:
-    what those returned, the worker has kept.
+    what those returned, the worker has kept. A client inside of tasks is lent a single one, with
+    all that it depends on: see Cancel.
     """
 
     tag = 31
@@ -581,18 +584,20 @@ class Unmet(Message):
 
 @dataclass(slots=True)
 class Supply(Message):
-    """Client to scheduler: this became of an input of a graph."""
+    """Client to scheduler: this became of an input of a graph, or of a node that it was lent."""
 
     tag = 62
     task: int
     kind: str
-    """Empty: it was returned; else one of the FAILED_* names, or INPUT_CANCELLED."""
+    """Empty: it was returned; else one of the FAILED_* names, INPUT_CANCELLED or NOT_RUN."""
     payload: Buffer
     objects: tuple[bytes, ...] = ()
     detail: dict[str, Any] = field(default_factory=dict)
 
 
 INPUT_CANCELLED = "cancelled"
+NOT_RUN = "not_run"
+"""A node that was lent is given back."""
 
 
 @dataclass(slots=True)
