@@ -68,6 +68,7 @@ class SchedulerClusterCombo:
         worker_manager_id: Accepted.
         security_config: Must be None: there is no encryption yet.
         preload: What each worker calls before its first task, as ``"pkg.mod:func(1)"``.
+        per_worker_queue_size: An older name of ``per_worker_task_queue_size``.
 
     Raises:
         ConfigError: A setting is wrong, the address cannot be bound, or no object storage answers.
@@ -106,6 +107,7 @@ class SchedulerClusterCombo:
         security_config: None = None,
         *,
         preload: str | None = None,
+        per_worker_queue_size: int | None = None,
     ) -> None:
         if n_workers < 0:
             raise ConfigError(f"n_workers must be 0 or more, not {n_workers}")
@@ -141,7 +143,7 @@ class SchedulerClusterCombo:
         cluster = ClusterSettings.of(
             scheduler_address=PRIVATE,
             per_worker_capabilities=per_worker_capabilities or {},
-            per_worker_task_queue_size=per_worker_task_queue_size,
+            per_worker_task_queue_size=per_worker_queue_size or per_worker_task_queue_size,
             heartbeat_interval_seconds=heartbeat_interval_seconds,
             task_timeout_seconds=task_timeout_seconds,
             death_timeout_seconds=death_timeout_seconds,

@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.serializer import Serializer
     from scaler_cluster.combo import SchedulerClusterCombo
+    from scaler_compat.processes import Cluster, Scheduler
 else:
     from importlib import import_module
 
     _HOMES = {
         "Client": "scaler_cluster.client.client",
+        "Cluster": "scaler_compat.processes",
         "ScalerFuture": "scaler_cluster.client.future",
+        "Scheduler": "scaler_compat.processes",
         "SchedulerClusterCombo": "scaler_cluster.combo",
         "Serializer": "scaler_cluster.client.serializer",
     }
@@ -31,4 +34,12 @@ else:
         return value
 
 
-__all__ = ["Client", "ScalerFuture", "SchedulerClusterCombo", "Serializer", "__version__"]
+__all__ = [
+    "Client",
+    "Cluster",
+    "ScalerFuture",
+    "Scheduler",
+    "SchedulerClusterCombo",
+    "Serializer",
+    "__version__",
+]

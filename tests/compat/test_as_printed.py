@@ -7,7 +7,6 @@ compared with them, token by token, and what they print besides must be named he
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import re
 import socket
@@ -21,6 +20,7 @@ import pytest
 
 from scaler import SchedulerClusterCombo
 from tests.runtime.helpers import BOUND_S, environment, wait_until
+from tests.runtime.shell import Shell
 
 ROOT = Path(__file__).parents[2]
 PRINTED = ROOT / "examples" / "as_printed"
@@ -121,9 +121,6 @@ def alone_at(port: int):
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_it_runs(program, tmp_path) -> None:
     """It ends well, and prints what it says that it prints."""
-    parameters = inspect.signature(SchedulerClusterCombo).parameters
-    if program.name == "event_loop.py" and "event_loop" not in parameters:
-        pytest.skip("the combo takes no event loop yet")
     file = PRINTED / program.name
     if program.before or program.after:
         file = tmp_path / program.name
@@ -146,6 +143,73 @@ def test_it_runs(program, tmp_path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(program.output, done.stdout.strip()), done.stdout
+
+
+# -- commands --------------------------------------------------------------------------------
+
+SESSIONS = [
+    (["scaler_scheduler tcp://127.0.0.1:8516", "scaler_worker -n 10 tcp://127.0.0.1:8516"],
+     "map_client.py"),
+    (["scaler_scheduler tcp://127.0.0.1:2345", "scaler_cluster -n 4 tcp://127.0.0.1:2345"],
+     "square.py"),
+    (['scaler_scheduler "tcp://127.0.0.1:2345"', "scaler_cluster -n 4 tcp://127.0.0.1:2345"],
+     "first_look.py"),
+    (["scaler_scheduler --event-loop uvloop tcp://127.0.0.1:2345",
+      "scaler_cluster -n 4 tcp://127.0.0.1:2345"], "graph.py"),
+    (["scaler_scheduler --allocate-policy capability tcp://127.0.0.1:2345",
+      'scaler_cluster -n 4 --per-worker-capabilities "gpu,linux" tcp://127.0.0.1:2345'],
+     "capabilities.py"),
+    (["scaler_scheduler -h"], ""),
+    (["scaler_cluster -h"], ""),
+    (["scaler_object_storage_server -h"], ""),
+]  # fmt: skip
+"""Commands as they are printed together, and the program that shows that they work."""
+ELSEWHERE = {
+    "scaler_top": "no monitor yet",
+    "scaler_ui": "no monitor yet",
+    "scaler_symphony_cluster": "needs IBM Spectrum Symphony",
+    "scaler_worker_adapter_symphony": "needs IBM Spectrum Symphony",
+    "scaler_worker_adapter_native": "scaling follows",
+    "--adapter-webhook-url": "scaling follows",
+    "--config": "paths of a whole machine: tests/runtime/test_commands.py has the scenarios",
+}
+"""What is printed and does not run here."""
+
+
+@pytest.mark.parametrize(("commands", "name"), SESSIONS, ids=lambda value: str(value)[:60])
+def test_commands_run(commands, name, tmp_path) -> None:
+    """Each in a terminal of its own, then the program in another one; all end by Ctrl-C."""
+    shell = Shell(tmp_path)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(alone_at(2345))
+        stack.callback(shell.close)
+        started = [shell.start(command) for command in commands]
+        if not name:
+            assert started[0].end() == 0
+            assert "usage: " in started[0].out
+            return
+        program = next(one for one in PROGRAMS if one.name == name)
+        printed = (PRINTED / name).read_text()
+        output = shell.python(f"{program.before}\n{printed}")
+        assert re.fullmatch(program.output, output.strip()), output
+        assert [one.interrupt() for one in reversed(started)] == [0] * len(started)
+
+
+@pytest.mark.skipif(not DOCUMENTS, reason="the documents are not at hand")
+def test_no_command_is_left_out() -> None:
+    """Whatever is typed into a shell in a document is run here, or named with a reason."""
+    printed = "\n".join(document.read_text() for document in DOCUMENTS)
+    known = [command for commands, _ in SESSIONS for command in commands]
+    typed = re.findall(r"(?m)(?:^\$ |^|bash )(scaler_[a-z_]+ [-\"t][^\n]*)", printed)
+
+    assert len(typed) > 10
+    assert [] == [
+        line
+        for line in typed
+        if not any(line.startswith(one) for one in known)
+        and not any(name in line for name in ELSEWHERE)
+    ]
+    assert [] == [command for command in known if command not in printed]
 
 
 # -- they are what is printed ----------------------------------------------------------------

@@ -5,7 +5,6 @@ The examples come from what is installed: a README is the description of its dis
 
 from __future__ import annotations
 
-import inspect
 import re
 import subprocess
 import sys
@@ -75,8 +74,6 @@ def parfun() -> str:
 
 def test_parfun_on_a_cluster_of_its_own(parfun, tmp_path) -> None:
     """Its local backend makes the cluster, with all the settings that it knows of."""
-    if "logging_paths" not in inspect.signature(SchedulerClusterCombo).parameters:
-        pytest.skip("the combo does not take all that it should yet")
     source = replace(parfun, ('"local_multiprocessing"', '"scaler_local", n_workers=2'))
 
     assert run(source, tmp_path) == "[1, 4, 9]"

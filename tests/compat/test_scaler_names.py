@@ -22,20 +22,29 @@ from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, environment
 
 PATHS = {
-    "scaler": ["Client", "ScalerFuture", "SchedulerClusterCombo", "Serializer", "__version__"],
+    "scaler": scaler.__all__,
     "scaler.about": ["__version__"],
     "scaler.client.client": ["Client"],
     "scaler.client.future": ["ScalerFuture"],
     "scaler.client.object_reference": ["ObjectReference"],
     "scaler.client.serializer.default": ["DefaultSerializer"],
     "scaler.client.serializer.mixins": ["Serializer"],
+    "scaler.cluster.cluster": ["Cluster"],
     "scaler.cluster.combo": ["SchedulerClusterCombo"],
+    "scaler.cluster.object_storage_server": ["ObjectStorageServerProcess"],
+    "scaler.cluster.scheduler": ["Scheduler", "SchedulerProcess", "run_scheduler"],
+    "scaler.config.section.cluster": ["ClusterConfig"],
+    "scaler.config.section.object_storage_server": ["ObjectStorageServerConfig"],
+    "scaler.config.section.scheduler": ["PolicyConfig", "SchedulerConfig"],
     "scaler.utility.exceptions": exceptions.__all__,
     "scaler.utility.graph.optimization": ["cull_graph"],
     "scaler.utility.logging.scoped_logger": ["ScopedLogger", "TimedLogger"],
+    "scaler.utility.logging.utility": ["setup_logger"],
     "scaler.utility.metadata.profile_result": ["ProfileResult"],
     "scaler.utility.network_util": ["get_available_tcp_port"],
     "scaler.worker.agent.processor.processor": ["Processor"],
+    "scaler.worker.preload": ["PreloadSpecError"],
+    "scaler.worker.worker": ["Worker"],
 }
 
 

@@ -1,0 +1,1 @@
+"""Where the Scaler system keeps its settings."""

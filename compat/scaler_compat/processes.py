@@ -1,0 +1,298 @@
+"""Scheduler, workers and object storage as processes of a program, in Scaler's form.
+
+Each is a child of this process, with the settings of the command of its kind, and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings, StorageSettings
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.runtime.directories import remove_directories
+from scaler_cluster.runtime.process import lifeline_of_signals
+from scaler_cluster.runtime.spawn import STOP_TIMEOUT_S, Child
+from scaler_cluster.runtime.told import told_scheduler, told_storage, told_supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """What a scheduler decides by: accepted and checked, see the settings of the same names."""
+
+    policy_engine_type: str = SchedulerSettings.policy_engine_type
+    policy_content: str = SchedulerSettings.policy_content
+
+
+class EngineProcess:
+    """A child of this process, started and ended in the manner of ``multiprocessing.Process``."""
+
+    def __init__(self, name: str, told: dict[str, Any], *, reports: bool) -> None:
+        self.name = name
+        self._told = told
+        self._reports = reports
+        self._child: Child | None = None
+        self._news: dict[str, Any] = {}
+
+    def start(self) -> None:
+        """Start it; returns when it is ready. Raises ConfigError if it cannot be."""
+        if self._child is not None:
+            raise AssertionError("cannot start a process twice")
+        self._child = Child(self.name, self._told, reports=self._reports)
+        if self._reports:
+            self._news = self._child.await_ready()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, at most so long."""
+        try:
+            self._started().process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return
+        remove_directories(self._told)
+
+    def terminate(self) -> None:
+        """Let it end."""
+        self._started().let_go()
+
+    def kill(self) -> None:
+        """End it now."""
+        self._started().process.kill()
+
+    def is_alive(self) -> bool:
+        """Return True if it was started and has not ended."""
+        return self._child is not None and self._child.process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, once it was started."""
+        return None if self._child is None else self._child.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """How it ended, once it has."""
+        return None if self._child is None else self._child.process.poll()
+
+    def _started(self) -> Child:
+        if self._child is None:
+            raise AssertionError("can only be done to a process that was started")
+        return self._child
+
+
+def _check(security_config: None) -> None:
+    if security_config is not None:
+        raise ConfigError("security_config must be None: there is no encryption yet")
+
+
+def _text(address: object) -> str | None:
+    """Return an address as text; it may be an object that shows itself as one."""
+    return None if address is None else str(address)
+
+
+class SchedulerProcess(EngineProcess):
+    """A scheduler at ``bind_address``; parameters as the settings of the same names."""
+
+    def __init__(
+        self,
+        bind_address: object,
+        object_storage_address: object = None,
+        advertised_object_storage_address: object = None,
+        monitor_address: object = None,
+        io_threads: int = SchedulerSettings.io_threads,
+        max_number_of_tasks_waiting: int = SchedulerSettings.max_number_of_tasks_waiting,
+        client_timeout_seconds: float = SchedulerSettings.client_timeout_seconds,
+        worker_timeout_seconds: float = SchedulerSettings.worker_timeout_seconds,
+        object_retention_seconds: float = SchedulerSettings.object_retention_seconds,
+        load_balance_seconds: float = SchedulerSettings.load_balance_seconds,
+        load_balance_trigger_times: int = SchedulerSettings.load_balance_trigger_times,
+        protected: bool = SchedulerSettings.protected,
+        policy: PolicyConfig | None = None,
+        event_loop: str = SchedulerSettings.event_loop,
+        logging_paths: Sequence[str] = SchedulerSettings.logging_paths,
+        logging_config_file: str | None = None,
+        logging_level: str = SchedulerSettings.logging_level,
+        shutdown_event: None = None,
+        security_config: None = None,
+    ) -> None:
+        _check(security_config)
+        if shutdown_event is not None:
+            raise ConfigError("shutdown_event must be None: use terminate()")
+        policy = policy or PolicyConfig()
+        settings = SchedulerSettings.of(
+            scheduler_address=_text(bind_address),
+            object_storage_address=_text(object_storage_address) or (),
+            advertised_object_storage_address=_text(advertised_object_storage_address) or (),
+            monitor_address=_text(monitor_address),
+            io_threads=io_threads,
+            max_number_of_tasks_waiting=max_number_of_tasks_waiting,
+            client_timeout_seconds=client_timeout_seconds,
+            worker_timeout_seconds=worker_timeout_seconds,
+            object_retention_seconds=object_retention_seconds,
+            load_balance_seconds=load_balance_seconds,
+            load_balance_trigger_times=load_balance_trigger_times,
+            protected=protected,
+            policy_engine_type=policy.policy_engine_type,
+            policy_content=policy.policy_content,
+            event_loop=event_loop,
+            logging_paths=logging_paths,
+            logging_config_file=logging_config_file,
+            logging_level=logging_level,
+        )
+        super().__init__("scheduler", told_scheduler(settings), reports=True)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, once it was started."""
+        return str(self._news["address"])
+
+
+class Scheduler:
+    """A scheduler for programs with an event loop: it runs as long as :meth:`get_loops` does."""
+
+    def __init__(self, config: SchedulerSettings) -> None:
+        self._process = EngineProcess("scheduler", told_scheduler(config), reports=True)
+        self._process.start()
+        self.address: str = self._process._news["address"]
+
+    async def get_loops(self) -> None:
+        """Wait until the scheduler has ended; end it if this is cancelled."""
+        try:
+            await asyncio.to_thread(self._process.join)
+        finally:
+            self._process.terminate()
+            self._process.join(STOP_TIMEOUT_S)
+
+
+def run_scheduler(config: SchedulerSettings) -> None:
+    """Run a scheduler in this process until SIGINT or SIGTERM."""
+    from scaler_cluster.runtime.scheduler import run
+
+    run(told_scheduler(config), lifeline_of_signals(), lambda **_: None)
+
+
+class Cluster(EngineProcess):
+    """Workers of this machine, one for each name; parameters as the settings of the same names."""
+
+    def __init__(
+        self,
+        address: object,
+        worker_names: Sequence[str] = (),
+        worker_io_threads: int = ClusterSettings.io_threads,
+        per_worker_capabilities: Mapping[str, int] | str | None = None,
+        per_worker_task_queue_size: int = ClusterSettings.per_worker_task_queue_size,
+        heartbeat_interval_seconds: float = ClusterSettings.heartbeat_interval_seconds,
+        task_timeout_seconds: float = ClusterSettings.task_timeout_seconds,
+        death_timeout_seconds: float = ClusterSettings.death_timeout_seconds,
+        garbage_collect_interval_seconds: float = ClusterSettings.garbage_collect_interval_seconds,
+        trim_memory_threshold_bytes: int = ClusterSettings.trim_memory_threshold_bytes,
+        hard_processor_suspend: bool = ClusterSettings.hard_processor_suspend,
+        event_loop: str = ClusterSettings.event_loop,
+        logging_paths: Sequence[str] = ClusterSettings.logging_paths,
+        logging_config_file: str | None = None,
+        logging_level: str = ClusterSettings.logging_level,
+        preload: str | None = None,
+    ) -> None:
+        settings = address
+        if not isinstance(settings, ClusterSettings):
+            settings = ClusterSettings.of(
+                scheduler_address=_text(address),
+                worker_names=tuple(worker_names),
+                io_threads=worker_io_threads,
+                per_worker_capabilities=per_worker_capabilities or {},
+                per_worker_task_queue_size=per_worker_task_queue_size,
+                heartbeat_interval_seconds=heartbeat_interval_seconds,
+                task_timeout_seconds=task_timeout_seconds,
+                death_timeout_seconds=death_timeout_seconds,
+                garbage_collect_interval_seconds=garbage_collect_interval_seconds,
+                trim_memory_threshold_bytes=trim_memory_threshold_bytes,
+                hard_processor_suspend=hard_processor_suspend,
+                event_loop=event_loop,
+                logging_paths=logging_paths,
+                logging_config_file=logging_config_file,
+                logging_level=logging_level,
+                preload=preload,
+            )
+        super().__init__("supervisor", told_supervisor(settings), reports=False)
+
+
+class Worker(Cluster):
+    """One worker of this machine; parameters as the settings of the same names."""
+
+    def __init__(
+        self,
+        event_loop: str,
+        name: str,
+        address: object,
+        object_storage_address: object = None,
+        preload: str | None = None,
+        capabilities: Mapping[str, int] | None = None,
+        io_threads: int = ClusterSettings.io_threads,
+        task_queue_size: int = ClusterSettings.per_worker_task_queue_size,
+        heartbeat_interval_seconds: float = ClusterSettings.heartbeat_interval_seconds,
+        garbage_collect_interval_seconds: float = ClusterSettings.garbage_collect_interval_seconds,
+        trim_memory_threshold_bytes: int = ClusterSettings.trim_memory_threshold_bytes,
+        task_timeout_seconds: float = ClusterSettings.task_timeout_seconds,
+        death_timeout_seconds: float = ClusterSettings.death_timeout_seconds,
+        hard_processor_suspend: bool = ClusterSettings.hard_processor_suspend,
+        logging_paths: Sequence[str] = ClusterSettings.logging_paths,
+        logging_level: str = ClusterSettings.logging_level,
+        worker_manager_id: str = "",
+        deterministic_worker_ids: bool = False,
+        security_config: None = None,
+    ) -> None:
+        _check(security_config)
+        super().__init__(
+            address,
+            (name,),
+            io_threads,
+            capabilities,
+            task_queue_size,
+            heartbeat_interval_seconds,
+            task_timeout_seconds,
+            death_timeout_seconds,
+            garbage_collect_interval_seconds,
+            trim_memory_threshold_bytes,
+            hard_processor_suspend,
+            event_loop,
+            logging_paths,
+            logging_level=logging_level,
+            preload=preload,
+        )
+        self.identity = name.encode()
+
+
+class ObjectStorageServerProcess(EngineProcess):
+    """An object storage at ``bind_address``; parameters as the settings of the same names."""
+
+    def __init__(
+        self,
+        bind_address: object,
+        identity: str = StorageSettings.identity,
+        logging_paths: Sequence[str] = StorageSettings.logging_paths,
+        logging_level: str = StorageSettings.logging_level,
+        logging_config_file: str | None = None,
+        security_config: None = None,
+    ) -> None:
+        _check(security_config)
+        settings = StorageSettings.of(
+            object_storage_address=_text(bind_address),
+            identity=identity,
+            logging_paths=logging_paths,
+            logging_level=logging_level,
+            logging_config_file=logging_config_file,
+        )
+        super().__init__("storage", told_storage(settings), reports=True)
+
+    def wait_until_ready(self) -> None:
+        """Do nothing: :meth:`start` has waited."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, at most so long; it has removed what it kept."""
+        try:
+            self._started().process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return
