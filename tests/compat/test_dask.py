@@ -117,6 +117,119 @@ def test_xarray(client) -> None:
     assert found.equals(data.groupby_bins("x", 3).mean().compute(scheduler=SYNC))
 
 
+# -- libraries that are made of Dask -----------------------------------------------------------
+
+
+def _blobs():
+    """Return points in three heaps, and which is which."""
+    centers = np.array([[0.0, 0.0, 0.0], [9.0, 0.0, 3.0], [0.0, 9.0, 6.0]])
+    kinds = np.arange(240) % 3
+    points = centers[kinds] + np.random.default_rng(1).normal(size=(240, 3))
+    return da.from_array(points, chunks=(60, 3)), da.from_array(kinds, chunks=60)
+
+
+def _image():
+    return np.random.default_rng(2).random((120, 130))
+
+
+def _filter_in_parallel():
+    from skimage.filters import gaussian
+    from skimage.util import apply_parallel
+
+    return [apply_parallel(
+        gaussian, _image(), chunks=(40, 50), depth=8, mode="reflect", dtype=float, compute=True,
+        extra_keywords={"sigma": 2},
+    )]  # fmt: skip
+
+
+def _filter_overlapping():
+    from skimage.filters import sobel, threshold_local
+
+    image = da.from_array(_image(), chunks=(40, 50))
+    edges = image.map_overlap(sobel, depth=2, boundary="reflect")
+    near = {"depth": 6, "boundary": "reflect", "block_size": 11}
+    return dask.compute(edges, edges.map_overlap(threshold_local, **near))
+
+
+def _label_regions():
+    from skimage.measure import label, regionprops_table
+
+    regions = dask.delayed(label)(_image() > 0.7)
+    return dask.delayed(regionprops_table)(regions, properties=("area",)).compute().values()
+
+
+IMAGES = [_filter_in_parallel, _filter_overlapping, _label_regions]
+
+
+def _cluster_points():
+    from dask_ml.cluster import KMeans
+
+    model = KMeans(n_clusters=3, init="random", random_state=0, max_iter=5).fit(_blobs()[0])
+    return model.cluster_centers_, np.asarray(model.labels_)
+
+
+def _scale_and_project():
+    from dask_ml.decomposition import PCA, IncrementalPCA
+    from dask_ml.preprocessing import StandardScaler
+
+    points = StandardScaler().fit_transform(_blobs()[0])
+    step_by_step = IncrementalPCA(n_components=2).fit(points)
+    return PCA(n_components=2, svd_solver="tsqr").fit(points).explained_variance_, (
+        step_by_step.explained_variance_
+    )
+
+
+def _fit_linear_model():
+    from dask_ml.linear_model import LogisticRegression
+
+    points, kinds = _blobs()
+    model = LogisticRegression(solver="admm", max_iter=3).fit(points, (kinds == 1).astype(int))
+    return model.coef_, np.asarray(model.predict(points))
+
+
+def _search_parameters():
+    from dask_ml.model_selection import GridSearchCV
+    from sklearn.neighbors import KNeighborsClassifier
+
+    search = GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1, 5]}, cv=2)
+    points, kinds = dask.compute(*_blobs())
+    return [search.fit(points, kinds).cv_results_["mean_test_score"]]
+
+
+def _learn_chunk_by_chunk():
+    from dask_ml.wrappers import Incremental, ParallelPostFit
+    from sklearn.linear_model import SGDClassifier
+
+    points, kinds = _blobs()
+    learner = Incremental(SGDClassifier(random_state=0), shuffle_blocks=False)
+    learner.fit(points, kinds, classes=[0, 1, 2])
+    return learner.estimator_.coef_, ParallelPostFit(learner.estimator_).predict(points).compute()
+
+
+MODELS = [
+    _cluster_points, _scale_and_project, _fit_linear_model, _search_parameters,
+    _learn_chunk_by_chunk,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("library", "programs"), [("skimage", IMAGES), ("dask_ml", MODELS)])
+@pytest.mark.timeout(300)
+def test_libraries(client, library, programs) -> None:
+    """Programs that use scikit-image and dask-ml find what they find on Dask's own scheduler."""
+    pytest.importorskip(library)
+
+    # GridSearchCV takes a method of whatever is called Client for one of dask.distributed.
+    def get(*args, **named):
+        return client.dask_get(*args, **named)
+
+    for program in programs:
+        with dask.config.set(scheduler=get):
+            found = program()
+        with dask.config.set(scheduler=SYNC):
+            expected = program()
+        assert all(map(np.allclose, found, expected)), program
+
+
 # -- ways to name it -------------------------------------------------------------------------
 
 
