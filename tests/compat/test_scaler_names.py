@@ -33,9 +33,11 @@ PATHS = {
     "scaler.utility.exceptions": exceptions.__all__,
     "scaler.utility.graph.optimization": ["cull_graph"],
     "scaler.utility.logging.scoped_logger": ["ScopedLogger", "TimedLogger"],
+    "scaler.utility.logging.utility": ["setup_logger"],
     "scaler.utility.metadata.profile_result": ["ProfileResult"],
     "scaler.utility.network_util": ["get_available_tcp_port"],
     "scaler.worker.agent.processor.processor": ["Processor"],
+    "scaler.worker.preload": ["PreloadSpecError"],
 }
 
 
