@@ -116,6 +116,18 @@ def test_other_addresses(shell, host) -> None:
         assert client.submit(abs, -3).result(BOUND_S) == 3
 
 
+def test_another_event_loop(shell, address) -> None:
+    """Where it is installed."""
+    pytest.importorskip("uvloop")
+    scheduler = shell.start(f"scaler_scheduler --event-loop uvloop {address}")
+    shell.start(f"scaler_cluster -n 1 {address}")
+
+    assert shell.python(SQUARES.format(address=address)).startswith(SUM)
+    assert "use event loop: uvloop" in scheduler.out
+    assert scheduler.interrupt() == 0
+    assert scheduler.err == ""
+
+
 def test_the_tables_of_one_file_are_one_stack(shell, address) -> None:
     """Scenario 1: each command takes its own of it. Scenario 2: a flag comes before it."""
     shell.write(
