@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.config
 import logging.handlers
@@ -46,6 +47,10 @@ def setup_logger(
             handler = _to_file(path + suffix, delay=bool(suffix))
         handler.setFormatter(logging.Formatter(SHORT if stream else LONG, TIME))
         handlers.append(handler)
+    for old in LOGGER.handlers:
+        # In a worker its file is closed already, as all that its parent had open.
+        with contextlib.suppress(OSError):
+            old.close()
     LOGGER.handlers[:] = handlers
     LOGGER.setLevel(logging_level.upper())
     LOGGER.propagate = False

@@ -98,6 +98,8 @@ class Shell:
         """Start a command in the background."""
         name, *arguments = shlex.split(line)
         words = [sys.executable, str(self.script(name))] if name in SCRIPTS else [name]
+        if name == "python3":
+            words = [sys.executable]
         out = self.directory.parent / f"{len(self.commands)}.out"
         command = Command([*words, *arguments], out, self.directory, self._path)
         self.commands.append(command)

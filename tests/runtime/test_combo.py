@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import logging
 import os
 import time
 from pathlib import Path
@@ -250,6 +251,26 @@ def test_a_preload_that_fails_fails_the_tasks(make_client, monkeypatch, tmp_path
 
     with pytest.raises(ClusterBroken, match=text):
         client.submit(abs, -3).result(BOUND_S)
+
+
+def test_a_cluster_logs_where_it_is_told(make_client, tmp_path, capfd) -> None:
+    """Into files; otherwise it is quiet."""
+    make_client().submit(abs, -3).result(BOUND_S)
+    path = tmp_path / "log" / "cluster.log"
+    client = make_client(logging_paths=[str(path)], logging_level="INFO")
+    pid = client.submit(log_something).result(BOUND_S)
+
+    text = path.read_text()
+    assert "listen to scheduler address" in text
+    assert "Worker[0] started" in text
+    assert "something" in path.with_name(f"cluster.log-{pid}").read_text()
+    assert capfd.readouterr() == ("", "")
+
+
+def log_something() -> int:
+    """Log in a worker; return its process id."""
+    logging.getLogger("scaler.mine").info("something")
+    return os.getpid()
 
 
 def test_a_protected_cluster_is_not_shut_down_by_a_client(make_client) -> None:

@@ -116,6 +116,18 @@ def test_other_addresses(shell, host) -> None:
         assert client.submit(abs, -3).result(BOUND_S) == 3
 
 
+def test_another_event_loop(shell, address) -> None:
+    """Where it is installed."""
+    pytest.importorskip("uvloop")
+    scheduler = shell.start(f"scaler_scheduler --event-loop uvloop {address}")
+    shell.start(f"scaler_cluster -n 1 {address}")
+
+    assert shell.python(SQUARES.format(address=address)).startswith(SUM)
+    assert "use event loop: uvloop" in scheduler.out
+    assert scheduler.interrupt() == 0
+    assert scheduler.err == ""
+
+
 def test_the_tables_of_one_file_are_one_stack(shell, address) -> None:
     """Scenario 1: each command takes its own of it. Scenario 2: a flag comes before it."""
     shell.write(
@@ -236,6 +248,26 @@ def held_by(directory: str) -> int:
     return os.getpid()
 
 
+def test_a_worker_manager_is_a_cluster(shell, address) -> None:
+    """Newer versions of the Scaler system call it so."""
+    shell.write(
+        "manager.toml",
+        f"""
+        [[worker_manager]]
+        type = "baremetal_native"
+        scheduler_address = "{address}"
+        worker_manager_id = "mine"
+        """,
+    )
+    shell.start(f"scaler_scheduler {address}")
+    manager = "scaler_worker_manager baremetal_native"
+    shell.start(f"{manager} {address} --mode fixed -wmi other --max-task-concurrency 1")
+    shell.start(f"{manager} -c manager.toml -mtc 1")
+
+    program = SQUARES.format(address=address)
+    wait_until(lambda: shell.python(program).count(",") == 1, "not all workers work")
+
+
 def test_a_client_ends_everything(shell, address) -> None:
     """Scheduler, clusters and object storages, each with status 0."""
     parts = [
@@ -309,6 +341,8 @@ WRONG = [
     ("scaler_cluster --preload x tcp://127.0.0.1:8516", "names no module and function"),
     ("scaler_cluster tcp://127.0.0.1:0", "must have the port at which somebody listens"),
     ("scaler_object_storage_server ipc:///tmp/x", "tcp://host:port"),
+    ("scaler_worker_manager", "scheduler_address is missing"),
+    ("scaler_worker_manager symphony tcp://127.0.0.1:8516", "must be one of baremetal_native"),
     ("scaler", "name one file"),
     ("scaler nosuch.toml", "cannot read nosuch.toml"),
     ("scaler empty.toml", "nothing else to run"),

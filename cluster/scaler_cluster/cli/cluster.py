@@ -1,11 +1,12 @@
-"""``scaler_cluster``: the workers of a machine; ``scaler_worker`` is another name of it."""
+# PYTHON_ARGCOMPLETE_OK
+"""``scaler_cluster``, ``scaler_worker``, ``scaler_worker_manager``: the workers of a machine."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command
-from scaler_cluster.config.sections import ClusterSettings
+from scaler_cluster.config.sections import ClusterSettings, WorkerManagerSettings
 from scaler_cluster.errors import ClusterUnreachable
 from scaler_cluster.runtime.process import lifeline_of_signals
 from scaler_cluster.runtime.told import told_supervisor
@@ -24,6 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def worker(arguments: Sequence[str] | None = None) -> int:
     """Do the same, under the other name."""
     return run_command(ClusterSettings, "scaler_worker", ABOUT, _run, arguments)
+
+
+def manager(arguments: Sequence[str] | None = None) -> int:
+    """Do the same, as newer versions of the Scaler system say it."""
+    return run_command(WorkerManagerSettings, "scaler_worker_manager", ABOUT, _run, arguments)
 
 
 def _run(settings: ClusterSettings) -> None:

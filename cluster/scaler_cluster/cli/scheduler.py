@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``scaler_scheduler``: the scheduler of a cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``scaler``: object storages, a scheduler and clusters, all from one file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``scaler_object_storage_server``: keeps the objects of a cluster."""
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from scaler_cluster.config.option import Option, Section
 
@@ -121,14 +121,13 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see {self.prog} --help")
 
 
-def make_parser(program: str, about: str, options: Iterable[Option]) -> Parser:
+def make_parser(program: str, about: str, options: Sequence[Option]) -> Parser:
     """Return a parser that leaves out what was not given."""
     parser = Parser(program, description=about, allow_abbrev=False)
     parser.add_argument("-c", "--config", metavar="FILE", help="TOML file with these settings")
     for one in options:
         keywords: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(one)}
         if one.is_positional:
-            parser.add_argument(one.name, nargs="?", metavar=one.name, **keywords)
             continue
         keywords["dest"] = one.name
         if one.kind is FLAG:
@@ -138,6 +137,10 @@ def make_parser(program: str, about: str, options: Iterable[Option]) -> Parser:
         if one.kind is FILES:
             keywords["nargs"] = "+"
         parser.add_argument(*one.flags, **keywords)
+    # What a section adds comes before what it has from another.
+    for one in reversed([one for one in options if one.is_positional]):
+        keywords = {"default": argparse.SUPPRESS, "help": _help(one)}
+        parser.add_argument(one.name, nargs="?", metavar=one.name, **keywords)
     return parser
 
 

@@ -153,6 +153,8 @@ class ClusterSettings(Logging):
     """Of a cluster: the workers of one machine."""
 
     names: ClassVar[tuple[str, ...]] = ("cluster", "worker")
+    cpus_left: ClassVar[int] = 1
+    """How many CPUs have no worker, unless it is said otherwise."""
 
     scheduler_address: str = option(
         "where the scheduler listens, as tcp://127.0.0.1:8516", CONNECT, is_positional=True
@@ -241,8 +243,19 @@ class WorkerManagerSettings(ClusterSettings):
     """Of a cluster, as newer versions of the Scaler system call it."""
 
     names: ClassVar[tuple[str, ...]] = ("worker_manager",)
+    cpus_left: ClassVar[int] = 0
 
-    type: str = option("what starts the workers", choice("baremetal_native"))
+    num_of_workers: int | None = option(
+        "how many workers (default: one for each CPU)",
+        whole(1),
+        "-mtc",
+        "-n",
+        default=None,
+        also=("max_task_concurrency",),
+    )
+    type: str = option(
+        "what starts the workers: baremetal_native", choice("baremetal_native"), is_positional=True
+    )
     worker_manager_id: str | None = option("accepted", TEXT, "-wmi", default=None)
     mode: str = option(
         "accepted; the number of workers stays as it is",

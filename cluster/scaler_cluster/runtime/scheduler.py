@@ -338,8 +338,9 @@ def run(settings: dict[str, Any], lifeline: int, tell: Callable[..., object]) ->
             raise ConfigError(
                 "event_loop: uvloop is not installed: pip install 'scaler-exec[uvloop]'"
             ) from None
-        uvloop.install()
-    asyncio.run(serve(settings, lifeline, tell))
+        uvloop.run(serve(settings, lifeline, tell))
+    else:
+        asyncio.run(serve(settings, lifeline, tell))
 
 
 def main() -> None:

@@ -60,7 +60,9 @@ def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
 
 def told_supervisor(settings: ClusterSettings) -> dict[str, Any]:
     """Return what the supervisor of a machine is told; its workers find modules here as well."""
-    workers = settings.num_of_workers or len(settings.worker_names) or max(usable_cpus() - 1, 1)
+    workers = settings.num_of_workers or len(settings.worker_names)
+    if not workers:
+        workers = max(usable_cpus() - settings.cpus_left, 1)
     return (
         name_directories()
         | supervising(settings)
