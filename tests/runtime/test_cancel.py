@@ -6,12 +6,15 @@ import concurrent.futures
 import gc
 import importlib
 import os
+import signal
 import sys
 import time
 from concurrent.futures import CancelledError, wait
 
 import pytest
 
+from scaler_cluster.runtime import inside
+from scaler_cluster.runtime.worker import INTERRUPT_SIGNAL
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_delivered, wait_gone, wait_until
 
@@ -134,6 +137,33 @@ def _import_from(directory, duration_s) -> int:
     importlib.import_module("imported_once")
     time.sleep(duration_s)
     return os.getpid()
+
+
+def test_a_finalizer_is_let_finish(single, flags) -> None:
+    """There the exception that stops a task would be lost: it is raised after that."""
+    future = single.submit(_finalize_and_sleep, flags.path("started"))
+    pid = flags.wait("started")
+    future.cancel()
+
+    assert single.submit(os.getpid).result(BOUND_S) == pid
+
+
+class _Finalized:
+    """Takes its time to end: until the task that it belongs to is interrupted."""
+
+    def __init__(self, started) -> None:
+        self.started = started
+
+    def __del__(self) -> None:
+        tasks.announce(self.started)
+        while inside.shell._core.interrupt is None:  # type: ignore[union-attr]
+            time.sleep(0.001)
+        signal.raise_signal(INTERRUPT_SIGNAL)
+
+
+def _finalize_and_sleep(started) -> None:
+    _Finalized(started)
+    time.sleep(tasks.FOREVER_S)
 
 
 def test_the_child_that_a_task_waits_for_dies_with_it(single, flags) -> None:

@@ -321,12 +321,6 @@ class NestedSession(Session):
         child = Child(scope.number, function, call, options, objects, batch, kept)
         self._hold(lambda now: self.core.hold_piece(child, first, now))
 
-    def drop_call(self, call: MapCall) -> None:
-        """Nobody will ask this map for results any more; see :class:`Session`."""
-        # In a finalizer, an interrupt would be lost.
-        with deferred:
-            super().drop_call(call)
-
     @contextlib.contextmanager
     def leading(self) -> Any:
         """Do nothing: a map is held here, as other tasks are."""

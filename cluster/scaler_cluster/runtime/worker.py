@@ -384,9 +384,8 @@ class WorkerShell:
 
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         """Stop the running task if it is the one that was aborted; in the main thread."""
-        if _is_importing(frame):
-            # A module that is cut short may be one that no process can import twice, as numpy's
-            # are. The signal comes again.
+        if _is_untimely(frame):
+            # The signal comes again.
             return
         core = self._core
         if self._in_task and self.nested is not None and self.nested.stack.has_expired:
@@ -466,10 +465,14 @@ class WorkerShell:
                     signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
 
 
-def _is_importing(frame: FrameType | None) -> bool:
-    """Return True if a module is being imported where this thread is."""
+def _is_untimely(frame: FrameType | None) -> bool:
+    """Return True if an exception must not be raised where this thread is.
+
+    A module that is cut short may be one that no process can import twice, as numpy's are; and in
+    a finalizer the exception would be lost.
+    """
     while frame is not None:
-        if frame.f_code.co_filename == IMPORT_SYSTEM:
+        if frame.f_code.co_filename == IMPORT_SYSTEM or frame.f_code.co_name == "__del__":
             return True
         frame = frame.f_back
     return False
