@@ -103,7 +103,7 @@ class Worker:
             (self.worker, "worker", self.supervisor.name),
         ):
             hello = [role, 1, PYTHON, os.getpid(), platform.node(), above, 0, 1, NOWHERE, False]
-            peer.send([HELLO, *hello, b"", "", []])
+            peer.send([HELLO, *hello, b"", "", [], 0])
 
     def run(self) -> None:
         """Work until told to leave, or until the scheduler is silent."""
@@ -141,7 +141,7 @@ class Worker:
 
     def run_tasks(self, fields: list[Any], frames: list[bytes]) -> None:
         """Run contiguous tasks, one after the other, and report each."""
-        session, first, function, call, report_start, _, batch, _, _ = fields
+        session, first, function, call, report_start, _, batch, *_ = fields
         for task, payload in enumerate(_payloads(batch, frames), first):
             if report_start:
                 self.worker.send([STARTED, session, task])
