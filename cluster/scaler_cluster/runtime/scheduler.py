@@ -60,6 +60,8 @@ TICK_S = 0.001
 """While messages keep coming, time is looked at this often."""
 STORAGE_START_AFTER_S = 0.3
 """The storage's start takes CPU from whoever has just begun to work with large data."""
+LAST_WORD_MS = 5_000
+"""So long a scheduler that ends the whole cluster tries to say so, where machines are busy."""
 LOG_EVERY_S = 1.0
 """Broken peers are logged at most this often: garbage must not fill a disk."""
 
@@ -114,7 +116,9 @@ class SchedulerShell:
         for peer in clients:
             frames = self._exchange.send(peer, [m.Goodbye(SHUT_DOWN)], clock())
             self._link.send(peer, frames)
-        self._link.close(zmq_link.LINGER_MS if clients else 0)
+        # Supervisors that do not hear that all is over would wait for long.
+        linger_ms = zmq_link.LINGER_MS if clients else 0
+        self._link.close(LAST_WORD_MS if self._core.is_over else linger_ms)
         if self._storages is not None:
             for fd in self._storages.fds:
                 self._loop.remove_reader(fd)
