@@ -15,6 +15,7 @@ from scaler_cluster.runtime.process import PYTHON_VERSION
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import decode, encode
 from scaler_exec import (
+    Client,
     ClusterBroken,
     ClusterUnreachable,
     ConfigError,
@@ -118,11 +119,10 @@ def test_a_client_that_joined_hears_of_the_end(combo, flags) -> None:
         assert "shut down" in str(future.exception())
 
 
-def test_a_client_that_joined_gives_a_silent_scheduler_up(combo, flags, monkeypatch) -> None:
+def test_a_client_that_joined_gives_a_silent_scheduler_up(combo, flags) -> None:
     """A scheduler that answers no more is ClusterUnreachable, with its address."""
-    monkeypatch.setattr("scaler_cluster.runtime.session.SILENCE_MAX_S", 2.0)
-    with ScalerExecutor(address=combo.get_address()) as executor:
-        future = executor.submit(tasks.sleep, flags.path("started"))
+    with Client(combo.get_address(), timeout_seconds=2.0) as client:
+        future = client.submit(tasks.sleep, flags.path("started"))
         flags.wait("started")
         cluster_process("scheduler").kill()
         error = future.exception(BOUND_S)
@@ -237,8 +237,6 @@ def test_one_that_leaves_does_not_disturb_the_other(executor, flags) -> None:
 
 def test_a_client_that_is_dropped_stops_its_tasks(executor, flags) -> None:
     """What a client that left had running is stopped: its worker is free again."""
-    from scaler_exec import Client
-
     client = Client(executor.address)
     client.submit(tasks.sleep, flags.path("a"))
     client.submit(tasks.refuse_to_stop, flags.path("b"))
