@@ -182,6 +182,13 @@ class Session:
                     self._after(settled)
         return future
 
+    def failed(self, error: Exception) -> ScalerFuture[Any]:
+        """Return the future of a call that could not be asked for."""
+        self.check_usable()
+        future: ScalerFuture[Any] = self.future_class(self)
+        settle_all([(future, error)])
+        return future
+
     def wake(self) -> None:
         """Let the I/O thread send what there is to send."""
         self._lead.wake_io()
