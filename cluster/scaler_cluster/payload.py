@@ -23,7 +23,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX, Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from scaler_cluster.core.client import Function, Objects
@@ -174,7 +174,7 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
     except errors.PayloadError:
         raise
     except Exception as error:
-        raise errors.PayloadError(f"cannot pickle {_name(value)}: {show(error, str)}") from error
+        raise errors.PayloadError(f"cannot pickle {named(value)}: {show(error, str)}") from error
 
 
 def dumps_batch(values: Sequence[object], *, check_size: bool) -> Batch | None:
@@ -216,7 +216,8 @@ def _checked(data: bytes) -> bytes:
     return data
 
 
-def _name(value: object) -> str:
+def named(value: object) -> str:
+    """Return the type of a value and what it looks like, for people."""
     try:
         return f"{type(value).__qualname__} {_describe.repr(value)}"
     except Exception:
@@ -249,15 +250,24 @@ def dumps_call(
     except errors.FutureInside:
         raise
     except errors.PayloadError as whole:
-        named = [*((f"argument {i}", v) for i, v in enumerate(args)), *kwargs.items()]
-        for name, one in named:
-            try:
-                dumps(one, Collector())
-            except errors.PayloadError as error:
-                raise errors.PayloadError(
-                    f"{name} of {function_name(function)}: {error}"
-                ) from error.__cause__
+        check_call(function, args, kwargs)
         raise whole from whole.__cause__
+
+
+def check_call(
+    function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
+) -> None:
+    """Raise PayloadError that names the argument, if there is one that cannot be pickled."""
+    for name, one in (*((f"argument {i}", v) for i, v in enumerate(args)), *kwargs.items()):
+        if type(one) is ObjectReference:
+            # It is replaced before it would be pickled.
+            continue
+        try:
+            dumps(one, Collector())
+        except errors.PayloadError as error:
+            raise errors.PayloadError(
+                f"{name} of {function_name(function)}: {error}"
+            ) from error.__cause__
 
 
 def _dumps_large(

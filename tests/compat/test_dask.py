@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from scaler_cluster.errors import ConfigError, PayloadError, ResultUnpicklable
-from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
+from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo, SessionClosed, WorkerDied
 from tests.runtime.helpers import BOUND_S, environment, run_program
 
 dask = pytest.importorskip("dask")
@@ -401,10 +401,55 @@ def test_what_cannot_be_pickled_names_its_key(client) -> None:
         client.dask_get({"locked": (id, threading.Lock())}, "locked")
 
 
-def test_a_result_that_cannot_be_pickled(client) -> None:
-    """Fails what needs it."""
+def _lock_for(_):
+    return threading.Lock()
+
+
+UNPICKLABLE = {
+    "delayed": lambda: dask.delayed(threading.Lock)(),
+    "bag": lambda: db.range(4, npartitions=2).map(_lock_for),
+    "array": lambda: _array().map_blocks(lambda x: np.array([[_lock_for(x)]]), dtype=object),
+    "frame": lambda: _frame().a.map(_lock_for, meta=("a", object)),
+}
+
+
+def test_results_that_cannot_be_pickled(client) -> None:
+    """Of whatever collection: computing it fails, keeping it fails, and the client goes on."""
+    for name, make in UNPICKLABLE.items():
+        with pytest.raises(ResultUnpicklable, match="cannot pickle .*lock"):
+            make().compute(scheduler=client)
+        if name == "delayed":
+            (kept,) = client.persist([make()])
+            with pytest.raises(ResultUnpicklable, match="cannot pickle lock"):
+                kept.compute(scheduler=client)
+    assert client.dask_get({"x": (add, 1, 2)}, "x") == 3
+
+
+def test_a_failed_result_fails_what_needs_it(client) -> None:
+    """Within a graph as well."""
+    graph = {"lock": (threading.Lock,), "wanted": (id, "lock"), "other": (id, "lock")}
     with pytest.raises(ResultUnpicklable):
-        client.dask_get({"lock": (threading.Lock,), "wanted": (id, "lock")}, ["lock"])
+        client.dask_get(graph, ["wanted", "other"])
+
+
+def test_a_client_that_left() -> None:
+    """Neither computes nor persists."""
+    with SchedulerClusterCombo(1) as cluster:
+        client = Client(cluster.get_address())
+        client.disconnect()
+        with pytest.raises(SessionClosed, match="disconnected"):
+            _array().sum().compute(scheduler=client)
+        with pytest.raises(SessionClosed, match="disconnected"):
+            client.persist([_array()])
+
+
+def test_a_task_that_kills_its_worker(client) -> None:
+    """Fails what needs it, in whatever collection, and the client goes on."""
+    died = dask.delayed(os._exit)(3)
+    with pytest.raises(WorkerDied, match="exited with code 3") as caught:
+        dask.compute(dask.delayed(add)(died, 1), _array().sum(), scheduler=client)
+    assert caught.value.death.exit_code == 3
+    assert total_of(_array()) == _array().sum().compute(scheduler=client)
 
 
 def test_keys_that_are_not_there(client) -> None:

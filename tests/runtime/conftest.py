@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scaler_exec import ScalerExecutor
+from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime.helpers import Flags, Program, segments, shut_down, wait_until
 
 
@@ -42,6 +42,20 @@ def executor(make_executor):
 def single(make_executor):
     """Return an executor with one worker, so that tasks run one after the other."""
     return make_executor(1)
+
+
+@pytest.fixture
+def cluster():
+    """Return a cluster of two workers."""
+    with SchedulerClusterCombo(2) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster):
+    """Return a client of the cluster."""
+    with Client(cluster.get_address()) as made:
+        yield made
 
 
 @pytest.fixture

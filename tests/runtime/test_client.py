@@ -14,17 +14,10 @@ from tests.runtime.helpers import BOUND_S
 
 
 @pytest.fixture
-def combo():
-    """A cluster of one worker."""
-    with SchedulerClusterCombo(n_workers=1) as combo:
-        yield combo
-
-
-@pytest.fixture
-def client(combo):
-    """A client of that cluster."""
-    with Client(address=combo.get_address()) as client:
-        yield client
+def cluster():
+    """Return a cluster of one worker."""
+    with SchedulerClusterCombo(n_workers=1) as made:
+        yield made
 
 
 def test_a_client_submits(client) -> None:
@@ -97,9 +90,9 @@ def test_clear_cancels_everything(client, flags) -> None:
     assert client.submit(tasks.square, 3).result(BOUND_S) == 9
 
 
-def test_disconnect_cancels_and_closes(combo, flags) -> None:
+def test_disconnect_cancels_and_closes(cluster, flags) -> None:
     """After disconnect(), pending futures are cancelled and submit raises; it may be repeated."""
-    client = Client(combo.get_address())
+    client = Client(cluster.get_address())
     future = client.submit(tasks.sleep, flags.path("started"))
     client.disconnect()
     client.disconnect()
@@ -110,16 +103,16 @@ def test_disconnect_cancels_and_closes(combo, flags) -> None:
         client.submit(tasks.square, 1)
 
 
-def test_a_client_that_is_forgotten_leaves(combo) -> None:
+def test_a_client_that_is_forgotten_leaves(cluster) -> None:
     """A client without a reference disconnects, and another works on."""
-    Client(combo.get_address()).submit(tasks.square, 2)
-    with Client(combo.get_address()) as other:
+    Client(cluster.get_address()).submit(tasks.square, 2)
+    with Client(cluster.get_address()) as other:
         assert other.submit(tasks.square, 3).result(BOUND_S) == 9
 
 
-def test_several_clients_work_at_once(combo) -> None:
+def test_several_clients_work_at_once(cluster) -> None:
     """Clients of one cluster get their own results."""
-    clients = [Client(combo.get_address()) for _ in range(4)]
+    clients = [Client(cluster.get_address()) for _ in range(4)]
     futures = [[client.submit(pow, n, k) for n in range(50)] for k, client in enumerate(clients)]
 
     for k, batch in enumerate(futures):

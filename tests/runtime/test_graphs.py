@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import graphlib
 import os
+import re
 import signal
+import threading
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -12,12 +14,14 @@ import cloudpickle
 import numpy as np
 import pytest
 
+from scaler_cluster import payload
+from scaler_cluster.errors import ResultUnpicklable
 from scaler_cluster.nodes import Call, Ref
+from scaler_cluster.wire.codec import HEADER_BYTES_MAX
 from scaler_exec import (
     Client,
     PayloadError,
     ScalerExecutor,
-    SchedulerClusterCombo,
     SessionClosed,
     WorkerDied,
 )
@@ -73,20 +77,6 @@ class Marked:
 
 def announce_after(path, _):
     tasks.announce(path)
-
-
-@pytest.fixture
-def combo():
-    """A cluster of two workers."""
-    with SchedulerClusterCombo(n_workers=2) as combo:
-        yield combo
-
-
-@pytest.fixture
-def client(combo):
-    """A client of that cluster."""
-    with Client(address=combo.get_address()) as client:
-        yield client
 
 
 # -- what a graph may hold -------------------------------------------------------------------
@@ -168,9 +158,9 @@ def test_data_is_wanted_beside_large_results(client) -> None:
     assert not client._session.core.busy
 
 
-def test_a_custom_serializer(combo) -> None:
+def test_a_custom_serializer(cluster) -> None:
     """Functions, literals and results of nodes go through the client's serializer."""
-    with Client(combo.get_address(), serializer=Marked) as client:
+    with Client(cluster.get_address(), serializer=Marked) as client:
         graph: dict[Any, Any] = {"a": "x", "b": (mark, "a"), "c": (mark, "b")}
         assert client.get(graph, ["b", "c"]) == {"b": "x!", "c": "x!!"}
 
@@ -244,22 +234,96 @@ def test_a_cycle(client) -> None:
     assert set(caught.value.args[1]) == {"a", "b", "c"}
 
 
+LOCK = threading.Lock()
+HUGE = HEADER_BYTES_MAX + 1
+"""Characters of a text that is longer than the part of a message that is no frame of its own."""
+
+
 @pytest.mark.parametrize(
-    "node", [(inc, (n for n in range(0))), (lambda n=(n for n in range(0)): n,)]
+    ("node", "named"),
+    [
+        ((inc, LOCK), "argument 0 of inc: cannot pickle lock"),
+        ((total, [1.5, [LOCK]]), "argument 0 of total: cannot pickle list"),
+        (Call(inc, [], {"i": LOCK}), "i of inc: cannot pickle lock"),
+        ((lambda _=LOCK: 1,), "cannot pickle function"),
+    ],
 )
-def test_an_unpicklable_node_is_named(client, node, flags) -> None:
+def test_an_unpicklable_node_is_named(client, node, named, flags) -> None:
     """PayloadError names the key, and nothing was run."""
-    graph: dict[Any, Any] = {"first": Call(tasks.announce, [flags.path("ran")]), "bad": node}
-    with pytest.raises(PayloadError, match="node 'bad'"):
-        client.get(graph, ["first", "bad"])
+    graph: dict[Any, Any] = {
+        "first": Call(tasks.announce, [flags.path("ran")]),
+        "bad": node,
+        "last": (inc, "bad"),
+    }
+    with pytest.raises(PayloadError, match=f"^node 'bad': {re.escape(named)}"):
+        client.get(graph, ["first", "last"])
 
     assert client.get({"a": (inc, 1)}, ["a"]) == {"a": 2}
     assert not flags.seen("ran")
 
 
-def test_a_client_that_left(combo) -> None:
+def test_unpicklable_data_is_named(client) -> None:
+    """Its own key, whoever takes it; what is merely wanted is not pickled."""
+    graph: dict[Any, Any] = {
+        ("data", 0): LOCK,
+        "sent": client.send_object(b"x"),
+        "a": (total, ["sent", ("data", 0)]),
+        "b": (add, "sent", ("data", 0)),
+    }
+    for wanted in ("a", "b"):
+        with pytest.raises(PayloadError, match=re.escape("node ('data', 0): cannot pickle lock")):
+            client.get(graph, [wanted])
+    assert client.get(graph, [("data", 0)]) == {("data", 0): LOCK}
+
+
+def test_what_a_serializer_cannot_serialize_is_named(cluster) -> None:
+    """Of a graph by its key; a single task fails alone."""
+    with Client(cluster.get_address(), serializer=Marked) as client:
+        for node in ((inc, LOCK), (lambda _=LOCK: 1,)):
+            with pytest.raises(PayloadError, match="node 'bad': cannot serialize"):
+                client.get({"bad": node}, ["bad"])
+        with pytest.raises(PayloadError, match="cannot serialize lock"):
+            client.submit(inc, LOCK).result(BOUND_S)
+        assert client.submit(inc, 1).result(BOUND_S) == 2
+
+
+def test_results_that_cannot_be_pickled(client) -> None:
+    """The node fails, and what depends on it; the rest finishes."""
+    graph: dict[Any, Any] = {"a": (threading.Lock,), "b": (id, "a"), "c": (id, "a"), "d": (inc, 1)}
+    futures = client.get(graph, ["b", "c", "d"], block=False)
+    for key in ("b", "c"):
+        with pytest.raises(ResultUnpicklable, match="cannot pickle lock"):
+            futures[key].result(BOUND_S)
+    assert futures["d"].result(BOUND_S) == 2
+
+
+def test_huge_values(client, baseline) -> None:
+    """Text is not stored beside its pickle: data, arguments, results, passed on or wanted."""
+    huge = "x" * HUGE
+    graph: dict[Any, Any] = {
+        "data": huge,
+        "made": (mark, "data"),
+        "a": (len, "made"),
+    }
+    found = client.get(graph, ["made", "a"])
+
+    assert found == {"made": huge + "!", "a": HUGE + 1}
+
+
+def test_huge_values_without_a_storage(client, monkeypatch) -> None:
+    """They travel in messages; which one is too large for that is said."""
+    monkeypatch.setattr(client._session.connection, "stores", False)
+    graph: dict[Any, Any] = {"data": "x" * HUGE, "a": (len, "data")}
+    assert client.get(graph, ["a"]) == {"a": HUGE}
+
+    monkeypatch.setattr(payload, "BATCH_BYTES_MAX", HUGE)
+    with pytest.raises(PayloadError, match="node 'data': an object of .* is larger than a message"):
+        client.get(graph, ["a"])
+
+
+def test_a_client_that_left(cluster) -> None:
     """get() on a disconnected client raises SessionClosed."""
-    client = Client(combo.get_address())
+    client = Client(cluster.get_address())
     client.disconnect()
     with pytest.raises(SessionClosed):
         client.get({"a": (inc, 1)}, ["a"])
@@ -300,8 +364,9 @@ def test_a_node_that_kills_its_worker(client) -> None:
     futures = client.get(graph, ["b", "sum"], block=False)
 
     assert futures["sum"].result(BOUND_S) == sum(n + 1.5 for n in range(100))
-    with pytest.raises(WorkerDied):
+    with pytest.raises(WorkerDied, match="was killed by signal 9 while it ran this task") as caught:
         futures["b"].result(BOUND_S)
+    assert caught.value.death.signal == signal.SIGKILL
 
 
 def test_cancelling_one_future(client, flags) -> None:

@@ -27,12 +27,6 @@ def cluster():
 
 
 @pytest.fixture
-def client(cluster):
-    with Client(cluster.get_address()) as made:
-        yield made
-
-
-@pytest.fixture
 def watching(cluster):
     """A client that has everything measured."""
     with Client(cluster.get_address(), profiling=True) as made:

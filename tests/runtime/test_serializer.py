@@ -46,18 +46,6 @@ class Tagged(Serializer):
 
 
 @pytest.fixture
-def cluster():
-    with SchedulerClusterCombo(2) as made:
-        yield made
-
-
-@pytest.fixture
-def client(cluster):
-    with Client(cluster.get_address()) as made:
-        yield made
-
-
-@pytest.fixture
 def tagged(cluster):
     Tagged.calls.clear()
     with Client(cluster.get_address(), serializer=Tagged) as made:

@@ -12,7 +12,7 @@ from scaler_cluster.client.calls import rows_of, takes
 from scaler_cluster.client.map import map_calls
 from scaler_cluster.client.serializer import DefaultSerializer, Serialization
 from scaler_cluster.core.placement import to_capabilities
-from scaler_cluster.errors import ConfigError
+from scaler_cluster.errors import ConfigError, PayloadError
 from scaler_cluster.runtime import inside
 from scaler_cluster.runtime.session import Session
 from scaler_cluster.wire.messages import TaskOptions, intern_options
@@ -186,9 +186,12 @@ class Client:
             options = self._profiled if kwargs.pop("profiling") else self._options
         serialization = self._serialization
         if serialization is not None:
-            function = serialization.function(fn)
-            args = tuple(map(serialization.value, args))
-            kwargs = {name: serialization.value(value) for name, value in kwargs.items()}
+            try:
+                function = serialization.function(fn)
+                args = tuple(map(serialization.value, args))
+                kwargs = {name: serialization.value(value) for name, value in kwargs.items()}
+            except PayloadError as error:
+                return self._session.failed(error)
         options = _demanding(capabilities, options)
         return self._session.submit(function, args, kwargs, options, again=reserialize)
 

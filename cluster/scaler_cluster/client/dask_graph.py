@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.client.graph import itself
 from scaler_cluster.core.placement import to_capabilities
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.nodes import Call, Ref
@@ -104,7 +105,7 @@ if spec is not None:
             self.future = future
 
         def __reduce__(self) -> Any:
-            return _itself, (self.future,)
+            return itself, (self.future,)
 
 
 def _add_persisted(client: Client, dsk: Graph, nodes: dict[Hashable, Any], wanted: Any) -> None:
@@ -244,11 +245,7 @@ def _convert_argument(value: Any) -> Any:
 def _convert_data(value: Any) -> Any:
     if isinstance(value, (Call, Ref)) or (type(value) is tuple and value and callable(value[0])):
         # Data that looks like a node.
-        return Call(_itself, [value])
-    return value
-
-
-def _itself(value: Any) -> Any:
+        return Call(itself, [value])
     return value
 
 

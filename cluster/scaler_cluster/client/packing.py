@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections import Counter
 from itertools import chain
@@ -241,7 +242,8 @@ class _Packer:
         """Return a node as it is pickled, and add what it depends on."""
         numbers, args = self._numbers, node.args
         if self._serialization is not None:
-            node.serialize(self._serialization)
+            with self._naming(key):
+                node.serialize(self._serialization)
         filled: list[int] = []
         pairs = iter(node.holes)
         for index, one in zip(pairs, pairs, strict=True):
@@ -285,13 +287,11 @@ class _Packer:
             table = FunctionTable(self._callables)
             packed.function = packed.session.function(table, packed.held)  # type: ignore[arg-type]
             packed.table = table
-        except PayloadError as whole:
+        except PayloadError:
             for key, function in zip(self._keys, self._callables, strict=True):
-                try:
+                with self._naming(key):
                     payloads.dumps(function, payloads.Collector())
-                except PayloadError as error:
-                    raise PayloadError(f"node {key!r}: {error}") from error.__cause__
-            raise whole from whole.__cause__
+            raise
 
     def add_options(self, own: Mapping[Any, m.TaskOptions]) -> None:
         """Note the options of nodes that have their own."""
@@ -305,12 +305,16 @@ class _Packer:
 
     def _value(self, key: Any) -> Any:
         value = self._values[key]
-        return value if self._serialization is None else self._serialization.value(value)
+        if self._serialization is None:
+            return value
+        with self._naming(key):
+            return self._serialization.value(value)
 
     def _add_function(self, key: Any, function: Callable[..., Any]) -> int:
         number = self._functions[id(function)] = len(self._callables)
         if self._serialization is not None:
-            function = self._serialization.function(function)
+            with self._naming(key):
+                function = self._serialization.function(function)
         self._callables.append(function)
         self._keys.append(key)
         return number
@@ -330,13 +334,31 @@ class _Packer:
             collector = payloads.Collector()
             payload = payloads.dumps(links[0] if len(links) == 1 else links, collector)
             ids = objects.hold(collector.buffers)
-        except PayloadError as whole:
-            for (key, _), one in zip(branch, links, strict=True):
-                try:
-                    payloads.dumps(one, payloads.Collector())
-                except PayloadError as error:
-                    raise PayloadError(f"node {key!r}: {error}") from error.__cause__
-            raise whole from whole.__cause__
+        except PayloadError:
+            self._blame(branch)
+            with self._naming(branch[-1][0]):
+                raise
         packed.objects += ids
         packed.owners.extend([len(packed.payloads)] * len(ids))
         return payload
+
+    def _blame(self, branch: list[tuple[Any, Node]]) -> None:
+        """Raise PayloadError that names what cannot be pickled, if it is known: data, or a node."""
+        for key, node in branch:
+            for one in node.dependencies:
+                value = self._values.get(one)
+                if type(value) is not payloads.ObjectReference:
+                    with self._naming(one):
+                        payloads.dumps(value, payloads.Collector())
+            with self._naming(key):
+                payloads.check_call(node.function, node.args, node.kwargs or {})
+
+    @contextlib.contextmanager
+    def _naming(self, key: Any) -> Iterator[None]:
+        """Add a key to the text of an error; a single call has none."""
+        try:
+            yield
+        except PayloadError as error:
+            if self._single is not None:
+                raise
+            raise PayloadError(f"node {key!r}: {error}") from error.__cause__

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import cloudpickle
 
 from scaler_cluster import payload as payloads
+from scaler_cluster.errors import PayloadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,11 +101,14 @@ class Serialization:
         _known[self._token] = serializer
 
     def function(self, function: Callable[..., Any]) -> Any:
-        """Return what to submit in place of a function, which is serialized once."""
+        """Return what to submit in place of a function, which is serialized once.
+
+        Raises PayloadError, as does :meth:`value`.
+        """
         is_plain = type(function) is FunctionType
         known = self._functions.get(function) if is_plain else None
         if known is None:
-            data = self._serializer.serialize(function)
+            data = self._serialize(function)
             known = SerializedFunction(self._token, self._pickled, data)
             if is_plain:
                 self._functions[function] = known
@@ -114,7 +118,17 @@ class Serialization:
         """Return what to pass in place of an argument."""
         if isinstance(value, payloads.ObjectReference):
             return value
-        return Serialized(self._token, self._serializer.serialize(value))
+        return Serialized(self._token, self._serialize(value))
+
+    def _serialize(self, value: Any) -> bytes:
+        try:
+            return self._serializer.serialize(value)
+        except PayloadError:
+            raise
+        except Exception as error:
+            raise PayloadError(
+                f"cannot serialize {payloads.named(value)}: {payloads.show(error)}"
+            ) from error
 
 
 class ByteItems(bytes):

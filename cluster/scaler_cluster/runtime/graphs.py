@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
-from scaler_cluster.client.future import PLAIN, ScalerFuture, settle_all
+from scaler_cluster.client.future import PLAIN, ScalerFuture
 from scaler_cluster.client.graph import Arrangement
 from scaler_cluster.client.packing import pack
 from scaler_cluster.core.graph import SUPPLIED
@@ -133,9 +133,7 @@ class SessionGraphs:
             finally:
                 packed.close()
         except (PayloadError, StorageFull, StorageUnreachable) as error:
-            future: ScalerFuture[Any] = self._session.future_class(self._session)
-            settle_all([(future, error)])
-            return future
+            return self._session.failed(error)
 
     def _submit(
         self, packed: Packed, wanted: dict[Any, int], *, is_single: bool

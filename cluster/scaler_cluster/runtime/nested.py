@@ -18,7 +18,6 @@ from time import perf_counter as clock
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.client.future import settle_all
 from scaler_cluster.core.children import Child, Lent, OwnGraph
 from scaler_cluster.core.client import FUNCTIONS_MAX
 from scaler_cluster.core.nested import NestedCore
@@ -245,15 +244,14 @@ class NestedSession(Session):
         """Ask for one call; see :class:`Session`."""
         self.check_usable()
         scope = self.scope()
-        future: ScalerFuture[Any] = NestedFuture(self)
         held: list[bytes] = []
         try:
             packed, payload, objects = self._pack(function, args, kwargs, held, again=again)
         except FutureInside:
             return self.graphs.submit_linked(function, args, kwargs, options, again=again)
         except (PayloadError, StorageFull, StorageUnreachable) as error:
-            settle_all([(future, error)])
-            return future
+            return self.failed(error)
+        future: ScalerFuture[Any] = NestedFuture(self)
         call = m.CALL_KWARGS if kwargs else m.CALL_ARGS
         kept = (*held, *self.retain(packed[2])) if held or packed[2] else ()
         options = self.deeper(options, scope)

@@ -154,15 +154,14 @@ class Session:
         """
         if self._closed or self._forked or self.connection.error is not None:
             self.check_usable()
-        future: ScalerFuture[Any] = ScalerFuture(self)
         held: list[bytes] = []
         try:
             packed, payload, objects = self._pack(function, args, kwargs, held, again=again)
         except FutureInside:
             return self.graphs.submit_linked(function, args, kwargs, options, again=again)
         except (PayloadError, StorageFull, StorageUnreachable) as error:
-            settle_all([(future, error)])
-            return future
+            return self.failed(error)
+        future: ScalerFuture[Any] = ScalerFuture(self)
         call = m.CALL_KWARGS if kwargs else m.CALL_ARGS
         core = self.core
         with self.connection.lock:
@@ -180,6 +179,13 @@ class Session:
                     settled = self.connection.pump()
                 if settled:
                     self._after(settled)
+        return future
+
+    def failed(self, error: Exception) -> ScalerFuture[Any]:
+        """Return the future of a call that could not be asked for."""
+        self.check_usable()
+        future: ScalerFuture[Any] = self.future_class(self)
+        settle_all([(future, error)])
         return future
 
     def wake(self) -> None:
