@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.helpers import with_free_ports
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -38,7 +40,7 @@ def test_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     """From its top to its end, as one program."""
     if page.name == "dask.md":
         pytest.importorskip("dask")
-    source = "\n".join(BLOCK.findall(page.read_text()))
+    source = "\n".join(BLOCK.findall(with_free_ports(page.read_text())))
 
     done = subprocess.run(
         [sys.executable, "-c", source],

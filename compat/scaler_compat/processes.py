@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings, StorageSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.runtime.directories import remove_directories
-from scaler_cluster.runtime.process import lifeline_of_signals
 from scaler_cluster.runtime.spawn import STOP_TIMEOUT_S, Child
 from scaler_cluster.runtime.told import told_scheduler, told_storage, told_supervisor
 
@@ -171,7 +170,7 @@ def run_scheduler(config: SchedulerSettings) -> None:
     """Run a scheduler in this process until SIGINT or SIGTERM."""
     from scaler_cluster.runtime.scheduler import run
 
-    run(told_scheduler(config), lifeline_of_signals(), lambda **_: None)
+    run(told_scheduler(config), None, lambda **_: None)
 
 
 class Cluster(EngineProcess):

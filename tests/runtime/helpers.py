@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import re
 import socket
 import subprocess
 import sys
@@ -60,11 +63,32 @@ def wait_until(condition, what: str, timeout: float = BOUND_S) -> None:
         time.sleep(0.005)
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def free_port(run: int = 1) -> int:
+    """Return a port that nobody listens on, nor on those that follow it, as many as ``run`` says.
+
+    It is none of those that the kernel gives to whoever asks for any.
+    """
+    for _ in range(1000):
+        port = random.randrange(10_000, 30_000)
+        with contextlib.ExitStack() as held:
+            try:
+                for step in range(run):
+                    one = held.enter_context(socket.socket())
+                    one.bind(("127.0.0.1", port + step))
+            except OSError:
+                continue
+        return port
+    raise AssertionError("all ports are taken")
+
+
+PORT = re.compile(r"127\.0\.0\.1:(\d+)")
+
+
+def with_free_ports(text: str) -> str:
+    """Return a page whose ports are others: these may be in use here."""
+    ports = sorted(set(PORT.findall(text)))
+    first = free_port(len(ports))
+    return PORT.sub(lambda found: f"127.0.0.1:{first + ports.index(found[1])}", text)
 
 
 def wait_delivered(executor) -> None:

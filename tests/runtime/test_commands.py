@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 
 import psutil
@@ -34,21 +33,8 @@ def shell(tmp_path):
 
 @pytest.fixture
 def address():
-    """Return an address at which nobody listens, nor at the next two."""
-    for _ in range(100):
-        port = free_port()
-        if port < 65_000 and all(is_free(port + step) for step in (1, 2)):
-            return f"tcp://127.0.0.1:{port}"
-    raise AssertionError("all ports are taken")
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as one:
-        try:
-            one.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+    """Return an address at which nobody listens, nor at those around it."""
+    return f"tcp://127.0.0.1:{free_port(4) + 1}"
 
 
 def after(address: str, steps: int) -> str:

@@ -7,22 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.helpers import free_port
+from tests.runtime.helpers import with_free_ports
 from tests.runtime.shell import Shell
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"(?:`([\w.]+)`:\n\n)?```(\w+)\n(.*?)```\n", re.DOTALL)
 SHOWN = re.compile(r"# (.+)$", re.MULTILINE)
-
-
-def with_free_ports(text: str) -> str:
-    """Return a page whose ports are others: these may be in use here."""
-    chosen: dict[str, str] = {}
-    for port in re.findall(r"127\.0\.0\.1:(\d+)", text):
-        while port not in chosen:
-            first = free_port() if not chosen else int(next(iter(chosen.values()))) + len(chosen)
-            chosen[port] = str(first)
-    return re.sub(r"127\.0\.0\.1:(\d+)", lambda found: f"127.0.0.1:{chosen[found[1]]}", text)
 
 
 def type_in(shell: Shell, block: str) -> None:

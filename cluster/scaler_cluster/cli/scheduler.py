@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import SchedulerSettings
-from scaler_cluster.runtime.process import lifeline_of_signals
 from scaler_cluster.runtime.told import told_scheduler
 
 if TYPE_CHECKING:
@@ -24,4 +23,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(settings: SchedulerSettings) -> None:
     from scaler_cluster.runtime.scheduler import run
 
-    run(told_scheduler(settings), lifeline_of_signals(), lambda **_: None)
+    run(told_scheduler(settings), None, lambda **_: None)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.cli.shared import ENDED, guard
@@ -16,6 +17,7 @@ from scaler_cluster.config.sections import (
 )
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.runtime.directories import remove_directories
+from scaler_cluster.runtime.process import lifeline_of_signals
 from scaler_cluster.runtime.spawn import Child
 from scaler_cluster.runtime.told import told_scheduler, told_storage, told_supervisor
 
@@ -96,13 +98,17 @@ class Stack:
         return address
 
     def wait(self) -> int:
-        """Wait until one of them ends; return its status."""
+        """Wait until one of them ends, and return its status, or until a signal comes."""
+        lifeline = lifeline_of_signals()
+        # Read from the lifeline as well, like any signal that has a handler.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
             for child in self._children:
                 status = child.process.poll()
                 if status is not None:
                     return 128 - status if status < ENDED else status
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            if not os.read(lifeline, 4096):
+                return ENDED
 
     def stop(self) -> None:
         """End them, those that were started last first."""

@@ -79,9 +79,12 @@ def lifeline_of_signals() -> int:
     """Return a descriptor that comes to its end with the first SIGINT or SIGTERM.
 
     For a process that nobody else started; another signal ends it at once. Whoever started it with
-    SIGINT ignored wants that.
+    SIGINT ignored wants that. Before, each signal that has a handler sends a byte.
     """
     ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    # A signal that comes just before a wait would else be handled only after it.
+    signal.set_wakeup_fd(ours.fileno(), warn_on_full_buffer=False)
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         numbers.append(signal.SIGINT)

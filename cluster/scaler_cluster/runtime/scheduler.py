@@ -258,8 +258,12 @@ class SchedulerShell:
         self._turn()
 
 
-async def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., object]) -> None:
-    """Bind, tell where, and schedule until the lifeline comes to its end or SIGTERM comes.
+async def serve(
+    settings: dict[str, Any], lifeline: int | None, tell: Callable[..., object]
+) -> None:
+    """Bind, tell where, and schedule until the lifeline comes to its end, SIGINT or SIGTERM comes.
+
+    Another signal ends it at once. Whoever started it with SIGINT ignored wants that.
 
     Raises ConfigError if it cannot bind, or finds no object storage where there must be one.
     """
@@ -294,14 +298,19 @@ async def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., obj
     core = SchedulerCore(config, clock())
     shell = SchedulerShell(link, core, storage, storages, check=settings.get("check", False))
     loop = asyncio.get_running_loop()
-    if lifeline == LIFELINE_FD:
-        loop.add_signal_handler(signal.SIGTERM, shell.over.set)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
 
-    def on_lifeline() -> None:
-        if not os.read(lifeline, 4096):
-            shell.over.set()
+    def on_signal() -> None:
+        shell.over.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
 
-    loop.add_reader(lifeline, on_lifeline)
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal)
+    if lifeline is not None:
+        loop.add_reader(lifeline, _on_lifeline, lifeline, shell.over)
     log.info("Scheduler: listen to scheduler address %s", link.address)
     for home in homes:
         log.info("Scheduler: connect to object storage server %s", home.address or home.disk)
@@ -313,9 +322,15 @@ async def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., obj
     # What was imported stays: the collector need not look at it again.
     gc.freeze()
     await shell.over.wait()
-    loop.remove_reader(lifeline)
+    if lifeline is not None:
+        loop.remove_reader(lifeline)
     shell.close()
     remove_directories(settings)
+
+
+def _on_lifeline(lifeline: int, over: asyncio.Event) -> None:
+    if not os.read(lifeline, 4096):
+        over.set()
 
 
 def _listen_beside(link: zmq_link.ZmqLink, address: str) -> socket.socket | None:
@@ -332,7 +347,7 @@ def _listen_beside(link: zmq_link.ZmqLink, address: str) -> socket.socket | None
     return listener
 
 
-def run(settings: dict[str, Any], lifeline: int, tell: Callable[..., object]) -> None:
+def run(settings: dict[str, Any], lifeline: int | None, tell: Callable[..., object]) -> None:
     """Run a scheduler in this process; see :func:`serve`."""
     log.info("use event loop: %s", settings.get("event_loop"))
     if settings.get("event_loop") == "uvloop":

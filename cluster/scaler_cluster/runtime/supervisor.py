@@ -139,8 +139,10 @@ class SupervisorShell:
         """
         core = self._core
         try:
-            while core.leave is None:
+            while True:
                 self._turn()
+                if core.leave is not None:
+                    break
                 storage_at = self._storage.look_at if self._storage is not None else math.inf
                 sample_at = min(self._next_sample(), self._look_at)
                 due = min(core.deadline, self._exchange.deadline, sample_at, storage_at)
