@@ -88,7 +88,7 @@ class NotReturned(Exception):
 class NodeLoader:
     """Makes calls of payloads, for one work of nodes."""
 
-    __slots__ = ("_functions", "_loads", "_map", "_results", "_values")
+    __slots__ = ("_functions", "_loads", "_map", "_map_once", "_results", "_values")
 
     def __init__(
         self,
@@ -97,12 +97,14 @@ class NodeLoader:
         results: Values,
         loads: Callable[[Any], Any],
         map_segments: Callable[[tuple[bytes, ...]], list[memoryview]],
+        map_once: Callable[[tuple[bytes, ...]], list[memoryview]],
     ) -> None:
         self._functions = functions
         self._values = values
         self._results = results
         self._loads = loads
         self._map = map_segments
+        self._map_once = map_once
 
     def load(self, payload: Buffer) -> tuple[Any, ...]:
         """Return function, arguments and keyword arguments of the call that a payload is."""
@@ -129,12 +131,16 @@ class NodeLoader:
 
     def value(self, node: int) -> Any:
         """Return what a node returned, a new instance each time; raises NotReturned."""
-        result = self._values.get(node) or self._results.get(node)
+        views = self._map
+        result = self._values.get(node)
+        if result is None:
+            views = self._map_once
+            result = self._results.get(node)
         if result is None:
             raise NotReturned
         payload, segments = result
         if segments:
-            return pickle.loads(payload, buffers=self._map(segments))
+            return pickle.loads(payload, buffers=views(segments))
         return pickle.loads(payload)
 
 

@@ -167,6 +167,26 @@ def test_results_lost_with_a_machine_are_made_again(bench):
     assert bench.done(2, peer=b"W2")["C1"] == ["Results 2 [r2]"]
 
 
+def test_what_is_lost_on_its_way_to_a_node_is_no_failure(bench):
+    """A node runs again that was given out when its input was lost, however late it says so."""
+    for machine in (b"S1", b"S2"):
+        bench.supervisor(machine)
+    bench.client()
+    bench.worker(b"W1", b"S1", disk="/1", task_limit=1)
+    bench.graph(0, "", "0")
+    bench.worker(b"W2", b"S2", disk="/2")
+    sent = bench.feed(b"W1", m.Stored(1, 0, 1.0, b"r0", (segment(b"W1", 1),), (7,)))
+    assert sent["W2"][-1].startswith("AssignNodes 1:1 g with")
+
+    bench.lose(b"S1")
+    bench.worker(b"W3", b"S2", disk="/2")
+    bench.done(0, peer=b"W3")
+
+    sent = bench.erred(1, peer=b"W2", kind=m.FAILED_MISSING)
+    assert list(sent) == ["W2"]
+    assert sent["W2"][-1] == "AssignNodes 1:1 g 0=r0"
+
+
 def test_nodes_go_where_their_data_is(bench):
     """A node that takes a large result goes to the machine that has it, if somebody is free there."""
     bench.supervisor(b"S1")
@@ -252,6 +272,16 @@ def test_inputs_that_fail_or_are_cancelled(one):
 
     assert one.erred(0)["C1"] == ["Failed 0 exception", "Failed 11 exception"]
     assert one.feed(b"C1", m.Cancel(1, 1))["C1"] == ["Cancelled 21"]
+
+
+def test_an_input_is_forgotten_with_its_task(one):
+    """Also if the graph that it was for has ended before."""
+    one.submit(0)
+    one.graph(10, "", "0", inputs=[0])
+    one.feed(b"C1", m.Cancel(11, 1))
+    one.feed(b"C1", m.Cancel(0, 1))
+
+    assert not one.core.table.sessions[b"C1"].watched
 
 
 def test_a_wanted_node_as_an_input(known):

@@ -7,10 +7,18 @@ import pytest
 from scaler_cluster.core.spares import SLEEP_MAX_S
 from scaler_cluster.core.supervisor import SPARES_MIN
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.testing.bench import function_id, graph_of, hello
+from scaler_cluster.testing.bench import (
+    function_id,
+    graph_of,
+    hello,
+    object_id,
+    segment,
+    submission,
+)
 from scaler_cluster.wire import messages as m
 
 DEEP = m.TaskOptions(depth=1)
+MADE = segment(b"W2", 1)
 
 
 def nest(bench, worker=b"W1", peer=b"N1"):
@@ -168,6 +176,19 @@ def test_the_spare_worker_sleeps_when_it_is_over(nested) -> None:
     assert sent["S1"] == ["Spares 0"]
 
 
+def test_a_spare_worker_too_many_ends_as_well(nested) -> None:
+    """Its supervisor started it before it heard that one less was wanted."""
+    nested.feed(b"N1", m.Blocked(True))
+    spare(nested)
+    nested.feed(b"N1", m.Blocked(False))
+    assert nested.wait(SLEEP_MAX_S + 1)["S1"] == ["Spares 0"]
+    nested.died(worker=b"X1")
+    nested.feed(b"S1", m.Heartbeat())
+    spare(nested, b"X2")
+
+    assert nested.wait(SLEEP_MAX_S + 1) == {"X2": ["Retire"]}
+
+
 def test_a_blocked_spare_worker_is_replaced(nested) -> None:
     """As many spare workers as are blocked, one of them awake for each place."""
     nested.feed(b"N1", m.Blocked(True))
@@ -287,6 +308,44 @@ def test_a_lent_node_that_is_given_back_goes_elsewhere(nested) -> None:
 
     assert nested.worker(b"W2")["W2"][-1] == "AssignNodes 2:0 g"
     assert nested.done(0, peer=b"W2", session=2)["N1"] == ["Results 0 [r0]"]
+
+
+@pytest.fixture
+def apart(bench):
+    """W1 runs task 0 of C1, its session is N1; node 0 of N1 returned what lies with W2."""
+    bench.client()
+    for machine, worker in ((b"S1", b"W1"), (b"S2", b"W2")):
+        bench.supervisor(machine)
+        limit = {"task_limit": 1} if worker == b"W2" else {}
+        bench.worker(worker, machine, disk=f"/{machine.decode()}", **limit)
+        bench.submit(0) if worker == b"W1" else nest(bench)
+    bench.storage(b"O1", supervisor=b"S1", memory_limit=10)
+    bench.graph(0, "", "0", "0", peer=b"N1", options=[DEEP], wanted="1 2")
+    bench.feed(b"W2", m.Stored(2, 0, 1.0, b"large", (MADE,), (7,)))
+    return bench
+
+
+def test_what_is_lent_is_on_the_machine(apart) -> None:
+    """What is elsewhere is brought first: who waits could not be told that it will not come."""
+    assert list(recall(apart, 1)) == ["O1"]
+    assert recall(apart, 1) == {}
+    apart.feed(b"O1", m.Transferred(MADE))
+
+    assert recall(apart, 1)["N1"][0].startswith("AssignNodes 2:1 g with")
+
+
+def test_what_made_room_for_others_is_brought_again(apart) -> None:
+    """A lent node that misses it has not failed."""
+    recall(apart, 1)
+    apart.feed(b"O1", m.Transferred(MADE))
+    recall(apart, 1)
+    apart.feed(b"N1", m.Object(object_id("a"), segment(b"N1", 1), 7))
+    urgent = m.TaskOptions(priority=1, depth=1)
+    apart.feed(b"N1", *submission(100, options=urgent, objects="a"))
+    apart.worker(b"W3", b"S1", disk="/S1", task_limit=1)
+
+    assert "N1" not in supply(apart, 1, m.FAILED_MISSING)
+    assert list(recall(apart, 1)) == ["O1"]
 
 
 def test_a_lent_node_fails(nested) -> None:

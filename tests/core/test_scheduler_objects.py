@@ -211,6 +211,16 @@ def test_what_a_storage_finds_of_peers_that_are_gone_is_removed(one):
     assert one.storage(b"O1", *drafts)["O1"][1:] == [f"Release {text(drafts[0])}"]
 
 
+def test_what_a_storage_finds_of_other_machines_are_copies(one):
+    """One that nobody needs is removed, though the worker that made it elsewhere is alive."""
+    one.supervisor(b"S2")
+    one.worker(b"W2", b"S2", disk="/2")
+    copy = segment(b"W2", 0)
+
+    assert one.storage(b"O1", copy)["O1"][1:] == [f"Release {text(copy)}"]
+    assert one.storage(b"O2", segment(b"C1", 0), supervisor=b"S2")["O2"][1:] != []
+
+
 def test_a_storage_can_be_replaced(stored):
     """When it died the objects stay what they are, and the next one goes on."""
     stored.lose(b"O1")

@@ -76,6 +76,18 @@ def test_it_knows_what_will_not_come(core):
     assert core.missing == {}
 
 
+def test_what_is_released_while_it_is_waited_for_does_not_come(core):
+    """The machine that held it is lost; that is remembered until the worker has nothing to run."""
+    batch = payloads_of(5, 1)
+    core.receive([m.AssignNodes(1, 4, 5, function_id("f"), False, False, batch, (), b"\0\0\0\0",
+                                payloads_of(4, 1, "r"), 1, (b"s1",), b"\1\0\0\0")])  # fmt: skip
+    core.receive([m.Release((b"s1", b"s2"))])
+    assert list(core.missing) == [b"s1"]
+
+    run_one(core)
+    assert core.missing == {}
+
+
 # -- taking in -------------------------------------------------------------------------------
 
 

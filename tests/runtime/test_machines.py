@@ -13,7 +13,7 @@ import pytest
 
 from scaler_cluster.objects import remote_store
 from scaler_cluster.runtime.spawn import EmbeddedCluster
-from scaler_exec import ScalerExecutor, StorageUnreachable
+from scaler_exec import Client, ScalerExecutor, StorageUnreachable
 from tests.runtime.helpers import BOUND_S, cluster_process, wait_delivered, wait_until
 from tests.runtime.machines import Machine, can_make_machines, find_storage, wait_storage
 from tests.runtime.shell import Shell
@@ -134,6 +134,26 @@ def test_results_come_from_where_they_are(executor, machine) -> None:
 
     assert [int(value.sum()) for values in found.values() for value in values] == [MB] * 3
     wait_until(lambda: not machine.segments(), "the results were not freed")
+
+
+def make_here(number):
+    return np.full(MB, number, "u1"), machine_id()
+
+
+def first_byte(value, other):
+    return int(value[0][0]), value[1], int(other[0][0]), other[1], machine_id()
+
+
+def test_nodes_take_what_was_made_elsewhere(cluster, executor) -> None:
+    """Whatever the machine, a node waits until the large results that it needs have come there."""
+    graph: dict = {("made", n): (make_here, n) for n in range(24)}
+    looks = {("look", n): (first_byte, ("made", n), ("made", (n + 1) % 24)) for n in range(24)}
+    with Client(cluster.address) as client:
+        found = list(client.get(graph | looks, list(looks)).values())
+
+    assert [(one[0], one[2]) for one in found] == [(n, (n + 1) % 24) for n in range(24)]
+    ways = {(made, where) for _, one, _, other, where in found for made in (one, other)}
+    assert len(ways) == 4, "each machine was to take what the other made"
 
 
 CLIENT = """

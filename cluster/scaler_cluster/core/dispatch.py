@@ -410,11 +410,18 @@ class Dispatch:
         worker = table.workers[session.worker]
         for graph in table.graphs_in(session, first, stop):
             run = graph.lend(min(stop, graph.stop) - 1 - graph.first, worker)
-            if run is not None:
-                table.queue(run.options).update(graph.lane_of(run.first - graph.first))
-                message, segments = self._with_inputs(worker, run, graph, 0)
-                table.send(session.peer, message)
-                table.objects.bring(run.objects + segments, worker)
+            if run is None:
+                continue
+            node = run.first - graph.first
+            wanted = graph.needed_by(run)
+            if table.objects.are_at(wanted, worker.store):
+                table.send(session.peer, self._with_inputs(worker, run, graph, 0)[0])
+            else:
+                # The task asks again. It cannot be told if something will not come after all.
+                table.objects.bring(wanted, worker)
+                del graph.lent[node]
+                graph.put_back(run)
+            table.queue(run.options).update(graph.lane_of(node))
 
     def _teach(self, worker: WorkerRecord, function: bytes) -> None:
         known = worker.functions

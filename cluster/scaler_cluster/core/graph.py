@@ -134,6 +134,8 @@ class GraphRecord:
         """Tries and losses of nodes that have any."""
         self.lent: dict[int, Run] = {}
         """Nodes that the task which submitted them runs itself."""
+        self._bereft: dict[int, None] = {}
+        """Nodes that lost something they need while a worker had them."""
 
     # -- looks -------------------------------------------------------------------------------
 
@@ -385,9 +387,14 @@ class GraphRecord:
         flat = self._dependencies[self._ends[first] : self._ends[first + run.count]]
         return [one for one in dict.fromkeys(flat) if one < first and states[one] == DONE]
 
-    def is_short(self, run: Run) -> bool:
-        """Return True for a single node whose dependencies were lost while a worker had it."""
-        return self.missing[run.first - self.first] > 0
+    def needed_by(self, run: Run) -> tuple[bytes, ...]:
+        """Return the objects that a run needs, with those of the results that come with it."""
+        segments = (self.results[node][1] for node in self.inputs_of(run))
+        return (*run.objects, *chain.from_iterable(segments))
+
+    def is_bereft(self, run: Run) -> bool:
+        """Return True for a single node that lost something it needs while a worker had it."""
+        return run.first - self.first in self._bereft
 
     def put_back(self, run: Run) -> None:
         """Take the nodes of a run back that a worker did not run."""
@@ -397,6 +404,7 @@ class GraphRecord:
             if states[node] != ASSIGNED:
                 continue
             self.open += 1
+            self._bereft.pop(node, None)
             if run.tries or run.losses:
                 self._marks[node] = (run.tries, run.losses)
             states[node] = WAITING
@@ -501,6 +509,8 @@ class GraphRecord:
                     if self.states[one] == READY:
                         self.states[one] = WAITING
                         self._unready(one)
+                    elif self.states[one] == ASSIGNED:
+                        self._bereft[one] = None
             dependencies = self.dependencies(node)
             self.missing[node] = sum(self.states[one] != DONE for one in dependencies)
             if not self.missing[node]:

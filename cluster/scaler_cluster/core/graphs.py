@@ -101,10 +101,7 @@ class Graphs:
             run = graph.lent.pop(node, None)
             if not graph.is_live(node) or (run is None and node >= graph.inputs):
                 return
-            if run is not None and (
-                message.kind == m.NOT_RUN
-                or (message.kind == m.FAILED_MISSING and graph.is_short(run))
-            ):
+            if run is not None and self._is_not_run(session, graph, run, message.kind):
                 graph.put_back(run)
             elif message.kind == m.INPUT_CANCELLED:
                 graph.end(node, None)
@@ -120,6 +117,14 @@ class Graphs:
             else:
                 graph.end(node, m.Failed(0, m.FAILED_MISSING))
             self._settle(graph)
+
+    def _is_not_run(self, session: SessionRecord, graph: GraphRecord, run: Run, kind: str) -> bool:
+        """Return True if a node that was lent is still to be run."""
+        if kind != m.FAILED_MISSING:
+            return kind == m.NOT_RUN
+        # What it needs was lost, or removed to make room.
+        store = self._table.workers[session.worker].store
+        return graph.is_bereft(run) or not self._table.objects.are_at(graph.needed_by(run), store)
 
     def drop(self, session: SessionRecord) -> None:
         """A client is gone; what its nodes did on workers has been stopped."""

@@ -20,6 +20,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch, numbers
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Iterable, Sequence
 
     from scaler_cluster.core.children import OwnGraph
@@ -31,6 +32,8 @@ LINGER_S = 0.005
 """So long after the last task was submitted the next is expected: somebody looks then anyway."""
 RECALL_MAX = 64
 """Tasks that are recalled at once, at most."""
+RECALL_OTHERS = 8
+"""Of many tasks that somebody waits for at once, so many are asked for each time."""
 MEMORY = 0.8
 """What earlier measurements weigh when a new one enters the mean."""
 
@@ -77,6 +80,8 @@ class NestedCore(ClientCore):
         self._looked_at = 0.0
         self._unit_s = HOLD_S
         """What one task that ran here took, in the mean."""
+        self._waiting = 0
+        """Threads that wait for what runs elsewhere, and tasks that have seceded."""
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -213,6 +218,23 @@ class NestedCore(ClientCore):
         self._remember(piece)
         return single
 
+    def is_any_held(self, tasks: Iterable[int]) -> bool:
+        """Return True if one of these may run here."""
+        return any(map(self.is_held, tasks))
+
+    def claim_first(self, tasks: deque[int]) -> Child | None:
+        """Take out the first of these tasks that may run here.
+
+        Those at the head that have come back are dropped.
+        """
+        while tasks and not self.is_pending(tasks[0]):
+            tasks.popleft()
+        for task in tasks:
+            child = self.claim(task)
+            if child is not None:
+                return child
+        return None
+
     def _piece(self, task: int) -> Child | None:
         """Return the held piece of a map that has this task."""
         return _find(self._held_pieces, task)
@@ -264,7 +286,8 @@ class NestedCore(ClientCore):
             self.say(m.Cancel(task, 1, queued_only=True))
             return
         child = self._away.get(task) or _find(self._away_pieces, task)
-        if child is not None and not self._may_run(child.options):
+        if not self.is_pending(task) or (child is not None and not self._may_run(child.options)):
+            # There is nothing to ask for; nor for what has the next numbers.
             return
         count = max(1, min(int(HOLD_S / max(self._unit_s, 1e-6)), RECALL_MAX))
         if task >> CALL_BITS == 0:
@@ -274,6 +297,26 @@ class NestedCore(ClientCore):
             count = stop - task
         self._pack_asked()
         self._outbox.append(m.Cancel(task, count, queued_only=True))
+
+    def recall_some(self, tasks: Sequence[int], turn: int) -> None:
+        """Ask for the first of these tasks, and for some of the others in turn."""
+        if not tasks:
+            return
+        self.recall(tasks[0])
+        for index in range(1, min(RECALL_OTHERS, len(tasks))):
+            self.recall(tasks[(turn * RECALL_OTHERS + index) % len(tasks)])
+
+    def count_waiting(self, change: int) -> bool:
+        """One more thread waits for what runs elsewhere, or one less; return True if that is said.
+
+        With the first one the worker is blocked, with the last one no more.
+        """
+        before = self._waiting
+        self._waiting += change
+        if before and self._waiting:
+            return False
+        self.say(m.Blocked(self._waiting > 0))
+        return True
 
     # -- time --------------------------------------------------------------------------------
 

@@ -167,6 +167,11 @@ class ObjectTable:
                 self._make_room(key)
                 self._send_copy(key, record)
 
+    def are_at(self, objects: tuple[bytes, ...], key: bytes) -> bool:
+        """Return True if nothing of this is to be had that is not on a machine."""
+        all_stores = [self.records[one].stores for one in objects]
+        return all(key in stores or not stores for stores in all_stores)
+
     def _make_room(self, key: bytes) -> None:
         """Have the copies removed that were used longest ago, if a machine's memory is full."""
         store = self.stores[key]
@@ -249,7 +254,10 @@ class ObjectTable:
         """Let a storage that has come up remove, of what it found, what nobody has a use for."""
         store = self.stores[key]
         known = {record.segment for record in self.records.values()}
-        peers = (*self._table.sessions, *self._table.workers)
+        # Who writes here itself: of others there are copies.
+        peers = [worker.peer for worker in self._table.workers.values() if worker.store == key]
+        if key in self.homes:
+            peers += self._table.sessions
         prefixes = tuple(map(segment_prefix, peers))
         for segment in segments:
             # What its owner has not announced yet is about to be.

@@ -94,7 +94,7 @@ class Outcomes:
             if (
                 message.kind == m.FAILED_MISSING
                 and run.graph is not None
-                and run.graph.is_short(run)
+                and run.graph.is_bereft(run)
             ):
                 self._requeue(worker, run, Event.SKIPPED)
                 return

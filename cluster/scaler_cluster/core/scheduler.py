@@ -515,7 +515,7 @@ class SchedulerCore:
         for run in self.table.overlapping(session, message.first, stop):
             if run.graph is None:
                 self._outcomes.cancel(run, max(run.first, message.first), min(run.stop, stop), now)
-        if session.graphs:
+        if session.graphs or session.watched:
             self._outcomes.graphs.cancel(session, message.first, stop)
 
     def _take_back(self, session: SessionRecord, first: int, stop: int, now: float) -> None:

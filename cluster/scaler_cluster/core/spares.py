@@ -60,7 +60,9 @@ class Spares:
             worker.retiring = True
             self._table.send(worker.peer, m.Retire())
             supervisor = self._table.supervisors[worker.supervisor]
-            self._want(supervisor, supervisor.spares_wanted - 1)
+            # One that ends may be made up for before its supervisor hears that it need not be.
+            if supervisor.spares_wanted:
+                self._want(supervisor, supervisor.spares_wanted - 1)
 
     def _balance(self, worker: WorkerRecord, now: float) -> None:
         """Wake as many spare workers of a machine as it needs; cost: O(its workers)."""

@@ -163,6 +163,9 @@ class WorkerCore:
         for segment in message.objects:
             self.mapped.pop(segment, None)
             self.missing.pop(segment, None)
+            # The machine that held it is lost: whoever waits for a copy would do so for ever.
+            if any(segment in _segments_of(work) for work in self.queue):
+                self.missing[segment] = "the machine that held this object was lost"
 
     def _on_missing(self, message: m.Missing) -> None:
         for segment in message.objects:
@@ -267,6 +270,8 @@ class WorkerCore:
         """The shell ran a work to its end."""
         if self.queue and self.queue[0] is work:
             self.queue.popleft()
+            if self.missing and not self.queue:
+                self.missing.clear()
 
     def end_with(self, work: Work) -> None:
         """Let a work end with the task at its cursor; the rest is a work of its own."""
@@ -348,3 +353,9 @@ class WorkerCore:
         outbox = self._outbox
         self._outbox = []
         return outbox
+
+
+def _segments_of(work: Work) -> tuple[bytes, ...]:
+    """Return the segments that a work came with."""
+    message = work.message
+    return message.segments if isinstance(message, m.AssignNodes) else message.objects

@@ -244,9 +244,17 @@ class Segments:
 
     def recount(self) -> None:
         """Count anew what is in memory: a process may have died between a file and its count."""
-        if self.memory is not None:
-            with _locked_usage(self.memory) as usage:
-                _put(usage, sum(path.stat().st_size for path in _files(self.memory)))
+        if self.memory is None:
+            return
+        with _locked_usage(self.memory) as usage:
+            while True:
+                try:
+                    nbytes = sum(path.stat().st_size for path in _files(self.memory))
+                except FileNotFoundError:
+                    # A draft got its name meanwhile.
+                    continue
+                _put(usage, nbytes)
+                return
 
     def inventory(self) -> tuple[bytes, ...]:
         """Return the names of all segments and drafts."""

@@ -26,7 +26,7 @@ class WorkerStore:
     """The objects of one worker.
 
     ``mapped`` and ``missing`` are the core's: it takes out what the scheduler released, and notes
-    what will not come. ``is_home`` is true where clients store objects: there none is waited for.
+    what will not come. ``is_home`` is true where clients store objects: these are not waited for.
     """
 
     def __init__(
@@ -53,14 +53,18 @@ class WorkerStore:
         self.large = payloads.OBJECT_BYTES if has_place else BATCH_BYTES_MAX
         """A result whose pickle has so many bytes is pickled by :meth:`pickle`."""
 
-    def wait_for(self, segments: tuple[bytes, ...], is_wanted: Callable[[], bool]) -> None:
+    def wait_for(
+        self,
+        stored: tuple[bytes, ...],
+        made: tuple[bytes, ...],
+        is_wanted: Callable[[], bool],
+    ) -> None:
         """Map segments as they come to this machine, as long as somebody wants them.
 
-        Those that will not come are left to :meth:`map`.
+        Clients stored the first ones, workers made the others. Those that will not come are left
+        to :meth:`map`.
         """
-        if self._is_home:
-            return
-        for segment in segments:
+        for segment in made if self._is_home else stored + made:
             pause = PAUSE_MIN_S
             while segment not in self._mapped and segment not in self._missing and is_wanted():
                 try:
@@ -83,6 +87,11 @@ class WorkerStore:
                     raise
             views.append(view)
         return views
+
+    def map_once(self, segments: tuple[bytes, ...]) -> list[memoryview]:
+        """Return segments that the scheduler did not name: it will not say when to unmap them."""
+        mapped, files = self._mapped, self._opened()
+        return [mapped.get(segment) or files.open(segment) for segment in segments]
 
     def _map(self, segment: bytes) -> memoryview:
         view = self._opened().open(segment)

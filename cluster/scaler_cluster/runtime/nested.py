@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from scaler_cluster.runtime.profile import Took
     from scaler_cluster.runtime.worker import WorkerShell
 
-RECALL_OTHERS = 8
-"""Of many tasks that somebody waits for at once, so many are asked for each time."""
 LEVELS_MAX = 400
 """Tasks on one stack; see LEVEL_FRAMES for its size."""
 WATCH_S = 0.05
@@ -145,8 +143,6 @@ class NestedSession(Session):
         self._running = threading.RLock()
         """Held by the thread that runs a task: one at a time, as anywhere."""
         self._clients = itertools.count(1)
-        self._waiting = 0
-        """Threads that wait for what runs elsewhere, and tasks that have seceded."""
         self._watched: deque[tuple[float, ScalerFuture[Any]]] = deque()
         """Futures with a callback, and when to look whether it was called."""
         self._awaited: list[ScalerFuture[Any]] = []
@@ -429,28 +425,17 @@ class NestedSession(Session):
 
     def claim(self, tasks: deque[int]) -> Child | None:
         """Return the first of these tasks that may run here."""
-        core = self.core
         with deferred, self.connection.lock:
-            while tasks and not core.is_pending(tasks[0]):
-                tasks.popleft()
-            for task in tasks:
-                child = core.claim(task)
-                if child is not None:
-                    return child
-        return None
+            return self.core.claim_first(tasks)
 
     def is_held(self, tasks: deque[int]) -> bool:
         """Return True if one of these may run here."""
-        return any(map(self.core.is_held, list(tasks)))
+        return self.core.is_any_held(list(tasks))
 
     def recall(self, tasks: deque[int], turn: int) -> None:
         """Ask for the first of these tasks, and for some of the others in turn."""
         with deferred, self.connection.lock:
-            if not tasks:
-                return
-            self.core.recall(tasks[0])
-            for index in range(1, min(RECALL_OTHERS, len(tasks))):
-                self.core.recall(tasks[(turn * RECALL_OTHERS + index) % len(tasks)])
+            self.core.recall_some(tasks, turn)
 
     def send_now(self, tasks: deque[int]) -> None:
         """Let others run these tasks."""
@@ -473,12 +458,8 @@ class NestedSession(Session):
         """One more thread waits for what runs elsewhere, or one less."""
         with deferred:
             with self.connection.lock:
-                before = self._waiting
-                self._waiting += change
-                settled = []
-                if not before or not self._waiting:
-                    self.core.say(m.Blocked(self._waiting > 0))
-                    settled = self.connection.pump()
+                is_said = self.core.count_waiting(change)
+                settled = self.connection.pump() if is_said else []
             self._after(settled)
 
     def watch(self, future: ScalerFuture[Any]) -> None:

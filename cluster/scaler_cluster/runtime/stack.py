@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import payload as payloads
 from scaler_cluster.core.children import Lent
 from scaler_cluster.core.client import FUNCTIONS_MAX
-from scaler_cluster.errors import MissingObjects
 from scaler_cluster.nodes import NodeLoader
 from scaler_cluster.runtime.interrupts import TaskExpired, TaskInterrupted, deferred
 from scaler_cluster.runtime.profile import measured
@@ -145,15 +144,13 @@ class Stack:
                 if failure == m.FAILED_EXCEPTION and tries < child.options.retries:
                     tries += 1
                     continue
-                if failure == m.FAILED_DESERIALIZE and isinstance(error, MissingObjects):
-                    failure = m.FAILED_MISSING
                 return m.Failed(child.first, *describe_failure(failure, error, culprit))
 
     def _load_node(self, lent: Lent, functions: Any) -> tuple[Any, ...]:
         """Return function, arguments and keyword arguments of a node."""
         map_segments = self._shell.map_segments
         loads = partial(payloads.loads, buffers=map_segments(lent.objects))
-        loader = NodeLoader(functions, lent.values, {}, loads, map_segments)
+        loader = NodeLoader(functions, lent.values, {}, loads, map_segments, map_segments)
         return loader.load(next(iter(lent.batch)))
 
     def _load(self, packed: Function) -> Callable[..., Any]:

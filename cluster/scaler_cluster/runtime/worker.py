@@ -222,19 +222,22 @@ class WorkerShell:
         """Run the tasks of a work. The loop takes no lock as long as nothing special happens."""
         core, slot = self._core, self._slot
         message = work.message
+        stored = work.function.objects + message.objects
+        made = message.segments if isinstance(message, m.AssignNodes) else ()
+        if stored or made:
+            # As long as they wait, all of its tasks may be taken back.
+            self._store.wait_for(stored, made, lambda: work.stop > 0 and core.leave is None)
+        work.cursor = 0
+        with self._lock:
+            if not work.stop:
+                # All of it was taken back. It must not be charged with what this worker dies of.
+                core.finish(work)
+                return
+            core.begin(work, clock())
         slot[SLOT_SESSION] = 0
         slot[SLOT_WORK] += 1
         slot[SLOT_TASK] = work.first
         slot[SLOT_SESSION] = work.session
-        wanted = work.function.objects + message.objects
-        if work.values is not None:
-            wanted += message.segments  # type: ignore[union-attr]
-        if wanted:
-            # As long as they wait, all of its tasks may be taken back.
-            self._store.wait_for(wanted, lambda: work.stop > 0 and core.leave is None)
-        work.cursor = 0
-        with self._lock:
-            core.begin(work, clock())
         call = self._load(work)
         if call is None:
             return
@@ -248,7 +251,9 @@ class WorkerShell:
         append, store = core.results.append, self._store
         keep, buffers, large = store.keep, store.buffers, store.large
         if work.values is not None:
-            loads = NodeLoader(work.function.call, work.values, work.results, loads, store.map).load
+            loads = NodeLoader(
+                work.function.call, work.values, work.results, loads, store.map, store.map_once
+            ).load
             append = partial(_keep, work, work.first - message.graph, append)  # type: ignore[union-attr]
         segments: dict[bytes, int] = {}
         dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
@@ -422,8 +427,7 @@ class WorkerShell:
             pass
 
     def map_segments(self, segments: tuple[bytes, ...]) -> list[memoryview]:
-        """Return segments as buffers, once they have come; raises MissingObjects."""
-        self._store.wait_for(segments, lambda: True)
+        """Return segments as buffers; raises MissingObjects."""
         return self._store.map(segments)
 
     def loaded_function(self, digest: bytes) -> Callable[..., Any] | None:
@@ -484,7 +488,11 @@ def describe_failure(
     """Return kind, payload and detail of a task's failure; ``culprit`` could not be unpickled."""
     trace = error.__traceback__
     payload, detail = payloads.dumps_exception(error, trace.tb_next if trace else None)
-    if stage == m.FAILED_DESERIALIZE:
+    if stage == m.FAILED_DESERIALIZE and isinstance(error, MissingObjects):
+        # What a node needs was lost on the way: the scheduler may be able to have it made again.
+        stage = m.FAILED_MISSING
+        detail["message"] = str(error)
+    elif stage == m.FAILED_DESERIALIZE:
         detail["message"] = f"the worker cannot unpickle {culprit}: {payloads.show(error)}"
     elif stage == m.FAILED_RESULT and isinstance(error, StorageFull):
         stage = m.FAILED_EXCEPTION

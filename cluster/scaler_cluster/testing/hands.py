@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scaler_cluster.core.worker import Work, WorkerCore
     from scaler_cluster.wire.messages import AssignNodes
 
@@ -19,12 +21,20 @@ class WorkerHands:
         self.slot = (0, 0)
         """Session and task that it ran last, as its supervisor can see them after its death."""
 
-    def take_up(self, now: float) -> Work | None:
-        """Stand on the next task and return its work, or None if nothing is left to run."""
+    def take_up(
+        self, now: float, has_come: Callable[[Work], bool] = lambda work: True
+    ) -> Work | None:
+        """Stand on the next task and return its work, or None if nothing is left to run.
+
+        Also None if what a work needs is on its way here: ``has_come`` tells.
+        """
         core = self.core
         while self.work is not None or core.queue:
             if self.work is None:
-                self.work = core.queue[0]
+                work = core.queue[0]
+                if not has_come(work):
+                    return None
+                self.work = work
                 self.work.cursor = 0
                 core.begin(self.work, now)
             work = self.work

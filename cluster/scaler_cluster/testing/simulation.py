@@ -14,17 +14,28 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.core.objects import HOME
+from scaler_cluster.errors import ProtocolError
 from scaler_cluster.testing.clients import ClientNode
-from scaler_cluster.testing.nodes import HUB_NAME, Node, SchedulerNode, SupervisorNode, WorkerNode
+from scaler_cluster.testing.describe import describe
+from scaler_cluster.testing.machines import SupervisorNode, WorkerNode
+from scaler_cluster.testing.nodes import HUB_NAME, Node, SchedulerNode
+from scaler_cluster.testing.storages import MemoryFiles, StorageNode
+from scaler_cluster.wire.codec import decode
+from scaler_cluster.wire.messages import NOWHERE, Home
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scaler_cluster.wire.batch import Buffer
 
-END_S = 600.0
+END_S = 200.0
 """Simulated seconds after which whatever is still pending will never come."""
+SETTLE_S = 5.0
+"""In simulated seconds, how long before the end everybody is left alone: longer than anybody keeps
+anything for a while, or waits for an acknowledgement."""
+FAR_BYTES = 150
+"""What finds room in the memory of a machine that is not the scheduler's; a result has some 20."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +60,45 @@ class Plan:
     """Clients that vanish."""
     check_every: int = 1
     """Steps of the scheduler between two looks at its invariants."""
+    graphs: int = 0
+    """Graphs of each client."""
+    nodes: int = 30
+    """Nodes of a graph, at most."""
+    levels: int = 0
+    """How many levels of tasks a task may submit."""
+    has_objects: bool = False
+    """Large arguments and results lie in segments; each machine after the first has its own."""
+    storage_crashes: int = 0
+
+
+PLANS = {
+    "tasks": Plan(),
+    "graphs": Plan(tasks=15, graphs=5, machine_crashes=2, worker_crashes=6, check_every=3),
+    "objects": Plan(
+        tasks=20, graphs=4, has_objects=True, machines=3, workers=2, machine_crashes=2,
+        storage_crashes=2, check_every=3,
+    ),
+    "nested": Plan(tasks=15, levels=2, check_every=3),
+    "one worker": Plan(
+        machines=1, workers=1, clients=1, tasks=10, graphs=2, levels=3, check_every=5
+    ),
+    "everything": Plan(
+        tasks=10, graphs=2, levels=2, has_objects=True, machines=3, workers=2, machine_crashes=2,
+        worker_crashes=6, storage_crashes=2, clients=3, leavers=1, check_every=10,
+    ),
+}  # fmt: skip
+"""By what they are for."""
 
 
 class Simulation:
-    """Time, the network and everybody in it."""
+    """Time, the network and everybody in it.
 
-    def __init__(self, seed: int, plan: Plan | None = None) -> None:
+    ``log`` is called with a line for each message that is sent.
+    """
+
+    def __init__(
+        self, seed: int, plan: Plan | None = None, log: Callable[[str], object] | None = None
+    ) -> None:
         self.plan = plan or Plan()
         self.random = random.Random(seed)  # noqa: S311 - it is to be repeated
         self.now = 0.0
@@ -63,14 +107,26 @@ class Simulation:
         self.machines_lost = 0
         self.started: dict[tuple[int, int], int] = {}
         """How often each task of each session was started."""
+        self.died: set[bytes] = set()
+        """Names of tasks that a worker ran, or had run last, when it died."""
+        self.disturbed: set[bytes] = set()
+        """What tasks raised because something went wrong with others that they waited for."""
+        self._log = log
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         self._arrives: dict[tuple[bytes, bytes], float] = {}
         self.nodes: dict[bytes, Node] = {}
-        self.hub = SchedulerNode(self)
         self._names = itertools.count(1)
-        for _ in range(self.plan.machines):
-            self.add_machine()
+        self._machines = itertools.count(1)
+        self.storages: dict[str, StorageNode] = {}
+        """By their address."""
+        self.home = self._files("home")
+        self._places = {self.home.place.address: self.home}
+        self.hub = SchedulerNode(self)
+        if self.plan.has_objects:
+            self._start_storage()
+        for number in range(self.plan.machines):
+            self.add_machine(number + 1)
         self.clients = [ClientNode(self, self.name("C")) for _ in range(self.plan.clients)]
         self._plan_faults()
 
@@ -78,16 +134,43 @@ class Simulation:
         """Return a new peer id."""
         return letter.encode() + next(self._names).to_bytes(12, "big")
 
-    def add_machine(self) -> None:
-        """Start a supervisor."""
-        SupervisorNode(self, self.name("S"), self.plan.workers)
+    # -- machines ----------------------------------------------------------------------------
+
+    def _files(self, address: str, limit: int = 0) -> MemoryFiles:
+        if not self.plan.has_objects:
+            return MemoryFiles(NOWHERE)
+        return MemoryFiles(Home(address, disk=f"/{address}", memory_limit=limit))
+
+    def add_machine(self, number: int) -> None:
+        """Start a supervisor; those with even numbers are not beside the scheduler."""
+        files = self.home
+        if self.plan.has_objects and number % 2 == 0:
+            files = self._files(f"far-{next(self._machines)}", FAR_BYTES)
+            self._places[files.place.address] = files
+        SupervisorNode(self, number, self.plan.workers, files)
+
+    def _start_storage(self) -> None:
+        """Let the scheduler start the storage beside it, at first or because one has died."""
+        for peer, key in list(self.hub.core.table.objects.storages.items()):
+            if key == HOME:
+                self.hub.core.peer_lost(peer, self.now)
+        StorageNode(self, self.home, b"", lambda _: self._start_storage())
+
+    def read(self, segments: tuple[bytes, ...], address: str) -> bytes | None:
+        """Return what is in segments of a machine, None if that is gone."""
+        files = self._places[address]
+        return b"".join(map(files.open, segments)) if files.is_there else None
+
+    # -- faults ------------------------------------------------------------------------------
 
     def _plan_faults(self) -> None:
         plan, moment = self.plan, self.random.uniform
         for _ in range(plan.worker_crashes):
-            self.at(moment(0, plan.faults_s), lambda: self._crash(WorkerNode))
+            self.at(moment(0, plan.faults_s), lambda: self._crash(WorkerNode, 9))
         for _ in range(plan.machine_crashes):
-            self.at(moment(0, plan.faults_s), lambda: self._crash(SupervisorNode))
+            self.at(moment(0, plan.faults_s), lambda: self._crash(SupervisorNode, 9))
+        for _ in range(plan.storage_crashes):
+            self.at(moment(0, plan.faults_s), lambda: self._crash(StorageNode))
         for _ in range(plan.pauses):
             self.at(moment(0, plan.faults_s), self._pause)
         for client in self.clients[: plan.leavers]:
@@ -98,17 +181,21 @@ class Simulation:
         found = [node for node in self.nodes.values() if isinstance(node, kind)]
         return self.random.choice(found) if found else None
 
-    def _crash(self, kind: type[Any]) -> None:
+    def _crash(self, kind: type[Any], *how: int) -> None:
         victim = self._some(kind)
         if victim is not None:
-            victim.crash(9)
+            victim.crash(*how)
 
     def _pause(self) -> None:
-        victim = self._some(Node)
-        victim.paused_until = self.now + self.random.uniform(0.01, 3.0)
+        victims = [self.hub, *self.nodes.values()]
+        self.random.choice(victims).pause(self.now + self.random.uniform(0.01, 3.0))
 
     def _heal(self) -> None:
         self.faulty = False
+
+    def note_start(self, task: tuple[int, int]) -> None:
+        """A task of a session is started."""
+        self.started[task] = self.started.get(task, 0) + 1
 
     # -- time --------------------------------------------------------------------------------
 
@@ -117,35 +204,87 @@ class Simulation:
         heapq.heappush(self._events, (max(when, self.now), next(self._count), act))
 
     def run(self) -> str:
-        """Run until everything has come back; return a digest of all that was sent.
+        """Run until everything has come back and everybody has left.
 
-        Raises AssertionError if a promise is broken.
+        Returns a digest of all that was sent. Raises AssertionError if a promise is broken.
         """
-        while self.faulty or not self._is_quiet():
+        self._run_until(lambda: not self.faulty and self._is_quiet())
+        self._run_for(SETTLE_S)
+        self._check_over()
+        for client in self.clients:
+            if client.is_alive():
+                client.leave()
+        sessions = self.hub.core.table.sessions
+        self._run_until(lambda: all(session.worker for session in sessions.values()))
+        for node in list(self.nodes.values()):
+            if isinstance(node, SupervisorNode):
+                node.leave()
+        self._run_until(lambda: not self.hub.core.table.supervisors)
+        self._run_for(SETTLE_S)
+        self._check_empty()
+        return self.digest.hexdigest()
+
+    def _run_until(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
             assert self._events, f"{self.now:.3f}: nothing will ever happen any more"
             self.now, _, act = heapq.heappop(self._events)
             assert self.now < END_S, f"never came back: {self._pending()}"
             act()
-        for client in self.clients:
-            client.check_all()
-        return self.digest.hexdigest()
+
+    def _run_for(self, duration_s: float) -> None:
+        over: list[bool] = []
+        self.at(self.now + duration_s, lambda: over.append(True))
+        self._run_until(lambda: bool(over))
 
     def _is_quiet(self) -> bool:
         table = self.hub.core.table
-        idle = not table.in_flight and not table.ready.count
-        return idle and all(client.is_done for client in self.clients)
+        if table.in_flight or table.ready.count or not all(one.is_done for one in self.clients):
+            return False
+        if not table.sessions.keys() <= self.nodes.keys():
+            # Somebody who vanished is not missed yet.
+            return False
+        if any(session.graphs or session.runs for session in table.sessions.values()):
+            return False
+        return all(node.is_idle for node in self.nodes.values())
 
     def _pending(self) -> list[str]:
         table = self.hub.core.table
-        runs = [str(run) for session in table.sessions.values() for run in session.runs.values()]
+        sessions = table.sessions.values()
+        runs = [str(run) for session in sessions for run in session.runs.values()]
+        graphs = [str(graph) for session in sessions for graph in session.graphs.values()]
         waiting = [str(list(client.core.waiters)) for client in self.clients if not client.is_done]
-        return runs[:5] + waiting[:5]
+        busy = [str(node) for node in self.nodes.values() if not node.is_idle]
+        return runs[:5] + graphs[:5] + waiting[:5] + busy[:5]
+
+    def _check_over(self) -> None:
+        """Everything has come back: nobody holds anything any more."""
+        table = self.hub.core.table
+        for node in self.nodes.values():
+            node.check_over()
+        for session in table.sessions.values():
+            assert not session.watched, f"waits for inputs: {session.watched}"
+            assert not session.objects, f"names objects: {session.objects}"
+        assert not table.objects.records, f"keeps objects: {table.objects.records}"
+        assert not any(worker.blocked for worker in table.workers.values()), "blocked for ever"
+
+    def _check_empty(self) -> None:
+        """Everybody has left: the scheduler knows nothing any more."""
+        table = self.hub.core.table
+        left = table.sessions, table.session_by_number, table.workers, table.functions
+        assert not any(left), f"the scheduler remembers {left}"
+        objects = table.objects
+        assert not [*objects.records, *objects.copying], "the scheduler remembers objects"
+        assert list(objects.stores) == [HOME], f"the scheduler remembers {objects.stores}"
+        assert not objects.stores[HOME].nbytes, "the scheduler counts bytes of nothing"
+        assert not self.home.segments, f"left behind: {self.home.segments}"
 
     # -- the network -------------------------------------------------------------------------
 
     def carry(self, source: bytes, target: bytes, frames: list[Buffer]) -> None:
         """Deliver an envelope after a while, in order, unless it is lost or repeated."""
         self.digest.update(source + target + b"".join(bytes(frame) for frame in frames))
+        if self._log is not None:
+            self._log(self._line(source, target, frames))
         luck = self.random.random()
         copies = 1
         if self.faulty and luck < self.plan.drop:
@@ -168,12 +307,23 @@ class Simulation:
         else:
             node.receive(source, frames)
 
+    def _line(self, source: bytes, target: bytes, frames: list[Buffer]) -> str:
+        said = ", ".join(map(describe, decode(frames).messages))
+        return f"{self.now:.6f} {_label(source)} to {_label(target)}: {said}"
+
+
+def _label(peer: bytes) -> str:
+    """Return a peer id as text: its letter and what is not zero after that."""
+    if peer == HUB_NAME:
+        return peer.decode()
+    return peer[:1].decode() + peer[1:].replace(b"\0", b"").hex()
+
 
 def simulate(seed: int, plan: Plan | None = None) -> str:
     """Run one simulation; return its digest. A failure names the line that repeats it."""
     try:
         return Simulation(seed, plan).run()
-    except (AssertionError, RemoteProtocolError) as error:
+    except (AssertionError, ProtocolError) as error:
         raise AssertionError(
             f"{error}\nrepeat it: simulate({seed}, {plan}) of scaler_cluster.testing.simulation"
         ) from error
