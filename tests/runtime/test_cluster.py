@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import os
 import signal
 import socket
 import time
+import weakref
 
 import pytest
 import zmq
@@ -421,3 +423,19 @@ def test_a_supervisor_that_is_told_to_end_ends(make_executor, number) -> None:
         wait_gone(process.pid)
     else:
         assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_nothing_of_an_executor_waits_for_the_collector() -> None:
+    """What is shut down is gone with the last reference to it."""
+    gc.collect()
+    gc.disable()
+    try:
+        executor = ScalerExecutor(1)
+        executor.map(str, range(3))
+        assert executor.submit(str, 1).result(BOUND_S) == "1"
+        session = weakref.ref(executor._session)
+        executor.shutdown()
+        del executor
+        assert session() is None
+    finally:
+        gc.enable()

@@ -138,7 +138,6 @@ class NestedSession(Session):
         self._task: Scope | None = None
         """The task that the worker was given, once it has used this."""
         self.stack = Stack(self, shell)
-        self.graphs: NestedGraphs
         self._options: dict[tuple[m.TaskOptions, int], m.TaskOptions] = {}
         self._running = threading.RLock()
         """Held by the thread that runs a task: one at a time, as anywhere."""
@@ -150,7 +149,12 @@ class NestedSession(Session):
         core = NestedCore(shell.may_run)
         connection = NestedConnection(shell.address, core, shell.peer)
         super().__init__(shell.address, timeout=CONNECT_TIMEOUT_S, connection=connection)
-        self.graphs = NestedGraphs(self)
+        self._graphs = NestedGraphs(self)
+
+    @property
+    def graphs(self) -> NestedGraphs:
+        """Return what asks for graphs, and runs nodes of theirs here."""
+        return self._graphs
 
     @property
     def cluster_name(self) -> str:

@@ -101,7 +101,6 @@ class Session:
         self._callbacks: deque[tuple[ScalerFuture[Any], list[Any]]] = deque()
         self._printer = TaskPrinter(self.core, self.connection.lock)
         self._lead = Lead(self.connection.fd)
-        self.graphs = SessionGraphs(self)
         self._finished = threading.Event()
         try:
             self.connection.shake_hands(timeout, self._dead_child, storages)
@@ -116,6 +115,11 @@ class Session:
 
     def _dead_child(self) -> str:
         return self.cluster.dead_child() if self.cluster is not None else ""
+
+    @property
+    def graphs(self) -> SessionGraphs:
+        """Return what asks for graphs; not kept, for it refers to this."""
+        return SessionGraphs(self)
 
     def new_identity(self) -> bytes:
         """Return what names a client that speaks through this."""
