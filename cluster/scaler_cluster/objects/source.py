@@ -63,6 +63,10 @@ class Source:
                 arrived += messages
         return arrived
 
+    def readable(self) -> bool:
+        """Return True if something has arrived; to be asked before waiting for :attr:`fd`."""
+        return self._link.readable()
+
     def wait(self, timeout_s: float) -> None:
         """Sleep until something has arrived, at most so long."""
         until = min(timeout_s, self.deadline - clock())

@@ -138,14 +138,15 @@ class SchedulerShell:
             for peer, frames in received:
                 self._take_in(peer, frames, now)
             has_news = self._storages is not None and self._take_from_storages(now)
-            if received or has_news or now >= self._tick_at:
+            acts = received or has_news or now >= self._tick_at
+            if acts:
                 try:
                     self._act(now)
                 except Exception:
                     # A bug of ours; what it kept from being done is tried again with the next
                     # turn, and the others go on.
                     self._log(now, "a turn failed", is_bug=True)
-            if self._storages is not None and (received or has_news):
+            if self._storages is not None and acts:
                 # What was sent to them may have swallowed the signal that more has arrived.
                 continue
             if len(received) < DRAIN_LIMIT:

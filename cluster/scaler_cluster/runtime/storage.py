@@ -107,9 +107,7 @@ class StorageShell:
     def _work(self) -> None:
         while not self._leave and self._place.is_here:
             try:
-                # What one of them sends may swallow the signal that something has arrived for
-                # another.
-                while self._turn():
+                while self._turn() or self._has_news():
                     continue
             except FileNotFoundError:
                 # The cluster has ended, and its directories with it.
@@ -156,6 +154,11 @@ class StorageShell:
             self._selector.unregister(self._sources[address].fd)
             self._sources.pop(address).close()
         return arrived
+
+    def _has_news(self) -> bool:
+        """Return True if more has arrived: what was sent may have swallowed the signal of that."""
+        ends = (self._link, self._hub, *self._sources.values())
+        return any(end.readable() for end in ends if end is not None)
 
     def _send(self, peer: bytes, frames: list[Buffer]) -> None:
         link = self._link if peer == UPSTREAM else self._hub
