@@ -1,4 +1,4 @@
-"""Writes the pages ``protocol.md``, ``settings.md`` and ``task-states.md`` from the code.
+"""Writes ``protocol.md``, ``feed.md``, ``settings.md`` and ``task-states.md`` from the code.
 
 Run it as ``python docs/make_reference.py``.
 """
@@ -10,13 +10,22 @@ import inspect
 from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scaler_cluster import ids
-from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings, StorageSettings
+from scaler_cluster.config.sections import (
+    ClusterSettings,
+    SchedulerSettings,
+    StorageSettings,
+    TopSettings,
+)
 from scaler_cluster.core import channel
 from scaler_cluster.core.lifecycle import ENDS, TRANSITIONS, Event, State
-from scaler_cluster.wire import codec
+from scaler_cluster.wire import codec, feed
 from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 HERE = Path(__file__).parent
 
@@ -78,9 +87,76 @@ PAGE = "What a worker does is told in [Writing a worker](writing-a-worker.md)."
 KINDS = (m.TaskOptions, m.Home)
 
 
+FEED = """\
+# The feed
+
+<!-- made by docs/make_reference.py -->
+
+Version {version} of what a scheduler publishes for those who watch it;
+[monitoring.md](monitoring.md) says what there is to watch with. An XPUB socket at the monitor
+address sends messages of two frames to SUB sockets: a topic, `snapshot` or `events`, and a msgpack
+map. Each map has `version`, besides the fields below.
+
+- Who subscribes to `snapshot` gets one at once, and then one each `interval_s`. Who subscribes to
+  `events` gets what happens from then on, batched. While nobody subscribes to a topic, nothing is
+  made for it; no message can be asked for again.
+- `seq` counts the messages of a topic. Who sees a gap has missed some: a listener that does not
+  read fast enough, or is cut off, loses messages and slows nobody down. Another `run` is another
+  scheduler: forget what was known.
+- A *table* is a map of `fields`, the names of its columns, and `rows`, lists of values. An event is
+  a list of its kind and its values, whose names stand in `fields` of the message, by kind. Readers
+  go by names and ignore what they do not know; fields may be added without a new version.
+- Contiguous tasks are one event. Of more than some hundreds a second of one kind, each so-and-so-
+  many-th is told, and `skipped` says how many were not. What counts, as `done`, is always exact.
+- A task is named by its client's `session` and its number. Times are seconds of the scheduler's
+  clock: `clock` and `time` of a snapshot are the same moment. CPU is counted in whole CPUs. Ids of
+  workers and machines are bytes. nil means that it is not known.
+
+"""
+
+
+def feed_reference() -> str:
+    """Return the reference of the feed."""
+    docs = _docs_of_fields(feed)
+    lines = FEED.format(version=feed.FEED_VERSION).splitlines()
+    events = [kind for kind in feed.EVENT_KINDS.values()]  # noqa: C416
+    parts = (
+        ("Messages", (feed.Snapshot, feed.Events)),
+        ("What is in a snapshot", feed.RECORDS),
+        ("Events", events),
+    )
+    for title, kinds in parts:
+        lines += [f"## {title}", ""]
+        for kind in kinds:
+            name = f"`{kind.kind}`" if issubclass(kind, feed.Event) else kind.__name__
+            lines += [f"### {name}", "", _one_line(inspect.getdoc(kind) or ""), ""]
+            lines += ["| field | type | |", "|---|---|---|"]
+            for one in fields(kind):
+                shown = str(one.type)
+                for before, after in TYPES.items():
+                    shown = shown.replace(before, after)
+                meaning = docs.get((kind.__name__, one.name), "")
+                lines.append(f"| `{one.name}` | {shown} | {meaning} |")
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+TYPES = {
+    "list[Event]": "list of events",
+    "list[": "table of ",
+    "dict[str, ": "map of names to ",
+    "]": "",
+    " | None": " or nil",
+}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("``", "`")
+
+
 def protocol() -> str:
     """Return the reference of all messages."""
-    said = _docs_of_fields()
+    said = _docs_of_fields(m)
     lines = INTRODUCTION.format(m=m, ids=ids, codec=codec, channel=channel, page=PAGE).splitlines()
     for struct in KINDS:
         lines += _section(struct, struct.__name__, said)
@@ -109,10 +185,10 @@ def _section(kind: type, title: str, said: dict[tuple[str, str], str]) -> list[s
     return lines
 
 
-def _docs_of_fields() -> dict[tuple[str, str], str]:
+def _docs_of_fields(module: ModuleType) -> dict[tuple[str, str], str]:
     """Return what stands below each field, by class and name, and below each constant."""
     said = {}
-    tree = ast.parse(inspect.getsource(m))
+    tree = ast.parse(inspect.getsource(module))
     for owner, body in [("", tree.body)] + [
         (node.name, node.body) for node in tree.body if isinstance(node, ast.ClassDef)
     ]:
@@ -170,7 +246,7 @@ Of each command: what it is called in a file, its flags, what it is by default, 
 def settings() -> str:
     """Return the reference of all settings."""
     lines = [SETTINGS.rstrip()]
-    for kind in (SchedulerSettings, ClusterSettings, StorageSettings):
+    for kind in (SchedulerSettings, ClusterSettings, StorageSettings, TopSettings):
         lines += [
             "",
             f"## `[{kind.names[0]}]`",
@@ -190,7 +266,12 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"protocol.md": protocol, "settings.md": settings, "task-states.md": task_states}
+PAGES = {
+    "protocol.md": protocol,
+    "feed.md": feed_reference,
+    "settings.md": settings,
+    "task-states.md": task_states,
+}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():

@@ -15,7 +15,7 @@ from tests.runtime.helpers import with_free_ports
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.mark.parametrize("page", ["protocol.md", "settings.md", "task-states.md"])
+@pytest.mark.parametrize("page", ["protocol.md", "feed.md", "settings.md", "task-states.md"])
 def test_reference_pages_are_up_to_date(page: str) -> None:
     """A page made from the code is the one that the code would make now."""
     spec = importlib.util.spec_from_file_location("make_reference", DOCS / "make_reference.py")

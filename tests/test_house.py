@@ -30,7 +30,8 @@ NO_PRODUCT = ("benchmarks", "docs", "examples", "tests")
 FLOORS = (
     # From the top down. Rooms of one floor know nothing of each other.
     ("scaler_exec", "scaler"),
-    ("scaler_compat", "scaler_cluster.cli"),
+    ("scaler_compat", "scaler_monitoring"),
+    ("scaler_cluster.cli",),
     ("scaler_cluster.combo", "scaler_cluster.client", "scaler_cluster.testing"),
     ("scaler_cluster.runtime",),
     # What a session fills with results. The client that users hold lives above it.

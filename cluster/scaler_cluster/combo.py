@@ -34,7 +34,8 @@ class SchedulerClusterCombo:
             already, it is taken to be ``scaler_object_storage_server``; with several addresses all
             are, and each object is kept by the one that its id chooses. Default: a free port
             beside the scheduler.
-        monitor_address: Where monitors connect. Default: two ports after the scheduler.
+        monitor_address: Where monitors connect, as ``scaler_top``. Default: a socket file in a
+            private directory.
         per_worker_capabilities: What each worker offers to tasks that demand it, as
             ``{"gpu": 1}``; -1: it is never used up.
         worker_io_threads: Accepted; a worker needs one.
@@ -165,6 +166,10 @@ class SchedulerClusterCombo:
     def get_address(self) -> str:
         """Return the address to give to clients."""
         return self._cluster.address
+
+    def get_monitor_address(self) -> str:
+        """Return the address to give to ``scaler_top``."""
+        return self._cluster.monitor_address
 
     def shutdown(self) -> None:
         """End the scheduler and the workers, whatever they run; idempotent."""

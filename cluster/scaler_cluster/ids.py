@@ -26,6 +26,8 @@ TASK_ID_MAX = (CALL_MAX << CALL_BITS) - 1
 
 FUNCTION_ID_BYTES = 16
 """Length of the BLAKE2b digest that names a pickled function."""
+FUNCTION_NAME_CHARS_MAX = 200
+"""What people call it; longer names are cut."""
 
 OBJECT_ID_BYTES = 16
 """Length of the BLAKE3 digest that names an object."""
@@ -34,6 +36,9 @@ DRAFT = b"draft-"
 """The name of a segment that is being written begins so."""
 
 PEER_RANDOM_BYTES = 12
+
+SNAPSHOT, EVENTS = TOPICS = b"snapshot", b"events"
+"""Of the feed, for those who watch. To subscribe to one does not make the other be built."""
 
 
 def first_task_id(call: int) -> int:

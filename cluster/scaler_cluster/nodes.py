@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from scaler_cluster.payload import Constant
+from scaler_cluster.payload import Constant, function_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Link: TypeAlias = "tuple[int | None, list[Any], tuple[int, ...], dict[str, Any] | None]"
 
 PREVIOUS = -1
+LABELLED_MAX = 4
+"""Functions of a graph that stand in its name."""
 
 
 class Ref:
@@ -76,6 +78,13 @@ class FunctionTable(Constant):
 
     def __init__(self, functions: list[Callable[..., Any]]) -> None:
         self.functions = functions
+
+    @property
+    def label(self) -> str:
+        """The names of some of them."""
+        names = list(dict.fromkeys(map(function_name, self.functions[:LABELLED_MAX])))
+        more = ", ..." if len(self.functions) > LABELLED_MAX else ""
+        return f"graph({', '.join(names)}{more})"
 
     def __reduce__(self) -> Any:
         return list, (self.functions,)

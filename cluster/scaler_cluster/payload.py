@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import cloudpickle
 
 from scaler_cluster import errors
-from scaler_cluster.ids import FUNCTION_ID_BYTES
+from scaler_cluster.ids import FUNCTION_ID_BYTES, FUNCTION_NAME_CHARS_MAX
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX, Batch
 
@@ -352,6 +352,11 @@ class Constant:
 
     __slots__ = ("__weakref__",)
 
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        raise NotImplementedError
+
 
 class FunctionPickler:
     """Pickles functions, each once as long as it lives.
@@ -366,7 +371,7 @@ class FunctionPickler:
         self._known: WeakKeyDictionary[Any, Function] = WeakKeyDictionary()
 
     def __call__(self, function: Callable[..., Any], held: list[bytes]) -> Function:
-        """Return digest, pickle and objects of a function; raises PayloadError, StorageFull.
+        """Return digest, pickle, objects and name; raises PayloadError, StorageFull.
 
         Objects that were stored just now are added to ``held``: to be released after its use.
         """
@@ -395,7 +400,7 @@ class FunctionPickler:
             objects = self._stored().hold(collector.buffers)
             held += objects
         digest = blake2b(payload + b"".join(objects), digest_size=FUNCTION_ID_BYTES).digest()
-        packed = digest, payload, objects
+        packed = digest, payload, objects, function_name(function)[:FUNCTION_NAME_CHARS_MAX]
         if self._stored is not None and objects:
             # What is heavy is not pickled anew for each use: a partial counts like an array.
             cacheable = cacheable or kind is functools.partial
@@ -421,7 +426,13 @@ def function_name(function: Any) -> str:
     """Return a function's name for people."""
     while isinstance(function, functools.partial):
         function = function.func
-    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+    if isinstance(function, Constant):
+        return function.label
+    try:
+        name = function.__qualname__
+    except Exception:
+        name = None
+    return name if type(name) is str and name else type(function).__qualname__
 
 
 # -- exceptions ------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ SESSIONS = [
 ]  # fmt: skip
 """Commands as they are printed together, and the program that shows that they work."""
 ELSEWHERE = {
-    "scaler_top": "no monitor yet",
+    "scaler_top": "needs a terminal: tests/runtime/test_top.py has one",
     "scaler_ui": "no monitor yet",
     "scaler_symphony_cluster": "needs IBM Spectrum Symphony",
     "scaler_worker_adapter_symphony": "needs IBM Spectrum Symphony",

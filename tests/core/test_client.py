@@ -56,7 +56,7 @@ def submit(core, count=1, function=F, options=m.DEFAULT_OPTIONS, payload=b"p"):
     """Ask for single tasks; each one's waiter is its id as text."""
     first = core.next_task
     for task in range(first, first + count):
-        asked = (function, b"pickle", ()), m.CALL_ARGS, options, (), payload
+        asked = (function, b"pickle", (), "f"), m.CALL_ARGS, options, (), payload
         assert core.submit(*asked, str(task)) == task
     return first
 
@@ -223,11 +223,11 @@ def test_a_submission_that_is_interrupted_was_made_or_was_not(core):
         try:
             with interrupted_at_line(moment):
                 core.submit(
-                    (F, b"pickle", ()), m.CALL_ARGS, m.DEFAULT_OPTIONS, (), b"first", "first"
+                    (F, b"pickle", (), "f"), m.CALL_ARGS, m.DEFAULT_OPTIONS, (), b"first", "first"
                 )
         except KeyboardInterrupt:
             task = core.submit(
-                (F, b"pickle", ()), m.CALL_ARGS, m.DEFAULT_OPTIONS, (), b"next", "next"
+                (F, b"pickle", (), "f"), m.CALL_ARGS, m.DEFAULT_OPTIONS, (), b"next", "next"
             )
         else:
             break
@@ -478,7 +478,7 @@ class ClientMachine(RuleBasedStateMachine):
     def submit(self, count, function, options):
         for _ in range(count):
             payload = b"p%d" % self.asked
-            task = self.core.submit((function, b"", ()), 0, options, (), payload, self.asked)
+            task = self.core.submit((function, b"", (), "f"), 0, options, (), payload, self.asked)
             assert task == self.asked
             self.pending.add(task)
             self.asked += 1

@@ -130,7 +130,9 @@ def test_nodes_settle_their_waiters(core):
     """What comes back for wanted nodes goes to who waits for each."""
     first = core.open_graph()
     part = graph_of(first, "", "0", "1", "")
-    core.submit_graph((G, b"g", ()), part, {first + 1: "one", first + 2: "two", first + 3: "x"}, ())
+    core.submit_graph(
+        (G, b"g", (), "g"), part, {first + 1: "one", first + 2: "two", first + 3: "x"}, ()
+    )
     assert [type(one).__name__ for one in core.take_actions()] == ["Function", "Graph"]
     failed = m.Failed(first + 2, m.FAILED_EXCEPTION)
     core.receive([m.Results(first + 1, payloads_of(1, 1)), failed, m.Cancelled(first + 3, 1)], 0.0)
@@ -151,7 +153,9 @@ def test_graphs_and_maps_are_numbered_together(core):
 def test_unmet_inputs_are_noted(core):
     """The scheduler says once for each graph which inputs it does not know."""
     first = core.open_graph()
-    core.submit_graph((G, b"g", ()), graph_of(first, "", "", "0 1"), {first + 2: "w"}, ["f", "g"])
+    core.submit_graph(
+        (G, b"g", (), "g"), graph_of(first, "", "", "0 1"), {first + 2: "w"}, ["f", "g"]
+    )
     core.receive([m.Unmet(first, b"\1\0\0\0")], 0.0)
 
     assert core.unmet == [(first + 1, "g")]

@@ -20,7 +20,7 @@ from scaler_cluster.testing.describe import describe
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
-FUNCTION = function_id("f"), b"pickle", ()
+FUNCTION = function_id("f"), b"pickle", (), "f"
 OWNER, OTHER = 1, 2
 NOW = 100.0
 

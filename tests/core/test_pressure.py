@@ -207,7 +207,7 @@ class Pair:
     def submit(self, number: int, count: int) -> None:
         client = self.clients[number]
         for _ in range(count):
-            client.submit((F, b"f", ()), m.CALL_ARGS, m.DEFAULT_OPTIONS, (), b"p", object())
+            client.submit((F, b"f", (), "f"), m.CALL_ARGS, m.DEFAULT_OPTIONS, (), b"p", object())
         self.flush(number)
 
     def carry_up(self, number: int) -> None:

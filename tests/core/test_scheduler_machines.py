@@ -17,6 +17,7 @@ from scaler_cluster.testing.bench import (
     segment,
     submission,
 )
+from scaler_cluster.wire import feed
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -210,6 +211,7 @@ def lose_original(bench, letter):
     record = objects.records[object_id(letter)]
     del record.stores[b""]
     objects.stores[b""].nbytes -= record.nbytes
+    objects.stores[b""].objects -= 1
 
 
 def copied(sent):
@@ -265,21 +267,12 @@ def test_the_report_tells_what_lies_where(small):
     use(small, "a", 0)
     small.store("e", number=4, nbytes=5000)
 
-    report = small.core.table.objects.report(1)
-    assert (report["objects"], report["nbytes"]) == (5, 9000)
-    home, there = report["machines"]
-    assert (home["address"], home["objects"], home["nbytes"]) == ("tcp://home", 5, 9000)
-    assert there == {
-        "address": "tcp://S2",
-        "objects": 1,
-        "nbytes": 1000,
-        "memory_limit": 2000,
-        "copies": 1,
-        "is_up": True,
-    }
-    assert report["largest"] == [
-        {"object": object_id("e").hex(), "nbytes": 5000, "users": 1, "machines": 1}
-    ]
+    snapshot = small.snapshot()
+    assert (snapshot.objects, snapshot.objects_bytes) == (5, 9000)
+    home, there = snapshot.stores
+    assert (home.address, home.objects, home.nbytes) == ("tcp://home", 5, 9000)
+    assert there == feed.Store(b"S2", "tcp://S2", 1, 1000, 2000, 1, is_up=True)
+    assert snapshot.largest[0] == feed.LargeObject(object_id("e"), 5000, 1, 0, 1)
 
 
 # -- storages that run by themselves ---------------------------------------------------------

@@ -6,7 +6,7 @@ against those of other connections. The model knows which tasks the clients stil
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,9 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from scaler_cluster.core import invariants
 from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
 from scaler_cluster.core.worker import WorkerCore
+from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.testing.bench import PYTHON, function_id, hello, payloads_of
 from scaler_cluster.testing.hands import WorkerHands
+from scaler_cluster.wire import feed as f
 from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.feed_codec import decode, encode
 
 F = function_id("f")
 OPTIONS = [
@@ -79,6 +82,8 @@ class Client(Peer):
         """Of the session of a worker's tasks: that worker."""
         self.pending: dict[int, m.TaskOptions] = {}
         self.answered: set[int] = set()
+        self.came: Counter[str] = Counter()
+        """How many tasks came back as what."""
         self.next_task = 0
         self.outbox.append(hello(m.CLIENT, worker=worker))
         self.outbox.append(m.Function(F, b"f"))
@@ -233,8 +238,10 @@ class SchedulerMachine(RuleBasedStateMachine):
                 tasks = range(message.first, message.first + len(message.batch))
                 assert [bytes(one) for one in message.batch] == [b"r%d" % task for task in tasks]
                 self.answered(client, list(tasks))
+                client.came["done"] += len(tasks)
             elif isinstance(message, m.Failed):
                 self.answered(client, [message.task])
+                client.came["failed"] += 1
             elif isinstance(message, m.Cancelled):
                 self.answered(client, list(range(message.first, message.first + message.count)))
 
@@ -303,6 +310,10 @@ class SchedulerMachine(RuleBasedStateMachine):
                         self.die(worker)
                 elif isinstance(message, m.Spares):
                     self.add_spares(peer, message.count)
+                elif isinstance(message, m.Examine):
+                    workers = [one.name for one in self.of_kind(Worker) if one.machine is peer]
+                    figures = tuple(workers), (1,) * len(workers), (2,) * len(workers)
+                    peer.outbox.append(m.Vitals(message.sent_at, 0.0, 1, 2, 3, 4, 5, 6, *figures))
         elif isinstance(peer, Worker):
             while peer.inbox:
                 peer.hands.core.receive([peer.inbox.popleft()])
@@ -336,9 +347,39 @@ class SchedulerMachine(RuleBasedStateMachine):
         for name in self.core.take_gone():
             if type(self.peers.get(name)) is Peer:
                 del self.peers[name]
+        self.publish()
         self.turns += 1
         if self.turns % self.check_every == 0:
             invariants.check(self.core)
+
+    # -- who watches -------------------------------------------------------------------------
+
+    @rule(topics=st.sampled_from([(), (SNAPSHOT,), (EVENTS,), (SNAPSHOT, EVENTS)]))
+    def watch(self, topics):
+        """Somebody begins to watch, or the last one leaves."""
+        self.core.watch(topics, self.now)
+
+    def publish(self) -> None:
+        if self.now < self.core.feed_deadline:
+            return
+        for message in self.core.take_feed(self.now):
+            assert decode(encode(message)) == message
+            if isinstance(message, f.Snapshot):
+                self.check_snapshot(message)
+
+    def check_snapshot(self, snapshot: f.Snapshot) -> None:
+        """What it says of tasks adds up, and is what the tables hold."""
+        totals = snapshot.tasks
+        live = totals.waiting + totals.ready + totals.assigned + totals.running
+        ended = totals.done + totals.failed + totals.cancelled + totals.recalled
+        # What is being stopped has ended for its client, and is on a worker still.
+        assert 0 <= totals.submitted - ended <= live
+        for field in "submitted", "done", "failed", "cancelled", "recalled":
+            assert sum(getattr(row, field) for row in snapshot.functions) == getattr(totals, field)
+        assert sum(row.tasks for row in snapshot.workers) == totals.assigned + totals.running
+        assert all(row.pending >= 0 for row in snapshot.functions)
+        assert all(row.pending >= 0 for row in snapshot.clients)
+        assert {row.worker for row in snapshot.workers} == self.core.table.workers.keys()
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -371,6 +412,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert (table.ready.count, table.in_flight) == (0, 0)
         assert not table.demanding
         assert not any(session.runs for session in table.sessions.values())
+        for client in self.of_kind(Client):
+            came, totals = client.came, table.sessions[client.name].totals
+            assert (totals.done, totals.failed) == (came["done"], came["failed"])
+            assert totals.pending == 0
 
     def is_over(self) -> bool:
         table = self.core.table

@@ -40,7 +40,7 @@ class Packed:
         """Which of the options each node has; empty: all have the common ones."""
         self._again = again
         self._call_objects: CallObjects | None = None
-        self.function: Function = (b"", b"", ())
+        self.function: Function = (b"", b"", (), "")
         self.table: object = None
         """Kept until the graph is asked for: the objects of its functions live as long."""
         self.held: list[bytes] = []

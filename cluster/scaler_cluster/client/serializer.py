@@ -74,12 +74,18 @@ class Serialized:
 class SerializedFunction(payloads.Constant):
     """A function as bytes, and the serializer that makes it a function again."""
 
-    __slots__ = ("_data", "_serializer", "_token")
+    __slots__ = ("_data", "_label", "_serializer", "_token")
 
-    def __init__(self, token: bytes, serializer: bytes, data: bytes) -> None:
+    def __init__(self, token: bytes, serializer: bytes, data: bytes, label: str) -> None:
         self._token = token
         self._serializer = serializer
         self._data = data
+        self._label = label
+
+    @property
+    def label(self) -> str:
+        """The name of the function."""
+        return self._label
 
     def __reduce__(self) -> Any:
         return _deserialize_function, (
@@ -109,7 +115,8 @@ class Serialization:
         known = self._functions.get(function) if is_plain else None
         if known is None:
             data = self._serialize(function)
-            known = SerializedFunction(self._token, self._pickled, data)
+            name = payloads.function_name(function)
+            known = SerializedFunction(self._token, self._pickled, data, name)
             if is_plain:
                 self._functions[function] = known
         return known

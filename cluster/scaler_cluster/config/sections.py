@@ -298,6 +298,8 @@ class TopSettings(Section):
         "the monitor address that the scheduler printed", CONNECT, is_positional=True
     )
     timeout: float = option("end when nothing is heard for so long", seconds(), "-t", default=5)
+    once: bool = option("print it once and end", FLAG, default=False)
+    json: bool = option("print it once, as JSON", FLAG, default=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,8 +28,8 @@ FUNCTIONS_MAX = 1024
 
 Objects: TypeAlias = tuple[bytes, ...]
 """Ids of objects."""
-Function: TypeAlias = tuple[bytes, bytes, Objects]
-"""Digest and pickle of a function, and the objects that hold the buffers of that."""
+Function: TypeAlias = tuple[bytes, bytes, Objects, str]
+"""Digest and pickle of a function, the objects that hold the buffers of that, and its name."""
 Key: TypeAlias = tuple[Function, int, m.TaskOptions, Objects]
 """What tasks of one Submit share."""
 
@@ -98,7 +98,7 @@ class ClientCore:
 
     # -- asking ------------------------------------------------------------------------------
 
-    def teach(self, function: bytes, payload: bytes, objects: Objects) -> None:
+    def teach(self, function: bytes, payload: bytes, objects: Objects, name: str) -> None:
         """Send a function unless the scheduler has it; its objects were offered before."""
         known = self._functions
         if function in known:
@@ -107,7 +107,7 @@ class ClientCore:
                 known[function] = None
             return
         known[function] = None
-        self._outbox.append(m.Function(function, payload, objects))
+        self._outbox.append(m.Function(function, payload, objects, name))
         if len(known) > FUNCTIONS_MAX:
             oldest = next(iter(known))
             del known[oldest]

@@ -37,6 +37,8 @@ def measure(function: FunctionRecord, count: int, busy_s: float) -> None:
     function.busy_s = function.busy_s * MEMORY + busy_s
     function.count = function.count * MEMORY + count
     function.mean_s = max(function.busy_s / function.count, 1e-9)
+    function.totals.busy_s += busy_s
+    function.totals.mean_s = function.mean_s
 
 
 def is_hungry(worker: WorkerRecord) -> bool:

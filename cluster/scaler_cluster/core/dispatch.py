@@ -357,6 +357,8 @@ class Dispatch:
         if wanted:
             table.objects.bring(wanted, worker)
         self.consider(worker)
+        if table.monitor is not None:
+            table.monitor.assigned(worker, run)
         if worker.peer not in self._watched:
             self.watch(worker, now + STALL_S)
 

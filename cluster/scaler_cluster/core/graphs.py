@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, TypeAlias
 
+from scaler_cluster.core import totals as t
 from scaler_cluster.core.graph import SUPPLIED, GraphRecord, Nodes
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.errors import RemoteProtocolError
@@ -57,9 +58,11 @@ class Graphs:
                 del nodes.owned[node]
         if not message.start:
             self._table.add_graph(session, graph)
+        before = t.nodes_to_run(graph)
         try:
             graph.add(nodes, len(inputs))
         finally:
+            self._table.count_nodes(session, graph, t.nodes_to_run(graph) - before)
             objects = tuple(one for owned in nodes.owned.values() for one in owned)
             self._table.objects.hold(objects)
             graph.objects += objects

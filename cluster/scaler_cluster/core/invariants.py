@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.credit import is_hungry
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.placement import may_run
+from scaler_cluster.core.totals import nodes_to_run, of_graph
 
 if TYPE_CHECKING:
     from scaler_cluster.core.graph import GraphRecord
@@ -64,7 +65,9 @@ def check(core: SchedulerCore) -> None:
         _true(function.users == users.pop(digest, 0), "miscounted users of function %r", digest)
         users.update(function.objects)
     nbytes: Counter[bytes] = Counter()
+    objects: Counter[bytes] = Counter()
     for one, record in table.objects.records.items():
+        objects.update(record.stores.keys())
         for key in record.stores:
             nbytes[key] += record.nbytes
         _true(record.users == users.pop(one, 0) != 0, "miscounted users of object %r", one)
@@ -75,12 +78,40 @@ def check(core: SchedulerCore) -> None:
         nbytes[key] += table.objects.records[one].nbytes
     for key, store in table.objects.stores.items():
         _true(store.nbytes == nbytes[key], "miscounted bytes of machine %r", key)
+        _true(store.objects == objects[key], "miscounted objects of machine %r", key)
         records = map(table.objects.records.get, store.copies)
         there = all(record is not None and key in record.stores for record in records)
         _true(there, "remembers copies that it has not: %r", key)
     for peer, key in table.objects.storages.items():
         _true(table.objects.stores[key].peer == peer, "a storage of nobody: %r", peer)
     _true(not users, "functions or objects in use were dropped: %r", users)
+    total = sum(record.nbytes for record in table.objects.records.values())
+    _true(total == table.objects.nbytes, "miscounted bytes of all objects")
+    _check_totals(core)
+
+
+def _check_totals(core: SchedulerCore) -> None:
+    """Each task that was submitted has not ended, or is counted as what became of it, once."""
+    table = core.table
+    functions: Counter[int] = Counter()
+    users: Counter[int] = Counter()
+    for session in table.sessions.values():
+        count = 0
+        for run in session.runs.values():
+            if run.graph is None and run.state is not State.CANCELLING:
+                count += run.count
+                functions[id(table.functions[run.function].totals)] += run.count
+        for graph in session.graphs.values():
+            nodes = nodes_to_run(graph)
+            _true(of_graph(graph).submitted == nodes, "miscounts its nodes: %s", graph)
+            count += nodes
+            functions[id(table.functions[graph.function].totals)] += nodes
+        _true(session.totals.pending == count, "miscounted tasks of a client: %r", session.totals)
+    users.update(id(function.totals) for function in table.functions.values())
+    for _, totals in table.names:
+        _true(totals.pending == functions.pop(id(totals), 0), "miscounted tasks: %r", totals)
+        _true(totals.users == users.pop(id(totals), 0), "miscounted functions: %r", totals)
+    _true(not any(functions.values()), "tasks that count nowhere: %r", functions)
 
 
 def _check_workers(core: SchedulerCore, places: dict[int, Run], users: Counter[bytes]) -> None:

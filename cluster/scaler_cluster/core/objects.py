@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from heapq import nlargest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records import ObjectRecord, StoreRecord
 from scaler_cluster.errors import RemoteProtocolError
@@ -35,6 +34,8 @@ class ObjectTable:
     def __init__(self, table: Table, homes: Sequence[m.Home], *, are_elsewhere: bool) -> None:
         self._table = table
         self.records: dict[bytes, ObjectRecord] = {}
+        self.nbytes = 0
+        """What they have together, each counted once."""
         self.homes = {home.address.encode() if are_elsewhere else HOME: home for home in homes}
         """The storages that clients store in; those that run by themselves have their address for
         a key."""
@@ -64,6 +65,7 @@ class ObjectTable:
         record = self.records.get(message.object)
         if record is None:
             record = self.records[message.object] = ObjectRecord(message.segment, message.nbytes)
+            self.nbytes += message.nbytes
             self._lay(record, home)
         else:
             self.remove_segments(home, (message.segment,))
@@ -74,6 +76,7 @@ class ObjectTable:
         """A worker stored a result for a client; return where that fetches it from."""
         for segment, nbytes in zip(message.objects, message.sizes, strict=True):
             record = self.records[segment] = ObjectRecord(segment, nbytes, users=1)
+            self.nbytes += nbytes
             self._lay(record, worker.store)
             session.objects[segment] = None
         return self.stores[worker.store].place.address
@@ -91,6 +94,7 @@ class ObjectTable:
             if record.users:
                 continue
             del self.records[one]
+            self.nbytes -= record.nbytes
             segment = record.segment
             for worker in record.workers:
                 del self._table.workers[worker].objects[one]
@@ -98,6 +102,7 @@ class ObjectTable:
             for key, store in self.stores.items():
                 # To whoever fetches it as well: it gives up.
                 if key in record.stores or self.copying.pop((key, segment), b""):
+                    store.objects -= key in record.stores
                     store.nbytes -= record.nbytes
                     store.copies.pop(one, None)
                     self.remove_segments(key, (segment,))
@@ -110,6 +115,7 @@ class ObjectTable:
 
     def _lay(self, record: ObjectRecord, key: bytes) -> None:
         record.stores[key] = None
+        self.stores[key].objects += 1
         self.stores[key].nbytes += record.nbytes
 
     def remove_segments(self, key: bytes, segments: tuple[bytes, ...]) -> None:
@@ -185,6 +191,7 @@ class ObjectTable:
             if one in wanted or next(iter(record.stores)) == key:
                 continue
             del store.copies[one], record.stores[key]
+            store.objects -= 1
             store.nbytes -= record.nbytes
             for peer in [p for p in record.workers if self._table.workers[p].store == key]:
                 del record.workers[peer], self._table.workers[peer].objects[one]
@@ -223,6 +230,7 @@ class ObjectTable:
         record = self.records[one]
         if not error:
             record.stores[key] = None
+            self.stores[key].objects += 1
             self.stores[key].copies[one] = None
             return
         self.stores[key].nbytes -= record.nbytes
@@ -296,6 +304,7 @@ class ObjectTable:
             store.copies.clear()
             for record in self.records.values():
                 if record.stores.pop(key, _NONE) is None:
+                    store.objects -= 1
                     store.nbytes -= record.nbytes
 
     def drop_store(self, key: bytes) -> None:
@@ -309,40 +318,3 @@ class ObjectTable:
             del self.copying[place]
         for record in self.records.values():
             record.stores.pop(key, None)
-
-    # -- for whoever watches -----------------------------------------------------------------
-
-    def report(self, count: int) -> dict[str, Any]:
-        """Return the totals of each machine, and the ``count`` largest objects.
-
-        Sizes in bytes; ``users`` are the sessions, functions and runs that need an object.
-        """
-        objects = dict.fromkeys(self.stores, 0)
-        for record in self.records.values():
-            for key in record.stores:
-                objects[key] += 1
-        largest = nlargest(count, self.records.items(), key=lambda item: item[1].nbytes)
-        return {
-            "objects": len(self.records),
-            "nbytes": sum(record.nbytes for record in self.records.values()),
-            "machines": [
-                {
-                    "address": store.place.address,
-                    "objects": objects[key],
-                    "nbytes": store.nbytes,
-                    "memory_limit": store.place.memory_limit,
-                    "copies": len(store.copies),
-                    "is_up": store.peer is not None,
-                }
-                for key, store in self.stores.items()
-            ],
-            "largest": [
-                {
-                    "object": one.hex(),
-                    "nbytes": record.nbytes,
-                    "users": record.users,
-                    "machines": len(record.stores),
-                }
-                for one, record in largest
-            ],
-        }

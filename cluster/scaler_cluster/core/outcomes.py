@@ -50,19 +50,27 @@ class Outcomes:
 
     def done(self, worker: WorkerRecord, message: m.Done) -> None:
         """Contiguous tasks returned. They are the next ones of this worker, in order."""
-        batch = message.batch
+        table = self._table
+        batch, monitor = message.batch, table.monitor
         total = len(batch.ends)
         index = 0
         while index < total:
             run = self._next_run(worker, message.session, message.first + index)
             count = min(run.count, total - index)
+            function = table.functions[run.function]
             if run.state is not State.CANCELLING:
                 part = batch if count == total else batch.cut(index, index + count)
                 if run.graph is None:
-                    self._table.answer(run.session, m.Results(message.first + index, part))
+                    table.answer(run.session, m.Results(message.first + index, part))
+                    function.totals.done += count
+                    table.session_by_number[run.session].totals.done += count
                 else:
                     self.graphs.returned(run, message.first + index, part)
-            measure(self._table.functions[run.function], count, message.busy_s * count / total)
+                if monitor is not None:
+                    monitor.done(
+                        worker, run, message.first + index, count, message.busy_s * count / total
+                    )
+            measure(function, count, message.busy_s * count / total)
             self._finish(worker, run, count, Event.RETURNED)
             index += count
 
@@ -78,12 +86,17 @@ class Outcomes:
         session = table.session_by_number.get(run.session)
         if session is None or run.state is State.CANCELLING:
             table.objects.remove_segments(worker.store, message.objects)
-        elif run.graph is not None:
-            self.graphs.stored(session, worker, run, message)
         else:
-            address = table.objects.take_result(session, worker, message)
-            returned = m.Returned(message.task, message.payload, message.objects, address)
-            table.answer(session.number, returned)
+            if run.graph is not None:
+                self.graphs.stored(session, worker, run, message)
+            else:
+                address = table.objects.take_result(session, worker, message)
+                returned = m.Returned(message.task, message.payload, message.objects, address)
+                table.answer(session.number, returned)
+                for one in table.totals(run):
+                    one.done += 1
+            if table.monitor is not None:
+                table.monitor.done(worker, run, message.task, 1, message.busy_s)
         self._finish(worker, run, 1, Event.RETURNED)
 
     def erred(self, worker: WorkerRecord, message: m.Erred) -> None:
@@ -99,9 +112,12 @@ class Outcomes:
                 self._requeue(worker, run, Event.SKIPPED)
                 return
             if message.kind == m.FAILED_EXCEPTION and run.may_retry:
+                self._retried(run, message.kind, message.detail)
                 run.tries += 1
                 self._requeue(worker, run, Event.RETRY)
                 return
+            if self._table.monitor is not None:
+                self._table.monitor.failed(run, message.kind, message.detail, message.busy_s)
             self._failed(run, m.Failed(message.task, message.kind, message.payload, message.detail))
         self._finish(worker, run, 1, Event.RAISED)
 
@@ -135,6 +151,9 @@ class Outcomes:
             if run.state is State.CANCELLING:
                 self._finish(worker, run, run.count, Event.GIVEN_BACK)
             else:
+                self._table.functions[run.function].totals.moved += run.count
+                if self._table.monitor is not None:
+                    self._table.monitor.moved(worker, run)
                 self._requeue(worker, run, Event.GIVEN_BACK)
 
     def aborted(self, worker: WorkerRecord, message: m.Aborted) -> None:
@@ -153,8 +172,24 @@ class Outcomes:
 
     # -- stopping ----------------------------------------------------------------------------
 
+    def recall(self, run: Run, first: int, stop: int, now: float) -> None:
+        """Give queued tasks ``first <= id < stop`` back to the task that waits for them."""
+        for one in self._table.totals(run):
+            one.recalled += stop - first
+        self._drop(run, first, stop, now)
+
     def cancel(self, run: Run, first: int, stop: int, now: float) -> None:
         """Stop the tasks ``first <= id < stop`` of a run."""
+        if run.state is State.CANCELLING:
+            return
+        if run.graph is None:
+            for one in self._table.totals(run):
+                one.cancelled += stop - first
+        if self._table.monitor is not None:
+            self._table.monitor.cancelled(run, first, stop - first)
+        self._drop(run, first, stop, now)
+
+    def _drop(self, run: Run, first: int, stop: int, now: float) -> None:
         if run.state is State.READY:
             queue = self._table.queue(run.options)
             before, middle, after = self._cut_range(run, first, stop)
@@ -163,14 +198,13 @@ class Outcomes:
                 queue.replace(run, [before] if after is None else [before, run])
             queue.discard(middle)
             self._table.end(middle, Event.CANCEL)
-        elif run.state is not State.CANCELLING:
+        else:
             run = self._isolate(run, first, stop)
             self._stop(run, Event.CANCEL, "its task was cancelled", now)
 
     def fail_queued(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
         """Let the tasks of a run fail that no worker has."""
-        for task in range(run.first, run.stop):
-            self._failed(run, m.Failed(task, kind, b"", detail))
+        self._fail_all(run, kind, detail)
         self._table.queue(run.options).discard(run)
         self._table.end(run, Event.UNPLACED)
 
@@ -191,8 +225,7 @@ class Outcomes:
 
     def _expire(self, run: Run, timeout_s: float | None, now: float) -> None:
         """Let the one task of a run fail, and stop it."""
-        failed = m.Failed(run.first, m.FAILED_TIMEOUT, b"", {"timeout_s": timeout_s})
-        self._failed(run, failed)
+        self._fail_all(run, m.FAILED_TIMEOUT, {"timeout_s": timeout_s})
         self._stop(run, Event.EXPIRE, "its task ran out of time", now)
 
     def _stop(self, run: Run, event: Event, reason: str, now: float) -> None:
@@ -277,10 +310,13 @@ class Outcomes:
     def _charge(self, run: Run, lost: m.WorkerLost | None) -> None:
         """Let the one task that may have caused a death fail, or mark it to be run again."""
         if lost is None:
-            run.losses += 1
-            if run.losses > LOSSES_MAX or run.options.at_most_once:
-                self._fail(run, m.FAILED_LOST, {"losses": run.losses})
+            if run.losses == LOSSES_MAX or run.options.at_most_once:
+                self._fail(run, m.FAILED_LOST, {"losses": run.losses + 1})
+            else:
+                self._retried(run, m.FAILED_LOST, {})
+                run.losses += 1
         elif run.may_retry:
+            self._retried(run, m.FAILED_WORKER_DIED, lost.death)
             run.tries += 1
         else:
             self._fail(run, m.FAILED_WORKER_DIED, lost.death)
@@ -293,15 +329,28 @@ class Outcomes:
             move(run, Event.LOST)
             self._table.put_back(run)
 
+    def _retried(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
+        """Note that a single task is about to be begun again."""
+        self._table.functions[run.function].totals.retried += 1
+        if self._table.monitor is not None:
+            self._table.monitor.retried(run, kind, detail)
+
     def _fail(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
+        self._fail_all(run, kind, detail)
+        self._table.end(run, Event.WORKER_DIED)
+
+    def _fail_all(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
+        if self._table.monitor is not None:
+            self._table.monitor.failed(run, kind, detail)
         for task in range(run.first, run.stop):
             self._failed(run, m.Failed(task, kind, b"", detail))
-        self._table.end(run, Event.WORKER_DIED)
 
     def _failed(self, run: Run, failed: m.Failed) -> None:
         """Tell the client, or the graph whose node it is."""
         if run.graph is None:
             self._table.answer(run.session, failed)
+            for one in self._table.totals(run):
+                one.failed += 1
         else:
             self._table.noticed.append((run.graph, failed.task - run.graph.first, failed))
 

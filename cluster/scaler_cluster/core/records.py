@@ -11,11 +11,13 @@ from sortedcontainers import SortedDict
 
 from scaler_cluster.core.credit import TASKS_MAX, WINDOW_S
 from scaler_cluster.core.placement import Kind
+from scaler_cluster.core.totals import Totals
 from scaler_cluster.wire.messages import NOWHERE, Home
 
 if TYPE_CHECKING:
     from scaler_cluster.core.graph import GraphRecord
     from scaler_cluster.core.tasks import Run
+    from scaler_cluster.wire.messages import Vitals
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +48,7 @@ class SessionRecord:
     worker: bytes = b""
     """Of the session of a worker's tasks: that worker. It gets none of these tasks itself: it
     would only run them after those that wait for them."""
+    totals: Totals = field(default_factory=Totals)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +98,8 @@ class WorkerRecord:
     name: str = ""
     kind: Kind = field(default_factory=lambda: Kind(()), repr=False)
     """Those that offer the same."""
+    vitals: tuple[float, int] | None = None
+    """How many CPUs it keeps busy, and its resident set in bytes; None: nobody has watched."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,6 +119,10 @@ class SupervisorRecord:
     """Why none of its workers can start."""
     lost: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     """Workers that it reported dead; a Hello of theirs that comes after that is too late."""
+    vitals: Vitals | None = None
+    """What it said last; None: nobody has watched."""
+    lag_s: float = 0.0
+    """How long a message took to it, when it was asked for these."""
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +139,9 @@ class FunctionRecord:
     worker's window."""
     busy_s: float = 0.0
     count: float = 0.0
+    name: str = ""
+    totals: Totals = field(default_factory=Totals, repr=False)
+    """Of all functions of this name."""
 
 
 @dataclass(slots=True, eq=False)
@@ -152,6 +164,8 @@ class StoreRecord:
 
     place: Home = NOWHERE
     """Where they lie, and whence others fetch them."""
+    objects: int = 0
+    """How many are there."""
     nbytes: int = 0
     """What is there or on its way, in bytes."""
     copies: OrderedDict[bytes, None] = field(default_factory=OrderedDict)

@@ -29,11 +29,14 @@ from scaler_cluster.core.table import Table
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.core.unplaced import Unplaced
 from scaler_cluster.errors import ProtocolError, RemoteProtocolError
-from scaler_cluster.ids import TASK_ID_MAX, is_segment_of
+from scaler_cluster.ids import FUNCTION_NAME_CHARS_MAX, TASK_ID_MAX, is_segment_of
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
+
+    from scaler_cluster.core.monitor import Monitor
+    from scaler_cluster.wire import feed
 
 SESSION_FUNCTIONS_MAX = 4096
 """A client forgets functions well before; beyond this it is misbehaving."""
@@ -71,6 +74,10 @@ class SchedulerConfig:
     """Tasks that demand what no worker has fail after this."""
     storage_timeout_s: float = 15.0
     """A silent storage that runs by itself is given up, with what it holds, after this."""
+    feed_interval_s: float = 1.0
+    """Who watches gets a snapshot so often."""
+    feed_objects: int = 50
+    """How many of the largest objects it lists."""
 
 
 class SchedulerCore:
@@ -79,6 +86,9 @@ class SchedulerCore:
     def __init__(self, config: SchedulerConfig, now: float) -> None:
         self.config = config
         self.table = Table(config.homes, are_elsewhere=config.homes_are_elsewhere)
+        self._began_at = now
+        self._monitor: Monitor | None = None
+        """Made for the first who watches."""
         self._outcomes = Outcomes(self.table, config.cancel_grace_s)
         self._dispatch = Dispatch(self.table)
         self._spares = Spares(self.table, self._dispatch)
@@ -123,6 +133,7 @@ class SchedulerCore:
             m.WorkerLost: self._on_worker_lost,
             m.Overdue: self._on_overdue,
             m.InitializerFailed: self._on_initializer_failed,
+            m.Vitals: self._on_vitals,
         }
 
     # -- doors -------------------------------------------------------------------------------
@@ -133,10 +144,15 @@ class SchedulerCore:
         Raises RemoteProtocolError if it must not send this; the shell then calls
         :meth:`peer_lost` and says so in the log.
         """
+        received = self.table.received
+        if self.table.monitor is not None:
+            self.table.monitor.now = now
         for message in messages:
-            handler = self._handlers.get(type(message))
+            kind = type(message)
+            handler = self._handlers.get(kind)
             if handler is None:
-                raise RemoteProtocolError(f"{type(message).__name__} is not for a scheduler")
+                raise RemoteProtocolError(f"{kind.__name__} is not for a scheduler")
+            received[kind] += 1
             try:
                 handler(peer, message, now)
                 if self.table.noticed or self.table.stopping:
@@ -147,11 +163,13 @@ class SchedulerCore:
                 if self._gone.get(peer) and not self.table.knows(peer):
                     # A session that ended with its worker had said this before.
                     return
-                raise RemoteProtocolError(f"{type(message).__name__}: {error!r}") from error
+                raise RemoteProtocolError(f"{kind.__name__}: {error!r}") from error
 
     def peer_lost(self, peer: bytes, now: float) -> None:
         """Give a peer up: a client with its tasks, a supervisor with its workers, a worker."""
         table = self.table
+        if table.monitor is not None:
+            table.monitor.now = now
         if peer in table.sessions:
             self._end_session(table.sessions[peer], now)
         elif peer in table.supervisors:
@@ -164,6 +182,8 @@ class SchedulerCore:
                 self._gone[store.peer] = None
             table.objects.drop_store(peer)
             self._outcomes.graphs.machine_lost()
+            if table.monitor is not None:
+                table.monitor.machine_left(supervisor)
             self._check_broken(now)
         elif peer in table.workers:
             # Its process lives, so its supervisor is to end it; what it ran is lost with it.
@@ -179,6 +199,10 @@ class SchedulerCore:
     def tick(self, now: float) -> None:
         """Act on what is due: expired peers, timeouts, stalled workers, kills."""
         table = self.table
+        if table.monitor is not None:
+            table.monitor.now = now
+            table.monitor.late(now - self.deadline)
+            table.monitor.tick(now)
         if now - self._last_tick > LAG_S:
             lag = now - self._last_tick
             for session in table.sessions.values():
@@ -211,6 +235,8 @@ class SchedulerCore:
         """When :meth:`tick` is next due."""
         table = self.table
         due = self._last_tick + LAG_S / 2 if table.sessions or table.supervisors else math.inf
+        if table.monitor is not None:
+            due = min(due, table.monitor.deadline)
         return min(due, self._outcomes.deadline, self._dispatch.deadline)
 
     @property
@@ -224,6 +250,8 @@ class SchedulerCore:
 
     def take_actions(self, now: float) -> dict[bytes, list[m.Message]]:
         """Give work out, and return what is to be sent, by peer."""
+        if self.table.monitor is not None:
+            self.table.monitor.now = now
         self._dispatch.give_out(now)
         if self._pressure is not None:
             self._pressure.give(now)
@@ -245,6 +273,38 @@ class SchedulerCore:
         gone = [peer for peer in self._gone if not self.table.knows(peer)]
         self._gone.clear()
         return gone
+
+    # -- for whoever watches -----------------------------------------------------------------
+
+    def watch(self, topics: Collection[bytes], now: float) -> None:
+        """Take note that these topics of the feed are listened to from now on.
+
+        To be called whenever a listener has come, also for topics that others listen to already,
+        and when the last one of a topic has left.
+        """
+        if self._monitor is None:
+            # Most schedulers are never watched, and to import this takes a tenth of their start.
+            from scaler_cluster.core.monitor import Monitor
+
+            config = self.config
+            self._monitor = Monitor(
+                self.table, config.feed_interval_s, config.feed_objects, self._began_at
+            )
+        self._monitor.watch(topics, now)
+
+    @property
+    def feed_deadline(self) -> float:
+        """When :meth:`take_feed` is next due."""
+        return self.table.monitor.due if self.table.monitor is not None else math.inf
+
+    def take_feed(self, now: float) -> list[feed.Snapshot | feed.Events]:
+        """Return what is to be published now; say :meth:`feed_took` what that has cost."""
+        return self._monitor.take(now) if self._monitor is not None else []
+
+    def feed_took(self, cost_s: float, now: float) -> None:
+        """Take note of how long it took to make and to publish what was due."""
+        if self._monitor is not None:
+            self._monitor.took(cost_s, now)
 
     # -- peers -------------------------------------------------------------------------------
 
@@ -277,6 +337,8 @@ class SchedulerCore:
             self._broken = ""
             supervisor.last_seen = now
             self._welcome(peer, 0, hello.workers)
+            if self.table.monitor is not None:
+                self.table.monitor.machine_joined(supervisor)
         elif hello.role == m.STORAGE:
             self._welcome_storage(peer, hello, now)
         else:
@@ -299,6 +361,8 @@ class SchedulerCore:
         number = self._sessions_made
         session = SessionRecord(number, peer, hello.host, hello.pid, now, worker=hello.worker)
         table.add_session(session)
+        if table.monitor is not None:
+            table.monitor.client_joined(session)
         if worker is not None:
             if worker.session:
                 # It gave a first one up before that was welcome.
@@ -339,6 +403,8 @@ class SchedulerCore:
         offered = hello.capabilities
         # Whose place it takes has not let go of what it uses.
         self._dispatch.admit(worker, uncounted(offered) if worker.spare else offered)
+        if table.monitor is not None:
+            table.monitor.worker_joined(worker)
         if worker.spare:
             self._spares.joined(worker, now)
 
@@ -398,6 +464,8 @@ class SchedulerCore:
         if self._pressure is not None:
             self._pressure.forget(session)
         self.table.drop_session(session)
+        if self.table.monitor is not None:
+            self.table.monitor.client_left(session)
         worker = self.table.workers.get(session.worker)
         if worker is not None:
             worker.session = b""
@@ -408,6 +476,8 @@ class SchedulerCore:
 
     def _lose_worker(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:
         self._gone[worker.peer] = None
+        if self.table.monitor is not None:
+            self.table.monitor.worker_lost(worker, lost)
         self.table.drop_worker(worker)
         self.table.objects.purge(worker.peer, worker.store)
         self._dispatch.forget(worker)
@@ -433,6 +503,8 @@ class SchedulerCore:
         record = self.table.functions.get(message.function)
         if record is None:
             record = FunctionRecord(message.payload, message.objects)
+            record.name = message.name[:FUNCTION_NAME_CHARS_MAX]
+            record.totals = self.table.names.enter(record.name)
             self.table.objects.hold(message.objects)
             self.table.functions[message.function] = record
         record.users += 1
@@ -472,8 +544,7 @@ class SchedulerCore:
             self._pressure.submitted(session, len(message.batch))
         is_whole = session.functions[message.function]
         if not is_whole or (message.objects and not session.objects.keys() >= set(message.objects)):
-            for task in range(message.first, message.first + len(message.batch)):
-                table.send(peer, m.Failed(task, m.FAILED_MISSING))
+            self._fail_short(session, message)
             return
         run = Run(
             session.number,
@@ -492,6 +563,18 @@ class SchedulerCore:
         if self._pressure is None or session.worker:
             raise RemoteProtocolError("asks for what it may do")
         self._pressure.wants(session, message.more - message.fewer)
+
+    def _fail_short(self, session: SessionRecord, message: m.Submit) -> None:
+        """Let tasks fail whose objects, or those of their function, were released."""
+        count = len(message.batch)
+        counted = [session.totals]
+        if message.function in self.table.functions:
+            counted.append(self.table.functions[message.function].totals)
+        for one in counted:
+            one.submitted += count
+            one.failed += count
+        for task in range(message.first, message.first + count):
+            self.table.send(session.peer, m.Failed(task, m.FAILED_MISSING))
 
     def _on_graph(self, peer: bytes, message: m.Graph, now: float) -> None:
         session = self.table.sessions[peer]
@@ -544,7 +627,7 @@ class SchedulerCore:
                 # The client supplies what becomes of it.
                 session.watched.pop(task, None)
             self.table.send(session.peer, m.Cancelled(low, high - low))
-            self._outcomes.cancel(run, low, high, now)
+            self._outcomes.recall(run, low, high, now)
         self._dispatch.lend(session, first, stop)
 
     def _workers_to_come(self) -> int:
@@ -659,6 +742,19 @@ class SchedulerCore:
         worker = self.table.supervisors[peer].workers.get(message.worker)
         if worker is not None:
             self._outcomes.overdue(worker, message, now)
+
+    def _on_vitals(self, peer: bytes, message: m.Vitals, now: float) -> None:
+        supervisor = self.table.supervisors[peer]
+        supervisor.last_seen = now
+        supervisor.vitals = message
+        supervisor.lag_s = max(now - message.sent_at - message.held_s, 0.0) / 2
+        figures = zip(message.worker_cpu_milli, message.worker_rss_bytes, strict=True)
+        for worker, (cpu_milli, rss_bytes) in zip(message.workers, figures, strict=True):
+            if worker in supervisor.workers:
+                vitals = (cpu_milli / 1000, rss_bytes) if rss_bytes else None
+                supervisor.workers[worker].vitals = vitals
+        if self.table.monitor is not None:
+            self.table.monitor.examined(peer)
 
     def _on_initializer_failed(self, peer: bytes, message: m.InitializerFailed, now: float) -> None:
         if peer not in self.table.supervisors:

@@ -132,7 +132,8 @@ class SupervisorCore:
                 self.leave = ""
             elif isinstance(message, m.Unknown):
                 self.leave = "the scheduler does not know this supervisor any more"
-            elif not isinstance(message, m.Welcome):
+            elif not isinstance(message, m.Welcome | m.Examine):
+                # What is asked for with the second one is the shell's to know.
                 raise RemoteProtocolError(f"{type(message).__name__} is not for a supervisor")
 
     # -- from the operating system -----------------------------------------------------------

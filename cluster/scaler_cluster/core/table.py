@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from scaler_cluster.core.lifecycle import ENDS, Event, State, move
 from scaler_cluster.core.objects import ObjectTable
 from scaler_cluster.core.queue import ReadyQueue
+from scaler_cluster.core.totals import Names, Totals, of_graph
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scaler_cluster.core.graph import GraphRecord
+    from scaler_cluster.core.monitor import Monitor
     from scaler_cluster.core.records import (
         FunctionRecord,
         SessionRecord,
@@ -53,6 +55,12 @@ class Table:
         self.outbox: dict[bytes, list[m.Message]] = {}
         self.in_flight = 0
         """Tasks that workers have."""
+        self.names = Names()
+        self.sent: defaultdict[type[m.Message], int] = defaultdict(int)
+        """How many messages of each kind."""
+        self.received: defaultdict[type[m.Message], int] = defaultdict(int)
+        self.monitor: Monitor | None = None
+        """Who is to be told what happens; None while nobody watches."""
         self.noticed: deque[tuple[GraphRecord, int, Outcome]] = deque()
         """Nodes of which it is known what becomes of them; they are seen to at the end of a step,
         as that may stop others."""
@@ -61,6 +69,7 @@ class Table:
 
     def send(self, peer: bytes, message: m.Message) -> None:
         """Put a message into the outbox."""
+        self.sent[type(message)] += 1
         messages = self.outbox.get(peer)
         if messages is None:
             self.outbox[peer] = [message]
@@ -143,6 +152,7 @@ class Table:
         if record.users:
             return
         del self.functions[function]
+        record.totals.users -= 1
         if record.objects:
             for worker in self.workers.values():
                 if worker.functions.pop(function, _NONE) is None:
@@ -166,6 +176,13 @@ class Table:
             raise RemoteProtocolError(f"task {run.first} was submitted twice")
         runs[run.first] = run
         self.use(run)
+        session.totals.submitted += run.count
+        self.functions[run.function].totals.submitted += run.count
+
+    def totals(self, run: Run) -> tuple[Totals, Totals]:
+        """Return where the tasks of a run are counted, unless they are nodes of a graph."""
+        function = self.functions[run.function].totals
+        return function, self.session_by_number[run.session].totals
 
     def use(self, run: Run) -> None:
         """Count a run among the users of what it needs."""
@@ -190,10 +207,25 @@ class Table:
         """Take a new graph in."""
         session.graphs[graph.first] = graph
         self.functions[graph.function].users += 1
+        if self.monitor is not None:
+            self.monitor.graph_begun(graph)
+
+    def count_nodes(self, session: SessionRecord, graph: GraphRecord, count: int) -> None:
+        """Count nodes of a graph that have come."""
+        session.totals.submitted += count
+        self.functions[graph.function].totals.submitted += count
 
     def end_graph(self, session: SessionRecord, graph: GraphRecord) -> None:
         """Forget a graph with all it holds."""
         del session.graphs[graph.first]
+        totals = of_graph(graph)
+        totals.cancelled = totals.submitted - totals.done - totals.failed
+        if self.monitor is not None:
+            self.monitor.graph_over(graph, totals)
+        # What has come of it was counted as it came.
+        totals.submitted = 0
+        session.totals.add(totals)
+        self.functions[graph.function].totals.add(totals)
         for lane in graph.lanes:
             lane.count = 0
             self.queue(lane.options).update(lane)

@@ -52,6 +52,10 @@ class Run:
         """Id after the last task."""
         return self.first + len(self.batch.ends)
 
+    def holds(self, session: int, task: int) -> bool:
+        """Return True if this is one of its tasks."""
+        return self.session == session and self.first <= task < self.stop
+
     @property
     def may_retry(self) -> bool:
         """Return True if it may be started again after it raised or its worker died."""

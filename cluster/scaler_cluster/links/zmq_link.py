@@ -2,6 +2,7 @@
 
 The scheduler's hub is a ROUTER socket, everyone else's spoke a DEALER. A socket may be used by
 several threads if a lock makes them take turns; :attr:`ZmqLink.fd` may be polled meanwhile.
+What it tells those who watch goes from an XPUB socket to SUB sockets.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ RECONNECT_MAX_MS = 1000
 LINGER_MS = 500
 """How long a closed socket goes on delivering: enough for a Goodbye on a live connection."""
 KEEPALIVE_IDLE_S = 30
+PUBLISHED_MAX = 32
+"""Messages kept for a listener that does not take them; later ones it will never see."""
+LISTENER_SILENT_MS = 15_000
+"""A listener that does not answer for so long is gone, or stopped."""
+SUBSCRIPTION_BYTES_MAX = 256
 CROWDED_S = 0.001
 """Who gets the CPU back so long after it gave it away is not alone."""
 CROWDED_PAUSE_S = 0.02
@@ -140,6 +146,89 @@ class ZmqLink:
         self._context.term()
 
 
+class Publisher:
+    """Publishes messages of some topics to whoever listens; made by :func:`publish`."""
+
+    def __init__(self, link: ZmqLink, topics: Sequence[bytes]) -> None:
+        self._all = topics
+        self._wanted: dict[bytes, None] = {}
+        """What is subscribed to, as far as it can mean one of the topics."""
+        self._socket = socket = link._context.socket(zmq.XPUB)
+        # Everyone who comes is to be noticed, also for what others listen to already.
+        socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        socket.linger = 0
+        socket.set_hwm(PUBLISHED_MAX)
+        socket.setsockopt(zmq.MAXMSGSIZE, SUBSCRIPTION_BYTES_MAX)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, LISTENER_SILENT_MS // 3)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, LISTENER_SILENT_MS)
+        self.address = ""
+        self.fd: int = socket.getsockopt(zmq.FD)  # type: ignore[assignment]
+        """Becomes readable when :meth:`look` may have something to tell."""
+
+    @property
+    def topics(self) -> list[bytes]:
+        """Those that somebody listens to."""
+        return [topic for topic in self._all if any(map(topic.startswith, self._wanted))]
+
+    def look(self) -> bool:
+        """Take in who came and who left; return True if :attr:`topics` are to be looked at.
+
+        To be called when :attr:`fd` is readable, and after each :meth:`send`.
+        """
+        has_news = False
+        while self._socket.get(zmq.EVENTS) & POLLIN:  # type: ignore[operator]
+            said = self._socket.recv(NOBLOCK)
+            wanted = said[1:]
+            if any(topic.startswith(wanted) for topic in self._all):
+                has_news = True
+                if said[0]:
+                    self._wanted[wanted] = None
+                else:
+                    self._wanted.pop(wanted, None)
+        return has_news
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Send a message, whose first frame is its topic, to those who listen to that.
+
+        Who has not taken PUBLISHED_MAX of them does not get it.
+        """
+        self._socket.send_multipart(frames, NOBLOCK)
+
+    def close(self) -> None:
+        """Let go, before the link that it came from does."""
+        self._socket.close()
+
+
+class Subscriber:
+    """Listens to a :class:`Publisher`; made by :func:`subscribe`."""
+
+    def __init__(self, topics: Sequence[bytes], bytes_max: int) -> None:
+        self._context = zmq.Context()
+        self._socket = socket = self._context.socket(zmq.SUB)
+        socket.linger = 0
+        socket.set_hwm(PUBLISHED_MAX)
+        socket.setsockopt(zmq.MAXMSGSIZE, bytes_max)
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, LISTENER_SILENT_MS // 3)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, LISTENER_SILENT_MS)
+        for topic in topics:
+            socket.setsockopt(zmq.SUBSCRIBE, topic)
+        self.fd: int = socket.getsockopt(zmq.FD)  # type: ignore[assignment]
+        """Becomes readable when something may have arrived, once :meth:`receive` returned None."""
+
+    def receive(self, timeout_s: float = 0.0) -> list[bytes] | None:
+        """Return the frames of the next message; None if there is none before the time is over."""
+        if not self._socket.poll(int(timeout_s * 1000)):
+            return None
+        return self._socket.recv_multipart()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._socket.close()
+        self._context.term()
+
+
 def bind(address: str, listener: int = -1) -> ZmqLink:
     """Return the hub of a new link; its ``address`` is the real one (port 0: any free port).
 
@@ -154,12 +243,60 @@ def bind(address: str, listener: int = -1) -> ZmqLink:
     if listener >= 0:
         socket.setsockopt(zmq.USE_FD, listener)
     try:
+        link.address = _bind(socket, address)
+    except ConfigError:
+        link.close()
+        raise
+    return link
+
+
+def publish(link: ZmqLink, address: str, topics: Sequence[bytes]) -> Publisher:
+    """Return what publishes these topics at an address; its ``address`` is the real one.
+
+    It shares the threads of a link, before which it is to be closed. Raises ConfigError if the
+    address cannot be bound.
+    """
+    publisher = Publisher(link, topics)
+    publisher._socket.setsockopt(zmq.IPV6, "[" in address)
+    try:
+        publisher.address = _bind(publisher._socket, address)
+    except ConfigError:
+        publisher.close()
+        raise
+    return publisher
+
+
+def subscribe(address: str, topics: Sequence[bytes], bytes_max: int) -> Subscriber:
+    """Return what listens to these topics at an address, now or when somebody publishes there.
+
+    Raises ClusterUnreachable if nobody ever can.
+    """
+    is_ipv6 = "[" in address or _has_ipv6_only(address)
+    subscriber = Subscriber(topics, bytes_max)
+    subscriber._socket.setsockopt(zmq.IPV6, is_ipv6)
+    try:
+        _connect(subscriber._socket, address)
+    except ClusterUnreachable:
+        subscriber.close()
+        raise
+    return subscriber
+
+
+def _bind(socket: zmq.Socket[bytes], address: str) -> str:
+    try:
         socket.bind(address[:-2] + ":*" if address.endswith(":0") else address)
     except zmq.ZMQError as error:
-        link.close()
         raise ConfigError(f"cannot bind {address}: {os.strerror(error.errno or 0)}") from error
-    link.address = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-    return link
+    return socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+
+def _connect(socket: zmq.Socket[bytes], address: str) -> None:
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        raise ClusterUnreachable(
+            f"cannot connect to {address}: {os.strerror(error.errno or 0)}"
+        ) from error
 
 
 def connect(address: str, peer: bytes) -> ZmqLink:
@@ -174,12 +311,10 @@ def connect(address: str, peer: bytes) -> ZmqLink:
     socket.setsockopt(zmq.ROUTING_ID, peer)
     socket.setsockopt(zmq.IPV6, is_ipv6)
     try:
-        socket.connect(address)
-    except zmq.ZMQError as error:
+        _connect(socket, address)
+    except ClusterUnreachable:
         link.close()
-        raise ClusterUnreachable(
-            f"cannot connect to {address}: {os.strerror(error.errno or 0)}"
-        ) from error
+        raise
     link.address = address
     return link
 

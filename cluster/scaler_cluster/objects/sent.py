@@ -147,7 +147,7 @@ class SentObjects:
 
     def watch(self, owner: object, function: Function) -> None:
         """Hold the objects of a function as long as its owner lives; then let it be forgotten."""
-        digest, _, objects = function
+        digest, _, objects, _ = function
         with self._lock:
             for number, one in enumerate(objects):
                 self._remember((id(owner), 0, number), owner, one)

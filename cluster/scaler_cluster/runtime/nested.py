@@ -30,6 +30,7 @@ from scaler_cluster.errors import (
     StorageUnreachable,
 )
 from scaler_cluster.ids import call_of
+from scaler_cluster.payload import function_name
 from scaler_cluster.runtime.connection import Connection
 from scaler_cluster.runtime.graphs import SessionGraphs
 from scaler_cluster.runtime.interrupts import deferred
@@ -189,7 +190,8 @@ class NestedSession(Session):
             entry = work.function
             if type(entry.call) is FunctionType and not entry.objects:
                 # It may well be what this task submits, and cloudpickle takes its time.
-                packed = work.message.function, bytes(entry.payload), ()
+                name = function_name(entry.call)
+                packed = work.message.function, bytes(entry.payload), (), name
                 self.remember(entry.call, packed)
             self.stack.begin()
             scope = self._task = Scope(work.message.depth, 0)

@@ -22,6 +22,7 @@ from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.objects import HOME
 from scaler_cluster.core.scheduler import SHUT_DOWN, SchedulerConfig, SchedulerCore
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
+from scaler_cluster.ids import TOPICS
 from scaler_cluster.links import zmq_link
 from scaler_cluster.objects.place import Place
 from scaler_cluster.runtime.directories import (
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from scaler_cluster.runtime.teller import Teller
+
 log = logging.getLogger("scaler.scheduler")
 
 DRAIN_LIMIT = 256
@@ -75,6 +78,7 @@ class SchedulerShell:
         core: SchedulerCore,
         storage: StorageProcess | None,
         storages: Storages | None,
+        publisher: zmq_link.Publisher | None,
         *,
         check: bool = False,
     ) -> None:
@@ -85,6 +89,10 @@ class SchedulerShell:
         """Those that run by themselves, if clients store in them."""
         self._is_storage_wanted = False
         """True once somebody who cannot see the objects has come for them."""
+        self._publisher = publisher
+        """What tells those who watch; None: nobody can."""
+        self._teller: Teller | None = None
+        """Made for the first who watches."""
         self._core = core
         self._check = check
         self._exchange = Exchange(os.getpid())
@@ -101,6 +109,8 @@ class SchedulerShell:
             self._loop.add_reader(fd, self._turn)
         if storage is not None and storage.listener is not None:
             self._loop.add_reader(storage.listener, self._on_knock)
+        if publisher is not None:
+            self._loop.add_reader(publisher.fd, self._on_listener)
         self._turn()
 
     def close(self) -> None:
@@ -116,6 +126,9 @@ class SchedulerShell:
         for peer in clients:
             frames = self._exchange.send(peer, [m.Goodbye(SHUT_DOWN)], clock())
             self._link.send(peer, frames)
+        if self._publisher is not None:
+            self._loop.remove_reader(self._publisher.fd)
+            self._publisher.close()
         # Supervisors that do not hear that all is over would wait for long.
         linger_ms = zmq_link.LINGER_MS if clients else 0
         self._link.close(LAST_WORD_MS if self._core.is_over else linger_ms)
@@ -218,8 +231,38 @@ class SchedulerShell:
         if ticks and now >= exchange.deadline:
             for peer, frames in exchange.tick(now):
                 link.send(peer, frames)
+        if core.table.monitor is not None and now >= core.feed_deadline:
+            self._publish(now)
         if self._check:
             invariants.check(core)
+
+    def _publish(self, now: float) -> None:
+        """Tell those who watch what is due."""
+        assert self._publisher is not None and self._teller is not None  # noqa: PT018
+        start = clock()
+        for message in self._core.take_feed(now):
+            self._publisher.send(self._teller.frames(message))
+        self._core.feed_took(clock() - start, start)
+        self._look_for_listeners(start)
+
+    def _look_for_listeners(self, now: float) -> None:
+        assert self._publisher is not None
+        if not self._publisher.look():
+            return
+        if self._teller is None:
+            # Most schedulers are never watched: this is no part of their start.
+            from scaler_cluster.runtime.teller import Teller
+
+            self._teller = Teller(self._link.address)
+        if self._core.table.monitor is None:
+            self._teller.restart()
+        self._core.watch(self._publisher.topics, now)
+
+    def _on_listener(self) -> None:
+        """Somebody begins to watch, or leaves."""
+        self._look_for_listeners(clock())
+        self._tick_at = -math.inf
+        self._turn()
 
     def _needs_storage(self) -> bool:
         """Return True if there are objects, or if somebody elsewhere is about to send some."""
@@ -268,7 +311,7 @@ async def serve(
 
     Raises ConfigError if it cannot bind, or finds no object storage where there must be one.
     """
-    storage, storages = None, None
+    storage, storages, publisher = None, None, None
     wanted, known_as = settings.get("storages", []), settings.get("known_as", [])
     listener = listen_at(wanted[0]) if len(wanted) == 1 else None
     if wanted and listener is None:
@@ -279,6 +322,8 @@ async def serve(
         link = zmq_link.bind(settings["address"])
         if storages is None and listener is None:
             listener = _listen_beside(link, settings.get("beside", ""))
+        if "monitor" in settings:
+            publisher = _publish(link, settings)
     except ConfigError:
         if storages is not None:
             storages.close()
@@ -297,7 +342,8 @@ async def serve(
         **settings.get("scheduler", {}),
     )
     core = SchedulerCore(config, clock())
-    shell = SchedulerShell(link, core, storage, storages, check=settings.get("check", False))
+    is_checked = settings.get("check", False)
+    shell = SchedulerShell(link, core, storage, storages, publisher, check=is_checked)
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -315,10 +361,11 @@ async def serve(
     log.info("Scheduler: listen to scheduler address %s", link.address)
     for home in homes:
         log.info("Scheduler: connect to object storage server %s", home.address or home.disk)
-    if "monitor" in settings:
-        monitor = settings["monitor"]["address"] or address_after(link.address, 2, "_monitor")
+    monitor = ""
+    if publisher is not None:
+        monitor = publisher.address
         log.info("Scheduler: listen to scheduler monitor address %s", monitor)
-    tell(address=link.address)
+    tell(address=link.address, monitor=monitor)
     remove_stale_directories(settings)
     # What was imported stays: the collector need not look at it again.
     gc.freeze()
@@ -346,6 +393,18 @@ def _listen_beside(link: zmq_link.ZmqLink, address: str) -> socket.socket | None
             "address with --object-storage-address"
         )
     return listener
+
+
+def _publish(link: zmq_link.ZmqLink, settings: dict[str, Any]) -> zmq_link.Publisher:
+    """Return what tells those who watch: at an address, or two ports after the scheduler's."""
+    address = settings["monitor"]["address"] or address_after(settings["address"], 2, "_monitor")
+    try:
+        return zmq_link.publish(link, address, TOPICS)
+    except ConfigError as error:
+        link.close(linger_ms=0)
+        raise ConfigError(
+            f"{error}; that is for monitors: name another address with --monitor-address"
+        ) from error
 
 
 def run(settings: dict[str, Any], lifeline: int | None, tell: Callable[..., object]) -> None:

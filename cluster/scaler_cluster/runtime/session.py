@@ -241,7 +241,7 @@ class Session:
         return len(given_up)
 
     def function(self, function: Callable[..., Any], held: list[bytes]) -> Function:
-        """Return digest, pickle and objects of a function; see :class:`FunctionPickler`."""
+        """Return a function as it is sent; see :class:`FunctionPickler`."""
         return self._pickle_function(function, held)
 
     def release(self, held: list[bytes]) -> None:

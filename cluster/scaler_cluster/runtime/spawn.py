@@ -105,8 +105,9 @@ class Child:
 class EmbeddedCluster:
     """A scheduler and a supervisor with its workers, which end when this process does.
 
-    ``address=None`` binds a Unix socket in a private directory; ``scheduling`` and ``supervising``
-    are further settings of the two. Raises ConfigError if the address cannot be bound.
+    ``address=None`` binds a Unix socket in a private directory, and so does a scheduler that is not
+    told where monitors connect; ``scheduling`` and ``supervising`` are further settings of the two.
+    Raises ConfigError if an address cannot be bound.
     """
 
     def __init__(
@@ -144,23 +145,27 @@ class EmbeddedCluster:
             # Whose objects are here, the workers will learn from the scheduler.
             settings |= name_directories(object_memory_bytes) | {"home": False}
         try:
-            chosen = address if address is not None else self._private_address()
+            chosen = address if address is not None else self._private_address("scheduler")
             core = {"workers_expected": workers} | scheduling.get("scheduler", {})
             told = {**scheduling, "address": chosen, "scheduler": core} | self._places
+            if not told.get("monitor", {}).get("address"):
+                told["monitor"] = {"address": self._private_address("monitor")}
             scheduler = self._start("scheduler", told, reports=True)
             if chosen.startswith("ipc://"):
                 # The address is known already: both start at the same time.
                 self._start("supervisor", settings | {"address": chosen})
-                self.address: str = scheduler.await_ready()["address"]
+                news = scheduler.await_ready()
             else:
-                self.address = scheduler.await_ready()["address"]
-                self._start("supervisor", settings | {"address": self.address})
+                news = scheduler.await_ready()
+                self._start("supervisor", settings | {"address": news["address"]})
+            self.address: str = news["address"]
+            self.monitor_address: str = news["monitor"]
         except BaseException:
             self.stop()
             raise
 
-    def _private_address(self) -> str:
-        path = Path(self._places["directory"]) / "scheduler"
+    def _private_address(self, name: str) -> str:
+        path = Path(self._places["directory"]) / name
         if sys.platform == "win32" or len(bytes(path)) > SOCKET_PATH_MAX:
             return "tcp://127.0.0.1:0"
         return f"ipc://{path}"

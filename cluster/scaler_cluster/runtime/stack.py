@@ -154,7 +154,7 @@ class Stack:
         return loader.load(next(iter(lent.batch)))
 
     def _load(self, packed: Function) -> Callable[..., Any]:
-        digest, payload, objects = packed
+        digest, payload, objects, _ = packed
         function = self._functions.get(digest) or self._shell.loaded_function(digest)
         if function is None:
             function = payloads.loads(payload, buffers=self._views(objects))

@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 from dataclasses import asdict, fields
-from pathlib import Path
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scaler_cluster.runtime.storage_process import StorageProcess
+    from scaler_cluster.runtime.vitals import Examiner
 
 log = logging.getLogger("scaler.supervisor")
 
@@ -116,6 +116,8 @@ class SupervisorShell:
         self._look_s = min(max(timeout_s / LOOKS, LOOK_MIN_S), LOOK_MAX_S)
         self._look_at = 0.0 if timeout_s < math.inf else math.inf
         self._impatient_at = clock() + IMPATIENT_S
+        self._examiner: Examiner | None = None
+        """Made when somebody first wants to know how this machine is."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
         self._selector.register(self._server, selectors.EVENT_READ, self._on_server)
@@ -146,6 +148,8 @@ class SupervisorShell:
                 storage_at = self._storage.look_at if self._storage is not None else math.inf
                 sample_at = min(self._next_sample(), self._look_at)
                 due = min(core.deadline, self._exchange.deadline, sample_at, storage_at)
+                if self._examiner is not None:
+                    due = min(due, self._examiner.due)
                 timeout = due - clock()
                 for key, _ in self._selector.select(max(timeout, 0.0)):
                     key.data()
@@ -179,6 +183,8 @@ class SupervisorShell:
                 forkserver.kill_group(core.slots[index].pid)
         core.to_kill.clear()
         actions = core.take_actions()
+        if self._examiner is not None and now >= self._examiner.due:
+            actions.append(self._examiner.answer(now))
         if actions:
             link.send(HUB, exchange.send(HUB, actions, now))
         for _, frames in exchange.tick(now):
@@ -196,6 +202,18 @@ class SupervisorShell:
                         self._settle_by(message)
                     elif type(message) is m.Goodbye:
                         log.info("ClusterProcess: %s", message.reason)
+                    elif type(message) is m.Examine:
+                        self._examine(message, clock())
+
+    def _examine(self, question: m.Examine, now: float) -> None:
+        if self._examiner is None:
+            # Nearly always nobody watches: this is no part of the start.
+            from scaler_cluster.runtime.vitals import Examiner
+
+            self._examiner = Examiner(
+                lambda: {slot.peer: slot.pid for slot in self._core.slots if slot.pid}
+            )
+        self._examiner.ask(question, now)
 
     def _settle_by(self, welcome: m.Welcome) -> None:
         """Use the scheduler's objects if this is its machine; else keep copies of them here."""
@@ -269,15 +287,12 @@ class SupervisorShell:
         return self._sample_at if self._core.config.memory_limit_bytes else float("inf")
 
     def _sample(self, now: float) -> None:
+        from scaler_cluster.runtime.vitals import rss_bytes
+
         self._sample_at = now + SAMPLE_S
-        page = mmap.PAGESIZE
         for index, slot in enumerate(self._core.slots):
             if slot.pid:
-                try:
-                    pages = Path(f"/proc/{slot.pid}/statm").read_text().split()[1]
-                    self._core.sampled(index, int(pages) * page)
-                except (OSError, IndexError):
-                    continue
+                self._core.sampled(index, rss_bytes(slot.pid))
 
     def _look(self, now: float) -> None:
         """See what the workers run."""

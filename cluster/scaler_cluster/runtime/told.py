@@ -41,11 +41,7 @@ def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
         "storages": list(settings.object_storage_address),
         "known_as": list(settings.advertised_object_storage_address),
         "event_loop": settings.event_loop,
-        "monitor": {
-            "address": settings.monitor_address,
-            "interval_s": settings.status_report_interval_seconds,
-            "objects": settings.object_report_limit,
-        },
+        "monitor": {"address": settings.monitor_address},
         "scheduler": {
             "tasks_max": settings.per_worker_task_queue_size or TASKS_MAX,
             "tasks_waiting_max": settings.max_number_of_tasks_waiting,
@@ -53,6 +49,8 @@ def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
             "client_timeout_s": settings.client_timeout_seconds,
             "supervisor_timeout_s": settings.worker_timeout_seconds,
             "unplaced_timeout_s": settings.unplaced_timeout_seconds or math.inf,
+            "feed_interval_s": settings.status_report_interval_seconds,
+            "feed_objects": settings.object_report_limit,
         },
         **logging(settings),
     }

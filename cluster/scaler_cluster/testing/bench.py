@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core import invariants
 from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
-from scaler_cluster.ids import OBJECT_ID_BYTES, segment_prefix
+from scaler_cluster.ids import OBJECT_ID_BYTES, SNAPSHOT, segment_prefix
 from scaler_cluster.testing.describe import describe_all
+from scaler_cluster.wire import feed as f
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -52,6 +53,8 @@ class SchedulerBench:
     def __init__(self, config: SchedulerConfig | None = None) -> None:
         self.now = 100.0
         self.core = SchedulerCore(config or SchedulerConfig(PYTHON), self.now)
+        self.published: list[f.Snapshot | f.Events] = []
+        """What was told to those who watch."""
 
     # -- doors -------------------------------------------------------------------------------
 
@@ -72,6 +75,8 @@ class SchedulerBench:
     def act_raw(self) -> dict[bytes, list[m.Message]]:
         """Return what the core has to send, by peer."""
         actions = self.core.take_actions(self.now)
+        if self.now >= self.core.feed_deadline:
+            self.published += self.core.take_feed(self.now)
         invariants.check(self.core)
         return actions
 
@@ -95,6 +100,29 @@ class SchedulerBench:
         self.now += duration_s
         self.core.tick(self.now)
         return self.act()
+
+    # -- watching ----------------------------------------------------------------------------
+
+    def watch(self, *topics: bytes) -> dict[str, list[str]]:
+        """Let somebody watch these topics, from whom :attr:`published` has nothing so far."""
+        self.published.clear()
+        self.core.watch(topics, self.now)
+        return self.act()
+
+    def snapshot(self) -> f.Snapshot:
+        """Return what somebody is told who begins to watch just now."""
+        self.watch(SNAPSHOT)
+        self.wait(1.0)
+        first = self.published[0]
+        assert isinstance(first, f.Snapshot)
+        return first
+
+    def events(self) -> list[f.Event]:
+        """Return the events of a while."""
+        self.wait(0.2)
+        batches = [one for one in self.published if isinstance(one, f.Events)]
+        self.published.clear()
+        return [event for batch in batches for event in batch.events]
 
     # -- peers -------------------------------------------------------------------------------
 
@@ -165,7 +193,7 @@ class SchedulerBench:
         kinds: Sequence[int] = (),
     ) -> dict[str, list[str]]:  # fmt: skip
         """Let a client submit a graph: see :func:`graph_of`."""
-        function = m.Function(function_id("g"), b"g")
+        function = m.Function(function_id("g"), b"g", name="g")
         made = graph_of(first, *nodes, wanted=wanted, options=options, inputs=inputs, kinds=kinds)
         return self.feed(peer, function, made)
 
@@ -207,7 +235,7 @@ def submission(
     """Return what a client sends to submit contiguous tasks."""
     digest, ids = function_id(function), tuple(map(object_id, objects))
     return (
-        m.Function(digest, function.encode()),
+        m.Function(digest, function.encode(), name=function),
         m.Submit(first, digest, m.CALL_ARGS, options, payloads_of(first, count), ids),
     )
 

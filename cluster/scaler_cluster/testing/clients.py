@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Buffer
 
 HEARTBEAT_S = 1.0
-FUNCTIONS: tuple[Function, ...] = tuple((bytes([n]) * 16, b"function", ()) for n in range(4))
+FUNCTIONS: tuple[Function, ...] = tuple(
+    (bytes([n]) * 16, b"function", (), f"function{n}") for n in range(4)
+)
 
 
 @dataclass(slots=True)

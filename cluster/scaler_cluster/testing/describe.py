@@ -146,5 +146,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Allow: lambda x: f"Allow {x.count}",
     m.Overdue: lambda x: f"Overdue {tasks(x.task, 1, x.session)} on {name(x.worker)}",
     m.Kill: lambda x: f"Kill {name(x.worker)}: {x.reason}",
+    m.Examine: lambda x: "Examine",
+    m.Vitals: lambda x: f"Vitals with {_names(x.workers)}",
     m.InitializerFailed: lambda x: f"InitializerFailed: {x.text}",
 }

@@ -191,6 +191,8 @@ class Function(Message):
     payload: Buffer
     objects: tuple[bytes, ...] = ()
     """The buffers of its pickle: their ids, or on the way to a worker their segments."""
+    name: str = ""
+    """What people call it; workers need none."""
 
 
 @dataclass(slots=True)
@@ -754,6 +756,38 @@ class Spares(Message):
 
     tag = 43
     count: int
+
+
+@dataclass(slots=True)
+class Examine(Message):
+    """Scheduler to supervisor: somebody watches; say how your machine and your workers are."""
+
+    tag = 45
+    sent_at: float
+
+
+@dataclass(slots=True)
+class Vitals(Message):
+    """Supervisor to scheduler: the answer to Examine. CPUs are counted in thousandths of one."""
+
+    tag = 46
+    sent_at: float
+    """That of the Examine."""
+    held_s: float
+    """How long it took to answer."""
+    cpus: int
+    """How many the machine has."""
+    cpu_milli: int
+    """How many are busy, whoever uses them."""
+    memory_bytes: int
+    """All that the machine has, or may use; 0: unknown, as in what follows."""
+    free_bytes: int
+    agent_cpu_milli: int
+    """Of the supervisor itself."""
+    agent_rss_bytes: int
+    workers: tuple[bytes, ...]
+    worker_cpu_milli: tuple[int, ...]
+    worker_rss_bytes: tuple[int, ...]
 
 
 @dataclass(slots=True)

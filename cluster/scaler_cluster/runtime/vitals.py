@@ -1,0 +1,155 @@
+"""How processes and machines are, as Linux tells it; elsewhere nothing is known of them.
+
+Read from ``/proc`` and the control groups: a supervisor asks for all its workers once a second,
+and needs no other package for that.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from pathlib import Path
+from time import perf_counter as clock
+from time import process_time
+from typing import TYPE_CHECKING
+
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+BASELINE_S = 0.25
+"""Who is asked for the first time measures for so long: shorter, clock ticks of 10 ms show."""
+FRESH_S = 30.0
+"""A measurement goes on from the one before, if that is not older."""
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - half the time of a Path
+            return file.read()
+    except OSError:
+        return b""
+
+
+def rss_bytes(pid: int) -> int:
+    """Return a process's resident set, 0 if it is gone."""
+    fields = _read(f"/proc/{pid}/statm").split()
+    return int(fields[1]) * mmap.PAGESIZE if len(fields) > 1 else 0
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return how much of a CPU a process has used, 0 if it is gone."""
+    # Its name may hold spaces and parentheses.
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def machine_cpu_seconds() -> float:
+    """Return how long the CPUs of this machine have been busy together."""
+    ticks = [int(field) for field in _read("/proc/stat").partition(b"\n")[0].split()[1:9]]
+    # Without those that they were idle, or waited for a disk.
+    return sum(ticks[:3] + ticks[5:]) / os.sysconf("SC_CLK_TCK")
+
+
+class Memory:
+    """The memory that this process may use: of the machine, or less by its control group."""
+
+    def __init__(self) -> None:
+        self._groups = list(_limited_groups())
+
+    def total_and_free(self) -> tuple[int, int]:
+        """Return how many bytes there are, and how many are free; 0 if nobody knows."""
+        info = dict(line.split(b":", 1) for line in _read("/proc/meminfo").splitlines())
+        total, free = (
+            int(info.get(name, b"0").split()[0]) * 1024 for name in (b"MemTotal", b"MemAvailable")
+        )
+        for directory, limit_name, usage_name, cache_name in self._groups:
+            limit, usage = _read(f"{directory}/{limit_name}"), _read(f"{directory}/{usage_name}")
+            if not limit.strip().isdigit() or not usage or int(limit) >= total:
+                continue
+            stat = dict(line.split() for line in _read(f"{directory}/memory.stat").splitlines())
+            # What was read from files can go whenever the memory is wanted.
+            used = int(usage) - int(stat.get(cache_name, 0))
+            total, free = int(limit), min(free, int(limit) - used)
+        return total, max(free, 0)
+
+
+def _limited_groups() -> list[tuple[str, str, str, bytes]]:
+    """Return the control groups that this process is in, with the names of their files."""
+    found = []
+    for line in _read("/proc/self/cgroup").decode(errors="replace").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, names = GROUPS, ("memory.max", "memory.current", b"inactive_file")
+        elif "memory" in controllers.split(","):
+            root = GROUPS / "memory"
+            names = "memory.limit_in_bytes", "memory.usage_in_bytes", b"total_inactive_file"
+        else:
+            continue
+        inner = root / path.lstrip("/")
+        around = [one for one in (inner, *inner.parents) if root in (one, *one.parents)]
+        found += [(str(directory), *names) for directory in around]
+    return found
+
+
+class Examiner:
+    """Answers a scheduler that asks how a machine and its workers are."""
+
+    def __init__(self, processes: Callable[[], Mapping[bytes, int]]) -> None:
+        self.due = math.inf
+        """When to :meth:`answer`."""
+        self._processes = processes
+        """Returns the workers with their pids."""
+        self._asked: m.Examine | None = None
+        self._asked_at = 0.0
+        self._memory = Memory()
+        self._measured_at = -math.inf
+        self._busy_s: dict[bytes, float] = {}
+        """CPU seconds of each worker; of this process: ``b""``."""
+        self._machine_busy_s = 0.0
+
+    def ask(self, question: m.Examine, now: float) -> None:
+        """Take note of a question; the answer to the first one takes BASELINE_S."""
+        self._asked, self._asked_at = question, now
+        self.due = now
+        if now - self._measured_at > FRESH_S:
+            self._measure(now, self._processes())
+            self.due = now + BASELINE_S
+
+    def answer(self, now: float) -> m.Vitals:
+        """Return the answer to the last question."""
+        assert self._asked is not None
+        asked, self._asked = self._asked, None
+        self.due = math.inf
+        processes = self._processes()
+        cpu, machine_cpu = self._measure(now, processes)
+        return m.Vitals(
+            asked.sent_at,
+            clock() - self._asked_at,
+            os.cpu_count() or 1,
+            machine_cpu,
+            *self._memory.total_and_free(),
+            cpu[b""],
+            rss_bytes(os.getpid()),
+            tuple(processes),
+            tuple(cpu[peer] for peer in processes),
+            tuple(map(rss_bytes, processes.values())),
+        )
+
+    def _measure(self, now: float, processes: Mapping[bytes, int]) -> tuple[dict[bytes, int], int]:
+        """Return how busy each process is, and the machine, since this was called last."""
+        passed_s = max(now - self._measured_at, 1e-3)
+        busy_s = {peer: cpu_seconds(pid) for peer, pid in processes.items()}
+        busy_s[b""] = process_time()
+        before, self._busy_s = self._busy_s, busy_s
+        machine_before, self._machine_busy_s = self._machine_busy_s, machine_cpu_seconds()
+        self._measured_at = now
+
+        def milli(used_s: float) -> int:
+            return max(round(used_s / passed_s * 1000), 0)
+
+        cpu = {peer: milli(used_s - before.get(peer, 0.0)) for peer, used_s in busy_s.items()}
+        return cpu, milli(self._machine_busy_s - machine_before)

@@ -1,0 +1,59 @@
+"""Listens to a scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaler_cluster.ids import TOPICS
+from scaler_cluster.links import zmq_link
+from scaler_cluster.wire.feed_codec import FEED_BYTES_MAX, decode
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from scaler_cluster.wire import feed
+
+
+class Feed:
+    """What a scheduler publishes at its monitor address, from now on.
+
+    The first message is a snapshot of everything. A scheduler that is not there yet, or goes and
+    comes back, is listened to as soon as it is there. Raises ClusterUnreachable if nothing can
+    ever answer at such an address.
+    """
+
+    def __init__(self, address: str, topics: tuple[bytes, ...] = TOPICS) -> None:
+        self.address = address
+        self._subscriber = zmq_link.subscribe(address, topics, FEED_BYTES_MAX)
+
+    @property
+    def fd(self) -> int:
+        """Return what becomes readable once :meth:`next` has something, after it had nothing."""
+        return self._subscriber.fd
+
+    def next(self, timeout_s: float = 0.0) -> feed.Snapshot | feed.Events | None:
+        """Return the next message, None if there is none in time.
+
+        Raises RemoteProtocolError for one of another version, or that is none.
+        """
+        frames = self._subscriber.receive(timeout_s)
+        return decode(frames) if frames is not None else None
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._subscriber.close()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Listen no more."""
+        self.close()

@@ -1,0 +1,370 @@
+"""What a terminal shows of a model, in words and numbers: which columns, in which order."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from scaler_cluster.wire import feed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scaler_monitoring.model import Model
+
+SILENT_S = 5.0
+"""Of a machine that was heard longer ago, it is said when."""
+UNITS = ("", "k", "m", "g", "t")
+
+Line: TypeAlias = "tuple[str, ...]"
+
+
+# -- numbers as text -------------------------------------------------------------------------
+
+
+def percent(cpus: float | None) -> str:
+    """Return how busy something is, one whole CPU being 100 %."""
+    return "-" if cpus is None else f"{cpus * 100:.1f}%"
+
+
+def size(nbytes: float | None) -> str:
+    """Return a number of bytes, as ``37.1m``."""
+    if nbytes is None:
+        return "-"
+    power = 0
+    while nbytes >= 1000 and power < len(UNITS) - 1:
+        nbytes /= 1024
+        power += 1
+    return f"{nbytes:.1f}{UNITS[power]}" if power else f"{nbytes:.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time in the unit that fits: ``0.7ms``, ``3.1s``, ``4m10s``, ``2h05m``."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f}us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g}ms"
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes_of = divmod(minutes, 60)
+    return f"{minutes}m{rest:02}s" if hours == 0 else f"{hours}h{minutes_of:02}m"
+
+
+def whole(number: float | None) -> str:
+    """Return a count, its thousands apart."""
+    return "-" if number is None else f"{number:,.0f}"
+
+
+def plain(text: str) -> str:
+    """Return text of users as one line that does nothing to a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+# -- the worker table ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """A worker and its machine."""
+
+    worker: feed.Worker
+    machine: feed.Machine
+    manager: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the worker table."""
+
+    name: str
+    key: str
+    """Sorts by it."""
+    value: Callable[[Row], Any]
+    """What is sorted; None: unknown."""
+    show: Callable[[Any], str] = str
+    """Makes text of that."""
+    rank: int = 0
+    """Where there is no room, those of a higher rank go first."""
+    is_text: bool = False
+
+
+def _name(row: Row) -> str:
+    worker = row.worker
+    return plain(f"{worker.name}|{worker.pid}" if worker.name else f"{worker.pid}|{worker.host}")
+
+
+def _queued(row: Row) -> int:
+    return max(row.worker.tasks - 1, 0)
+
+
+def _lag(row: Row) -> tuple[float, float] | None:
+    lag_s, silent_s = row.machine.lag_s, row.machine.silent_s
+    return None if lag_s is None else (silent_s if silent_s > SILENT_S else 0.0, lag_s)
+
+
+def _show_lag(lag: tuple[float, float] | None) -> str:
+    """Say how long a message takes; if its machine is silent, for how long it has been, too."""
+    if lag is None:
+        return "-"
+    return f"({duration(lag[0])}) {duration(lag[1])}" if lag[0] else duration(lag[1])
+
+
+def _itl(row: Row) -> str:
+    """Three digits: it is up; it has a task; it gets no more for now."""
+    return f"1{row.worker.tasks > 0:d}{row.worker.free == 0:d}"
+
+
+def _task(row: Row) -> str:
+    return plain(row.worker.function) if row.worker.tasks else ""
+
+
+def _age(row: Row) -> float | None:
+    return row.worker.age_s if row.worker.tasks else None
+
+
+COLUMNS = (
+    Column("manager", "g", lambda row: row.manager, rank=5, is_text=True),
+    Column("worker", "n", _name, is_text=True),
+    Column("agt_cpu", "C", lambda row: row.machine.agent_cpu, percent, 8),
+    Column("agt_rss", "M", lambda row: row.machine.agent_rss_bytes, size, 7),
+    Column("cpu", "c", lambda row: row.worker.cpu, percent),
+    Column("rss", "m", lambda row: row.worker.rss_bytes, size),
+    Column("os_rss_free", "F", lambda row: row.machine.free_bytes, size, 6),
+    Column("free", "f", lambda row: row.worker.free, rank=3),
+    Column("sent", "w", lambda row: row.worker.tasks),
+    Column("queued", "d", _queued, rank=1),
+    Column("suspended", "s", lambda row: int(row.worker.is_blocked), rank=4),
+    Column("lag", "l", _lag, _show_lag, 2),
+    Column("ITL", "i", _itl, rank=9),
+    Column("age", "a", _age, duration),
+    Column("task", "t", _task, rank=1, is_text=True),
+)
+KEYS = {column.key: column for column in COLUMNS} | {
+    "q": next(column for column in COLUMNS if column.name == "queued")
+}
+"""Columns by the key that sorts by them; "q" is from the first generation of this view."""
+
+
+@dataclass
+class Order:
+    """By what the worker table is sorted."""
+
+    column: Column = KEYS["c"]
+    descending: bool = True
+
+    def press(self, key: str) -> bool:
+        """Sort by the column of a key, or the other way round; False: it has none."""
+        column = KEYS.get(key)
+        if column is None:
+            return False
+        self.descending = not self.descending if column is self.column else not column.is_text
+        self.column = column
+        return True
+
+    def sort(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows in order; of which nothing is known comes last."""
+        value = self.column.value
+        known = [row for row in rows if value(row) is not None]
+        known.sort(key=value, reverse=self.descending)
+        return known + [row for row in rows if value(row) is None]
+
+
+def worker_rows(snapshot: feed.Snapshot) -> list[Row]:
+    """Return the workers, each with its machine."""
+    machines = {machine.machine: machine for machine in snapshot.machines}
+    names = manager_names(snapshot.machines)
+    return [
+        Row(
+            worker,
+            machines.get(worker.machine, _NOWHERE),
+            names.get(worker.machine, plain(worker.host)),
+        )
+        for worker in snapshot.workers
+    ]
+
+
+_NOWHERE = feed.Machine()
+
+
+def manager_names(machines: Sequence[feed.Machine]) -> dict[bytes, str]:
+    """Return names of machines: that of the host, and what tells two of one host apart."""
+    hosts = Counter(machine.host for machine in machines)
+    return {
+        one.machine: plain(one.host) + (f"|{one.machine[1:3].hex()}" if hosts[one.host] > 1 else "")
+        for one in machines
+    }
+
+
+# -- what stands above and below it ----------------------------------------------------------
+
+
+def sections(model: Model) -> dict[str, list[Line]]:
+    """Return the upper tables: their lines by title."""
+    snapshot = model.snapshot
+    assert snapshot is not None
+    process, tasks, per_s = snapshot.scheduler, snapshot.tasks, model.rates.tasks
+    stores = [
+        f"{size(store.nbytes)} at {plain(store.address) or 'home'}" for store in snapshot.stores
+    ]
+    counted: list[Line] = [
+        (name, whole(getattr(tasks, name)), _rate(per_s.get(name))) for name in TASK_LINES
+    ]
+    rare: list[Line] = [
+        (name, whole(getattr(tasks, name)), _rate(per_s.get(name))) for name in RARE_LINES
+    ]
+    return {
+        "scheduler": [
+            ("cpu", percent(process.cpu)),
+            ("rss", size(process.rss_bytes)),
+            ("rss_free", size(process.free_bytes)),
+            ("lag", duration(process.lag_s)),
+            ("up", duration(process.up_s)),
+        ],
+        "object_manager": [
+            ("num_of_objs", whole(snapshot.objects)),
+            ("size", size(snapshot.objects_bytes)),
+            *(("stored", store) for store in stores),
+        ],
+        "task_manager": counted + [line for line in rare if line[1] != "0"],
+        "scheduler_sent": _messages(snapshot.sent, model.rates.sent),
+        "scheduler_received": _messages(snapshot.received, model.rates.received),
+    }
+
+
+TASK_LINES = ("waiting", "ready", "assigned", "running", "done", "failed", "cancelled")
+RARE_LINES = ("recalled", "retried", "moved")
+
+
+def _rate(per_s: float | None) -> str:
+    return f"{per_s:,.0f}/s" if per_s and per_s >= 0.5 else ""
+
+
+def _messages(counts: dict[str, int], per_s: dict[str, float]) -> list[Line]:
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return [(kind, whole(count), _rate(per_s.get(kind))) for kind, count in ordered]
+
+
+def shortcuts() -> str:
+    """Return which key sorts by which column."""
+    keys = " ".join(f"{column.name}[{column.key}]" for column in COLUMNS)
+    return f"Shortcuts: {keys}, quit[x]"
+
+
+def totals(snapshot: feed.Snapshot) -> str:
+    """Return how many machines and workers there are, and how many workers are on their way."""
+    workers = len(snapshot.workers) + snapshot.left_out.get("workers", 0)
+    managers = len(snapshot.machines) + snapshot.left_out.get("machines", 0)
+    pending = sum(max(one.wanted - (one.workers - one.spares), 0) for one in snapshot.machines)
+    more = f", {pending} pending" if pending else ""
+    return f"Total {managers} manager(s) with {workers} worker(s){more}"
+
+
+def clients(snapshot: feed.Snapshot) -> list[Line]:
+    """Return the clients, and how many tasks of theirs have not ended."""
+    ordered = sorted(snapshot.clients, key=lambda row: -row.pending)
+    return [
+        (plain(f"{row.pid}|{row.host}") + (" (nested)" if row.worker else ""), whole(row.pending))
+        for row in ordered
+    ]
+
+
+def functions(model: Model) -> list[Line]:
+    """Return the functions: tasks that have not ended, done, failed, and what one takes."""
+    assert model.snapshot is not None
+    ordered = sorted(model.snapshot.functions, key=lambda row: (-row.pending, -row.submitted))
+    return [
+        (
+            plain(row.name) or "(no name)",
+            whole(row.pending),
+            whole(row.done),
+            whole(row.failed),
+            duration(row.mean_s),
+            _rate(model.rates.functions.get(row.name)),
+        )
+        for row in ordered
+    ]
+
+
+FUNCTION_COLUMNS = ("function", "tasks", "done", "failed", "each", "")
+
+
+def troubles(model: Model, now: float) -> list[str]:
+    """Return what is wrong with what is shown, and with the cluster."""
+    snapshot = model.snapshot
+    assert snapshot is not None
+    found = []
+    if model.is_stale(now) and model.heard_at is not None:
+        found.append(f"the scheduler was heard {duration(now - model.heard_at)} ago")
+    if model.missed:
+        found.append(f"{model.missed} messages of the feed were missed")
+    for table, count in snapshot.left_out.items():
+        found.append(f"{count} {table} are not shown")
+    found += [
+        f"{whole(one.tasks)} tasks wait for a worker with {plain(one.what)}: there is none"
+        for one in snapshot.demands
+        if one.unmet_s is not None
+    ]
+    return found
+
+
+def news(model: Model, count: int) -> list[str]:
+    """Return the latest events as lines, the latest first."""
+    lines: list[str] = []
+    for event in reversed(model.news):
+        if len(lines) == count:
+            break
+        text = _tell(event)
+        if text:
+            when = time.strftime("%H:%M:%S", time.localtime(model.time_of(event.at)))
+            lines.append(f"{when} {plain(text)}")
+    return lines
+
+
+def _tell(event: feed.Event) -> str:
+    tell = _TELLERS.get(type(event))
+    return tell(event) if tell is not None else ""
+
+
+def _tasks(event: feed.Failed | feed.Cancelled) -> str:
+    last = f"-{event.first + event.count - 1}" if event.count > 1 else ""
+    return f"{event.session}:{event.first}{last} {event.function}"
+
+
+def _death(event: feed.WorkerDied) -> str:
+    how = "out of memory" if event.out_of_memory else event.reason
+    if not how:
+        how = f"signal {event.signal}" if event.signal else f"exit code {event.exit_code}"
+    what = f", running {event.session}:{event.task} {event.function}" if event.session else ""
+    return f"worker {event.pid}|{event.host} died: {how}{what}"
+
+
+_TELLERS: dict[type[feed.Event], Callable[..., str]] = {
+    feed.Failed: lambda x: f"task {_tasks(x)} failed: {x.error or x.reason} {x.message}".rstrip(),
+    feed.Retried: lambda x: (
+        f"task {x.session}:{x.task} {x.function} runs again: {x.error or x.reason}"
+    ),
+    feed.Cancelled: lambda x: f"task {_tasks(x)} cancelled",
+    feed.WorkerJoined: lambda x: f"worker {x.pid}|{x.host} came",
+    feed.WorkerLeft: lambda x: f"worker {x.pid}|{x.host} ended",
+    feed.WorkerDied: _death,
+    feed.MachineJoined: lambda x: f"machine {x.host} came, for {x.workers} workers",
+    feed.MachineLeft: lambda x: f"machine {x.host} is gone",
+    feed.ClientJoined: lambda x: f"client {x.pid}|{x.host} came",
+    feed.ClientLeft: lambda x: f"client {x.pid}|{x.host} left",
+}
+
+
+def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[Column]:
+    """Return the columns that fit into so many characters, with a space between two."""
+    chosen = list(zip(columns, widths, strict=True))
+    while len(chosen) > 1 and sum(width + 1 for _, width in chosen) - 1 > room:
+        worst = max(range(len(chosen)), key=lambda index: chosen[index][0].rank)
+        if chosen[worst][0].rank == 0:
+            break
+        del chosen[worst]
+    return [column for column, _ in chosen]

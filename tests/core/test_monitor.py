@@ -1,0 +1,624 @@
+"""What those who watch are told: when, how much, and nothing while nobody does."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaler_cluster.core.monitor import BATCH_MAX, BATCH_S, PATIENCE_S, SHARE, SOON_S, Sampler
+from scaler_cluster.core.scheduler import SchedulerConfig
+from scaler_cluster.core.totals import NAMES_MAX, OTHERS, Names
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.ids import EVENTS, SNAPSHOT
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench
+from scaler_cluster.wire import feed as f
+from scaler_cluster.wire import messages as m
+
+BOTH = SNAPSHOT, EVENTS
+
+
+def vitals(sent_at, workers=(), **fields):
+    """Return what a supervisor answers to Examine."""
+    figures = {
+        "held_s": 0.0, "cpus": 4, "cpu_milli": 1500, "memory_bytes": 1000, "free_bytes": 400,
+        "agent_cpu_milli": 10, "agent_rss_bytes": 50, "workers": tuple(workers),
+        "worker_cpu_milli": (990,) * len(workers), "worker_rss_bytes": (70,) * len(workers),
+    }  # fmt: skip
+    return m.Vitals(sent_at, **figures | fields)
+
+
+@pytest.fixture
+def watched(one):
+    """As ``one``, and somebody watches the events."""
+    one.watch(EVENTS)
+    return one
+
+
+def learn(bench, first, each_s=1e-6):
+    """Let a task of f end, so that it is known how short they are."""
+    bench.submit(first)
+    bench.done(first, each_s=each_s)
+    bench.events()
+
+
+# -- when ------------------------------------------------------------------------------------
+
+
+def test_nothing_is_collected_while_nobody_watches(one):
+    """Tasks come and go, and the feed is never due."""
+    one.submit(0, 10)
+    one.done(0)
+    one.wait(5.0)
+
+    assert one.published == []
+    assert one.core.feed_deadline == math.inf
+
+
+def test_who_comes_gets_a_snapshot_at_once(bench):
+    """Even if nothing ever happens, and whatever is due next."""
+    bench.watch(SNAPSHOT)
+
+    (snapshot,) = bench.published
+    assert (snapshot.seq, snapshot.clock) == (1, bench.now)
+
+
+def test_a_second_listener_gets_one_as_well(bench):
+    """It is told that somebody has come, though the topics are the same."""
+    bench.watch(*BOTH)
+    bench.wait(2 * SOON_S)
+    seq = bench.published[-1].seq
+    bench.watch(*BOTH)
+
+    assert [one.seq for one in bench.published] == [seq + 1]
+
+
+def test_a_crowd_of_listeners_shares_one(bench):
+    """Two snapshots are SOON_S apart at least."""
+    bench.watch(SNAPSHOT)
+    for _ in range(10):
+        bench.core.watch((SNAPSHOT,), bench.now)
+        bench.act()
+    bench.wait(SOON_S)
+
+    assert [one.seq for one in bench.published] == [1, 2]
+
+
+def test_one_comes_each_interval(bench):
+    """As often as was configured, while somebody listens and no longer."""
+    bench.watch(SNAPSHOT)
+    bench.wait(5.5)
+    seen = [one.seq for one in bench.published]
+    bench.watch()
+    bench.wait(5.5)
+
+    assert seen == [1, 2, 3, 4, 5, 6, 7]
+    assert bench.published == []
+
+
+def test_what_costs_much_comes_less_often(bench):
+    """One second in SHARE at most is spent on the feed."""
+    bench.watch(SNAPSHOT)
+    bench.wait(0.1)
+    bench.published.clear()
+    bench.core.feed_took(0.1, bench.now)
+    bench.wait(0.1 * SHARE - 0.01)
+    early = list(bench.published)
+    bench.wait(0.02)
+
+    assert early == []
+    assert len(bench.published) == 1
+
+
+def test_events_travel_together(watched):
+    """What happens within BATCH_S is one message."""
+    watched.submit(0)
+    watched.wait(BATCH_S / 2)
+    watched.done(0)
+    watched.wait(BATCH_S)
+
+    (batch,) = watched.published
+    assert [one.kind for one in batch.events] == ["assigned", "done"]
+    assert (batch.seq, batch.skipped) == (1, {})
+
+
+def test_a_quiet_cluster_says_nothing(watched):
+    """Without events there is no batch, and nothing wakes the scheduler for one."""
+    watched.wait(5.0)
+
+    assert watched.published == []
+
+
+def test_one_topic_does_not_cost_the_other(one):
+    """Who wants snapshots only does not make events be collected."""
+    one.watch(SNAPSHOT)
+    one.submit(0)
+    one.done(0)
+    one.wait(2.0)
+
+    assert {type(each) for each in one.published} == {f.Snapshot}
+    assert one.core._monitor._events == []
+
+
+def test_a_snapshot_says_which_events_it_follows(two):
+    """So a reader knows which of them it has in it."""
+    two.watch(*BOTH)
+    two.submit(0)
+    two.wait(1.5)
+
+    assert [(type(one), one.seq) for one in two.published[:2]] == [(f.Snapshot, 1), (f.Events, 1)]
+    assert two.published[2].events == 1
+
+
+# -- totals ----------------------------------------------------------------------------------
+
+
+def test_a_late_viewer_knows_all_that_came_of_tasks(one):
+    """Everything that ended before is counted, with each function and each client."""
+    one.submit(0, 4)
+    one.submit(4, function="h")
+    one.submit(5, options=m.TaskOptions(capabilities=(("gpu", 1),)))
+    for task in range(4):
+        one.done(task)
+    one.erred(4)
+    one.feed(b"C1", m.Cancel(5, 1))
+    one.submit(6, 2)
+
+    snapshot = one.snapshot()
+    rows = {row.name: row for row in snapshot.functions}
+    assert (rows["f"].submitted, rows["f"].done, rows["f"].cancelled) == (7, 4, 1)
+    assert rows["f"].busy_s == pytest.approx(0.004)
+    assert (rows["h"].submitted, rows["h"].failed, rows["h"].pending) == (1, 1, 0)
+    totals, (client,) = snapshot.tasks, snapshot.clients
+    for row in totals, client:
+        assert (row.submitted, row.done, row.failed, row.cancelled) == (8, 4, 1, 1)
+    assert client.pending == rows["f"].pending == 2
+
+
+@pytest.mark.parametrize("ending", ["released", "lost"])
+def test_what_was_counted_outlives_who_asked_for_it(one, ending):
+    """A client that left took nothing along of what is known of its functions."""
+    one.submit(0)
+    one.done(0)
+    one.submit(1)
+    if ending == "lost":
+        one.lose(b"C1")
+    else:
+        one.feed(b"C1", m.Goodbye())
+
+    snapshot = one.snapshot()
+    (row,) = snapshot.functions
+    assert (row.name, row.submitted, row.done, row.cancelled, row.pending) == ("f", 2, 1, 1, 0)
+    assert snapshot.clients == []
+
+
+def test_tasks_that_a_task_takes_back_are_not_cancelled(one):
+    """Who waits for what it submitted runs it itself: the scheduler sees it recalled."""
+    one.submit(0)
+    one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
+    one.submit(0, 3, peer=b"N1")
+    one.feed(b"N1", m.Cancel(0, 3, queued_only=True))
+
+    snapshot = one.snapshot()
+    nested = next(row for row in snapshot.clients if row.worker)
+    assert (nested.submitted, nested.recalled, nested.cancelled, nested.pending) == (3, 3, 0, 0)
+    assert (snapshot.tasks.recalled, snapshot.tasks.cancelled) == (3, 0)
+
+
+def test_a_timeout_counts_as_a_failure_once(one):
+    """Though its worker goes on to stop it, it is not cancelled as well."""
+    one.submit(0, options=m.TaskOptions(timeout_s=1.0))
+    one.feed(b"W1", m.Started(1, 0))
+    one.wait(1.1)
+    one.feed(b"W1", m.Aborted(1, 0, 1))
+
+    totals = one.snapshot().tasks
+    assert (totals.failed, totals.cancelled, totals.done) == (1, 0, 0)
+
+
+def test_nodes_count_while_their_graph_goes_on_and_after(one):
+    """What has come of them is seen at once, and not counted twice when the graph is over."""
+    one.graph(0, "", "0", "1", "0", wanted="2 3")
+    one.done(0)
+    going = one.snapshot()
+    one.feed(b"C1", m.Cancel(3, 1))
+    for task in 1, 2:
+        one.done(task)
+    over = one.snapshot()
+
+    (graph,) = going.graphs
+    assert (graph.name, graph.nodes, graph.done, graph.is_whole) == ("g", 4, 1, True)
+    assert going.tasks.done == going.functions[0].done == going.clients[0].done == 1
+    assert (going.tasks.submitted, over.tasks.submitted) == (4, 4)
+    assert over.graphs == []
+    totals = over.tasks
+    assert (totals.done, totals.cancelled, totals.waiting, totals.ready) == (3, 1, 0, 0)
+
+
+def test_names_are_bounded():
+    """Beyond NAMES_MAX, what is of no use any more is counted together."""
+    names = Names()
+    for number in range(NAMES_MAX + 10):
+        totals = names.enter(f"f{number}")
+        totals.submitted += 1
+        totals.done += 1
+        totals.users -= number != 0
+
+    rows = dict(names)
+    assert len(rows) == NAMES_MAX + 1
+    assert rows[OTHERS].done == 10
+    assert "f0" in rows
+    assert "f1" not in rows
+
+
+def test_names_in_use_do_not_make_room():
+    """If every name is in use, new ones are counted with the others."""
+    names = Names()
+    kept = [names.enter(f"f{number}") for number in range(NAMES_MAX)]
+
+    other = names.enter("late")
+    other.submitted += 1
+
+    assert other not in kept
+    assert names.enter("later") is other
+    assert dict(names)[OTHERS].submitted == 1
+
+
+def test_messages_are_counted_by_kind(two):
+    """From the start, whoever watches."""
+    two.submit(0, 2)
+
+    snapshot = two.snapshot()
+    assert snapshot.received == {"Hello": 4, "Function": 1, "Submit": 1}
+    assert snapshot.sent["Assign"] == 2
+    assert snapshot.sent["Welcome"] == 4
+
+
+# -- rows ------------------------------------------------------------------------------------
+
+
+def test_where_tasks_stand(two):
+    """Each task that has not ended is waiting, ready, on a worker, or runs."""
+    two.submit(0, 20)
+    two.submit(20, 5, options=m.TaskOptions(capabilities=(("gpu", 1),)))
+    two.graph(30, "", "0")
+
+    snapshot = two.snapshot()
+    totals = snapshot.tasks
+    assert totals.running == 2
+    assert totals.waiting == 1
+    assert totals.waiting + totals.ready + totals.assigned + totals.running == 27
+    assert [(one.what, one.tasks) for one in snapshot.demands] == [("gpu=1", 5)]
+
+
+def test_what_a_worker_does(one):
+    """The task that it runs, since when, and what it has behind that."""
+    learn(one, 0)
+    one.submit(1, 5)
+    one.now += 0.003
+    one.done(1)
+    one.now += 2.0
+
+    (row,) = one.snapshot().workers
+    assert (row.worker, row.machine, row.pid) == (b"W1", b"S1", 1)
+    assert (row.session, row.task, row.function) == (1, 2, "f")
+    assert row.age_s == pytest.approx(2.0)
+    assert (row.tasks, row.given) == (4, 6)
+
+
+def test_an_idle_worker_has_room(one):
+    """It has nothing, and how much it may get is told."""
+    (row,) = one.snapshot().workers
+
+    assert (row.tasks, row.function, row.age_s) == (0, "", 0.0)
+    assert row.free > 0
+    assert (row.cpu, row.rss_bytes) == (None, None)
+
+
+@pytest.mark.parametrize("state", ["is_stalled", "is_leaving", "is_blocked"])
+def test_a_worker_that_gets_nothing_has_no_room(one, state):
+    """Whatever the reason is, which is told as well."""
+    worker = one.core.table.workers[b"W1"]
+    one.submit(0, 2)
+    if state == "is_stalled":
+        one.sleep(0.05)
+    elif state == "is_leaving":
+        one.feed(b"W1", m.Goodbye())
+    else:
+        one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
+        one.feed(b"N1", m.Blocked(is_blocked=True))
+
+    row = next(row for row in one.snapshot().workers if row.worker == worker.peer)
+    assert getattr(row, state)
+    assert row.free == 0
+
+
+def test_objects_and_who_has_them(one):
+    """Totals, places, and the largest ones, as many as were asked for."""
+    bench = SchedulerBench(SchedulerConfig(PYTHON, feed_objects=1))
+    bench.client()
+    bench.store("a", nbytes=100)
+    bench.store("b", number=1, nbytes=300)
+
+    snapshot = bench.snapshot()
+    assert (snapshot.objects, snapshot.objects_bytes) == (2, 400)
+    assert [(row.objects, row.nbytes) for row in snapshot.stores] == [(2, 400)]
+    assert [row.nbytes for row in snapshot.largest] == [300]
+
+
+# -- machines --------------------------------------------------------------------------------
+
+
+def test_machines_are_asked_only_while_somebody_watches(two):
+    """Each interval, and never else."""
+    quiet = two.wait(5.0)
+    two.watch(SNAPSHOT)
+    asked = two.wait(2.5)
+    two.watch()
+    after = two.wait(5.0)
+
+    assert "S1" not in quiet
+    assert asked["S1"].count("Examine") == 3
+    assert "S1" not in after
+
+
+def test_a_snapshot_follows_the_answers(two):
+    """As soon as all machines have said how they are."""
+    two.watch(SNAPSHOT)
+    two.wait(0.0)
+    two.published.clear()
+    asked_at = two.now
+    two.now += 0.01
+    two.feed(b"S1", vitals(asked_at, [b"W1", b"W2"], held_s=0.004))
+
+    (snapshot,) = two.published
+    (machine,) = snapshot.machines
+    assert (machine.cpus, machine.cpu, machine.memory_bytes, machine.free_bytes) == (
+        4, 1.5, 1000, 400,
+    )  # fmt: skip
+    assert (machine.agent_cpu, machine.agent_rss_bytes) == (0.01, 50)
+    assert machine.lag_s == pytest.approx(0.003)
+    assert [(row.cpu, row.rss_bytes) for row in snapshot.workers] == [(0.99, 70)] * 2
+
+
+def test_a_machine_that_is_silent_is_not_waited_for(two):
+    """After PATIENCE_S the snapshot is made of what there is."""
+    two.supervisor(b"S2")
+    two.watch(SNAPSHOT)
+    two.wait(0.0)
+    two.published.clear()
+    two.feed(b"S1", vitals(two.now))
+    early = list(two.published)
+    two.wait(PATIENCE_S)
+
+    assert early == []
+    assert [row.cpus for row in two.published[0].machines] == [4, 0]
+
+
+def test_a_machine_that_leaves_is_not_waited_for(two):
+    """Its answer will not come."""
+    two.supervisor(b"S2")
+    two.watch(SNAPSHOT)
+    two.wait(0.0)
+    two.published.clear()
+    two.feed(b"S1", vitals(two.now))
+    two.lose(b"S2")
+
+    assert len(two.published) == 1
+
+
+def test_what_was_measured_long_ago_is_not_told(two):
+    """Who begins to watch is not shown what somebody else was told in another hour."""
+    two.watch(SNAPSHOT)
+    two.feed(b"S1", vitals(two.now, [b"W1"]))
+    two.watch()
+
+    snapshot = two.snapshot()
+    assert snapshot.machines[0].cpu is None
+    assert snapshot.workers[0].cpu is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        vitals(1.0, [b"W1"], worker_cpu_milli=()),
+        vitals(1.0, [b"W1"], worker_rss_bytes=(1, 2)),
+    ],
+)
+def test_vitals_that_do_not_fit_are_refused(two, message):
+    """A supervisor that says more or less of some workers than of others is wrong."""
+    with pytest.raises(RemoteProtocolError):
+        two.feed(b"S1", message)
+
+
+def test_only_a_supervisor_has_vitals(two):
+    """Nobody else is asked."""
+    with pytest.raises(RemoteProtocolError):
+        two.feed(b"C1", vitals(1.0))
+
+
+def test_how_late_the_scheduler_was(two):
+    """The most that it was, since the snapshot before."""
+    two.watch(SNAPSHOT)
+    two.wait(0.6)
+    two.published.clear()
+    two.sleep(3.0)
+    two.wait(4.0)
+
+    lags = [one.scheduler.lag_s for one in two.published]
+    assert max(lags) > 2.0
+    assert lags[-1] < 0.1
+
+
+# -- events ----------------------------------------------------------------------------------
+
+
+def test_contiguous_tasks_are_one_event(watched):
+    """However many a worker is given, or reports at once."""
+    learn(watched, 0)
+    watched.submit(1, 1000)
+    given = watched.core.table.workers[b"W1"].count
+    watched.done(1, given)
+
+    assigned, done, *_ = watched.events()
+    at = assigned.at
+    assert given > 100
+    assert assigned == f.Assigned(at, b"W1", 1, 1, given, "f")
+    assert done == f.Done(at, b"W1", 1, 1, given, "f", pytest.approx(given * 0.001), 1)
+
+
+def test_a_failure_says_why(watched):
+    """With the type of the exception, its text, and the end of the traceback."""
+    watched.submit(0)
+    detail = {"type": "KeyError", "message": "m" * 1000, "traceback": "t" * 9000 + "end"}
+    watched.feed(b"W1", m.Erred(1, 0, 0.5, m.FAILED_EXCEPTION, b"", detail))
+
+    _, failed = watched.events()
+    assert (failed.worker, failed.first, failed.count, failed.busy_s) == (b"W1", 0, 1, 0.5)
+    assert (failed.reason, failed.error) == ("exception", "KeyError")
+    assert len(failed.message) < 1000
+    assert failed.traceback.endswith("end")
+    assert len(failed.traceback) < 9000
+
+
+def test_details_that_are_no_text_are_left_out(watched):
+    """A peer may send any plain value."""
+    watched.submit(0)
+    watched.feed(b"W1", m.Erred(1, 0, 0.5, m.FAILED_EXCEPTION, b"", {"type": 7, "message": None}))
+
+    failed = watched.events()[-1]
+    assert (failed.error, failed.message) == ("", "")
+
+
+def test_a_retry_is_told_with_its_attempt(watched):
+    """The attempt that failed, then that of the one that did not."""
+    watched.submit(0, options=m.TaskOptions(retries=1))
+    watched.erred(0)
+    watched.done(0)
+
+    events = watched.events()
+    assert [one.kind for one in events] == ["assigned", "retried", "assigned", "done"]
+    assert events[1].attempt == 1
+    assert events[3].attempt == 2
+
+
+def test_what_moves_is_told(watched):
+    """A worker that gives back is named, and what it gave back."""
+    learn(watched, 0)
+    watched.submit(1, 10)
+    watched.wait(0.1)
+    watched.feed(b"W1", m.Revoked(1, 2, 9, 0))
+
+    moved = next(event for event in watched.events() if isinstance(event, f.Moved))
+    assert moved == f.Moved(moved.at, b"W1", 1, 2, 9, "f")
+    assert watched.snapshot().tasks.moved == 9
+
+
+def test_cancelled_tasks_are_told_once(watched):
+    """When they are, and not again when their worker has stopped them."""
+    watched.submit(0)
+    watched.feed(b"C1", m.Cancel(0, 1))
+    watched.feed(b"C1", m.Cancel(0, 1))
+    watched.feed(b"W1", m.Aborted(1, 0, 1))
+
+    cancelled = [event for event in watched.events() if isinstance(event, f.Cancelled)]
+    assert [(one.worker, one.first, one.count) for one in cancelled] == [(b"W1", 0, 1)]
+
+
+def test_a_death_is_told_with_its_diagnosis(watched):
+    """Which process, how it ended, and what it ran."""
+    watched.submit(0)
+    death = {
+        "exit_code": None, "signal": 11, "peak_rss_bytes": 5, "out_of_memory": False,
+        "reason": "", "stderr_tail": "Segmentation fault",
+    }  # fmt: skip
+    watched.feed(b"S1", m.WorkerLost(b"W1", 1, 0, death))
+
+    _, died, failed = watched.events()
+    assert died == f.WorkerDied(
+        died.at, b"W1", b"S1", "host", 1, "", 1, 0, "f", None, 11, 5, False, "",
+        "Segmentation fault",
+    )  # fmt: skip
+    assert (failed.reason, failed.worker) == ("worker_died", b"W1")
+
+
+def test_a_worker_that_retires_did_not_die(watched):
+    """Its process ended by itself, with nothing to complain of."""
+    watched.feed(b"W1", m.Goodbye())
+    watched.feed(b"S1", m.WorkerLost(b"W1", 0, 0, {"exit_code": 0, "signal": None, "reason": ""}))
+
+    assert [one.kind for one in watched.events()] == ["worker_left"]
+
+
+def test_a_machine_takes_its_workers_along(watched):
+    """They are told of as well, with what they had."""
+    watched.submit(0)
+    watched.lose(b"S1")
+
+    kinds = [one.kind for one in watched.events()]
+    assert kinds == ["assigned", "worker_died", "retried", "machine_left"]
+
+
+def test_who_comes_and_leaves(bench):
+    """Machines, workers, clients and graphs are told of when they come and when they go."""
+    bench.watch(EVENTS)
+    bench.supervisor()
+    bench.worker()
+    bench.client()
+    bench.graph(0, "")
+    bench.done(0)
+    bench.feed(b"C1", m.Goodbye())
+
+    events = bench.events()
+    assert [one.kind for one in events] == [
+        "machine_joined", "worker_joined", "client_joined", "graph_begun", "assigned",
+        "graph_over", "done", "client_left",
+    ]  # fmt: skip
+    assert events[1] == f.WorkerJoined(bench.now - 0.2, b"W1", b"S1", "host", 1, "", False)
+    over = events[5]
+    assert (over.nodes, over.done, over.failed, over.cancelled) == (1, 1, 0, 0)
+
+
+# -- too much --------------------------------------------------------------------------------
+
+
+def test_too_many_events_are_sampled_and_counted(watched):
+    """A batch holds BATCH_MAX of a kind; how many more there were is told, and counted exactly."""
+    limit = BATCH_MAX[f.Failed]
+    options = m.TaskOptions(priority=1)
+    for task in range(3 * limit):
+        watched.submit(task, options=options)
+        holder = next(p for p, one in watched.core.table.workers.items() if one.count)
+        watched.erred(task, peer=holder)
+    watched.core.watch((EVENTS, SNAPSHOT), watched.now)
+    watched.wait(1.5)
+
+    batch = next(one for one in watched.published if isinstance(one, f.Events))
+    failed = [one for one in batch.events if isinstance(one, f.Failed)]
+    assert len(failed) == limit
+    assert batch.skipped["failed"] == 2 * limit
+    snapshot = watched.published[-1]
+    assert snapshot.skipped["failed"] == 2 * limit
+    assert snapshot.tasks.failed == 3 * limit
+
+
+@given(st.lists(st.integers(0, 500), max_size=30), st.integers(1, 50))
+def test_samples_are_bounded_and_add_up(batches, limit):
+    """Whatever comes, a batch never holds more than its limit, and nothing is lost uncounted."""
+    sampler = Sampler(limit)
+    for count in batches:
+        kept = sum(sampler.take() for _ in range(count))
+        assert kept <= limit
+        assert sampler.close() == count - kept
+
+
+def test_a_steady_stream_is_sampled_evenly():
+    """After one batch it is known how many there are, and the next ones are spread."""
+    sampler = Sampler(10)
+    for _ in range(2):
+        sampler.close()
+        kept = [number for number in range(100) if sampler.take()]
+
+    assert kept == list(range(9, 100, 10))

@@ -1,0 +1,153 @@
+"""What is published reaches those who listen, and only them, and waits for nobody."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+
+from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.links import zmq_link
+
+TOPICS = (b"one", b"two")
+BOUND_S = 10.0
+BYTES_MAX = 1 << 20
+
+
+@pytest.fixture
+def publisher():
+    """Return what publishes two topics at a free port."""
+    link = zmq_link.bind("tcp://127.0.0.1:0")
+    made = zmq_link.publish(link, "tcp://127.0.0.1:0", TOPICS)
+    yield made
+    made.close()
+    link.close(0)
+
+
+@pytest.fixture
+def listen(publisher):
+    """Return what makes listeners."""
+    listeners = []
+
+    def make(*topics: bytes) -> zmq_link.Subscriber:
+        listeners.append(zmq_link.subscribe(publisher.address, topics, BYTES_MAX))
+        return listeners[-1]
+
+    yield make
+    for listener in listeners:
+        listener.close()
+
+
+def wait_topics(publisher, *topics: bytes) -> None:
+    """Wait until these are what is listened to."""
+    deadline = time.monotonic() + BOUND_S
+    while publisher.topics != list(topics):
+        publisher.look()
+        assert time.monotonic() < deadline, publisher.topics
+        time.sleep(0.001)
+
+
+def wait_news(publisher) -> None:
+    """Wait until somebody came or left."""
+    deadline = time.monotonic() + BOUND_S
+    while not publisher.look():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_nobody_listens_at_first(publisher):
+    """And what is sent then goes nowhere."""
+    publisher.send([b"one", b"lost"])
+
+    assert publisher.topics == []
+    assert not publisher.look()
+
+
+def test_who_listens_gets_what_it_asked_for(publisher, listen):
+    """One topic, or all that begin so."""
+    one = listen(b"one")
+    wait_topics(publisher, b"one")
+    both = listen(b"")
+    wait_topics(publisher, b"one", b"two")
+    for topic in TOPICS:
+        publisher.send([topic, b"body"])
+
+    assert both.receive(BOUND_S) == [b"one", b"body"]
+    assert both.receive(BOUND_S) == [b"two", b"body"]
+    assert one.receive(BOUND_S) == [b"one", b"body"]
+    assert one.receive() is None
+
+
+def test_everybody_who_comes_is_noticed(publisher, listen):
+    """Also who listens to what others listen to already."""
+    listen(b"one")
+    wait_topics(publisher, b"one")
+    listen(b"one")
+    wait_news(publisher)
+
+    assert publisher.topics == [b"one"]
+
+
+def test_the_last_one_who_leaves_is_noticed(publisher, listen):
+    """And with it that its topic is not wanted any more."""
+    first, second = listen(b"one"), listen(b"one", b"two")
+    wait_topics(publisher, b"one", b"two")
+    second.close()
+    wait_topics(publisher, b"one")
+    first.close()
+    wait_topics(publisher)
+
+
+def test_other_topics_are_ignored(publisher, listen):
+    """Whoever asks for what there is not is not remembered."""
+    listen(b"three", b"x" * 200, b"one")
+    wait_topics(publisher, b"one")
+
+    assert list(publisher._wanted) == [b"one"]
+
+
+def test_who_does_not_read_is_not_waited_for(publisher, listen):
+    """What it does not take is dropped; memory does not grow with what is sent."""
+    listen(b"one")
+    reader = listen(b"two")
+    wait_topics(publisher, b"one", b"two")
+    process = psutil.Process()
+    before = process.memory_info().rss
+    for _ in range(2000):
+        publisher.send([b"one", bytes(100_000)])
+    publisher.send([b"two", b"there"])
+
+    assert process.memory_info().rss - before < 50_000_000
+    assert reader.receive(BOUND_S) == [b"two", b"there"]
+
+
+def test_who_listens_first_is_served_later(publisher):
+    """A publisher may come after those who listen to it."""
+    link = zmq_link.bind("tcp://127.0.0.1:0")
+    early = zmq_link.publish(link, "tcp://127.0.0.1:0", TOPICS)
+    address = early.address
+    early.close()
+    listener = zmq_link.subscribe(address, [b"one"], BYTES_MAX)
+    late = zmq_link.publish(link, address, TOPICS)
+    try:
+        wait_topics(late, b"one")
+        late.send([b"one", b"here"])
+
+        assert listener.receive(BOUND_S) == [b"one", b"here"]
+    finally:
+        listener.close()
+        late.close()
+        link.close(0)
+
+
+def test_wrong_addresses_are_errors(publisher):
+    """They are named."""
+    link = zmq_link.bind("tcp://127.0.0.1:0")
+    try:
+        with pytest.raises(ConfigError, match=publisher.address):
+            zmq_link.publish(link, publisher.address, TOPICS)
+    finally:
+        link.close(0)
+    with pytest.raises(ClusterUnreachable, match="nowhere"):
+        zmq_link.subscribe("nowhere", TOPICS, BYTES_MAX)

@@ -1,0 +1,233 @@
+"""What one who watches knows, made of messages by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaler_cluster.ids import EVENTS, SNAPSHOT
+from scaler_cluster.testing.bench import SchedulerBench
+from scaler_cluster.wire import feed as f
+from scaler_monitoring import model as module
+from scaler_monitoring.model import FAILURES_MAX, NEWS_MAX, WINDOW_S, Model, Work
+
+W = b"W1"
+
+
+def snapshot(seq=1, clock=0.0, run="run", **fields):
+    return f.Snapshot(run, seq, clock=clock, time=1000.0 + clock, interval_s=1.0, **fields)
+
+
+def batch(seq, *events, clock=0.0, run="run"):
+    return f.Events(run, seq, clock, {}, list(events))
+
+
+def fed(*messages):
+    """Return a model that has heard these, one a second."""
+    model = Model()
+    for now, message in enumerate(messages):
+        model.apply(message, float(now))
+    return model
+
+
+def test_it_knows_nothing_at_first():
+    """Nothing was heard, so it is stale, and no time is known."""
+    model = Model()
+
+    assert model.snapshot is None
+    assert model.is_stale(0.0)
+    assert model.time_of(5.0) == 0.0
+
+
+def test_the_last_snapshot_is_what_is():
+    """One replaces the other, whatever events said."""
+    model = fed(snapshot(1), batch(1, f.Done(1.0, W)), snapshot(2, objects=7))
+
+    assert model.snapshot == snapshot(2, objects=7)
+    assert model.missed == 0
+
+
+def test_times_are_told_in_those_of_people():
+    """The scheduler's clock is translated by the last snapshot."""
+    assert fed(snapshot(1, 10.0)).time_of(7.5) == 1007.5
+
+
+def test_a_silent_scheduler_is_noticed():
+    """After some intervals without a word."""
+    model = fed(snapshot(1))
+
+    assert not model.is_stale(4.0)
+    assert model.is_stale(6.0)
+
+
+# -- gaps --------------------------------------------------------------------------------------
+
+
+def test_what_is_missed_is_counted():
+    """By its numbers, for each topic by itself; who comes late has missed nothing."""
+    model = fed(snapshot(7), batch(3), snapshot(8), snapshot(11), batch(5))
+
+    assert model.missed == 3
+
+
+def test_messages_out_of_turn_are_ignored():
+    """An older one does not undo a newer one, and the same one does not count twice."""
+    model = fed(snapshot(2, objects=2), snapshot(1, objects=1), batch(1, f.Done(1.0, W)))
+    model.apply(batch(1, f.Done(1.0, W)), 3.0)
+
+    assert model.snapshot.objects == 2
+    assert len(model.stream) == 1
+    assert model.missed == 0
+
+
+def test_another_scheduler_begins_anew():
+    """Nothing of the one before is left, and that there was one is known."""
+    failed = f.Failed(1.0, W, 1, 1, 1, "f", reason="lost")
+    model = fed(snapshot(5, 50.0), batch(4, failed), snapshot(1, 2.0, "other"))
+
+    assert model.restarts == 1
+    assert model.snapshot.run == "other"
+    assert (model.missed, len(model.history)) == (0, 1)
+    assert (len(model.stream), len(model.news), len(model.failures)) == (0, 0, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.integers(1, 9)), max_size=40))
+def test_whatever_arrives_is_counted_right(sent):
+    """In any order, with any gaps, of any scheduler: each message counts once, or as missed."""
+    model = Model()
+    seen: dict[bool, list[int]] = {False: [], True: []}
+    run = ""
+    for name, is_snapshot, seq in sent:
+        if name != run:
+            run, seen = name, {False: [], True: []}
+        numbers = seen[is_snapshot]
+        if not numbers or seq > numbers[-1]:
+            numbers.append(seq)
+        make = snapshot(seq, run=name) if is_snapshot else batch(seq, f.Done(0.0, W), run=name)
+        model.apply(make, 0.0)
+
+    expected = sum(one[-1] - one[0] + 1 - len(one) for one in seen.values() if one)
+    assert model.missed == expected
+    assert len(model.stream) == len(seen[False])
+    assert len(model.history) == len(seen[True])
+
+
+# -- what is kept ------------------------------------------------------------------------------
+
+
+def test_rates_are_per_second():
+    """Of tasks, functions and messages, between two snapshots."""
+    before = snapshot(1, 10.0, tasks=f.Tasks(done=100), sent={"Assign": 10})
+    after = snapshot(
+        2, 12.0, tasks=f.Tasks(done=300, failed=1), functions=[f.Function("f", 9, 8)],
+        sent={"Assign": 30, "Kill": 2},
+    )  # fmt: skip
+
+    rates = fed(before, after).rates
+    assert (rates.tasks["done"], rates.tasks["failed"]) == (100.0, 0.5)
+    assert rates.functions == {"f": 4.0}
+    assert rates.sent == {"Assign": 10.0, "Kill": 1.0}
+
+
+def test_snapshots_close_together_make_no_rates():
+    """As when somebody else has begun to watch: the next one counts from the one before."""
+    first, close = snapshot(1, 10.0), snapshot(2, 10.01, tasks=f.Tasks(done=50))
+    model = fed(first, close)
+    assert model.rates.tasks == {}
+    model.apply(snapshot(3, 11.0, tasks=f.Tasks(done=100)), 3.0)
+
+    assert model.rates.tasks["done"] == 100.0
+
+
+def test_work_is_kept_as_it_was():
+    """When it began, by whom, and whether it failed."""
+    done = f.Done(10.0, W, 1, 5, 100, "f", 2.0, 2)
+    failed = f.Failed(11.0, W, 1, 105, 1, "f", 0.5, 1, "exception", "KeyError")
+    nowhere = f.Failed(12.0, b"", 1, 106, 1, "f", reason="unplaced")
+    model = fed(snapshot(), batch(1, done, failed, nowhere))
+
+    assert list(model.stream) == [
+        Work(W, 8.0, 10.0, 1, 5, 100, "f", 2),
+        Work(W, 10.5, 11.0, 1, 105, 1, "f", 1, "exception"),
+    ]
+
+
+def test_failures_are_grouped():
+    """By function and type of exception; the last one of each is kept whole."""
+    events = [f.Failed(float(n), W, 1, n, 1, "f", error="KeyError") for n in range(3)]
+    events.append(f.Failed(3.0, b"", 1, 9, 5, "g", reason="lost"))
+    events.append(f.Failed(4.0, W, 1, 7, 1, "f", error="KeyError", traceback="last"))
+    model = fed(batch(1, *events))
+
+    assert list(model.failures) == [("g", "lost"), ("f", "KeyError")]
+    assert [one.count for one in model.failures.values()] == [5, 4]
+    assert model.failures["f", "KeyError"].last.traceback == "last"
+
+
+def test_news_are_what_is_not_everyday():
+    """Deaths, failures, who comes and who leaves."""
+    model = fed(batch(1, f.Assigned(), f.Done(), f.Moved(), f.WorkerDied(pid=7), f.ClientLeft()))
+
+    assert [one.kind for one in model.news] == ["worker_died", "client_left"]
+
+
+def test_what_is_old_is_forgotten():
+    """Everything that is older than WINDOW_S."""
+    failed = f.Failed(1.0, W, 1, 1, 1, "f", reason="lost")
+    model = fed(snapshot(1, 1.0), batch(1, failed, clock=1.0), snapshot(2, 2.0 + WINDOW_S))
+
+    assert len(model.history) == 1
+    assert (len(model.stream), len(model.news), len(model.failures)) == (0, 0, 0)
+
+
+def test_rows_are_bounded(monkeypatch):
+    """However much happens at once."""
+    monkeypatch.setattr(module, "STREAM_MAX", 10)
+    model = Model()
+    events = [
+        f.Failed(0.0, W, 1, n, 1, f"f{n}", reason="lost") for n in range(NEWS_MAX + FAILURES_MAX)
+    ]
+    model.apply(batch(1, *events), 0.0)
+
+    assert len(model.stream) == 10
+    assert len(model.news) == NEWS_MAX
+    assert len(model.failures) == FAILURES_MAX
+    assert ("f1199", "lost") in model.failures
+
+
+# -- fed by a scheduler ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("comes_late", [False, True])
+def test_it_knows_what_the_scheduler_knows(comes_late):
+    """Whoever watches from the start, and whoever comes when all is over, know the same."""
+    bench = SchedulerBench()
+    model = Model()
+
+    def hear() -> None:
+        bench.wait(1.2)
+        for message in bench.published:
+            model.apply(message, bench.now)
+        bench.published.clear()
+
+    if not comes_late:
+        bench.watch(SNAPSHOT, EVENTS)
+    bench.supervisor()
+    bench.client()
+    bench.worker()
+    bench.submit(0, 3)
+    for task in 0, 1:
+        bench.done(task)
+    bench.erred(2)
+    bench.died(None)
+    if comes_late:
+        bench.watch(SNAPSHOT, EVENTS)
+    hear()
+
+    assert model.snapshot is not None
+    tasks = model.snapshot.tasks
+    assert (tasks.submitted, tasks.done, tasks.failed) == (3, 2, 1)
+    assert model.snapshot.workers == []
+    assert model.missed == 0
+    assert sum(one.count for one in model.stream if not one.failure) == (0 if comes_late else 2)

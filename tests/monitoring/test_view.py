@@ -1,0 +1,252 @@
+"""What a terminal shows: numbers as text, rows in order, and what fits."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from scaler_cluster.wire import feed as f
+from scaler_monitoring import view
+from scaler_monitoring.model import Model
+from scaler_monitoring.screen import draw
+
+S1, S2 = b"Sab", b"Scd"
+
+
+def a_snapshot(workers=3, **fields):
+    """Return a cluster of two machines, the second of which has not said how it is."""
+    rows = [
+        f.Worker(
+            b"W%d" % n, S1 if n % 2 else S2, "host", pid=100 + n, tasks=n, free=5 - n,
+            function="work" if n else "", age_s=float(n),
+            cpu=n / 10 if n % 2 else None, rss_bytes=1_000_000 * n if n % 2 else None,
+        )
+        for n in range(workers)
+    ]  # fmt: skip
+    machines = [
+        f.Machine(S1, "one", 2, 1, lag_s=0.0007, cpu=1.0, free_bytes=10**9, agent_cpu=0.005,
+                  agent_rss_bytes=30_000_000),
+        f.Machine(S2, "two", 2, 2, silent_s=9.0),
+    ]  # fmt: skip
+    whole = {
+        "scheduler": f.Process(cpu=0.25, rss_bytes=37_100_000, lag_s=0.002, up_s=3700.0),
+        "tasks": f.Tasks(1, 2, 3, 4, 53_800, 53_704, 14, 48, moved=3),
+        "sent": {"Assign": 200_000, "Results": 9},
+        "received": {"Done": 200_000},
+        "functions": [f.Function("work", 10, 5, 1, mean_s=0.5)],
+        "clients": [f.Client(1, "host", 77, submitted=10, done=5, failed=1)],
+    }
+    return f.Snapshot("run", 1, time=1.0, interval_s=1.0, machines=machines, workers=rows,
+                      **whole | fields)  # fmt: skip
+
+
+def a_model(*messages):
+    model = Model()
+    for message in messages or (a_snapshot(),):
+        model.apply(message, 0.0)
+    return model
+
+
+def page(model, width=150, height=None, order=None, top=0, now=0.0):
+    """Return the lines of a drawn page."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=height or 25, color_system=None)
+    console.print(draw(model, order or view.Order(), now, width, height, top))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+# -- numbers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "value", "text"),
+    [
+        (view.percent, 0.005, "0.5%"),
+        (view.percent, None, "-"),
+        (view.size, 130.1 * 1024**2, "130.1m"),
+        (view.size, 999, "999"),
+        (view.size, 0, "0"),
+        (view.size, None, "-"),
+        (view.duration, 0.0007, "700us"),
+        (view.duration, 0.0015, "1.5ms"),
+        (view.duration, 3.14, "3.1s"),
+        (view.duration, 250, "4m10s"),
+        (view.duration, 7500, "2h05m"),
+        (view.duration, None, "-"),
+        (view.whole, 53704, "53,704"),
+        (view.plain, "f\x1b[31m\n", "f?[31m?"),
+    ],
+)
+def test_numbers_as_text(make, value, text):
+    """In the unit that fits; what is unknown is a dash, what is no letter does no harm."""
+    assert make(value) == text
+
+
+@given(st.floats(0, 1e18) | st.none())
+def test_numbers_stay_short(value):
+    """Whatever they are, a column of them stays narrow."""
+    assert len(view.size(value)) <= 9
+    if value is None or value < 1e6:
+        assert len(view.duration(value)) <= 7
+
+
+# -- order -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", sorted(view.KEYS))
+def test_every_key_sorts(key):
+    """Each of both generations, "F" too; pressed again, the other way round; unknown ones last."""
+    order = view.Order(view.KEYS["n"] if key == "c" else view.KEYS["c"])
+    rows = view.worker_rows(a_snapshot(6))
+
+    assert order.press(key)
+    value = view.KEYS[key].value
+    sorted_rows = order.sort(rows)
+    once = [value(row) for row in sorted_rows if value(row) is not None]
+    assert order.press(key)
+    again = [value(row) for row in order.sort(rows) if value(row) is not None]
+    assert once == sorted(once, reverse=not view.KEYS[key].is_text)
+    assert again == sorted(once, reverse=view.KEYS[key].is_text)
+    unknown = [value(row) for row in sorted_rows if value(row) is None]
+    assert [value(row) for row in sorted_rows] == once + unknown
+
+
+def test_other_keys_do_nothing():
+    """And the busiest worker is first until one is pressed."""
+    order = view.Order()
+
+    assert not order.press("Z")
+    assert (order.column.name, order.descending) == ("cpu", True)
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+def test_a_silent_machine_is_told_of():
+    """Its workers' lag says when it was last heard."""
+    lag = next(column for column in view.COLUMNS if column.name == "lag")
+
+    assert lag.show((9.0, 0.001)) == "(9.0s) 1ms"
+    assert lag.show((0.0, 0.0007)) == "700us"
+
+
+def test_how_many_there_are():
+    """With those that are still to come."""
+    assert view.totals(a_snapshot()) == "Total 2 manager(s) with 3 worker(s), 1 pending"
+
+
+def test_two_machines_of_one_host_are_told_apart():
+    """By the beginning of their ids."""
+    names = view.manager_names([f.Machine(S1, "host"), f.Machine(S2, "host"), f.Machine(b"", "x")])
+
+    assert len(set(names.values())) == 3
+    assert names[b""] == "x"
+
+
+def test_troubles_are_told():
+    """Silence, gaps, what is left out, and what nobody can run."""
+    first = a_snapshot()
+    second = a_snapshot(
+        left_out={"workers": 7}, demands=[f.Demand("gpu=1", 3, 2.0), f.Demand("x", 1, None)]
+    )
+    second.seq = 4
+    model = a_model(first, second)
+
+    assert view.troubles(a_model(), 1.0) == []
+    assert view.troubles(model, 100.0) == [
+        "the scheduler was heard 1m40s ago",
+        "2 messages of the feed were missed",
+        "7 workers are not shown",
+        "3 tasks wait for a worker with gpu=1: there is none",
+    ]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in f.EVENT_KINDS.values()])  # noqa: C416
+def test_every_event_can_be_told(kind):
+    """Or it is none that people want to read."""
+    lines = view.news(a_model(a_snapshot(), f.Events("run", 1, 0.0, {}, [kind(at=0.0)])), 9)
+
+    assert len(lines) <= 1
+
+
+def test_a_death_is_told_in_a_line():
+    """With the reason, and what it ran."""
+    died = f.WorkerDied(0.0, b"W", S1, "host", 7, "", 1, 5, "work", signal=11)
+    line = view.news(a_model(a_snapshot(), f.Events("run", 1, 0.0, {}, [died])), 1)[0]
+
+    assert line.endswith("worker 7|host died: signal 11, running 1:5 work")
+
+
+# -- pages -------------------------------------------------------------------------------------
+
+
+def test_everything_is_on_the_page():
+    """Sections, columns and rows as they are documented."""
+    lines = page(a_model(), width=200)
+    text = "\n".join(lines)
+
+    titles = "scheduler object_manager task_manager scheduler_sent scheduler_received"
+    assert lines[0].replace("|", " ").split() == titles.split()
+    assert "Shortcuts: manager[g] worker[n] agt_cpu[C]" in text
+    header = next(line for line in lines if line.startswith("manager"))
+    names = (
+        "manager worker agt_cpu agt_rss [cpu] rss os_rss_free free sent queued suspended lag ITL"
+    )
+    assert header.split()[:13] == names.split()
+    row = next(line for line in lines if line.startswith("one "))
+    cells = "one 101|host 0.5% 28.6m 10.0% 976.6k 953.7m 4 1 0 0 700us 110"
+    assert row.split()[:13] == cells.split()
+    for cell in "53,704", "25.0%", "client_manager", "77|host", "200,000":
+        assert cell in text
+
+
+def test_the_sorted_column_is_bracketed():
+    """So it is seen by what the rows are ordered."""
+    order = view.Order()
+    order.press("F")
+
+    assert any("[os_rss_free]" in line for line in page(a_model(), order=order))
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+@pytest.mark.parametrize("height", [10, 24, 60])
+def test_a_page_fits(width, height):
+    """However small the terminal is: not wider, and hardly ever higher."""
+    functions = [f.Function(f"function_{n}" * 3, n, n) for n in range(50)]
+    lines = page(a_model(a_snapshot(500, functions=functions)), width, height)
+
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= max(height, 35)
+
+
+def test_a_narrow_terminal_keeps_what_matters():
+    """Who it is, how busy it is, and what it does."""
+    header = next(line for line in page(a_model(), width=80) if "[cpu]" in line.split())
+
+    assert {"worker", "[cpu]", "rss", "sent", "age"} <= set(header.split())
+    assert "ITL" not in header
+
+
+def test_a_page_scrolls():
+    """It begins with the worker that was asked for, and ends with the last one."""
+    model = a_model(a_snapshot(100))
+    order = view.Order()
+    order.press("w")
+
+    first = "\n".join(page(model, height=40, order=order))
+    later = "\n".join(page(model, height=40, order=order, top=50))
+    end = "\n".join(page(model, height=40, order=order, top=99))
+    assert ("199|host" in first, "149|host" in first) == (True, False)
+    assert ("199|host" in later, "149|host" in later) == (False, True)
+    assert "100|host" in end
+
+
+def test_names_do_nothing_to_a_terminal():
+    """Neither markup nor control characters of what users called their functions."""
+    functions = [f.Function("[bold red]f[/] \x1b[2J", 1)]
+
+    assert "[bold red]f[/] ?[2J" in "\n".join(page(a_model(a_snapshot(functions=functions))))
