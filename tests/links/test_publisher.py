@@ -9,6 +9,7 @@ import pytest
 
 from scaler_cluster.errors import ClusterUnreachable, ConfigError
 from scaler_cluster.links import zmq_link
+from tests.runtime.helpers import free_port
 
 TOPICS = (b"one", b"two")
 BOUND_S = 10.0
@@ -125,9 +126,7 @@ def test_who_does_not_read_is_not_waited_for(publisher, listen):
 def test_who_listens_first_is_served_later(publisher):
     """A publisher may come after those who listen to it."""
     link = zmq_link.bind("tcp://127.0.0.1:0")
-    early = zmq_link.publish(link, "tcp://127.0.0.1:0", TOPICS)
-    address = early.address
-    early.close()
+    address = f"tcp://127.0.0.1:{free_port()}"
     listener = zmq_link.subscribe(address, [b"one"], BYTES_MAX)
     late = zmq_link.publish(link, address, TOPICS)
     try:

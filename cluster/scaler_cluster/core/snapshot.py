@@ -33,7 +33,7 @@ def take_snapshot(table: Table, objects: int, now: float) -> feed.Snapshot:
     snapshot.received = {kind.__name__: count for kind, count in table.received.items()}
     functions = {id(one): (name, one.copy()) for name, one in table.names}
     clients = {number: one.totals.copy() for number, one in table.session_by_number.items()}
-    _add_graphs(snapshot, table, functions, clients)
+    lent = _add_graphs(snapshot, table, functions, clients)
     snapshot.functions = [
         feed.Function(
             name, one.submitted, one.done, one.failed, one.cancelled, one.recalled, one.retried,
@@ -68,7 +68,7 @@ def take_snapshot(table: Table, objects: int, now: float) -> feed.Snapshot:
     for name, count in there.items():
         if count > len(getattr(snapshot, name)):
             snapshot.left_out[name] = count - len(getattr(snapshot, name))
-    snapshot.tasks = _tasks(snapshot, table, [one for _, one in functions.values()])
+    snapshot.tasks = _tasks(snapshot, table, [one for _, one in functions.values()], lent)
     return snapshot
 
 
@@ -77,8 +77,12 @@ def _add_graphs(
     table: Table,
     functions: dict[int, tuple[str, t.Totals]],
     clients: dict[int, t.Totals],
-) -> None:
-    """Add the graphs, and to what was counted what has become of their nodes so far."""
+) -> int:
+    """Add the graphs, and to what was counted what has become of their nodes so far.
+
+    Returns how many nodes are run by tasks that wait for them, on no worker's account.
+    """
+    lent = 0
     graphs = chain.from_iterable(one.graphs.values() for one in table.sessions.values())
     for graph in islice(graphs, GRAPHS_MAX):
         function = table.functions[graph.function]
@@ -88,19 +92,23 @@ def _add_graphs(
         totals.submitted = 0
         clients[graph.session].add(totals)
         functions[id(function.totals)][1].add(totals)
+        lent += sum(map(graph.is_live, graph.lent))
+    return lent
 
 
-def _tasks(snapshot: feed.Snapshot, table: Table, functions: list[t.Totals]) -> feed.Tasks:
+def _tasks(
+    snapshot: feed.Snapshot, table: Table, functions: list[t.Totals], lent: int
+) -> feed.Tasks:
     total = t.Totals()
     for one in functions:
         total.add(one)
-    running = sum(worker.count > 0 for worker in table.workers.values())
+    busy = sum(worker.count > 0 for worker in table.workers.values())
     ready = table.ready.count + sum(queue.count for queue in table.demanding.values())
     waiting = sum(graph.waiting for graph in snapshot.graphs)
     if "graphs" in snapshot.left_out:
         waiting = max(waiting, total.pending - ready - table.in_flight)
     return feed.Tasks(
-        waiting, ready, table.in_flight - running, running, total.submitted, total.done,
+        waiting, ready, table.in_flight - busy, busy + lent, total.submitted, total.done,
         total.failed, total.cancelled, total.recalled, total.retried, total.moved,
     )  # fmt: skip
 

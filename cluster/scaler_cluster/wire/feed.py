@@ -47,6 +47,7 @@ class Tasks:
     assigned: int = 0
     """Are on a worker, behind what that runs."""
     running: int = 0
+    """One on each worker that has any, and nodes that a task runs which waits for their graph."""
     submitted: int = 0
     done: int = 0
     failed: int = 0
