@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 from scaler_cluster.runtime.spawn import EmbeddedCluster
 from scaler_exec import ScalerExecutor
 from tests.runtime.helpers import BOUND_S, environment, free_port
+from tests.runtime.shell import Shell
 from tests.runtime.tasks import hold, raise_this
 
 TOP = "scaler_monitoring.top"
@@ -149,6 +151,73 @@ def test_what_cannot_work_is_one_line(arguments, status, says):
     assert says in done.stderr
     assert done.stderr.startswith("scaler_top: ")
     assert done.stderr.count("\n") == 1
+
+
+# -- beside the other commands -------------------------------------------------------------------
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "ipc"])
+def test_it_is_given_what_the_scheduler_printed(shell, host):
+    """Two ports after its own; any free one for port 0; a socket file beside a socket file."""
+    port = free_port(3)
+    where, expected = {
+        "127.0.0.1": (f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port + 2}"),
+        "[::1]": ("tcp://[::1]:0", ""),
+        "ipc": (f"ipc://{shell.directory}/s", f"ipc://{shell.directory}/s_monitor"),
+    }[host]
+    scheduler = shell.start(f"scaler_scheduler --object-report-limit 3 {where}")
+    printed = scheduler.address("monitor address ")
+    top = shell.start(f"scaler_top --json {printed}")
+
+    assert printed == expected or (not expected and not printed.endswith(":0"))
+    assert top.end() == 0, top.err
+    assert json.loads(top.out)["scheduler"]["pid"] == scheduler.pid
+    assert scheduler.interrupt() == 0
+
+
+def test_all_may_stand_in_one_file(shell):
+    """Where a stack is watched, and by whom."""
+    port = free_port(4)
+    (shell.directory / "stack.toml").write_text(f"""
+        [scheduler]
+        scheduler_address = "tcp://127.0.0.1:{port}"
+        monitor_address = "tcp://127.0.0.1:{port + 3}"
+        status_report_interval_seconds = 0.25
+        [cluster]
+        num_of_workers = 1
+        [top]
+        monitor_address = "tcp://127.0.0.1:{port + 3}"
+        json = true
+        """)
+    stack = shell.start("scaler stack.toml")
+    top = shell.start("scaler_top -c stack.toml")
+
+    assert top.end() == 0, top.err
+    assert json.loads(top.out)["interval_s"] == 0.25
+    assert stack.interrupt() == 0
+
+
+def test_a_monitor_address_in_use_is_one_line(shell):
+    """With the flag that names another; nothing is left."""
+    with socket.socket() as taken:
+        port = free_port(3)
+        taken.bind(("127.0.0.1", port + 2))
+        taken.listen()
+        scheduler = shell.start(f"scaler_scheduler tcp://127.0.0.1:{port}")
+
+        assert scheduler.end() == 2
+    assert scheduler.err == (
+        f"scaler_scheduler: cannot bind tcp://127.0.0.1:{port + 2}: Address already in use; that "
+        "is for monitors: name another address with --monitor-address\n"
+    )
 
 
 # -- live --------------------------------------------------------------------------------------
