@@ -13,7 +13,7 @@ from scaler_cluster.core.scheduler import SchedulerConfig
 from scaler_cluster.core.totals import NAMES_MAX, OTHERS, Names
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import EVENTS, SNAPSHOT
-from scaler_cluster.testing.bench import PYTHON, SchedulerBench
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello
 from scaler_cluster.wire import feed as f
 from scaler_cluster.wire import messages as m
 
@@ -207,12 +207,41 @@ def test_tasks_that_a_task_takes_back_are_not_cancelled(one):
     assert (snapshot.tasks.recalled, snapshot.tasks.cancelled) == (3, 0)
 
 
-def test_a_timeout_counts_as_a_failure_once(one):
-    """Though its worker goes on to stop it, it is not cancelled as well."""
-    one.submit(0, options=m.TaskOptions(timeout_s=1.0))
-    one.feed(b"W1", m.Started(1, 0))
-    one.wait(1.1)
+def test_nodes_that_a_task_runs_itself_count_as_its_graphs(one):
+    """They run as long as it has them, are ready if it gives them back, and done in the end."""
+    one.submit(0)
+    one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
+    one.graph(0, "", "0", peer=b"N1", options=[m.TaskOptions(depth=1)])
+    one.feed(b"N1", m.Cancel(1, 1, queued_only=True))
+    lent = one.snapshot().tasks
+    one.feed(b"N1", m.Supply(0, m.NOT_RUN, b""))
+    given_back = one.snapshot().tasks
+    for node in range(2):
+        one.feed(b"N1", m.Cancel(1, 1, queued_only=True))
+        one.feed(b"N1", m.Supply(node, "", b"r"))
+    over = one.snapshot()
+
+    assert (lent.waiting, lent.ready, lent.assigned, lent.running) == (1, 0, 0, 2)
+    assert (given_back.waiting, given_back.ready, given_back.running) == (1, 1, 1)
+    assert (over.tasks.done, over.tasks.recalled, over.tasks.running) == (2, 0, 1)
+    nested = next(row for row in over.clients if row.worker)
+    assert (nested.submitted, nested.done, nested.pending) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("by", ["scheduler", "supervisor"])
+def test_a_timeout_counts_as_a_failure_once(one, by):
+    """Though its worker goes on to stop it, it is not cancelled as well; whoever looked at it."""
+    timeout_s = 1.0 if by == "scheduler" else None
+    one.watch(EVENTS)
+    one.submit(0, options=m.TaskOptions(timeout_s=timeout_s))
+    if by == "scheduler":
+        one.feed(b"W1", m.Started(1, 0))
+        one.wait(1.1)
+    else:
+        one.feed(b"S1", m.Overdue(b"W1", 1, 0, 1.0))
     one.feed(b"W1", m.Aborted(1, 0, 1))
+    (failed,) = [event for event in one.events() if isinstance(event, f.Failed)]
+    assert failed.reason == m.FAILED_TIMEOUT
 
     totals = one.snapshot().tasks
     assert (totals.failed, totals.cancelled, totals.done) == (1, 0, 0)
@@ -306,6 +335,17 @@ def test_what_a_worker_does(one):
     assert (row.session, row.task, row.function) == (1, 2, "f")
     assert row.age_s == pytest.approx(2.0)
     assert (row.tasks, row.given) == (4, 6)
+
+
+def test_a_worker_has_room_for_what_it_is_given_at_most(bench):
+    """As its cluster says, or the scheduler, if that is less."""
+    bench.client()
+    bench.supervisor()
+    bench.feed(b"W1", hello(m.WORKER, supervisor=b"S1", queue=3))
+    bench.submit(0)
+    (row,) = bench.snapshot().workers
+
+    assert (row.tasks, row.free) == (1, 2)
 
 
 def test_an_idle_worker_has_room(one):
