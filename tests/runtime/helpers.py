@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import psutil
@@ -85,10 +86,15 @@ PORT = re.compile(r"127\.0\.0\.1:(\d+)")
 
 
 def with_free_ports(text: str) -> str:
-    """Return a page whose ports are others: these may be in use here."""
-    ports = sorted(set(PORT.findall(text)))
-    first = free_port(len(ports))
-    return PORT.sub(lambda found: f"127.0.0.1:{first + ports.index(found[1])}", text)
+    """Return a page whose ports are others: these may be in use here.
+
+    A scheduler keeps the two that follow its own, which the page need not name.
+    """
+    ports = sorted(set(map(int, PORT.findall(text))))
+    steps = [min(after - before, 3) for before, after in pairwise(ports)]
+    places = dict(zip(ports, accumulate(steps, initial=0), strict=False))
+    first = free_port(max(places.values(), default=0) + 3)
+    return PORT.sub(lambda found: f"127.0.0.1:{first + places[int(found[1])]}", text)
 
 
 def wait_delivered(executor) -> None:
