@@ -63,8 +63,8 @@ TICK_S = 0.001
 """While messages keep coming, time is looked at this often."""
 STORAGE_START_AFTER_S = 0.3
 """The storage's start takes CPU from whoever has just begun to work with large data."""
-LAST_WORD_MS = 5_000
-"""So long a scheduler that ends the whole cluster tries to say so, where machines are busy."""
+LAST_WORD_S = 5.0
+"""So long a scheduler that ends the whole cluster waits for its machines, which may be busy."""
 LOG_EVERY_S = 1.0
 """Broken peers are logged at most this often: garbage must not fill a disk."""
 
@@ -129,9 +129,9 @@ class SchedulerShell:
         if self._publisher is not None:
             self._loop.remove_reader(self._publisher.fd)
             self._publisher.close()
-        # Supervisors that do not hear that all is over would wait for long.
-        linger_ms = zmq_link.LINGER_MS if clients else 0
-        self._link.close(LAST_WORD_MS if self._core.is_over else linger_ms)
+        if self._core.is_over:
+            self._await_supervisors()
+        self._link.close(zmq_link.LINGER_MS if clients else 0)
         if self._storages is not None:
             for fd in self._storages.fds:
                 self._loop.remove_reader(fd)
@@ -140,6 +140,17 @@ class SchedulerShell:
             if self._storage.listener is not None:
                 self._loop.remove_reader(self._storage.listener)
             self._storage.stop()
+
+    def _await_supervisors(self) -> None:
+        """Wait until all supervisors have left, as they were told.
+
+        With a connection that is closed too early goes what its other end has not read; a
+        supervisor that did not hear that all is over would wait for long.
+        """
+        end = clock() + LAST_WORD_S
+        while self._core.table.supervisors and (left := end - clock()) > 0:
+            self._link.wait(left)
+            self._turn()
 
     def _turn(self) -> None:
         """Work until nothing more arrives for a moment."""

@@ -111,6 +111,8 @@ class SupervisorShell:
         self._link = zmq_link.connect(settings["address"], self._peer)
         self._stderr: dict[int, WorkerStderr] = {}
         self._passage = Passage()
+        self._is_dismissed = False
+        """True if the scheduler ends the cluster, and waits until this has left."""
         self._sample_at = 0.0
         timeout_s = config.task_timeout_s
         self._look_s = min(max(timeout_s / LOOKS, LOOK_MIN_S), LOOK_MAX_S)
@@ -201,6 +203,7 @@ class SupervisorShell:
                     if type(message) is m.Welcome and self._place is None:
                         self._settle_by(message)
                     elif type(message) is m.Goodbye:
+                        self._is_dismissed = True
                         log.info("ClusterProcess: %s", message.reason)
                     elif type(message) is m.Examine:
                         self._examine(message, clock())
@@ -326,7 +329,7 @@ class SupervisorShell:
         if self._storage is not None:
             self._storage.stop()
         linger_ms = 0
-        if not self._settings.get("home"):
+        if self._is_dismissed or not self._settings.get("home"):
             # What ran here goes elsewhere at once. An embedded cluster ends as a whole: there,
             # whoever lingers waits in vain.
             words = [*self._core.take_actions(), m.Goodbye()]
