@@ -124,7 +124,7 @@ class Worker:
     def handle(self, tag: int, fields: list[Any], frames: list[bytes]) -> None:
         """Act on one message."""
         if tag == FUNCTION:
-            name, payload, _ = fields
+            name, payload, *_ = fields
             self.functions[name] = pickle.loads(_buffer(payload, frames))
         elif tag == FORGET:
             self.functions.pop(fields[0], None)

@@ -203,9 +203,17 @@ def blocked_on_two(client, path):
     return len(done)
 
 
-def times_out(client, timeout):
-    """Wait for a long child for a short time."""
-    future = client.submit(time.sleep, 60)
+def run_for_ever(path):
+    """Tell that this runs, and go on."""
+    set_flag(path)
+    while True:
+        time.sleep(60)
+
+
+def times_out(client, path, timeout):
+    """Wait for a child that runs elsewhere for a short time."""
+    future = client.submit(run_for_ever, path)
+    wait_for_flag(path)
     try:
         future.result(timeout)
     except concurrent.futures.TimeoutError:

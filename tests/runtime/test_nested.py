@@ -284,9 +284,9 @@ def test_a_blocked_worker_gives_its_place_away(single_client, tmp_path) -> None:
     assert future.result(2 * BOUND_S) == 2
 
 
-def test_waiting_with_a_timeout(client) -> None:
+def test_waiting_with_a_timeout(pair, tmp_path) -> None:
     """result(timeout) raises TimeoutError in time, and the child is cancelled with its parent."""
-    future = client.submit(nested_tasks.times_out, client, 0.5)
+    future = pair.submit(nested_tasks.times_out, pair, str(tmp_path / "runs"), 0.5)
 
     assert future.result(BOUND_S) == "timed out"
 
