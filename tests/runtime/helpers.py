@@ -147,6 +147,21 @@ def cluster_process(name: str, parent: int | None = None) -> psutil.Process:
     return found[0]
 
 
+def wait_workers(count: int, supervisors: int = 1) -> None:
+    """Wait until so many workers have been started; what fixtures of a whole module start has to.
+
+    Whatever starts during a test is expected to end with it.
+    """
+
+    def has_started() -> bool:
+        below = psutil.Process().children(recursive=True)
+        found = [one for one in below if "scaler_cluster.runtime.supervisor" in one.cmdline()]
+        # Each supervisor has a fork server, which looks like it.
+        return len(found) >= count + 2 * supervisors
+
+    wait_until(has_started, f"{count} workers are not started")
+
+
 def environment() -> dict[str, str]:
     """Return the environment in which a program finds what this process finds."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)

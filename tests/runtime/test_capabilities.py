@@ -9,7 +9,7 @@ import pytest
 from scaler_cluster.errors import ConfigError, NoSuitableWorker
 from scaler_cluster.runtime.spawn import EmbeddedCluster
 from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
-from tests.runtime.helpers import BOUND_S, wait_until
+from tests.runtime.helpers import BOUND_S, wait_until, wait_workers
 from tests.runtime.machines import workers_of
 
 GPU = {"gpu": 1}
@@ -21,6 +21,7 @@ def address():
     with SchedulerClusterCombo(2) as cluster:
         gpu = workers_of(cluster.get_address(), 1, capabilities={"gpu": 1, "linux": -1}, name="G")
         with gpu, Client(cluster.get_address()) as client:
+            wait_workers(3, supervisors=2)
             client.submit_verbose(os.getpid, (), {}, capabilities=GPU).result(BOUND_S)
             yield cluster.get_address()
 

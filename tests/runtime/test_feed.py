@@ -20,7 +20,7 @@ from scaler_cluster.wire import feed as f
 from scaler_exec import Client, ScalerExecutor, WorkerDied
 from scaler_monitoring.feed import Feed
 from scaler_monitoring.model import Model
-from tests.runtime.helpers import BOUND_S, free_port
+from tests.runtime.helpers import BOUND_S, free_port, wait_workers
 from tests.runtime.tasks import hold, raise_this
 
 QUICK_S = 0.05
@@ -66,6 +66,7 @@ def knows(check):
 def cluster():
     """Return a cluster of two workers."""
     made = EmbeddedCluster(2, scheduling={"scheduler": {"feed_interval_s": QUICK_S}})
+    wait_workers(2)
     yield made
     made.stop()
 

@@ -18,7 +18,7 @@ import pytest
 
 from scaler_cluster.runtime.spawn import EmbeddedCluster
 from scaler_exec import ScalerExecutor
-from tests.runtime.helpers import BOUND_S, environment, free_port
+from tests.runtime.helpers import BOUND_S, environment, free_port, wait_workers
 from tests.runtime.shell import Shell
 from tests.runtime.tasks import hold, raise_this
 
@@ -30,6 +30,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def address():
     """Return the monitor address of a cluster in which 50 tasks were done and one has failed."""
     cluster = EmbeddedCluster(2)
+    wait_workers(2)
     with ScalerExecutor(address=cluster.address) as executor:
         list(executor.map(add, range(50), range(50)))
         executor.submit(raise_this, "KeyError", "missing").exception(BOUND_S)
