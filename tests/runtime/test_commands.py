@@ -176,6 +176,7 @@ def test_one_command_runs_a_whole_stack(shell) -> None:
     wait_until(lambda: shell.python(program).count(",") == 1, "not all workers work")
     parts = psutil.Process(stack.pid).children(recursive=True)
     assert stack.interrupt() == 0
+    assert stack.err == ""
     wait_gone(*(one.pid for one in parts))
 
     stack = shell.start("scaler -c stack.toml")

@@ -92,6 +92,7 @@ def lifeline_of_signals() -> int:
     def end(*_: object) -> None:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
         # Not closed: children may have a copy.
         ours.shutdown(socket.SHUT_RDWR)
 
