@@ -6,6 +6,7 @@ import time
 
 import psutil
 import pytest
+import zmq
 
 from scaler_cluster.errors import ClusterUnreachable, ConfigError
 from scaler_cluster.links import zmq_link
@@ -150,3 +151,14 @@ def test_wrong_addresses_are_errors(publisher):
         link.close(0)
     with pytest.raises(ClusterUnreachable, match="nowhere"):
         zmq_link.subscribe("nowhere", TOPICS, BYTES_MAX)
+
+
+def test_what_is_no_subscription_is_passed_over(publisher):
+    """Whoever connects may send anything, nothing included."""
+    with zmq.Context() as context, context.socket(zmq.XSUB) as stranger:
+        stranger.linger = 0
+        stranger.connect(publisher.address)
+        for said in (b"", b"\2one", b"junk", b"\1two"):
+            stranger.send(said)
+
+        wait_topics(publisher, b"two")

@@ -178,10 +178,11 @@ class Publisher:
         has_news = False
         while self._socket.get(zmq.EVENTS) & POLLIN:  # type: ignore[operator]
             said = self._socket.recv(NOBLOCK)
-            wanted = said[1:]
-            if any(topic.startswith(wanted) for topic in self._all):
+            verb, wanted = said[:1], said[1:]
+            # Strangers may say anything.
+            if verb in (b"\0", b"\1") and any(topic.startswith(wanted) for topic in self._all):
                 has_news = True
-                if said[0]:
+                if verb == b"\1":
                     self._wanted[wanted] = None
                 else:
                     self._wanted.pop(wanted, None)
