@@ -36,7 +36,7 @@ class Peer:
         self.name = role.encode() + secrets.token_bytes(12)
         self.socket = context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.ROUTING_ID, self.name)
-        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.LINGER, 500)
         self.socket.connect(address)
         self.seq = self.received = self.acknowledged = 0
         self.unacknowledged: dict[int, tuple[float, list[bytes]]] = {}
@@ -120,6 +120,7 @@ class Worker:
             for peer in (self.supervisor, self.worker):
                 peer.tick()
             self.worker.socket.poll(50)
+        self.supervisor.send([GOODBYE, ""])
 
     def handle(self, tag: int, fields: list[Any], frames: list[bytes]) -> None:
         """Act on one message."""

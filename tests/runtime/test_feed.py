@@ -13,6 +13,7 @@ from operator import add
 import psutil
 import pytest
 
+from scaler_cluster.core.monitor import BATCH_S
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links import zmq_link
 from scaler_cluster.runtime.spawn import EmbeddedCluster
@@ -20,7 +21,14 @@ from scaler_cluster.wire import feed as f
 from scaler_exec import Client, ScalerExecutor, WorkerDied
 from scaler_monitoring.feed import Feed
 from scaler_monitoring.model import Model
-from tests.runtime.helpers import BOUND_S, free_port, wait_workers
+from tests.runtime.helpers import (
+    BOUND_S,
+    cluster_process,
+    free_port,
+    wait_gone,
+    wait_until,
+    wait_workers,
+)
 from tests.runtime.tasks import hold, raise_this
 
 QUICK_S = 0.05
@@ -321,3 +329,24 @@ def test_many_listeners_come_and_go(cluster):
         thread.join()
 
     assert heard == [True] * 20
+
+
+def test_who_watches_does_not_disturb_the_end(capfd):
+    """A client ends a cluster that is being watched, and nobody complains."""
+    scheduling = {"scheduler": {"feed_interval_s": 0.01, "protected": False}}
+    cluster = EmbeddedCluster(1, scheduling=scheduling)
+    try:
+        with Feed(cluster.monitor_address) as feed, Client(cluster.address) as client:
+            assert isinstance(feed.next(BOUND_S), f.Snapshot)
+            pid = client.submit(os.getpid).result(BOUND_S)
+            supervisor = cluster_process("supervisor")
+            supervisor.suspend()
+            client.shutdown()
+            ended_at = time.monotonic()
+            # Longer than events wait for others: they are due when the machine answers at last.
+            wait_until(lambda: time.monotonic() > ended_at + 5 * BATCH_S, "time stands still")
+            supervisor.resume()
+            wait_gone(pid)
+    finally:
+        cluster.stop()
+    assert capfd.readouterr().err == ""

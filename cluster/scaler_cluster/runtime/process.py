@@ -79,7 +79,7 @@ def lifeline_of_signals() -> int:
     """Return a descriptor that comes to its end with the first SIGINT or SIGTERM.
 
     For a process that nobody else started; another signal ends it at once. Whoever started it with
-    SIGINT ignored wants that. Before, each signal that has a handler sends a byte.
+    SIGINT ignored wants that. Until then each signal that has a handler sends a byte.
     """
     ours, theirs = socket.socketpair()
     ours.setblocking(False)

@@ -126,11 +126,11 @@ class SchedulerShell:
         for peer in clients:
             frames = self._exchange.send(peer, [m.Goodbye(SHUT_DOWN)], clock())
             self._link.send(peer, frames)
+        if self._core.is_over:
+            self._await_supervisors()
         if self._publisher is not None:
             self._loop.remove_reader(self._publisher.fd)
             self._publisher.close()
-        if self._core.is_over:
-            self._await_supervisors()
         self._link.close(zmq_link.LINGER_MS if clients else 0)
         if self._storages is not None:
             for fd in self._storages.fds:

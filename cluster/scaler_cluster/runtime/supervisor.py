@@ -330,8 +330,8 @@ class SupervisorShell:
             self._storage.stop()
         linger_ms = 0
         if self._is_dismissed or not self._settings.get("home"):
-            # What ran here goes elsewhere at once. An embedded cluster ends as a whole: there,
-            # whoever lingers waits in vain.
+            # What ran here goes elsewhere at once. An embedded cluster ends with its program as a
+            # whole: there, whoever lingers waits in vain.
             words = [*self._core.take_actions(), m.Goodbye()]
             self._link.send(HUB, self._exchange.send(HUB, words, clock()))
             linger_ms = zmq_link.LINGER_MS

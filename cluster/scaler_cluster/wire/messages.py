@@ -159,7 +159,7 @@ class Heartbeat(Message):
 
 @dataclass(slots=True)
 class Goodbye(Message):
-    """The sender leaves, or tells the other to."""
+    """The sender leaves, or tells the other to: a supervisor then says so in return."""
 
     tag = 5
     reason: str = ""
