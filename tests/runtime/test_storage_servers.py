@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.core.storage import UPSTREAM
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.links import zmq_link
 from scaler_cluster.objects.place import Place
+from scaler_cluster.runtime.storage import StorageShell
+from scaler_cluster.wire import messages as m
 from scaler_exec import Client, MissingObjects, SchedulerClusterCombo
 from tests.runtime.helpers import BOUND_S, environment, free_port, wait_gone, wait_until
 
@@ -228,3 +236,57 @@ def test_sigterm_ends_a_server(make_server) -> None:
     assert server.process.communicate(timeout=BOUND_S) == ("", "")
     assert server.process.returncode == 0
     wait_gone(server.process.pid)
+
+
+def test_what_comes_while_a_storage_sends_is_seen(tmp_path, monkeypatch) -> None:
+    """The signal that something has arrived is given once, and sending may take it."""
+    hub = zmq_link.bind("tcp://127.0.0.1:0")
+    exchange = Exchange(os.getpid())
+    lifeline, end = os.pipe()
+    place = asdict(Place(disk=str(tmp_path)))
+    shell = StorageShell({"place": place, "address": hub.address, "serve": ""}, lifeline)
+    core, link = shell._core, shell._link
+    assert link is not None
+    fd, tick, select_ = link.fd, core.tick, shell._selector.select
+    heard: list[str] = []
+    slept_over: list[bool] = []
+
+    def is_readable() -> bool:
+        return bool(select.select([fd], [], [], 0)[0])
+
+    def say(message: m.Message) -> None:
+        shell._send(UPSTREAM, shell._exchange.send(UPSTREAM, [message], time.perf_counter()))
+
+    def is_taken() -> bool:
+        say(m.Heartbeat())
+        return not is_readable()
+
+    def tick_once(now: float) -> None:
+        """Let something arrive where a turn has looked for it already, and send."""
+        tick(now)
+        monkeypatch.setattr(core, "tick", tick)
+        say(m.Heartbeat())
+        assert hub.wait(BOUND_S)
+        [(peer, frames), *_] = hub.receive(1)
+        exchange.receive(peer, frames, now)
+        hub.send(peer, exchange.send(peer, [m.Release((b"gone",))], now))
+        wait_until(is_readable, "nothing arrives")
+        wait_until(is_taken, "the signal stays")
+
+    def receive(peer: bytes, messages: list[m.Message], now: float) -> None:
+        heard.extend(type(message).__name__ for message in messages)
+        os.close(end)
+
+    def sleep(timeout_s: float) -> list:
+        slept_over.append(link.readable())
+        return select_(timeout_s)
+
+    monkeypatch.setattr(core, "tick", tick_once)
+    monkeypatch.setattr(core, "receive", receive)
+    monkeypatch.setattr(shell._selector, "select", sleep)
+    shell.run()
+    hub.close(0)
+    os.close(lifeline)
+
+    assert heard == ["Release"]
+    assert not any(slept_over)
