@@ -257,16 +257,16 @@ def test_a_worker_manager_is_a_cluster(shell, address) -> None:
 
 def test_a_client_ends_everything(shell, address) -> None:
     """Scheduler, clusters and object storages, each with status 0."""
-    parts = [
-        shell.start(f"scaler_object_storage_server {after(address, 1)}"),
-        shell.start(f"scaler_scheduler -osa {after(address, 1)} {address}"),
-        shell.start(f"scaler_cluster -n 1 {address}"),
-    ]
+    storage = shell.start(f"scaler_object_storage_server {after(address, 1)}")
+    # A scheduler that found nobody there would keep one itself.
+    storage.wait_for("object storage at")
+    scheduler = shell.start(f"scaler_scheduler -osa {after(address, 1)} {address}")
+    cluster = shell.start(f"scaler_cluster -n 1 {address}")
     client = Client(address)
     assert client.submit(abs, -3).result(BOUND_S) == 3
     client.shutdown()
 
-    assert [part.end() for part in parts] == [0, 0, 0]
+    assert [part.end() for part in (storage, scheduler, cluster)] == [0, 0, 0]
 
 
 def test_a_protected_scheduler_is_not_ended_by_clients(shell, address) -> None:

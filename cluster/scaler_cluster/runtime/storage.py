@@ -212,7 +212,8 @@ def serve_alone(settings: dict[str, Any], lifeline: int, tell: Callable[..., obj
     listener = listen_at(settings["address"])
     if listener is None:
         raise ConfigError(
-            f"cannot listen at {settings['address']}: it is in use, or not of this machine"
+            f"cannot listen at {settings['address']}: it is in use (a scheduler that was started "
+            "first keeps a storage there itself), or not of this machine"
         )
     serve = address_of(listener)
     # One that was killed at this address left its directories, which clients know by these names.
