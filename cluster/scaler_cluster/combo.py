@@ -38,20 +38,21 @@ class SchedulerClusterCombo:
             private directory.
         per_worker_capabilities: What each worker offers to tasks that demand it, as
             ``{"gpu": 1}``; -1: it is never used up.
-        worker_io_threads: Accepted; a worker needs one.
-        scheduler_io_threads: Accepted; one is enough.
+        worker_io_threads: How many threads of each worker move bytes; one does 1 GB/s.
+        scheduler_io_threads: How many of the scheduler do.
         max_number_of_tasks_waiting: How many tasks wait in the scheduler, before further ones wait
             at their clients; -1: no limit.
         heartbeat_interval_seconds: How often the workers' machine says that it lives.
         client_timeout_seconds: A client that is silent for so long is given up, with its tasks.
         worker_timeout_seconds: So are workers; their tasks run elsewhere.
-        object_retention_seconds: Accepted; an object is kept as long as anybody may need it, and no
-            longer.
+        object_retention_seconds: How long a machine keeps its copy of an object that no task there
+            uses (up to twice that); 0: as long as there is room.
         task_timeout_seconds: A task that runs longer, and has no timeout of its own, is stopped;
             0: none is.
         death_timeout_seconds: Workers end when the scheduler has been silent for so long.
-        load_balance_seconds: Accepted; work is moved as soon as a worker has none.
-        load_balance_trigger_times: Accepted, as the former.
+        load_balance_seconds: A worker without work gets what others have queued after so many
+            times so long; 0: at once; negative: never.
+        load_balance_trigger_times: How many times ``load_balance_seconds`` that is.
         garbage_collect_interval_seconds: How often a worker collects garbage, between tasks;
             0: never.
         trim_memory_threshold_bytes: Resident memory beyond which a worker then gives free memory

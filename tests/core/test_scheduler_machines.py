@@ -27,10 +27,14 @@ RESULT = segment(b"W2", 0)
 COPY = f"Copy {NAME} from tcp://home"
 
 
+RETENTION_S = 2.0
+
+
 @pytest.fixture
 def far():
     """Two machines: S1 is the scheduler's, S2 has worker W2 and storage O2. C1 stored object a."""
-    bench = SchedulerBench(SchedulerConfig(PYTHON, homes=(m.Home("tcp://home"),)))
+    homes = (m.Home("tcp://home"),)
+    bench = SchedulerBench(SchedulerConfig(PYTHON, homes=homes, object_retention_s=RETENTION_S))
     bench.client()
     bench.supervisor(b"S1", workers=0)
     bench.supervisor(b"S2")
@@ -259,6 +263,66 @@ def test_where_others_fetch_it_from_it_stays(small):
     sent = use(small, "c", 2)
 
     assert sent["O2"][0] == f"Release {segment(b'C1', 1).decode()}"
+    assert b"S2" in small.core.table.objects.records[object_id("a")].stores
+
+
+def released(sent):
+    """Return the segments that O2 was told to remove."""
+    lines = [line.split() for line in sent.get("O2", ())]
+    return [line[1].encode() for line in lines if line[0] == "Release"]
+
+
+def test_a_copy_that_nobody_uses_goes(small):
+    """After the retention time, and before twice that; one that is used meanwhile stays."""
+    use(small, "a", 0)
+    use(small, "b", 1)
+    assert released(small.wait(RETENTION_S)) == []
+    assert copied(use(small, "b", 2)) == []
+
+    assert released(small.wait(RETENTION_S)) == [A]
+    assert copied(use(small, "b", 3)) == []
+    assert copied(use(small, "a", 4)) == [A]
+
+
+def test_a_copy_that_a_task_uses_for_long_stays(small):
+    """Until that is done."""
+    small.submit(0, objects="a")
+    transferred(small)
+    for _ in range(3):
+        assert released(small.wait(RETENTION_S)) == []
+    small.done(0, peer=b"W2")
+
+    assert released(small.wait(2 * RETENTION_S)) == [A]
+
+
+def test_what_a_cancelled_node_needed_is_not_kept(small):
+    """Its input was dropped while its worker still has to stop it."""
+    use(small, "a", 0)
+    small.graph(10, "", "0")
+    assert "AssignNodes 1:11" in str(small.done(10, peer=b"W2"))
+    small.feed(b"C1", m.Cancel(11, 1))
+
+    assert released(small.wait(RETENTION_S)) == []
+    assert released(small.wait(RETENTION_S)) == [A]
+
+
+def test_a_storage_that_missed_that_a_copy_was_to_go_removes_it_later(small):
+    """It had ended before it was told; the one that follows finds the copy."""
+    use(small, "a", 0)
+    small.wait(RETENTION_S)
+    assert released(small.wait(RETENTION_S)) == [A]
+
+    sent = small.storage(b"O3", A, supervisor=b"S2")
+    assert sent["O3"][1:] == [f"Release {NAME}"]
+
+
+def test_the_only_copy_stays(small):
+    """However long nobody uses it."""
+    use(small, "a", 0)
+    lose_original(small, "a")
+
+    for _ in range(3):
+        assert released(small.wait(RETENTION_S)) == []
     assert b"S2" in small.core.table.objects.records[object_id("a")].stores
 
 

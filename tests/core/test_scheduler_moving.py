@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from scaler_cluster.core.credit import LONG_S, STALL_S, STEAL_MIN_S, WINDOW_S
 from scaler_cluster.core.lifecycle import State
+from scaler_cluster.core.scheduler import SchedulerConfig
 from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench
 from scaler_cluster.wire import messages as m
 
 SHORT_S = WINDOW_S / 100
 RETRY = m.TaskOptions(retries=3)
 
 
+def load(bench):
+    """Let W1 run task 0 and have 1 to 99 queued, all expected to be short."""
+    bench.supervisor()
+    bench.client()
+    bench.worker()
+    bench.submit(900)
+    bench.done(900, each_s=SHORT_S)
+    assert bench.submit(0, 100) == {"W1": ["Assign 1:0-99 f"]}
+    return bench
+
+
 @pytest.fixture
-def loaded(one):
-    """W1 runs task 0 and has 1 to 99 queued, all expected to be short."""
-    one.submit(900)
-    one.done(900, each_s=SHORT_S)
-    assert one.submit(0, 100) == {"W1": ["Assign 1:0-99 f"]}
-    return one
+def loaded(bench):
+    """W1 runs task 0 and has 1 to 99 queued; who idles gets half of that."""
+    return load(bench)
 
 
 # -- stalled workers -------------------------------------------------------------------------
@@ -113,6 +125,51 @@ def test_an_idle_worker_takes_half_of_what_another_has_queued(loaded):
         "Function f",
         "Assign 1:50-74 f",
     ]
+
+
+@pytest.fixture
+def patient():
+    """W1 runs task 0 and has 1 to 99 queued; who idles waits for half a second."""
+    return load(SchedulerBench(SchedulerConfig(PYTHON, idle_s=0.5)))
+
+
+def test_who_idles_may_have_to_wait(patient):
+    """As long as the cluster was told; what comes back is given out at once."""
+    assert patient.worker(b"W2") == {"W2": ["Welcome 0, 0 workers"]}
+    assert patient.wait(0.3) == {}
+    patient.done(0, each_s=SHORT_S)
+    assert patient.core.deadline <= patient.now + 0.2
+
+    assert patient.wait(0.25) == {"W1": ["Revoke 1:51-99"]}
+    assert patient.feed(b"W1", m.Revoked(1, 51, 49, 0))["W2"][1].startswith("Assign 1:51")
+
+
+def test_who_found_work_meanwhile_waits_from_the_start(patient):
+    """The time is that of having had none without a break."""
+    patient.worker(b"W2")
+    patient.wait(0.3)
+    patient.done(0, each_s=SHORT_S)
+    patient.submit(200)
+    patient.wait(0.1)
+    patient.done(200, peer=b"W2", each_s=SHORT_S)
+    patient.done(1, each_s=SHORT_S)
+
+    assert patient.wait(0.4) == {}
+    assert patient.wait(0.2)["W1"][0].startswith("Revoke")
+
+
+def test_who_waits_behind_a_long_task_waits_as_long(patient):
+    """That is moving work as well."""
+    assert patient.wait(0.4) == {}
+    assert patient.wait(0.2) == {"W1": ["Revoke 1:1-99"]}
+
+
+def test_work_may_stay_where_it_is():
+    """A cluster can be told never to move any."""
+    bench = load(SchedulerBench(SchedulerConfig(PYTHON, idle_s=math.inf)))
+    bench.worker(b"W2")
+
+    assert [bench.wait(1.0) for _ in range(5)] == [{}] * 5
 
 
 def test_crumbs_are_not_worth_a_trip(one):

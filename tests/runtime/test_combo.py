@@ -6,13 +6,16 @@ import contextlib
 import gc
 import inspect
 import logging
+import math
 import os
 import time
 from pathlib import Path
 
 import pytest
 
+from scaler_cluster.config.sections import SchedulerSettings
 from scaler_cluster.runtime import upkeep
+from scaler_cluster.runtime.told import scheduling
 from scaler_exec import (
     Client,
     ClusterBroken,
@@ -22,7 +25,13 @@ from scaler_exec import (
     TaskTimeout,
 )
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, wait_delivered, wait_gone, wait_until
+from tests.runtime.helpers import (
+    BOUND_S,
+    cluster_process,
+    wait_delivered,
+    wait_gone,
+    wait_until,
+)
 
 DOCUMENTED = {
     "address": None,
@@ -38,7 +47,8 @@ DOCUMENTED = {
     "object_retention_seconds": 60,
     "task_timeout_seconds": 0,
     "death_timeout_seconds": 300,
-    "load_balance_seconds": 1,
+    # Documented is 1: that would have idle workers wait for seconds.
+    "load_balance_seconds": 0,
     "load_balance_trigger_times": 2,
     "garbage_collect_interval_seconds": 30,
     "trim_memory_threshold_bytes": 1 << 30,
@@ -167,6 +177,37 @@ def test_workers_take_no_more_tasks_ahead_than_they_are_let(make_client, flags, 
             future.result(BOUND_S)
 
     assert path.read_text().split() == ["high", *["low"] * 4]
+
+
+def threads_of(pid: int) -> list[str]:
+    """Return the names of a process's threads."""
+    return [name.read_text().strip() for name in Path(f"/proc/{pid}/task").glob("*/comm")]
+
+
+def test_threads_that_move_bytes_are_as_many_as_told(make_client) -> None:
+    """In the scheduler and in each worker."""
+    client = make_client(worker_io_threads=2, scheduler_io_threads=3)
+    worker = client.submit(os.getpid).result(BOUND_S)
+    scheduler = cluster_process("scheduler").pid
+
+    assert [sum("/IO/" in name for name in threads_of(pid)) for pid in (scheduler, worker)] == [
+        3,
+        2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "times", "idle_s"), [(0, 2, 0.0), (0.5, 3, 1.5), (-1, 2, math.inf)]
+)
+def test_how_long_workers_idle_before_they_get_what_others_have(seconds, times, idle_s) -> None:
+    """What the scheduler is told; ``tests/core/test_scheduler_moving.py`` has what it does."""
+    settings = SchedulerSettings.of(
+        scheduler_address="tcp://127.0.0.1:1",
+        load_balance_seconds=seconds,
+        load_balance_trigger_times=times,
+    )
+
+    assert scheduling(settings)["scheduler"]["idle_s"] == idle_s
 
 
 def test_what_has_no_room_in_the_scheduler_waits_at_its_client(make_client, flags) -> None:

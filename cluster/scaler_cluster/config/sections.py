@@ -117,20 +117,24 @@ class SchedulerSettings(Logging):
         default=0,
     )
     object_retention_seconds: float = option(
-        "accepted; an object is kept as long as anybody may need it, and no longer",
+        "how long a machine keeps its copy of an object that no task there uses (up to twice "
+        "that); 0: as long as there is room",
         seconds(zero=True),
         "-ot",
         default=60,
     )
     load_balance_seconds: float = option(
-        "accepted; work is moved as soon as a worker has none",
-        seconds(negative=True),
+        "a worker without work gets what others have queued after so many times so long; 0: at "
+        "once; negative: never",
+        seconds(zero=True, negative=True),
         "-ls",
-        default=1,
+        default=0,
     )
-    load_balance_trigger_times: int = option("accepted, as the former", whole(1), "-lbt", default=2)
+    load_balance_trigger_times: int = option(
+        "how many times load_balance_seconds that is", whole(1), "-lbt", default=2
+    )
     allocate_policy: str = option(
-        "accepted; each task goes to a worker that has what it demands, whichever is named",
+        "any: each task goes to who has what it demands, and of these to who has least to do",
         choice("even", "even_load", "capability"),
         "-ap",
         default="even",
@@ -145,7 +149,12 @@ class SchedulerSettings(Logging):
     event_loop: str = option(
         "which event loop to use", choice(*LOOPS), "-el", "-e", default="builtin"
     )
-    io_threads: int = option("accepted; one is enough here", whole(1), "-it", default=1)
+    io_threads: int = option(
+        "how many threads of the scheduler move bytes; one does 1 GB/s",
+        whole(1),
+        "-it",
+        default=1,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +238,7 @@ class ClusterSettings(Logging):
         "accepted; a worker needs none", choice(*LOOPS), "-el", "-e", default="builtin"
     )
     io_threads: int = option(
-        "accepted; one is enough here",
+        "how many threads of each worker move bytes; one does 1 GB/s",
         whole(1),
         "-it",
         "-wit",

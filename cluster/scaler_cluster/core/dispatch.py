@@ -46,8 +46,12 @@ handing them over costs as much."""
 class Dispatch:
     """Gives ready tasks to workers by credit, and moves queued ones from busy to idle workers."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, idle_s: float = 0.0) -> None:
         self._table = table
+        self._idle_s = idle_s
+        """How long a worker has nothing to do, before it gets what others have queued."""
+        self._steal_at = math.inf
+        """When those have had nothing for so long that idle now."""
         self._kinds: list[Kind] = []
         """Workers that offer the same; those that offer least come first, as others may be needed
         for what only they can run."""
@@ -142,7 +146,13 @@ class Dispatch:
                 pass
         self._is_due = False
         if self._loaded and any(kind.idle for kind in self._kinds):
-            self._steal(now)
+            if self._steal_at == math.inf:
+                self._steal_at = now + self._idle_s
+            if now >= self._steal_at:
+                self._steal_at = math.inf
+                self._steal(now)
+        else:
+            self._steal_at = math.inf
 
     def _give_by_demand(self, now: float) -> None:
         """Let who demands something come first among equals: fewer workers can run that."""
@@ -441,10 +451,10 @@ class Dispatch:
 
     @property
     def deadline(self) -> float:
-        """When the first watched worker is to be looked at, or few nodes are given out as well."""
+        """When to look at a watched worker, at the few nodes left, or at those who idle."""
         for when, _ in self._watched.values():
-            return min(when, self._patient_until)
-        return self._patient_until
+            return min(when, self._patient_until, self._steal_at)
+        return min(self._patient_until, self._steal_at)
 
     def tick(self, now: float) -> None:
         """Ask back what waits behind tasks that turned out long."""
@@ -453,7 +463,7 @@ class Dispatch:
             if when > now:
                 return
             del self._watched[peer]
-            patience = max(STALL_S, 2 * worker.runs[0].unit_s)
+            patience = max(STALL_S, self._idle_s, 2 * worker.runs[0].unit_s)
             if now - worker.progress_at < patience or worker.revoking:
                 # What it keeps of something asked back for another reason may be stuck as well.
                 self.watch(worker, now + STALL_S)

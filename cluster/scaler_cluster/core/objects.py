@@ -31,8 +31,19 @@ _NONE = object()
 class ObjectTable:
     """The objects part of the scheduler's table, with the moves that keep it in step."""
 
-    def __init__(self, table: Table, homes: Sequence[m.Home], *, are_elsewhere: bool) -> None:
+    def __init__(
+        self,
+        table: Table,
+        homes: Sequence[m.Home],
+        *,
+        are_elsewhere: bool,
+        retention_s: float,
+    ) -> None:
         self._table = table
+        self._retention_s = retention_s
+        """Copies that nobody has used for so long are removed before twice that is over."""
+        self._look_at = -math.inf
+        """When unused copies are looked for next."""
         self.records: dict[bytes, ObjectRecord] = {}
         self.nbytes = 0
         """What they have together, each counted once."""
@@ -160,6 +171,7 @@ class ObjectTable:
             place = key, record.segment
             if key in record.stores:
                 if one in self.stores[key].copies:
+                    self.stores[key].copies[one] = True
                     self.stores[key].copies.move_to_end(one)
                 continue
             if place in self.copying:
@@ -186,19 +198,34 @@ class ObjectTable:
             return
         wanted = self._wanted_on(key)
         for one in list(store.copies):
-            record = self.records[one]
-            # Not the one that others fetch it from.
-            if one in wanted or next(iter(record.stores)) == key:
-                continue
-            del store.copies[one], record.stores[key]
-            store.objects -= 1
-            store.nbytes -= record.nbytes
-            for peer in [p for p in record.workers if self._table.workers[p].store == key]:
-                del record.workers[peer], self._table.workers[peer].objects[one]
-                self._table.send(peer, m.Release((record.segment,)))
-            self.remove_segments(key, (record.segment,))
-            if store.nbytes <= limit * COPIES_KEPT:
-                return
+            if one not in wanted:
+                self._drop_copy(key, one)
+                if store.nbytes <= limit * COPIES_KEPT:
+                    return
+
+    def _drop_unused(self, key: bytes) -> None:
+        """Have the copies removed that nobody has used since this was last called."""
+        store = self.stores[key]
+        unused = [one for one, is_used in store.copies.items() if not is_used]
+        store.copies.update(dict.fromkeys(store.copies, False))
+        if unused:
+            wanted = self._wanted_on(key)
+            for one in unused:
+                if one not in wanted:
+                    self._drop_copy(key, one)
+
+    def _drop_copy(self, key: bytes, one: bytes) -> None:
+        """Have a copy removed, unless it is the one that others fetch."""
+        store, record = self.stores[key], self.records[one]
+        if next(iter(record.stores)) == key:
+            return
+        del store.copies[one], record.stores[key]
+        store.objects -= 1
+        store.nbytes -= record.nbytes
+        for peer in [p for p in record.workers if self._table.workers[p].store == key]:
+            del record.workers[peer], self._table.workers[peer].objects[one]
+            self._table.send(peer, m.Release((record.segment,)))
+        self.remove_segments(key, (record.segment,))
 
     def _wanted_on(self, key: bytes) -> set[bytes]:
         """Return the objects that the workers of a machine need for what they have."""
@@ -208,8 +235,10 @@ class ObjectTable:
                 for run in worker.runs:
                     wanted.update(run.objects)
                     if run.graph is not None:
-                        for node in run.graph.inputs_of(run):
-                            wanted.update(run.graph.results[node][1])
+                        # What a node needed that is to be stopped may be gone.
+                        results = run.graph.results
+                        for node in results.keys() & run.graph.inputs_of(run):
+                            wanted.update(results[node][1])
                 for function in worker.functions:
                     if function in self._table.functions:
                         wanted.update(self._table.functions[function].objects)
@@ -231,7 +260,7 @@ class ObjectTable:
         if not error:
             record.stores[key] = None
             self.stores[key].objects += 1
-            self.stores[key].copies[one] = None
+            self.stores[key].copies[one] = True
             return
         self.stores[key].nbytes -= record.nbytes
         for peer in record.workers:
@@ -245,8 +274,16 @@ class ObjectTable:
         for one in worker.objects:
             del self.records[one].workers[worker.peer]
 
-    def give_up_copies(self, now: float) -> None:
-        """Fail the copies to machines that have had no storage for long."""
+    def tick(self, now: float) -> None:
+        """Have unused copies removed, and fail those to machines without a storage."""
+        if now >= self._look_at:
+            self._look_at = now + self._retention_s
+            for key in self.stores:
+                self._drop_unused(key)
+        if self.copying:
+            self._give_up_copies(now)
+
+    def _give_up_copies(self, now: float) -> None:
         for key in list(dict.fromkeys(goal for goal, _ in self.copying)):
             store = self.stores[key]
             if store.peer is not None:
@@ -261,7 +298,8 @@ class ObjectTable:
     def take_inventory(self, key: bytes, segments: tuple[bytes, ...]) -> None:
         """Let a storage that has come up remove, of what it found, what nobody has a use for."""
         store = self.stores[key]
-        known = {record.segment for record in self.records.values()}
+        known = {record.segment for record in self.records.values() if key in record.stores}
+        known.update(segment for goal, segment in self.copying if goal == key)
         # Who writes here itself: of others there are copies.
         peers = [worker.peer for worker in self._table.workers.values() if worker.store == key]
         if key in self.homes:

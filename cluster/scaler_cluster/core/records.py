@@ -168,8 +168,9 @@ class StoreRecord:
     """How many are there."""
     nbytes: int = 0
     """What is there or on its way, in bytes."""
-    copies: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    """Ids of the objects that were fetched from elsewhere, least recently used first."""
+    copies: OrderedDict[bytes, bool] = field(default_factory=OrderedDict)
+    """Ids of the objects that were fetched from elsewhere, least recently used first, and whether
+    they were used since somebody looked."""
     peer: bytes | None = None
     """Its storage; None: there is none at the moment."""
     last_seen: float = math.inf

@@ -72,6 +72,11 @@ class SchedulerConfig:
     """No client may end the cluster."""
     unplaced_timeout_s: float = math.inf
     """Tasks that demand what no worker has fail after this."""
+    idle_s: float = 0.0
+    """How long a worker has nothing to do, before it gets what others have queued; inf: it never
+    does."""
+    object_retention_s: float = math.inf
+    """Copies of objects that no task on their machine has used for so long go."""
     storage_timeout_s: float = 15.0
     """A silent storage that runs by itself is given up, with what it holds, after this."""
     feed_interval_s: float = 1.0
@@ -85,12 +90,16 @@ class SchedulerCore:
 
     def __init__(self, config: SchedulerConfig, now: float) -> None:
         self.config = config
-        self.table = Table(config.homes, are_elsewhere=config.homes_are_elsewhere)
+        self.table = Table(
+            config.homes,
+            are_elsewhere=config.homes_are_elsewhere,
+            retention_s=config.object_retention_s,
+        )
         self._began_at = now
         self._monitor: Monitor | None = None
         """Made for the first who watches."""
         self._outcomes = Outcomes(self.table, config.cancel_grace_s)
-        self._dispatch = Dispatch(self.table)
+        self._dispatch = Dispatch(self.table, config.idle_s)
         self._spares = Spares(self.table, self._dispatch)
         self._unplaced = Unplaced(
             self.table, self._dispatch, self._outcomes, config.unplaced_timeout_s
@@ -227,8 +236,7 @@ class SchedulerCore:
         self._spares.tick(now)
         self._unplaced.tick(now, are_all_there=not self._workers_to_come())
         self._outcomes.graphs.settle(now)
-        if table.objects.copying:
-            table.objects.give_up_copies(now)
+        table.objects.tick(now)
 
     @property
     def deadline(self) -> float:

@@ -41,13 +41,15 @@ EMPTY = Batch(b"", memoryview(b"").cast("I"))
 class Table:
     """The scheduler's state, with the moves that keep its parts in step."""
 
-    def __init__(self, homes: Sequence[m.Home], *, are_elsewhere: bool) -> None:
+    def __init__(self, homes: Sequence[m.Home], *, are_elsewhere: bool, retention_s: float) -> None:
         self.sessions: dict[bytes, SessionRecord] = {}
         self.session_by_number: dict[int, SessionRecord] = {}
         self.supervisors: dict[bytes, SupervisorRecord] = {}
         self.workers: dict[bytes, WorkerRecord] = {}
         self.functions: dict[bytes, FunctionRecord] = {}
-        self.objects = ObjectTable(self, homes, are_elsewhere=are_elsewhere)
+        self.objects = ObjectTable(
+            self, homes, are_elsewhere=are_elsewhere, retention_s=retention_s
+        )
         self.ready = ReadyQueue(m.DEFAULT_OPTIONS)
         """What any worker may run."""
         self.demanding: dict[Demand, ReadyQueue] = {}

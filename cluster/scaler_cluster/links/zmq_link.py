@@ -230,13 +230,13 @@ class Subscriber:
         self._context.term()
 
 
-def bind(address: str, listener: int = -1) -> ZmqLink:
+def bind(address: str, listener: int = -1, io_threads: int = 1) -> ZmqLink:
     """Return the hub of a new link; its ``address`` is the real one (port 0: any free port).
 
     A ``listener`` is the descriptor of a socket that listens there already. Raises ConfigError if
     the address cannot be bound; the message names it.
     """
-    context = zmq.Context()
+    context = zmq.Context(io_threads)
     link = ZmqLink(context, zmq.ROUTER)
     socket = link._socket
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
@@ -300,13 +300,13 @@ def _connect(socket: zmq.Socket[bytes], address: str) -> None:
         ) from error
 
 
-def connect(address: str, peer: bytes) -> ZmqLink:
+def connect(address: str, peer: bytes, io_threads: int = 1) -> ZmqLink:
     """Return a spoke that connects to ``address`` as ``peer``, now or when the hub is there.
 
     Raises ClusterUnreachable if nothing can ever answer at such an address.
     """
     is_ipv6 = "[" in address or _has_ipv6_only(address)
-    context = zmq.Context()
+    context = zmq.Context(io_threads)
     link = ZmqLink(context, zmq.DEALER)
     socket = link._socket
     socket.setsockopt(zmq.ROUTING_ID, peer)

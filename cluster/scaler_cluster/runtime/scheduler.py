@@ -330,7 +330,7 @@ async def serve(
         settings["place"] = asdict(Place())
     try:
         make_directories(settings)
-        link = zmq_link.bind(settings["address"])
+        link = zmq_link.bind(settings["address"], io_threads=settings.get("io_threads", 1))
         if storages is None and listener is None:
             listener = _listen_beside(link, settings.get("beside", ""))
         if "monitor" in settings:

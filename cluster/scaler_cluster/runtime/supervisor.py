@@ -373,7 +373,7 @@ class SupervisorShell:
                 capabilities=tuple(sorted(settings.get("capabilities", {}).items())),
                 queue=settings.get("queue", 0),
             )
-            link = zmq_link.connect(settings["address"], peer)
+            link = zmq_link.connect(settings["address"], peer, settings.get("io_threads", 1))
             mine[SLOT_READY] = 1
             core = WorkerCore()
             store = WorkerStore(peer, place, core.mapped, core.missing, is_home=order["is_home"])

@@ -37,7 +37,9 @@ def told_scheduler(settings: SchedulerSettings) -> dict[str, Any]:
 
 def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
     """Return what any scheduler is told besides its address and where objects lie."""
+    idle_s = settings.load_balance_seconds * settings.load_balance_trigger_times
     return {
+        "io_threads": settings.io_threads,
         "storages": list(settings.object_storage_address),
         "known_as": list(settings.advertised_object_storage_address),
         "event_loop": settings.event_loop,
@@ -48,6 +50,8 @@ def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
             "protected": settings.protected,
             "client_timeout_s": settings.client_timeout_seconds,
             "supervisor_timeout_s": settings.worker_timeout_seconds,
+            "idle_s": idle_s if idle_s >= 0 else math.inf,
+            "object_retention_s": settings.object_retention_seconds or math.inf,
             "unplaced_timeout_s": settings.unplaced_timeout_seconds or math.inf,
             "feed_interval_s": settings.status_report_interval_seconds,
             "feed_objects": settings.object_report_limit,
@@ -76,6 +80,7 @@ def told_supervisor(settings: ClusterSettings) -> dict[str, Any]:
 def supervising(settings: ClusterSettings) -> dict[str, Any]:
     """Return what any supervisor is told besides the scheduler's address and its workers."""
     return {
+        "io_threads": settings.io_threads,
         "capabilities": dict(settings.per_worker_capabilities),
         "worker_names": list(settings.worker_names),
         "heartbeat_s": settings.heartbeat_interval_seconds,

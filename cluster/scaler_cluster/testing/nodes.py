@@ -94,6 +94,8 @@ class SchedulerNode(Node):
             client_timeout_s=30.0,
             supervisor_timeout_s=10.0,
             tasks_waiting_max=simulation.plan.tasks_waiting_max,
+            object_retention_s=simulation.plan.object_retention_s,
+            idle_s=simulation.plan.idle_s,
             homes=(simulation.home.place,),
         )
         self.core = SchedulerCore(config, 0.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import itertools
+import math
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,10 @@ class Plan:
     has_objects: bool = False
     """Large arguments and results lie in segments; each machine after the first has its own."""
     storage_crashes: int = 0
+    object_retention_s: float = math.inf
+    """Copies of objects that nobody used for so long go."""
+    idle_s: float = 0.0
+    """How long a worker has nothing to do, before it gets what others have queued."""
 
 
 PLANS = {
@@ -76,15 +81,16 @@ PLANS = {
     "graphs": Plan(tasks=15, graphs=5, machine_crashes=2, worker_crashes=6, check_every=3),
     "objects": Plan(
         tasks=20, graphs=4, has_objects=True, machines=3, workers=2, machine_crashes=2,
-        storage_crashes=2, check_every=3,
+        storage_crashes=2, object_retention_s=0.5, check_every=3,
     ),
-    "nested": Plan(tasks=15, levels=2, check_every=3),
+    "nested": Plan(tasks=15, levels=2, idle_s=math.inf, check_every=3),
     "one worker": Plan(
         machines=1, workers=1, clients=1, tasks=10, graphs=2, levels=3, check_every=5
     ),
     "everything": Plan(
         tasks=10, graphs=2, levels=2, has_objects=True, machines=3, workers=2, machine_crashes=2,
-        worker_crashes=6, storage_crashes=2, clients=3, leavers=1, check_every=10,
+        worker_crashes=6, storage_crashes=2, clients=3, leavers=1, object_retention_s=0.5,
+        idle_s=0.1, check_every=10,
     ),
 }  # fmt: skip
 """By what they are for."""
