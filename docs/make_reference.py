@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING
 from scaler_cluster import ids
 from scaler_cluster.config.sections import (
     ClusterSettings,
+    MetricsSettings,
+    RecordSettings,
     SchedulerSettings,
     StorageSettings,
     TopSettings,
+    TraceSettings,
 )
 from scaler_cluster.core import channel
 from scaler_cluster.core.lifecycle import ENDS, TRANSITIONS, Event, State
@@ -246,7 +249,15 @@ Of each command: what it is called in a file, its flags, what it is by default, 
 def settings() -> str:
     """Return the reference of all settings."""
     lines = [SETTINGS.rstrip()]
-    for kind in (SchedulerSettings, ClusterSettings, StorageSettings, TopSettings):
+    for kind in (
+        SchedulerSettings,
+        ClusterSettings,
+        StorageSettings,
+        TopSettings,
+        MetricsSettings,
+        RecordSettings,
+        TraceSettings,
+    ):
         lines += [
             "",
             f"## `[{kind.names[0]}]`",
@@ -254,8 +265,11 @@ def settings() -> str:
             "| key | flags | default | |",
             "|---|---|---|---|",
         ]
+        places = iter(("first", "second"))
         for one in kind.options():
-            flags = "the first argument" if one.is_positional else f"`{' '.join(one.flags)}`"
+            flags = f"`{' '.join(one.flags)}`"
+            if one.is_positional:
+                flags = f"the {next(places)} argument"
             about, _, unset = one.help.replace("%%", "%").partition(" (default: ")
             default = one.by_default or unset.removesuffix(")")
             if one.default is MISSING:

@@ -592,6 +592,20 @@ def test_a_worker_that_retires_did_not_die(watched):
     assert [one.kind for one in watched.events()] == ["worker_left"]
 
 
+def test_deaths_are_counted_though_nobody_watches(one):
+    """Whoever comes later is told how many there were; who retired is not among them."""
+    for worker, exit_code in (b"W1", 0), (b"W2", 1), (b"W3", None):
+        if worker != b"W1":
+            one.worker(worker)
+        death = {"exit_code": exit_code, "signal": None if exit_code is not None else 9}
+        one.feed(b"S1", m.WorkerLost(worker, 0, 0, death))
+    one.worker(b"W4")
+    one.lose(b"S1")
+
+    one.watch(SNAPSHOT)
+    assert one.snapshot().worker_deaths == 3
+
+
 def test_a_machine_takes_its_workers_along(watched):
     """They are told of as well, with what they had."""
     watched.submit(0)

@@ -137,8 +137,9 @@ def make_parser(program: str, about: str, options: Sequence[Option]) -> Parser:
         if one.kind is FILES:
             keywords["nargs"] = "+"
         parser.add_argument(*one.flags, **keywords)
-    # What a section adds comes before what it has from another.
-    for one in reversed([one for one in options if one.is_positional]):
+    for one in options:
+        if not one.is_positional:
+            continue
         keywords = {"default": argparse.SUPPRESS, "help": _help(one)}
         parser.add_argument(one.name, nargs="?", metavar=one.name, **keywords)
     return parser

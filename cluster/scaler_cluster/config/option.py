@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields
+from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scaler_cluster.config.values import suggest
@@ -77,7 +78,8 @@ class Section:
 
     @classmethod
     def options(cls) -> list[Option]:
-        """Return its settings, what all have last."""
+        """Return its settings: what it adds before what it has from another, logging last."""
+        added = get_annotations(cls)
         found = []
         for one in fields(cls):  # type: ignore[arg-type]
             about = one.metadata
@@ -86,7 +88,9 @@ class Section:
                 default = one.default_factory()
             shape = about["kind"], about["help"], about["short"], about["also"]
             found.append(Option(one.name, *shape, about["positional"], default))
-        return sorted(found, key=lambda one: one.name.startswith("logging_"))
+        return sorted(
+            found, key=lambda one: (one.name.startswith("logging_"), one.name not in added)
+        )
 
     @classmethod
     def of(cls, **values: Any) -> Self:

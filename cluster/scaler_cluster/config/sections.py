@@ -15,6 +15,7 @@ from scaler_cluster.config.values import (
     LISTEN,
     NAMES,
     POLICY,
+    PORT,
     PRELOAD,
     STORAGES,
     TEXT,
@@ -312,6 +313,44 @@ class TopSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricsSettings(Section):
+    """Of what tells Prometheus how a cluster is."""
+
+    names: ClassVar[tuple[str, ...]] = ("metrics",)
+
+    monitor_address: str = option(
+        "the monitor address that the scheduler printed", CONNECT, is_positional=True
+    )
+    address: str = option("where metrics are served: a host of this machine, or 0.0.0.0 for all",
+                          TEXT, default="127.0.0.1")  # fmt: skip
+    port: int = option("at which port; 0: any free one", PORT, "-p", default=9518)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSettings(Section):
+    """Of what writes the feed to a file."""
+
+    names: ClassVar[tuple[str, ...]] = ("record",)
+
+    monitor_address: str = option(
+        "the monitor address that the scheduler printed", CONNECT, is_positional=True
+    )
+    file: str = option("the file to write, anew", FILE, is_positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceSettings(Section):
+    """Of what makes a trace of a recording."""
+
+    names: ClassVar[tuple[str, ...]] = ("trace",)
+
+    file: str = option("what scaler_record wrote", FILE, is_positional=True)
+    output: str | None = option(
+        "the trace to write (default: FILE.json)", FILE, default=None, is_positional=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class WebSettings(Logging):
     """Of the monitor for browsers."""
 
@@ -338,6 +377,9 @@ SECTIONS: tuple[type[Section], ...] = (
     WorkerManagerSettings,
     StorageSettings,
     TopSettings,
+    MetricsSettings,
+    RecordSettings,
+    TraceSettings,
     WebSettings,
 )
 SECTION: dict[str, type[Section]] = {name: one for one in SECTIONS for name in one.names}

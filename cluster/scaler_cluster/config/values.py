@@ -55,17 +55,18 @@ def suggest(name: str, known: Iterable[str]) -> str:
 # -- numbers, texts ----------------------------------------------------------------------------
 
 
-def whole(least: int, unset: int | None = None) -> Kind:
-    """Return the kind of whole numbers of ``least`` or more, or ``unset``."""
+def whole(least: int, unset: int | None = None, most: float = math.inf) -> Kind:
+    """Return the kind of whole numbers from ``least`` to ``most``, or ``unset``."""
     also = "" if unset is None else f", or {unset}"
+    bounds = f"{least} or more" if most == math.inf else f"{least} to {most}"
 
     def read(value: Any) -> int:
         try:
             number = int(value)
         except ValueError:
             raise ValueError(f"must be a whole number, not {value!r}") from None
-        if number < least and number != unset:
-            raise ValueError(f"must be {least} or more{also}, not {number}")
+        if not least <= number <= most and number != unset:
+            raise ValueError(f"must be {bounds}{also}, not {number}")
         return number
 
     return Kind("N", "a whole number", (int,), read)
@@ -175,6 +176,7 @@ def _read_storages(value: str | list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
     return addresses
 
 
+PORT = whole(0, most=PORT_MAX)
 LISTEN = Kind("ADDRESS", "an address", (str,), lambda text: read_address(text, listens=True))
 CONNECT = Kind("ADDRESS", "an address", (str,), read_address)
 STORAGES = Kind("ADDRESS,...", "an address or a list of them", (str, list, tuple), _read_storages)

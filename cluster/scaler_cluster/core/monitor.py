@@ -278,7 +278,7 @@ class Monitor:
     def worker_lost(self, worker: WorkerRecord, lost: m.WorkerLost | None) -> None:
         """A worker ended, as its supervisor says; None: that is lost itself, or gives it up."""
         death = lost.death if lost is not None else {"reason": worker.killed or "given up"}
-        if lost is not None and death.get("exit_code") == 0 and not death.get("reason"):
+        if lost is not None and lost.is_orderly:
             if self._wants(feed.WorkerLeft):
                 self._events.append(feed.WorkerLeft(self.now, *_identity(worker)))
             return

@@ -484,6 +484,7 @@ class SchedulerCore:
 
     def _lose_worker(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:
         self._gone[worker.peer] = None
+        self.table.deaths += lost is None or not lost.is_orderly
         if self.table.monitor is not None:
             self.table.monitor.worker_lost(worker, lost)
         self.table.drop_worker(worker)

@@ -31,6 +31,7 @@ def take_snapshot(table: Table, objects: int, now: float) -> feed.Snapshot:
     snapshot = feed.Snapshot(clock=now)
     snapshot.sent = {kind.__name__: count for kind, count in table.sent.items()}
     snapshot.received = {kind.__name__: count for kind, count in table.received.items()}
+    snapshot.worker_deaths = table.deaths
     functions = {id(one): (name, one.copy()) for name, one in table.names}
     clients = {number: one.totals.copy() for number, one in table.session_by_number.items()}
     lent = _add_graphs(snapshot, table, functions, clients)

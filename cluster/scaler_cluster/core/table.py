@@ -61,6 +61,8 @@ class Table:
         self.sent: defaultdict[type[m.Message], int] = defaultdict(int)
         """How many messages of each kind."""
         self.received: defaultdict[type[m.Message], int] = defaultdict(int)
+        self.deaths = 0
+        """Workers that did not end as they were to."""
         self.monitor: Monitor | None = None
         """Who is to be told what happens; None while nobody watches."""
         self.noticed: deque[tuple[GraphRecord, int, Outcome]] = deque()

@@ -258,6 +258,8 @@ class Snapshot:
     sent: dict[str, int] = field(default_factory=dict)
     """How many messages of each kind it sent since its start."""
     received: dict[str, int] = field(default_factory=dict)
+    worker_deaths: int = 0
+    """How many workers died, were killed, or lost with their machine, since its start."""
     skipped: dict[str, int] = field(default_factory=dict)
     """How many events of each kind were too many to be told, since its start."""
     left_out: dict[str, int] = field(default_factory=dict)

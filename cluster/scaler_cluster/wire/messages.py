@@ -729,6 +729,11 @@ class WorkerLost(Message):
     task: int
     death: dict[str, Any]
 
+    @property
+    def is_orderly(self) -> bool:
+        """Return True if the process ended as it was to."""
+        return self.death.get("exit_code") == 0 and not self.death.get("reason")
+
 
 @dataclass(slots=True)
 class Overdue(Message):

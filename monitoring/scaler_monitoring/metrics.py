@@ -1,0 +1,83 @@
+# PYTHON_ARGCOMPLETE_OK
+"""``scaler_metrics``: a running cluster for Prometheus."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from scaler_cluster.cli.shared import guard
+from scaler_cluster.config.load import load
+from scaler_cluster.config.sections import MetricsSettings
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.ids import SNAPSHOT
+from scaler_monitoring.feed import Feed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from prometheus_client import CollectorRegistry
+
+PROGRAM = "scaler_metrics"
+ABOUT = (
+    "Serve metrics of a cluster to Prometheus, until Ctrl-C. It may start before the scheduler, "
+    "and outlives it: metric scaler_up says whether there is one."
+)
+LOOK_S = 10.0
+"""How long it waits for the next message, before it waits again."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve metrics until Ctrl-C; return the exit status."""
+    return guard(PROGRAM, lambda: _run(load(MetricsSettings, PROGRAM, ABOUT, arguments)))
+
+
+def _run(settings: MetricsSettings) -> None:
+    try:
+        from prometheus_client import CollectorRegistry
+    except ImportError:
+        raise ConfigError(
+            "prometheus_client is not installed, which makes metrics: "
+            "pip install 'scaler-exec[monitor]'"
+        ) from None
+    from scaler_monitoring.prometheus import ClusterCollector
+
+    collector, registry = ClusterCollector(), CollectorRegistry()
+    registry.register(collector)
+    # Snapshots say all that is counted; while nobody else watches, no event is made.
+    with (
+        Feed(settings.monitor_address, (SNAPSHOT,)) as feed,
+        _serving(registry, settings.address, settings.port) as port,
+    ):
+        host = f"[{settings.address}]" if ":" in settings.address else settings.address
+        sys.stdout.write(f"metrics at http://{host}:{port}/metrics\n")
+        sys.stdout.flush()
+        while True:
+            message = feed.next(LOOK_S)
+            if message is not None:
+                collector.apply(message)
+
+
+@contextmanager
+def _serving(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
+    """Answer at an address, in threads of its own; yield the port."""
+    from prometheus_client import start_http_server
+
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen at {host}, port {port}: {error.strerror}; choose another with "
+            "--address and --port"
+        ) from None
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

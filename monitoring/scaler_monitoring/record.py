@@ -1,0 +1,53 @@
+# PYTHON_ARGCOMPLETE_OK
+"""``scaler_record``: what happens in a running cluster, to a file."""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter as clock
+from typing import TYPE_CHECKING
+
+from scaler_cluster.cli.shared import guard
+from scaler_cluster.config.load import load
+from scaler_cluster.config.sections import RecordSettings
+from scaler_monitoring.feed import Feed
+from scaler_monitoring.recording import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAM = "scaler_record"
+ABOUT = (
+    "Write what a scheduler publishes to a file, until Ctrl-C. It may start before the scheduler, "
+    "and goes on with the one that takes its place."
+)
+LOOK_S = 10.0
+"""How long it waits for the next message, before it waits again."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Record a cluster until Ctrl-C; return the exit status."""
+    return guard(PROGRAM, lambda: _run(load(RecordSettings, PROGRAM, ABOUT, arguments)))
+
+
+def _run(settings: RecordSettings) -> None:
+    with Feed(settings.monitor_address) as feed, Recorder(settings.file) as recorder:
+        _say(f"listening to {feed.address}")
+        is_first = True
+        while True:
+            message = feed.next(LOOK_S)
+            if message is None:
+                continue
+            recorder.apply(message, clock())
+            if is_first:
+                _say(f"recording to {settings.file}")
+                is_first = False
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

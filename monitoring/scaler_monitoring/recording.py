@@ -1,0 +1,125 @@
+"""What a scheduler published, in a file, and out of it again.
+
+A recording is a sequence of msgpack values: a map that says what it is, then for each message a
+list of when it arrived, its topic and its compressed body, as :mod:`scaler_cluster.wire.feed_codec`
+has them. Each stands for itself: a file that was cut off says all that it had been told.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from scaler_cluster.errors import ConfigError, RemoteProtocolError
+from scaler_cluster.wire.feed_codec import FEED_BYTES_MAX, decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from scaler_cluster.wire import feed
+
+NAME, VERSION = "scaler-exec feed", 1
+READ_BYTES = 1 << 20
+
+
+class Recorder:
+    """Writes messages to a file, which begins anew; raises ConfigError if it cannot be written."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._file = Path(path).open("wb")  # noqa: SIM115
+        except OSError as error:
+            raise _unusable("write", path, error) from None
+        self._path = path
+        self._write({"recording": NAME, "version": VERSION})
+
+    def apply(self, message: feed.Snapshot | feed.Events, now: float) -> None:
+        """Write a message that arrived at this moment, as :meth:`Model.apply` is told of it.
+
+        Whoever is killed afterwards leaves it in the file. Raises ConfigError if there is no room.
+        """
+        topic, body = encode(message)
+        self._write([now, topic, zlib.compress(body)])
+
+    def _write(self, value: Any) -> None:
+        try:
+            self._file.write(msgpack.packb(value))
+            self._file.flush()
+        except OSError as error:
+            raise _unusable("write", self._path, error) from None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go of the file."""
+        self.close()
+
+
+def read(path: str) -> Iterator[tuple[float, feed.Snapshot | feed.Events]]:
+    """Yield the messages of a recording, each after the moment in which it arrived.
+
+    These are seconds of a clock of whoever recorded: given to :meth:`Model.apply`, they make the
+    model that was there then. A recording that was cut off ends with its last whole message.
+    Raises ConfigError if it is none, or damaged, or RemoteProtocolError if it is of a feed of
+    another version.
+    """
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115
+    except OSError as error:
+        raise _unusable("read", path, error) from None
+    with file:
+        values = iter(msgpack.Unpacker(file, read_size=READ_BYTES, max_buffer_size=FEED_BYTES_MAX))
+        head = _next(values, path)
+        if type(head) is not dict or head.get("recording") != NAME:
+            raise ConfigError(f"{path} is no recording of a feed")
+        if head.get("version") != VERSION:
+            raise ConfigError(f"{path} was recorded by another version of scaler-exec")
+        while (value := _next(values, path)) is not None:
+            try:
+                now, topic, body = value
+                yield float(now), decode([topic, _decompress(body)])
+            except (TypeError, ValueError, zlib.error) as error:
+                raise _damaged(path) from error
+
+
+def _next(values: Iterator[Any], path: str) -> Any:
+    """Return the next value; None: there is no other whole one."""
+    try:
+        return next(values, None)
+    except OSError as error:
+        raise _unusable("read", path, error) from None
+    except (ValueError, msgpack.UnpackException) as error:
+        raise _damaged(path) from error
+
+
+def _decompress(body: bytes) -> bytes:
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(body, FEED_BYTES_MAX)
+    if not unpacker.eof:
+        raise RemoteProtocolError("a message that is too large")
+    return text
+
+
+def _unusable(what: str, path: str, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot {what} {path}: {error.strerror}")
+
+
+def _damaged(path: str) -> ConfigError:
+    return ConfigError(f"{path} is damaged, or no recording of a feed")
