@@ -8,6 +8,7 @@ has them. Each stands for itself: a file that was cut off says all that it had b
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,9 @@ class Recorder:
             self._file.write(msgpack.packb(value))
             self._file.flush()
         except OSError as error:
+            # It would try again to write what found no room.
+            with suppress(OSError):
+                self._file.close()
             raise _unusable("write", self._path, error) from None
 
     def close(self) -> None:
@@ -94,9 +98,10 @@ def read(path: str) -> Iterator[tuple[float, feed.Snapshot | feed.Events]]:
         while (value := _next(values, path)) is not None:
             try:
                 now, topic, body = value
-                yield float(now), decode([topic, _decompress(body)])
+                message = decode([topic, _decompress(body)])
             except (TypeError, ValueError, zlib.error) as error:
                 raise _damaged(path) from error
+            yield now, message
 
 
 def _next(values: Iterator[Any], path: str) -> Any:

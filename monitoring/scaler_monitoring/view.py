@@ -93,8 +93,8 @@ class Column:
     is_text: bool = False
 
 
-def _name(row: Row) -> str:
-    worker = row.worker
+def worker_name(worker: feed.Worker | feed.WorkerJoined) -> str:
+    """Return what a worker is called: its name or its host, with its process id."""
     return plain(f"{worker.name}|{worker.pid}" if worker.name else f"{worker.pid}|{worker.host}")
 
 
@@ -129,7 +129,7 @@ def _age(row: Row) -> float | None:
 
 COLUMNS = (
     Column("manager", "g", lambda row: row.manager, rank=5, is_text=True),
-    Column("worker", "n", _name, is_text=True),
+    Column("worker", "n", lambda row: worker_name(row.worker), is_text=True),
     Column("agt_cpu", "C", lambda row: row.machine.agent_cpu, percent, 8),
     Column("agt_rss", "M", lambda row: row.machine.agent_rss_bytes, size, 7),
     Column("cpu", "c", lambda row: row.worker.cpu, percent),
@@ -335,12 +335,13 @@ def _tasks(event: feed.Failed | feed.Cancelled) -> str:
     return f"{event.session}:{event.first}{last} {event.function}"
 
 
-def _death(event: feed.WorkerDied) -> str:
+def death(event: feed.WorkerDied) -> str:
+    """Return how a worker died, and what it ran."""
     how = "out of memory" if event.out_of_memory else event.reason
     if not how:
         how = f"signal {event.signal}" if event.signal else f"exit code {event.exit_code}"
     what = f", running {event.session}:{event.task} {event.function}" if event.session else ""
-    return f"worker {event.pid}|{event.host} died: {how}{what}"
+    return f"{how}{what}"
 
 
 _TELLERS: dict[type[feed.Event], Callable[..., str]] = {
@@ -351,7 +352,7 @@ _TELLERS: dict[type[feed.Event], Callable[..., str]] = {
     feed.Cancelled: lambda x: f"task {_tasks(x)} cancelled",
     feed.WorkerJoined: lambda x: f"worker {x.pid}|{x.host} came",
     feed.WorkerLeft: lambda x: f"worker {x.pid}|{x.host} ended",
-    feed.WorkerDied: _death,
+    feed.WorkerDied: lambda x: f"worker {x.pid}|{x.host} died: {death(x)}",
     feed.MachineJoined: lambda x: f"machine {x.host} came, for {x.workers} workers",
     feed.MachineLeft: lambda x: f"machine {x.host} is gone",
     feed.ClientJoined: lambda x: f"client {x.pid}|{x.host} came",
