@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster.client.map import map_calls
+from scaler_cluster.client.progress import map_shown, shown_results, total_of
 from scaler_cluster.core.placement import to_capabilities
 from scaler_cluster.errors import ClusterBroken, ConfigError
 from scaler_cluster.runtime import inside
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from scaler_cluster.client.future import ScalerFuture
+    from scaler_cluster.client.progress import Bar
 
 T = TypeVar("T")
 CLOSED = "cannot schedule new futures after shutdown"
@@ -162,6 +164,7 @@ class ScalerExecutor(Executor):
         timeout: float | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
+        progress: bool | Bar = False,
     ) -> Iterator[T]:
         """Return the results of ``fn`` over ``iterables``, in order, as they come.
 
@@ -171,6 +174,8 @@ class ScalerExecutor(Executor):
             timeout: Seconds from now after which the iterator raises TimeoutError.
             chunksize: Calls that make one task.
             buffersize: Calls submitted ahead of the results taken; None: all of them at once.
+            progress: Whether a bar shows how many have come back, whose turn it ever is; or a
+                bar for that, of tqdm or with its methods.
 
         Dropping the iterator cancels what has not run. An exception ends it.
         """
@@ -182,11 +187,26 @@ class ScalerExecutor(Executor):
             raise ValueError("chunksize must be >= 1.")
         if type(self).submit is not ScalerExecutor.submit or "submit" in self.__dict__:
             # Somebody watches or changes each submission: let them see each.
-            return _map_by_submit(self, fn, iterables, timeout, buffersize)
-        return map_calls(
+            results = _map_by_submit(self, fn, iterables, timeout, buffersize)
+            if progress is False:
+                return results
+            return shown_results(results, *_bar_of(progress, iterables))
+        items = zip(*iterables, strict=False)
+        if progress is False:
+            return map_calls(
+                self._session,
+                fn,
+                items,
+                timeout=timeout,
+                chunksize=chunksize,
+                buffersize=buffersize,
+                options=self._options,
+            )
+        return map_shown(
             self._session,
             fn,
-            zip(*iterables, strict=False),
+            items,
+            *_bar_of(progress, iterables),
             timeout=timeout,
             chunksize=chunksize,
             buffersize=buffersize,
@@ -246,6 +266,13 @@ def check_options(timeout: float | None, retries: int, *, at_most_once: bool) ->
         raise ConfigError(f"retries must be 0 or more, not {retries}")
     if retries and at_most_once:
         raise ConfigError("a task that may start at most once cannot have retries")
+
+
+def _bar_of(
+    progress: bool | Bar, iterables: tuple[Iterable[Any], ...]
+) -> tuple[Bar | None, int | None]:
+    """Return the bar that was given, if it was one, and how much there is to come."""
+    return None if isinstance(progress, bool) else progress, total_of(iterables)
 
 
 def _map_by_submit(

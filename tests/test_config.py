@@ -14,9 +14,11 @@ from scaler_cluster.config.load import load, read_file
 from scaler_cluster.config.sections import (
     SECTION,
     ClusterSettings,
+    RecordSettings,
     SchedulerSettings,
     StorageSettings,
     TopSettings,
+    TraceSettings,
     WebSettings,
     WorkerManagerSettings,
 )
@@ -120,6 +122,17 @@ def test_each_command_reads_its_own_table(write):
     assert load(WebSettings, "x", "", ["-c", path]).web_port == 8081
     with pytest.raises(ConfigError, match="monitor_address is missing"):
         load(TopSettings, "x", "", ["-c", path])
+
+
+def test_arguments_come_in_the_order_in_which_they_are_told(write):
+    """Of those that have two; what is left out may be in the file."""
+    one = load(RecordSettings, "x", "", [ADDRESS, "feed.rec"])
+    assert (one.monitor_address, one.file) == (ADDRESS, "feed.rec")
+    path = write('[trace]\noutput = "out.json"\n')
+    other = load(TraceSettings, "x", "", ["feed.rec", "-c", path])
+    assert (other.file, other.output) == ("feed.rec", "out.json")
+    manager = load(WorkerManagerSettings, "x", "", ["baremetal_native", ADDRESS])
+    assert manager.scheduler_address == ADDRESS
 
 
 def test_a_flag_can_take_a_file_s_yes_back(write):

@@ -72,7 +72,8 @@ class ClusterCollector(Collector):
         with self._lock:
             model = self._model
             snapshot = None if model.is_stale(clock()) else model.snapshot
-            families = [_gauge("scaler_up", "1 while the scheduler is heard.", snapshot is not None)]
+            is_up = snapshot is not None
+            families: list[Family] = [_gauge("scaler_up", "1 while the scheduler is heard.", is_up)]
             if snapshot is not None:
                 families += [
                     _counter("scaler_feed_missed", "Messages of the feed that did not arrive here.",
@@ -244,8 +245,9 @@ def _of_workers(snapshot: feed.Snapshot) -> Iterator[Family]:
     yield family
     yield _counter("scaler_worker_deaths", "Workers that died, were killed or lost.",
                    snapshot.worker_deaths)  # fmt: skip
+    ages = (row.age_s for row in snapshot.workers if row.tasks)
     yield _gauge("scaler_oldest_task_seconds", "How long the task has run that has run longest.",
-                 max((row.age_s for row in snapshot.workers if row.tasks), default=0.0))  # fmt: skip
+                 max(ages, default=0.0))  # fmt: skip
     yield _gauge("scaler_clients", "Clients, and those inside of tasks.",
                  len(snapshot.clients) + snapshot.left_out.get("clients", 0))  # fmt: skip
     yield _gauge("scaler_graphs", "Graphs that are not over.",

@@ -89,7 +89,17 @@ def read(path: str) -> Iterator[tuple[float, feed.Snapshot | feed.Events]]:
     except OSError as error:
         raise _unusable("read", path, error) from None
     with file:
-        values = iter(msgpack.Unpacker(file, read_size=READ_BYTES, max_buffer_size=FEED_BYTES_MAX))
+        # What is damaged may claim to be of any size.
+        values = iter(
+            msgpack.Unpacker(
+                file,
+                read_size=READ_BYTES,
+                max_buffer_size=FEED_BYTES_MAX,
+                max_array_len=3,
+                max_map_len=2,
+                max_ext_len=0,
+            )
+        )
         head = _next(values, path)
         if type(head) is not dict or head.get("recording") != NAME:
             raise ConfigError(f"{path} is no recording of a feed")

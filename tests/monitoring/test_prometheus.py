@@ -46,7 +46,10 @@ FULL = snapshot(
     graphs=[f.Graph(1)],
     objects=3,
     objects_bytes=300,
-    stores=[f.Store(b"", "", 1, 100, 500), f.Store(b"tcp://h:2", "tcp://h:2", 2, 200, 500, 0, True)],
+    stores=[
+        f.Store(b"", "", 1, 100, 500),
+        f.Store(b"tcp://h:2", "tcp://h:2", 2, 200, 500, 0, True),
+    ],
     demands=[f.Demand("gpu", 4, 1.0), f.Demand("cpu", 5)],
 )
 
@@ -231,6 +234,21 @@ def test_the_number_of_machines_is_bounded():
 
     assert samples["scaler_machines",] == MACHINES_MAX + 5
     assert len(of(samples, "scaler_machine_cpus", "machine")) == MACHINES_MAX
+
+
+def test_the_page_names_what_there_is():
+    """Each metric, and its labels."""
+    labels: dict[str, set[str]] = {}
+    for name, *pairs in told(FULL):
+        labels.setdefault(name, set()).update(label for label, _ in pairs)
+    shown: dict[str, set[str]] = {}
+    for line in (DOCS / "monitoring.md").read_text().splitlines():
+        cells = line.split("|")
+        if line.startswith("| `scaler_") and len(cells) == 5:
+            for name in re.findall(r"`(\w+)`", cells[1]):
+                shown[name] = set(re.findall(r"`(\w+)`", cells[2]))
+
+    assert shown == labels
 
 
 # -- Grafana ---------------------------------------------------------------------------------------

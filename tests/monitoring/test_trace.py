@@ -60,8 +60,8 @@ def check(events):
         else:
             assert list(one["args"]) == [METADATA[one["name"]]]
             named.add((one["name"], *track))
-    for process, track in slices:
-        assert ("thread_name", process, track) in named
+    for process, number in slices:
+        assert ("thread_name", process, number) in named
         assert ("process_name", process, 0) in named
     for found in slices.values():
         found.sort(key=lambda one: (one[0], -one[1]))

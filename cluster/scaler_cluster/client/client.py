@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from scaler_cluster.client.future import ScalerFuture
+    from scaler_cluster.client.progress import Bar
     from scaler_cluster.client.serializer import Serializer
     from scaler_cluster.payload import ObjectReference
 
@@ -329,6 +330,25 @@ class Client:
 
     def _cancel(self, futures: Iterable[ScalerFuture[Any]]) -> None:
         self._session.cancel(list(futures))
+
+    def progress(
+        self,
+        futures: Iterable[ScalerFuture[Any]] | Mapping[Any, ScalerFuture[Any]],
+        bar: Bar | None = None,
+    ) -> None:
+        """Show a bar of how many of these have come back, until all have.
+
+        Results and exceptions are left for who asks for them. It is a bar of tqdm, in a terminal
+        or a notebook, or the one that is given, of tqdm or with its methods.
+
+        Raises:
+            ConfigError: tqdm is not installed.
+            TypeError: One of them is no future of :meth:`submit` or :meth:`get`.
+
+        """
+        from scaler_cluster.client.progress import watch
+
+        watch(futures, bar)
 
     def send_object(self, obj: Any, name: str | None = None) -> ObjectReference:
         """Store a value now, and return what may be passed to tasks in its place.

@@ -249,6 +249,7 @@ def map_calls(
     buffersize: int | None = None,
     options: m.TaskOptions = m.DEFAULT_OPTIONS,
     again: bool = False,
+    make: Callable[..., MapCall] = MapCall,
 ) -> Iterator[Any]:
     """Return the results of ``function(*item)`` for ``items``, in order, as they come.
 
@@ -260,7 +261,7 @@ def map_calls(
         items = _chunks(items, chunksize)
     kind = m.CALL_CHUNK if chunksize > 1 else m.CALL_ARGS
     end = None if timeout is None else monotonic() + timeout
-    call = MapCall(session, function, kind, options, again=again)
+    call = make(session, function, kind, options, again=again)
     owner = _Owner(session, call)
     ahead = None if buffersize is None else max(1, -(-buffersize // chunksize))
     try:

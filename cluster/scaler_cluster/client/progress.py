@@ -1,0 +1,211 @@
+"""Bars that say how much has come back: those of tqdm, or any that behave as they do.
+
+The thread that waits for results looks how many there are, a few times a second; nothing is done
+for each.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Mapping, Sized
+from contextlib import contextmanager
+from time import perf_counter as clock
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scaler_cluster.client.future import ScalerFuture
+from scaler_cluster.client.map import MapCall, map_calls
+from scaler_cluster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from scaler_cluster.runtime.session import Session
+
+LOOK_S = 0.1
+"""How often it is looked: faster, nobody sees a difference."""
+SHARE = 20
+"""Looking at so many futures that it takes long is done less often: 5 % of the time at most."""
+
+
+class Bar(Protocol):
+    """What is needed of a bar."""
+
+    total: float | None
+
+    def update(self, n: float = ...) -> object:
+        """Count more as done."""
+
+    def refresh(self) -> object:
+        """Show how it is."""
+
+    def close(self) -> object:
+        """Leave it as it is."""
+
+
+@contextmanager
+def showing(bar: Bar | None, total: int | None) -> Iterator[Bar]:
+    """Yield a bar that knows the total, if somebody does; one that is made here is closed here.
+
+    Raises ConfigError if one must be made, and tqdm is not installed.
+    """
+    if bar is not None:
+        if bar.total is None:
+            bar.total = total
+        yield bar
+        bar.refresh()
+        return
+    made = _make(total)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _make(total: int | None) -> Bar:
+    try:
+        # What is drawn depends on whether a terminal or a notebook shows it.
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ConfigError(
+            "tqdm is not installed, which draws progress: pip install 'scaler-exec[progress]', or "
+            "give a bar of your own"
+        ) from None
+    made: Bar = tqdm(total=total, unit="task", mininterval=LOOK_S)
+    return made
+
+
+def watch(futures: Iterable[ScalerFuture[Any]], bar: Bar | None) -> None:
+    """Show how many of these have come back, until all have."""
+    pending = list(futures.values() if isinstance(futures, Mapping) else futures)
+    for one in pending:
+        if not isinstance(one, ScalerFuture):
+            raise TypeError(f"progress is shown of futures of this client, not of {one!r:.100}")
+    with showing(bar, len(pending)) as shown:
+        while pending:
+            began, before = clock(), len(pending)
+            pending = [one for one in pending if not one.done()]
+            if len(pending) < before:
+                shown.update(before - len(pending))
+            _wait_for_last(pending, shown, clock() + max(LOOK_S, SHARE * (clock() - began)))
+
+
+def _wait_for_last(pending: list[ScalerFuture[Any]], bar: Bar, end: float) -> None:
+    """Wait until the last ones are done: mostly they come back in this order."""
+    before = len(pending)
+    while pending and (left := end - clock()) > 0:
+        last = pending[-1]
+        if last._session.wait(last.done, last, left):
+            while pending and pending[-1].done():
+                pending.pop()
+    if len(pending) < before:
+        bar.update(before - len(pending))
+
+
+# -- maps ----------------------------------------------------------------------------------------
+
+
+def total_of(iterables: tuple[Iterable[Any], ...]) -> int | None:
+    """Return how many items a zip of these has; None: nobody knows before its end."""
+    if all(isinstance(one, Sized) for one in iterables):
+        return min((len(one) for one in iterables), default=0)  # type: ignore[arg-type]
+    return None
+
+
+def map_shown(
+    session: Session,
+    function: Callable[..., Any],
+    items: Iterator[Any],
+    bar: Bar | None,
+    total: int | None,
+    *,
+    chunksize: int = 1,
+    **named: Any,
+) -> Iterator[Any]:
+    """Do as :func:`map_calls`, and show how many items have come back, in whatever order."""
+    results = _map_shown(session, function, items, bar, total, chunksize, named)
+    # Everything is submitted before this returns.
+    next(results)
+    return results
+
+
+def _map_shown(
+    session: Session, function: Callable[..., Any], items: Iterator[Any], bar: Bar | None,
+    total: int | None, chunksize: int, named: dict[str, Any],
+) -> Iterator[Any]:  # fmt: skip
+    with showing(bar, total) as shown:
+        counted = _Counted(items)
+        call: _ShownCall | None = None
+
+        def make(*args: Any, **options: Any) -> _ShownCall:
+            nonlocal call
+            call = _ShownCall(*args, **options)
+            call.show_at(shown, counted, chunksize)
+            return call
+
+        results = map_calls(session, function, counted, chunksize=chunksize, make=make, **named)
+        assert call is not None
+        if shown.total is None and named.get("buffersize") is None:
+            shown.total = counted.count
+        try:
+            yield None
+            yield from results
+        finally:
+            call.look(is_last=True)
+
+
+def shown_results(results: Iterator[Any], bar: Bar | None, total: int | None) -> Iterator[Any]:
+    """Yield results, and show how many were taken."""
+    with showing(bar, total) as shown:
+        for result in results:
+            shown.update(1)
+            yield result
+
+
+class _Counted:
+    """An iterator that says how many items it gave away."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        item = next(self._items)
+        self.count += 1
+        return item
+
+
+class _ShownCall(MapCall):
+    """A map that shows how much has come back, also of what is not its turn yet."""
+
+    def show_at(self, bar: Bar, items: _Counted, chunksize: int) -> None:
+        """Begin to show how many of these items have come back."""
+        self._bar, self._items, self._chunksize = bar, items, chunksize
+        self._shown = 0
+        self._look_at = 0.0
+
+    def wait(self, index: int, timeout: float | None) -> Any:
+        """Return the segment that begins with a task, as the parent does."""
+        end = None if timeout is None else clock() + timeout
+        while True:
+            self.look()
+            left = LOOK_S if end is None else min(end - clock(), LOOK_S)
+            try:
+                return super().wait(index, left)
+            except concurrent.futures.TimeoutError:
+                if end is not None and clock() >= end:
+                    raise
+
+    def look(self, *, is_last: bool = False) -> None:
+        """Let the bar show how it is, unless it was shown just now."""
+        now = clock()
+        if now < self._look_at and not is_last:
+            return
+        self._look_at = now + LOOK_S
+        # The last chunk may be smaller.
+        done = min((self.asked - self.outstanding) * self._chunksize, self._items.count)
+        if done > self._shown:
+            self._bar.update(done - self._shown)
+            self._shown = done
