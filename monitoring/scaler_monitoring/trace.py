@@ -67,7 +67,7 @@ def _run(settings: TraceSettings) -> None:
 
 
 def trace_events(messages: Iterable[feed.Snapshot | feed.Events]) -> Iterator[TraceEvent]:
-    """Yield the events of a trace."""
+    """Yield the events of a trace; none if there is no snapshot."""
     trace = _Trace()
     for message in messages:
         yield from trace.apply(message)
@@ -122,7 +122,9 @@ class _Trace:
                 yield from self._convert(event)
 
     def names(self) -> Iterator[TraceEvent]:
-        """Yield what the tracks are called."""
+        """Yield what the tracks are called, if there was anything to be said."""
+        if self._begin is None:
+            return
         yield _meta("process_name", CLUSTER, 0, name="cluster")
         yield _meta("process_name", WORKERS, 0, name="workers")
         yield _meta("process_sort_index", CLUSTER, 0, sort_index=0)

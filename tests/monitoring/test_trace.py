@@ -161,9 +161,7 @@ def test_another_scheduler_goes_on_in_the_same_time():
 
 def test_nothing_is_said_before_a_snapshot():
     """Nobody knows when it was."""
-    events = list(trace_events([f.Events("run", 1, 0.0, {}, [f.Done(1.0, W1)])]))
-
-    assert [one for one in events if one["ph"] != "M"] == []
+    assert list(trace_events([f.Events("run", 1, 0.0, {}, [f.Done(1.0, W1)])])) == []
 
 
 times = st.floats(0.0, 100.0)
@@ -228,10 +226,12 @@ def test_a_recording_that_was_cut_off_becomes_a_trace(recorded, tmp_path):
 def test_what_cannot_be_converted_is_one_line(recorded, tmp_path, capsys):
     """And a status; what is there is not overwritten."""
     (tmp_path / "text").write_text("no recording")
+    Recorder(str(tmp_path / "empty")).close()
     before = recorded.read_bytes()
     for arguments, says in (
         ([str(tmp_path / "text")], "is no recording"),
         ([str(tmp_path / "nosuch")], "cannot read"),
+        ([str(tmp_path / "empty")], "holds no snapshot"),
         ([str(recorded), str(recorded)], "is the recording itself"),
         ([str(recorded), str(tmp_path)], "cannot write"),
         ([], "file is missing"),
@@ -244,3 +244,4 @@ def test_what_cannot_be_converted_is_one_line(recorded, tmp_path, capsys):
         assert printed.out == ""
     assert recorded.read_bytes() == before
     assert not (tmp_path / "text.json").exists()
+    assert not (tmp_path / "empty.json").exists()
