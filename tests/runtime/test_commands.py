@@ -328,7 +328,7 @@ WRONG = [
     ("scaler_cluster --preload x tcp://127.0.0.1:8516", "names no module and function"),
     ("scaler_cluster tcp://127.0.0.1:0", "must have the port at which somebody listens"),
     ("scaler_object_storage_server ipc:///tmp/x", "tcp://host:port"),
-    ("scaler_worker_manager", "scheduler_address is missing"),
+    ("scaler_worker_manager", "type is missing"),
     ("scaler_worker_manager symphony tcp://127.0.0.1:8516", "must be one of baremetal_native"),
     ("scaler", "name one file"),
     ("scaler nosuch.toml", "cannot read nosuch.toml"),

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from operator import add
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
@@ -212,10 +213,8 @@ def test_a_replay_says_what_was_seen_live(cluster, tmp_path):
     assert vars(replayed) == vars(live)
     assert {key for key, _ in replayed.failures} == {"raise_this", "die"}
 
-    with open(path, "rb") as file:
-        content = file.read()
-    with open(path, "wb") as file:
-        file.write(content[: (sizes[-2] + sizes[-1]) // 2])
+    written = Path(path).read_bytes()
+    Path(path).write_bytes(written[: (sizes[-2] + sizes[-1]) // 2])
     assert len(list(read(path))) == len(sizes) - 1
 
 

@@ -262,7 +262,7 @@ def test_without_tqdm_it_is_said_what_is_missing():
     done = run_program("""
 import sys
 from operator import neg
-from scaler_exec import Client, ClusterBroken, ScalerExecutor
+from scaler_exec import Client, ConfigError, ScalerExecutor
 with ScalerExecutor(1) as executor, Client(executor.address) as client:
     assert list(executor.map(neg, [1])) == [-1]
     assert "tqdm" not in sys.modules
