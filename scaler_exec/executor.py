@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster.client.map import map_calls
-from scaler_cluster.client.progress import map_shown, shown_results, total_of
 from scaler_cluster.core.placement import to_capabilities
 from scaler_cluster.errors import ClusterBroken, ConfigError
 from scaler_cluster.runtime import inside
@@ -190,28 +189,21 @@ class ScalerExecutor(Executor):
             results = _map_by_submit(self, fn, iterables, timeout, buffersize)
             if progress is False:
                 return results
-            return shown_results(results, *_bar_of(progress, iterables))
+            from scaler_cluster.client.progress import bar_of, shown_results
+
+            return shown_results(results, *bar_of(progress, iterables))
         items = zip(*iterables, strict=False)
+        named: dict[str, Any] = {
+            "timeout": timeout,
+            "chunksize": chunksize,
+            "buffersize": buffersize,
+            "options": self._options,
+        }
         if progress is False:
-            return map_calls(
-                self._session,
-                fn,
-                items,
-                timeout=timeout,
-                chunksize=chunksize,
-                buffersize=buffersize,
-                options=self._options,
-            )
-        return map_shown(
-            self._session,
-            fn,
-            items,
-            *_bar_of(progress, iterables),
-            timeout=timeout,
-            chunksize=chunksize,
-            buffersize=buffersize,
-            options=self._options,
-        )
+            return map_calls(self._session, fn, items, **named)
+        from scaler_cluster.client.progress import bar_of, map_shown
+
+        return map_shown(self._session, fn, items, *bar_of(progress, iterables), **named)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more work, and end the embedded cluster once what was submitted is done.
@@ -266,13 +258,6 @@ def check_options(timeout: float | None, retries: int, *, at_most_once: bool) ->
         raise ConfigError(f"retries must be 0 or more, not {retries}")
     if retries and at_most_once:
         raise ConfigError("a task that may start at most once cannot have retries")
-
-
-def _bar_of(
-    progress: bool | Bar, iterables: tuple[Iterable[Any], ...]
-) -> tuple[Bar | None, int | None]:
-    """Return the bar that was given, if it was one, and how much there is to come."""
-    return None if isinstance(progress, bool) else progress, total_of(iterables)
 
 
 def _map_by_submit(

@@ -38,7 +38,7 @@ class SchedulerClusterCombo:
             private directory.
         per_worker_capabilities: What each worker offers to tasks that demand it, as
             ``{"gpu": 1}``; -1: it is never used up.
-        worker_io_threads: How many threads of each worker move bytes; one does 1 GB/s.
+        worker_io_threads: How many threads of each worker move bytes.
         scheduler_io_threads: How many of the scheduler do.
         max_number_of_tasks_waiting: How many tasks wait in the scheduler, before further ones wait
             at their clients; -1: no limit.

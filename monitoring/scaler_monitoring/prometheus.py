@@ -8,7 +8,6 @@ functions and however many machines there are.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from threading import Lock
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,12 +16,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from scaler_cluster.core.totals import OTHERS
+from scaler_cluster.wire import feed
 from scaler_monitoring.model import Model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from scaler_cluster.wire import feed
 
 FUNCTIONS_MAX = 200
 """Functions that are told apart, those that came first; each makes a dozen series."""
@@ -143,20 +141,6 @@ def _of_tasks(snapshot: feed.Snapshot) -> Iterator[Family]:
     yield _counter("scaler_tasks_moved", "Tasks that were moved to another worker.", tasks.moved)
 
 
-@dataclass(slots=True)
-class _Function:
-    """What is told of a function, or of all that have no series of their own."""
-
-    submitted: int = 0
-    done: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    recalled: int = 0
-    retried: int = 0
-    busy_s: float = 0.0
-    mean_s: float | None = None
-
-
 SUMMED = ("submitted", *OUTCOMES, "retried", "busy_s")
 
 
@@ -171,17 +155,17 @@ class _Names:
         self._own: dict[str, None] = {}
         self._others: set[str] = set()
 
-    def sum_up(self, snapshot: feed.Snapshot) -> dict[str, _Function]:
+    def sum_up(self, snapshot: feed.Snapshot) -> dict[str, feed.Function]:
         """Return the functions by their labels."""
         if snapshot.run != self._run:
             self._run, self._own, self._others = snapshot.run, {}, set()
         names = {row.name for row in snapshot.functions}
         self._own = {name: None for name in self._own if name in names}
         self._others &= names
-        found: dict[str, _Function] = {}
+        found: dict[str, feed.Function] = {}
         for row in snapshot.functions:
             label = self._label(row.name)
-            function = found.setdefault(label, _Function())
+            function = found.setdefault(label, feed.Function(label))
             for name in SUMMED:
                 setattr(function, name, getattr(function, name) + getattr(row, name))
             if label != OTHERS:
@@ -197,7 +181,7 @@ class _Names:
         return name or NO_NAME
 
 
-def _of_functions(functions: dict[str, _Function]) -> Iterator[Family]:
+def _of_functions(functions: dict[str, feed.Function]) -> Iterator[Family]:
     submitted = CounterMetricFamily(
         "scaler_function_tasks_submitted", "Tasks of a function.", labels=["function"]
     )

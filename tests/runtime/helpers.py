@@ -183,6 +183,20 @@ def run_program(source: str, *, stdin: bool = False) -> subprocess.CompletedProc
     )
 
 
+def run_module(name: str, *arguments: str, source: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a module to its end, or a program instead of it, out of a terminal."""
+    command = ["-c", source] if source else ["-m", name]
+    return subprocess.run(
+        [sys.executable, *command, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * BOUND_S,
+        env=environment(),
+        check=False,
+    )
+
+
 class Program:
     """A program under way, whose output is read line by line."""
 

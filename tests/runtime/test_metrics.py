@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -24,7 +22,7 @@ from scaler_exec import ScalerExecutor, WorkerDied
 from scaler_monitoring.feed import Feed
 from scaler_monitoring.model import Model
 from scaler_monitoring.recording import Recorder, read
-from tests.runtime.helpers import BOUND_S, environment, free_port, wait_until
+from tests.runtime.helpers import BOUND_S, free_port, run_module, wait_until
 from tests.runtime.shell import Shell
 from tests.runtime.tasks import raise_this
 
@@ -141,20 +139,6 @@ def test_a_scheduler_may_come_and_go(shell):
     assert scrape(url)["scaler_scheduler_start_time_seconds",] > begun
 
 
-def run(module, *arguments, source=""):
-    """Run a command to its end."""
-    command = ["-c", source] if source else ["-m", module]
-    return subprocess.run(
-        [sys.executable, *command, *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=2 * BOUND_S,
-        env=environment(),
-        check=False,
-    )
-
-
 def test_what_cannot_work_is_one_line():
     """With what to do, and no traceback."""
     name, address = "scaler_monitoring.metrics", "tcp://127.0.0.1:1"
@@ -167,11 +151,11 @@ def test_what_cannot_work_is_one_line():
         taken.listen()
         port = taken.getsockname()[1]
         for done, says in (
-            (run(name, address, source=without), "pip install 'scaler-exec[monitor]'"),
-            (run(name, address, "-p", str(port)), f"port {port}: Address already in use"),
-            (run(name, address, "--address", "no.such.invalid"), "cannot listen at no.such.invalid"),
-            (run(name, address, "--port", "65536"), "-p/--port must be 0 to 65535, not 65536"),
-            (run(name), "in [metrics] of a --config file"),
+            (run_module(name, address, source=without), "pip install 'scaler-exec[monitor]'"),
+            (run_module(name, address, "-p", str(port)), f"port {port}: Address already in use"),
+            (run_module(name, address, "--address", "no.such.invalid"), "cannot listen at no.such.invalid"),
+            (run_module(name, address, "--port", "65536"), "-p/--port must be 0 to 65535, not 65536"),
+            (run_module(name), "in [metrics] of a --config file"),
         ):  # fmt: skip
             assert done.returncode == 2, done.stderr
             assert says in done.stderr

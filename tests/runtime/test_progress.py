@@ -182,7 +182,7 @@ def hold_first(number, begun, go):
 
 
 def test_a_map_that_fails_shows_so_much(shared):
-    """The exception is raised, and a bar of ours is closed."""
+    """The exception is raised; more than there is was never shown."""
     bar = Bar()
     results = shared.map(raise_this, ["KeyError"] * 3, ["x"] * 3, progress=bar)
     with pytest.raises(KeyError):

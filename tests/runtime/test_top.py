@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pty
@@ -9,7 +10,6 @@ import re
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 from operator import add
@@ -18,7 +18,7 @@ import pytest
 
 from scaler_cluster.runtime.spawn import EmbeddedCluster
 from scaler_exec import ScalerExecutor
-from tests.runtime.helpers import BOUND_S, environment, free_port, wait_workers
+from tests.runtime.helpers import BOUND_S, environment, free_port, run_module, wait_workers
 from tests.runtime.shell import Shell
 from tests.runtime.tasks import hold, raise_this
 
@@ -38,18 +38,7 @@ def address():
     cluster.stop()
 
 
-def top(*arguments: str, source: str = "") -> subprocess.CompletedProcess[str]:
-    """Run it to its end, out of a terminal."""
-    command = ["-c", source] if source else ["-m", TOP]
-    return subprocess.run(
-        [sys.executable, *command, *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=2 * BOUND_S,
-        env=environment(),
-        check=False,
-    )
+top = functools.partial(run_module, TOP)
 
 
 class Terminal:

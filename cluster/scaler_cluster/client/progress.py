@@ -104,11 +104,17 @@ def _wait_for_last(pending: list[ScalerFuture[Any]], bar: Bar, end: float) -> No
 # -- maps ----------------------------------------------------------------------------------------
 
 
-def total_of(iterables: tuple[Iterable[Any], ...]) -> int | None:
-    """Return how many items a zip of these has; None: nobody knows before its end."""
+def bar_of(
+    progress: bool | Bar, iterables: tuple[Iterable[Any], ...]
+) -> tuple[Bar | None, int | None]:
+    """Return the bar that was given, if it was one, and how many items a zip of these has.
+
+    None: nobody knows before its end.
+    """
+    total = None
     if all(isinstance(one, Sized) for one in iterables):
-        return min((len(one) for one in iterables), default=0)  # type: ignore[arg-type]
-    return None
+        total = min((len(one) for one in iterables), default=0)  # type: ignore[arg-type]
+    return None if isinstance(progress, bool) else progress, total
 
 
 def map_shown(

@@ -151,7 +151,7 @@ class SchedulerSettings(Logging):
         "which event loop to use", choice(*LOOPS), "-el", "-e", default="builtin"
     )
     io_threads: int = option(
-        "how many threads of the scheduler move bytes; one does 1 GB/s",
+        "how many threads of the scheduler move bytes",
         whole(1),
         "-it",
         default=1,
@@ -239,7 +239,7 @@ class ClusterSettings(Logging):
         "accepted; a worker needs none", choice(*LOOPS), "-el", "-e", default="builtin"
     )
     io_threads: int = option(
-        "how many threads of each worker move bytes; one does 1 GB/s",
+        "how many threads of each worker move bytes",
         whole(1),
         "-it",
         "-wit",

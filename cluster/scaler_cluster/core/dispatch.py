@@ -46,10 +46,12 @@ handing them over costs as much."""
 class Dispatch:
     """Gives ready tasks to workers by credit, and moves queued ones from busy to idle workers."""
 
-    def __init__(self, table: Table, idle_s: float = 0.0) -> None:
+    def __init__(self, table: Table, idle_s: float) -> None:
         self._table = table
         self._idle_s = idle_s
         """How long a worker has nothing to do, before it gets what others have queued."""
+        self._stall_s = max(STALL_S, idle_s)
+        """How long one reports nothing, before it is looked at."""
         self._steal_at = math.inf
         """When those have had nothing for so long that idle now."""
         self._kinds: list[Kind] = []
@@ -104,11 +106,11 @@ class Dispatch:
             self._loaded.pop(peer, None)
             self._watched.pop(peer, None)
 
-    def watch(self, worker: WorkerRecord, when: float) -> None:
-        """Look at a worker then, unless it reports before."""
+    def watch(self, worker: WorkerRecord, now: float) -> None:
+        """Look at a worker in a moment, unless it reports before."""
         if worker.count > 1:
             self._watched.pop(worker.peer, None)
-            self._watched[worker.peer] = (when, worker)
+            self._watched[worker.peer] = (now + self._stall_s, worker)
 
     def offers_work_to(self, worker: WorkerRecord) -> bool:
         """Return True if the worker is among those that get what is ready."""
@@ -370,7 +372,7 @@ class Dispatch:
         if table.monitor is not None:
             table.monitor.assigned(worker, run)
         if worker.peer not in self._watched:
-            self.watch(worker, now + STALL_S)
+            self.watch(worker, now)
 
     def _send_nodes(self, worker: WorkerRecord, run: Run, graph: GraphRecord) -> tuple[bytes, ...]:
         """Send nodes with what they depend on; return the objects that are part of that."""
@@ -463,10 +465,10 @@ class Dispatch:
             if when > now:
                 return
             del self._watched[peer]
-            patience = max(STALL_S, self._idle_s, 2 * worker.runs[0].unit_s)
+            patience = max(self._stall_s, 2 * worker.runs[0].unit_s)
             if now - worker.progress_at < patience or worker.revoking:
                 # What it keeps of something asked back for another reason may be stuck as well.
-                self.watch(worker, now + STALL_S)
+                self.watch(worker, now)
             else:
                 worker.stalled = True
                 self._revoke(worker, worker.count - 1)

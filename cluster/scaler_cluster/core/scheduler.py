@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core.credit import STALL_S, TASKS_MAX
+from scaler_cluster.core.credit import TASKS_MAX
 from scaler_cluster.core.dispatch import Dispatch
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.objects import HOME
@@ -717,7 +717,7 @@ class SchedulerCore:
     def _progress(self, worker: WorkerRecord, now: float) -> None:
         worker.progress_at = now
         worker.stalled = False
-        self._dispatch.watch(worker, now + STALL_S)
+        self._dispatch.watch(worker, now)
 
     def _on_started(self, peer: bytes, message: m.Started, now: float) -> None:
         worker = self._reporting(peer)
