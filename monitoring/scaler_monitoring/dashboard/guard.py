@@ -1,0 +1,179 @@
+"""Who may see the dashboard: whoever has its token, from a page of its own, at a name of its own."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from contextvars import ContextVar
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from bokeh.server.tornado import BokehTornado
+from tornado.web import OutputTransform, RequestHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tornado.httputil import HTTPHeaders, HTTPServerRequest
+
+TOKEN = "token"  # noqa: S105
+FRAME = "iframe"
+FRAMES = "http://127.0.0.1:* http://localhost:* https://localhost:*"
+"""Notebooks of this machine may show it in a frame."""
+nonce: ContextVar[str] = ContextVar("nonce", default="")
+"""What a script in the page that is being made must bear to be run."""
+
+
+class Guard:
+    """Decides by a request's headers alone. Every answer it gives is final.
+
+    Args:
+        token: Whoever has it may look.
+        port: Part of the name of the cookie: the browser sends it to every port.
+        prefix: Where the dashboard begins, as ``/scaler``.
+        hosts: Names besides IP addresses and ``localhost`` by which a browser may call it.
+
+    """
+
+    def __init__(self, token: str, port: int, prefix: str, hosts: Sequence[str]) -> None:
+        self._token = token
+        self.cookie = f"scaler_dashboard_{port}"
+        self._prefix = prefix
+        self._hosts = frozenset(host.lower() for host in hosts)
+
+    def refusal(self, request: HTTPServerRequest) -> str:
+        """Return why it is not to be answered; empty: it is."""
+        # A page of another site could make its own name mean this address.
+        if not self._is_ours(request.host):
+            return "this is not its name: call it by its IP address, or name it in --hosts"
+        origin = request.headers.get("Origin")
+        is_socket = request.headers.get("Upgrade", "").lower() == "websocket"
+        if (origin is not None or is_socket) and not self._is_origin(origin or "", request.host):
+            return "it answers no other page than its own"
+        if request.path.startswith(f"{self._prefix}/static/"):
+            return ""
+        if not (self.is_token(_query(request)) or self.is_token(self._cookie(request))):
+            return "the token is missing or wrong: use the whole link, with ?token=..., as printed"
+        return ""
+
+    def is_token(self, given: str) -> bool:
+        """Return True if this is the token."""
+        return hmac.compare_digest(given.encode(), self._token.encode())
+
+    def _cookie(self, request: HTTPServerRequest) -> str:
+        morsel = request.cookies.get(self.cookie)
+        return morsel.value if morsel is not None else ""
+
+    def _is_ours(self, host: str) -> bool:
+        name = _name(host)
+        if name == "localhost" or name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _is_origin(self, origin: str, host: str) -> bool:
+        return urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _name(host: str) -> str:
+    """Return the name in a Host header, without the port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _query(request: HTTPServerRequest) -> str:
+    return request.query_arguments.get(TOKEN, [b""])[-1].decode(errors="replace")
+
+
+class GuardedTornado(BokehTornado):
+    """Answers only what its guard lets through; a token in a link becomes a cookie."""
+
+    def __init__(self, *args: Any, guard: Guard, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._guard = guard
+        self.add_transform(Headers)
+
+    def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
+        """Return what answers a request, as Tornado asks."""
+        nonce.set(secrets.token_urlsafe(16))
+        guard = self._guard
+        refusal = guard.refusal(request)
+        if refusal:
+            return self.get_handler_delegate(request, Refuse, {"reason": refusal})
+        is_page = request.method == "GET" and "Upgrade" not in request.headers
+        if is_page and guard.is_token(_query(request)) and not is_framed(request):
+            return self.get_handler_delegate(request, TakeToken, {"guard": guard})
+        return super().find_handler(request, **kwargs)
+
+
+def is_framed(request: HTTPServerRequest) -> bool:
+    """Return True if the page is to stand in another: browsers keep cookies from it there."""
+    return request.headers.get("Sec-Fetch-Dest") == FRAME
+
+
+class Refuse(RequestHandler):
+    """Answers 403, and why."""
+
+    def initialize(self, reason: str) -> None:
+        self._reason = reason
+
+    def prepare(self) -> None:
+        self.set_status(HTTPStatus.FORBIDDEN)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(f"403: {self._reason}\n")
+
+
+class TakeToken(RequestHandler):
+    """Makes the token of a link a cookie, so that it does not stay where others see it."""
+
+    def initialize(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def get(self, *_: str) -> None:
+        query = [one for one in parse_qsl(self.request.query) if one[0] != TOKEN]
+        self.set_cookie(
+            self._guard.cookie, _query(self.request), httponly=True, samesite="Lax", path="/"
+        )
+        self.redirect(self.request.path + (f"?{urlencode(query)}" if query else ""))
+
+
+class Headers(OutputTransform):
+    """Adds to every answer what keeps a browser from doing more than it has to."""
+
+    def __init__(self, request: HTTPServerRequest) -> None:
+        host = request.host if _name(request.host) else "localhost"
+        self._policy = "; ".join(
+            (
+                "default-src 'none'",
+                f"script-src 'self' 'nonce-{nonce.get()}'",
+                "style-src 'self' 'unsafe-inline'",
+                "img-src 'self' data: blob:",
+                "font-src 'self' data:",
+                f"connect-src 'self' ws://{host} wss://{host}",
+                f"frame-ancestors 'self' {FRAMES}",
+                "form-action 'self'",
+                "base-uri 'none'",
+            )
+        )
+
+    def transform_first_chunk(
+        self, status_code: int, headers: HTTPHeaders, chunk: bytes, finishing: bool
+    ) -> tuple[int, HTTPHeaders, bytes]:
+        """Return the beginning of an answer, with these headers."""
+        headers["Content-Security-Policy"] = self._policy
+        headers["X-Content-Type-Options"] = "nosniff"
+        headers["Referrer-Policy"] = "no-referrer"
+        headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        headers["Cross-Origin-Opener-Policy"] = "same-origin"
+        if headers.get("Content-Type", "").startswith("text/html"):
+            headers["Cache-Control"] = "no-store"
+            # Which of light and dark the browser's user wants, from the first request on.
+            headers["Accept-CH"] = headers["Critical-CH"] = "Sec-CH-Prefers-Color-Scheme"
+        return status_code, headers, chunk

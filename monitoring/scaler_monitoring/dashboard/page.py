@@ -1,0 +1,110 @@
+"""What all pages have in common: one tab of a browser, kept up to date."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from bokeh.layouts import column
+
+from scaler_monitoring.dashboard import guard
+from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, Settings, settings_of
+from scaler_monitoring.dashboard.status import Status
+from scaler_monitoring.dashboard.template import LINKS, template, variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bokeh.document import Document
+    from bokeh.models import UIElement
+
+    from scaler_monitoring.dashboard.watch import Watch
+    from scaler_monitoring.model import Model
+    from scaler_monitoring.theme import Theme
+
+
+@dataclass(frozen=True)
+class View:
+    """What one tab shows, and how."""
+
+    watch: Watch
+    theme: Theme
+    settings: Settings
+    rows_max: int
+    """How many tasks are listed."""
+
+    @property
+    def model(self) -> Model:
+        """What is known."""
+        return self.watch.model
+
+
+class Page(ABC):
+    """One page in one tab. What it shows is copied from the model, as often as that changes."""
+
+    path: ClassVar[str]
+    """Where it is; :data:`template.LINKS` has its name."""
+    is_quick: ClassVar[bool] = False
+    """It shows single events, not only what each snapshot counts."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.root: UIElement = self.build()
+
+    @abstractmethod
+    def build(self) -> UIElement:
+        """Return what Bokeh shows, empty as yet."""
+
+    @abstractmethod
+    def update(self, model: Model) -> None:
+        """Show what is known now; there is a snapshot."""
+
+
+def open_page(
+    document: Document,
+    kind: type[Page],
+    watch: Watch,
+    prefix: str,
+    interval_s: float,
+    rows_max: int,
+) -> None:
+    """Make a page for a browser that has asked for it."""
+    request = document.session_context.request
+    settings = settings_of(request.cookies.get(COOKIE, ""))
+    theme = settings.theme(str(request.headers.get(SCHEME_HEADER, "")))
+    view = View(watch, theme, settings, rows_max)
+    status, page = Status(view), kind(view)
+    page.root.visible = False
+    name = dict(LINKS)[kind.path]
+    # Outside of a frame it has become a cookie.
+    token = request.arguments.get(guard.TOKEN, [b""])[-1].decode(errors="replace")
+    document.title = f"{name} · scaler"
+    document.template = template("page.html")
+    document.template_variables.update(variables(prefix, name, theme, guard.nonce.get(), token))
+    document.add_root(column(status.root, page.root, sizing_mode="stretch_width"))
+    shown: tuple[object, ...] = ()
+
+    def update() -> None:
+        nonlocal shown
+        model = watch.model
+        status.update()
+        if model.snapshot is None:
+            return
+        state = model.run, model.heard_at if kind.is_quick else model.snapshot.seq
+        if state != shown:
+            page.update(model)
+            page.root.visible = True
+            shown = state
+
+    update()
+    document.add_periodic_callback(lambda: in_one(document, update), int(interval_s * 1000))
+
+
+def in_one(document: Document, update: Callable[[], None]) -> None:
+    """Let all that changes go to the browser as one message."""
+    document.hold("collect")
+    try:
+        update()
+    finally:
+        document.unhold()

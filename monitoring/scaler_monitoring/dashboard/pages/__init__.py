@@ -1,0 +1,12 @@
+"""The pages, in the order of their links."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaler_monitoring.dashboard.pages.overview import Overview
+
+if TYPE_CHECKING:
+    from scaler_monitoring.dashboard.page import Page
+
+PAGES: tuple[type[Page], ...] = (Overview,)

@@ -1,0 +1,185 @@
+"""What pages are put together from: panels, tiles with a number, tables, text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from bokeh.layouts import column
+from bokeh.models import (
+    ColumnDataSource,
+    DataTable,
+    DateFormatter,
+    Div,
+    InlineStyleSheet,
+    NumberFormatter,
+    StringFormatter,
+    TableColumn,
+)
+
+from scaler_monitoring.theme import FAILED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bokeh.models import CellFormatter, UIElement
+
+    from scaler_monitoring.theme import Theme
+
+ROW_PX = 27
+TABLE_ROWS = 14
+"""A table with more rows scrolls."""
+FORMATS: dict[str, CellFormatter] = {}
+
+
+def style_of(theme: Theme) -> str:
+    """Return the CSS that every element of ours begins with: it sees nothing of the page's."""
+    return f"""
+        :host {{ --background: {theme.background}; --panel: {theme.panel}; --text: {theme.text};
+            --muted: {theme.muted}; --grid: {theme.grid}; --accent: {theme.accent};
+            --bad: {FAILED}; color: var(--text); font: 14px/1.4 system-ui, sans-serif; }}
+    """
+
+
+def text(html: str, theme: Theme, css: str = "") -> Div:
+    """Return an element with HTML in it, in which what came from users must be escaped already."""
+    return Div(text=html, sizing_mode="stretch_width", stylesheets=[style_of(theme) + css])
+
+
+def panel(title: str, theme: Theme, *content: UIElement, about: str = "") -> UIElement:
+    """Return content under a heading."""
+    more = f"<p>{escape(about)}</p>" if about else ""
+    head = text(
+        f"<h2>{escape(title)}</h2>{more}",
+        theme,
+        """
+        h2 { font-size: 16px; margin: .6rem 0 .2rem; }
+        p { margin: 0 0 .3rem; color: var(--muted); }
+        """,
+    )
+    return column(head, *content, sizing_mode="stretch_width")
+
+
+# -- tiles -----------------------------------------------------------------------------------
+
+
+class Tiles:
+    """Numbers, each with what it is, as many beside each other as there is room for."""
+
+    def __init__(self, theme: Theme) -> None:
+        self.root = text(
+            "",
+            theme,
+            """
+            dl { display: grid; gap: .5rem; margin: 0 0 .5rem;
+                 grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); }
+            div.tile { background: var(--panel); border: 1px solid var(--grid); border-radius: 6px;
+                 padding: .4rem .7rem; min-width: 0; }
+            dt { color: var(--muted); font-size: 12px; }
+            dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums;
+                 overflow-wrap: anywhere; }
+            dd.bad { color: var(--bad); font-weight: 700; }
+            small { color: var(--muted); font-size: 12px; }
+            """,
+        )
+
+    def update(self, tiles: Sequence[Tile]) -> None:
+        """Show these."""
+        html = f"<dl>{''.join(map(_tile, tiles))}</dl>"
+        if html != self.root.text:
+            self.root.text = html
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A number, as text, with what it is."""
+
+    name: str
+    value: str
+    more: str = ""
+    """What follows it in small letters."""
+    is_bad: bool = False
+    """Something is wrong."""
+
+
+def _tile(tile: Tile) -> str:
+    kind = "bad" if tile.is_bad else "good"
+    return (
+        f'<div class="tile"><dt>{escape(tile.name)}</dt><dd class="{kind}">{escape(tile.value)} '
+        f"<small>{escape(tile.more)}</small></dd></div>"
+    )
+
+
+# -- tables ----------------------------------------------------------------------------------
+
+TEXT, WHOLE, NUMBER, BYTES, PERCENT, TIME = "text", "whole", "number", "bytes", "percent", "time"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. Its unit, if it has one, belongs into its title: it sorts by number."""
+
+    field: str
+    title: str
+    kind: str = TEXT
+    width: int = 90
+    """In pixels; where there is more room, all columns share it."""
+
+
+class Table:
+    """Rows that can be sorted by each column, chosen and searched by whoever looks."""
+
+    def __init__(self, columns: Sequence[Column], theme: Theme, rows: int = TABLE_ROWS) -> None:
+        self._fields = [one.field for one in columns]
+        self._rows = rows
+        self.source = ColumnDataSource({field: [] for field in self._fields})
+        width = sum(one.width for one in columns)
+        self.table = DataTable(
+            source=self.source,
+            columns=[
+                TableColumn(
+                    field=one.field, title=one.title, width=one.width, formatter=_formatter(one.kind)
+                )
+                for one in columns
+            ],
+            index_position=None,
+            row_height=ROW_PX,
+            height=2 * ROW_PX,
+            min_width=width,
+            sizing_mode="stretch_width",
+            autosize_mode="fit_columns",
+            stylesheets=[InlineStyleSheet(css=style_of(theme) + _TABLE_CSS)],
+        )
+        # A narrow window moves the table, not the page.
+        self.root = column(self.table, sizing_mode="stretch_width", styles={"overflow-x": "auto"})
+
+    def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Show these rows; who had chosen one has it still, if it is in its place."""
+        data = {field: [row[field] for row in rows] for field in self._fields}
+        if data == self.source.data:
+            return
+        self.source.data = data
+        height = (min(max(len(rows), 1), self._rows) + 1) * ROW_PX + 18
+        if height != self.table.height:
+            self.table.height = height
+
+
+def _formatter(kind: str) -> CellFormatter:
+    if kind == TEXT:
+        return StringFormatter(nan_format="-")
+    if kind == TIME:
+        return DateFormatter(format="%H:%M:%S", nan_format="-")
+    formats = {WHOLE: "0,0", NUMBER: "0,0.[000]", BYTES: "0.0 b", PERCENT: "0.0%"}
+    return NumberFormatter(format=formats[kind], text_align="right", nan_format="-")
+
+
+_TABLE_CSS = """
+    .slick-header-columns, .slick-header-column, .bk-header-row {
+        background: var(--panel) !important; color: var(--muted) !important; font-weight: 600; }
+    .slick-row, .slick-cell, .slick-viewport, .grid-canvas {
+        background: var(--panel) !important; color: var(--text) !important; }
+    .slick-row.odd .slick-cell { background: var(--background) !important; }
+    .slick-cell { border-color: var(--grid) !important; font-variant-numeric: tabular-nums; }
+    .slick-cell.selected { background: var(--accent) !important; color: var(--panel) !important; }
+"""

@@ -1,0 +1,100 @@
+"""The dashboard of an embedded cluster, or of a stack, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.errors import ConfigError, ScalerError
+from scaler_cluster.runtime.process import (
+    LIFELINE_FD,
+    log_as_told,
+    read_settings,
+    say_ready,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NICENESS = 5
+"""It is to slow down nobody."""
+
+
+def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., None]) -> None:
+    """Serve a dashboard until the lifeline comes to its end; ``tell`` it once it answers.
+
+    ``settings`` are those of :func:`scaler_cluster.runtime.told.told_dashboard`. Raises
+    ConfigError if Bokeh is not there, or a setting cannot work.
+    """
+    try:
+        import bokeh as _  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "bokeh is not installed, which draws the dashboard: pip install 'scaler-exec[monitor]'"
+        ) from None
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    asyncio.run(_serve(settings, lifeline, tell))
+
+
+async def _serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., None]) -> None:
+    from scaler_monitoring.dashboard.guard import Guard
+    from scaler_monitoring.dashboard.server import Dashboard
+    from scaler_monitoring.dashboard.watch import LiveWatch, Replay
+
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    listener = socket.socket(fileno=settings["fd"])
+    listener.setblocking(False)
+    with contextlib.ExitStack() as held:
+        if settings.get("replay"):
+            watch: LiveWatch | Replay = Replay(settings["replay"])
+        else:
+            watch = LiveWatch(settings["monitor_address"], settings.get("record"))
+            held.enter_context(watch)
+        guard = Guard(
+            settings["token"], listener.getsockname()[1], settings["prefix"], settings["hosts"]
+        )
+        dashboard = Dashboard(
+            watch,
+            listener,
+            guard,
+            settings["prefix"],
+            interval_s=settings["interval_s"],
+            rows_max=settings["rows_max"],
+        )
+
+        def look() -> None:
+            # A signal sends a byte, the end of the lifeline an empty one.
+            if not os.read(lifeline, 4096):
+                over.set()
+
+        loop.add_reader(lifeline, look)
+        listening = asyncio.ensure_future(watch.run())
+        tell(link=settings["link"])
+        ended = asyncio.ensure_future(over.wait())
+        await asyncio.wait({listening, ended}, return_when=asyncio.FIRST_COMPLETED)
+        loop.remove_reader(lifeline)
+        await dashboard.close()
+        ended.cancel()
+        listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await listening
+
+
+def main() -> None:
+    """Be told what to do, do it until whoever started this is gone."""
+    settings = read_settings()
+    log_as_told(settings)
+    try:
+        serve(settings, LIFELINE_FD, say_ready)
+    except ScalerError as error:
+        say_ready(error=str(error))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The web server: a Bokeh application for each page, behind one guard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from bokeh.application import Application
+from bokeh.application.handlers import FunctionHandler
+from bokeh.server.server import BaseServer
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+
+from scaler_monitoring.dashboard.guard import Guard, GuardedTornado
+from scaler_monitoring.dashboard.page import open_page
+from scaler_monitoring.dashboard.pages import PAGES
+from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, SettingsHandler
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from bokeh.document import Document
+
+    from scaler_monitoring.dashboard.page import Page
+    from scaler_monitoring.dashboard.watch import Watch
+
+UNUSED_MS = 5000
+"""A tab that is closed, or could not connect, costs nothing any more after this."""
+STATISTICS_MS = 3_600_000
+"""Bokeh logs its own statistics as often."""
+
+
+class Dashboard:
+    """Serves pages about what a watch knows, at a socket that listens, in the running event loop.
+
+    Args:
+        watch: What is shown.
+        listener: A TCP socket that listens.
+        guard: Who may see it.
+        prefix: Where it begins, as ``/scaler``; empty: at the root.
+        interval_s: How often pages are brought up to date.
+        rows_max: How many tasks are listed.
+
+    """
+
+    def __init__(
+        self,
+        watch: Watch,
+        listener: socket.socket,
+        guard: Guard,
+        prefix: str = "",
+        *,
+        interval_s: float,
+        rows_max: int,
+    ) -> None:
+        def opener(kind: type[Page]) -> Callable[[Document], None]:
+            return lambda document: open_page(document, kind, watch, prefix, interval_s, rows_max)
+
+        applications: dict[str, Any] = {
+            kind.path: Application(FunctionHandler(opener(kind))) for kind in PAGES
+        }
+        # Threads are for blocking calls, of which there are none.
+        tornado = GuardedTornado(
+            applications,
+            guard=guard,
+            prefix=prefix,
+            extra_patterns=[
+                (r"/settings", SettingsHandler, {"prefix": prefix, "source": watch.source}),
+            ],
+            secret_key=secrets.token_bytes(32),
+            sign_sessions=True,
+            use_index=False,
+            include_headers=[SCHEME_HEADER],
+            include_cookies=[COOKIE],
+            unused_session_lifetime_milliseconds=UNUSED_MS,
+            check_unused_sessions_milliseconds=UNUSED_MS,
+            stats_log_frequency_milliseconds=STATISTICS_MS,
+            # Else a page has its own path in it, and is not found behind a proxy.
+            absolute_url=None,
+        )
+        http = HTTPServer(tornado)
+        http.add_socket(listener)
+        self._http = http
+        self._server = BaseServer(IOLoop.current(), tornado, http)
+        self._server.start()
+
+    async def close(self) -> None:
+        """Answer no more, and let go of all tabs."""
+        self._server.stop()
+        self._http.stop()
+        await self._http.close_all_connections()
+        await asyncio.sleep(0)

@@ -1,0 +1,122 @@
+"""Keeps one model, for all tabs, up to date: from a scheduler, or from a recording."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import perf_counter as clock
+from typing import TYPE_CHECKING
+
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_monitoring.feed import Feed
+from scaler_monitoring.model import Model
+from scaler_monitoring.recording import Recorder, read
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""How often it is looked whether there is something, should a wake-up have been lost."""
+
+
+class Watch:
+    """What is known, and of whom."""
+
+    def __init__(self, source: str) -> None:
+        self.model = Model()
+        self.source = source
+        """The address that is listened to, or the file that was read."""
+
+    @property
+    def now(self) -> float:
+        """The moment that is shown, by the clock that :meth:`Model.apply` was told."""
+        raise NotImplementedError
+
+
+class LiveWatch(Watch):
+    """Listens to a scheduler, from within the running event loop, until it is left.
+
+    With a ``record`` file, what is heard is written there as well. Raises ConfigError if that
+    cannot be written, ClusterUnreachable if nothing can ever answer at the address.
+    """
+
+    def __init__(self, address: str, record: str | None = None) -> None:
+        super().__init__(address)
+        self._loop = asyncio.get_running_loop()
+        self._recorder = Recorder(record) if record else None
+        self._feed = Feed(address)
+
+    @property
+    def now(self) -> float:
+        """This moment."""
+        return clock()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                message = self._feed.next()
+            except RemoteProtocolError as error:
+                log.warning("what the scheduler publishes cannot be read: %s", error)
+                continue
+            if message is None:
+                return
+            now = clock()
+            self.model.apply(message, now)
+            if self._recorder is not None:
+                self._recorder.apply(message, now)
+
+    async def run(self) -> None:
+        """Take in what comes, without end; raises ConfigError if it cannot be recorded."""
+        came = asyncio.Event()
+        self._loop.add_reader(self._feed.fd, came.set)
+        try:
+            while True:
+                self._read()
+                came.clear()
+                with_bound = asyncio.wait_for(came.wait(), LOOK_S)
+                try:
+                    await with_bound
+                except (TimeoutError, asyncio.TimeoutError):
+                    continue
+        finally:
+            self._loop.remove_reader(self._feed.fd)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Listen no more."""
+        self._feed.close()
+        if self._recorder is not None:
+            self._recorder.close()
+
+
+class Replay(Watch):
+    """Shows what a recording ends with. Raises as :func:`read` does."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._now = 0.0
+        """When the last message had arrived."""
+        for arrived_at, message in read(path):
+            self.model.apply(message, arrived_at)
+            self._now = arrived_at
+
+    @property
+    def now(self) -> float:
+        """When the last message had arrived."""
+        return self._now
+
+    async def run(self) -> None:
+        """There is nothing to take in."""
+        await asyncio.Event().wait()
