@@ -14,14 +14,18 @@ from bokeh.models import (
     BoxZoomTool,
     CDSView,
     ColumnDataSource,
+    DataRange1d,
     DatetimeTickFormatter,
+    FactorRange,
     GroupFilter,
     HoverTool,
+    NoOverlap,
     NumeralTickFormatter,
     PanTool,
     ResetTool,
     WheelZoomTool,
 )
+from bokeh.models.annotations import Title
 from bokeh.plotting import figure
 
 from scaler_monitoring.theme import FAILED
@@ -29,6 +33,8 @@ from scaler_monitoring.view import duration, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from bokeh.models.renderers import DataRenderer
 
     from scaler_monitoring.model import Work
     from scaler_monitoring.theme import FunctionColours, Theme
@@ -50,9 +56,11 @@ STATES = {
     "done": (" ", None),
     "failed": ("x", FAILED),
     "cancelled": ("/", None),
-    "retried": ("\\", None),
+    "retried": (".", None),
 }
 """How work is drawn that ended so: its pattern, and the colour of its edge."""
+HATCH = "#000000"
+"""Of patterns: the colours of functions are between black and white on any background."""
 UNITS = {
     "bytes": "0.0 b",
     "CPUs": "0.[00]",
@@ -81,10 +89,15 @@ def stream_columns(
     time_of: Callable[[float], float],
     colours: FunctionColours,
 ) -> dict[str, list[Any]]:
-    """Return the columns of :func:`task_stream`; ``time_of`` is that of the model."""
+    """Return the columns of :func:`task_stream`, of what workers had.
+
+    ``name_of_worker`` and ``time_of`` are ``label`` and ``time_of`` of the model.
+    """
     columns: dict[str, list[Any]] = {name: [] for name in TASK_STREAM_COLUMNS}
     add = [column.append for column in columns.values()]
     for work in works:
+        if not work.worker:
+            continue
         took_s = work.end - work.start
         took = duration(took_s)
         if work.count > 1:
@@ -93,7 +106,7 @@ def stream_columns(
         row = (
             axis_ms(time_of(work.start)), axis_ms(time_of(work.end)), name_of_worker(work.worker),
             name, colours[work.function], work.count, took, work.state, work.attempt,
-            short(work.failure) or "-",
+            short(work.error or work.reason) or "-",
         )  # fmt: skip
         for append, value in zip(add, row, strict=True):
             append(value)
@@ -110,11 +123,11 @@ def task_stream(
     """
     page = figure(
         x_axis_type="datetime",
-        y_range=list(reversed(workers)),
+        y_range=FactorRange(factors=list(reversed(workers))),
         tools=[],
         **({"height": 90 + ROW_PIXELS * max(len(workers), 3)} | _WIDE | options),
     )
-    shown = []
+    shown: list[DataRenderer] = []
     for state, (pattern, edge) in STATES.items():
         rectangles = page.hbar(
             y="worker", left="left", right="right", height=0.82, source=source,
@@ -122,7 +135,7 @@ def task_stream(
             fill_color="colour", fill_alpha=0.85,
             # So that what is thinner than a pixel is seen.
             line_color=edge or "colour", line_width=2 if edge else 1,
-            hatch_pattern=pattern, hatch_color=edge or theme.text, hatch_alpha=0.7, hatch_scale=7,
+            hatch_pattern=pattern, hatch_color=edge or HATCH, hatch_alpha=0.7, hatch_scale=7,
             legend_label=state,
         )  # fmt: skip
         shown.append(rectangles)
@@ -161,9 +174,13 @@ def curves(
     what the lines are called; ``unit`` is one of UNITS. ``options`` are the figure's own.
     """
     page = figure(
-        x_axis_type="datetime", y_axis_label=unit, tools=[], **({"height": 240} | _WIDE | options)
+        x_axis_type="datetime",
+        y_range=DataRange1d(start=0),
+        y_axis_label=unit,
+        tools=[],
+        **({"height": 240} | _WIDE | options),
     )
-    lines = [
+    lines: list[DataRenderer] = [
         page.line("time", column, source=source, color=colour, line_width=2, legend_label=label)
         for (column, label), colour in zip(series.items(), colours, strict=False)
     ]
@@ -182,7 +199,6 @@ def curves(
             formatters={"@time": "datetime"},
         )
     )
-    page.y_range.start = 0
     page.yaxis.formatter = NumeralTickFormatter(format=form)
     if unit == "bytes":
         page.yaxis.axis_label = None
@@ -204,6 +220,7 @@ def _add_time(page: figure) -> None:
     page.toolbar.active_scroll = wheel
     page.toolbar.logo = None
     page.xaxis.formatter = DatetimeTickFormatter(**CLOCK)
+    page.xaxis.major_label_policy = NoOverlap()
 
 
 def dress(page: figure, theme: Theme) -> None:
@@ -211,7 +228,7 @@ def dress(page: figure, theme: Theme) -> None:
     page.background_fill_color = page.border_fill_color = theme.panel
     page.outline_line_color = theme.grid
     page.min_border_right = 20
-    if page.title is not None:
+    if isinstance(page.title, Title):
         page.title.text_color = theme.text
     for axis in page.axis:
         axis.axis_label_text_color = axis.major_label_text_color = theme.muted
@@ -229,4 +246,4 @@ def dress(page: figure, theme: Theme) -> None:
         legend.label_text_font_size = "12px"
         legend.background_fill_color = legend.border_line_color = None
         legend.click_policy = "hide"
-        legend.padding = legend.margin = 2
+        legend.update(padding=2, margin=2)
