@@ -113,6 +113,16 @@ class ScalerExecutor(Executor):
         """Address of the scheduler; other processes may join it."""
         return self._session.address
 
+    @property
+    def monitor_address(self) -> str:
+        """Where the scheduler is watched, as with ``scaler_top``."""
+        return self._session.monitor_address
+
+    @property
+    def dashboard_link(self) -> str | None:
+        """Link of the cluster's dashboard, with what it takes to open it; None: there is none."""
+        return self._session.dashboard_link
+
     def options(
         self,
         *,

@@ -43,6 +43,8 @@ class Work:
     attempt: int = 1
     failure: str = ""
     """Why they failed; empty: they returned."""
+    state: str = "done"
+    """"done", "failed", "cancelled" or "retried"."""
 
 
 @dataclass(slots=True)

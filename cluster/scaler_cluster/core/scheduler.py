@@ -83,6 +83,10 @@ class SchedulerConfig:
     """Who watches gets a snapshot so often."""
     feed_objects: int = 50
     """How many of the largest objects it lists."""
+    monitor: str = ""
+    """Where that is to be had; empty: nowhere."""
+    dashboard: str = ""
+    """Link of who shows it in a browser; empty: nobody does."""
 
 
 class SchedulerCore:
@@ -355,7 +359,9 @@ class SchedulerCore:
     def _welcome(
         self, peer: bytes, session: int = 0, workers: int = 0, *, asks_first: bool = False
     ) -> None:
-        self.table.send(peer, m.Welcome(session, workers, self.config.homes, asks_first))
+        config = self.config
+        watched_at = config.monitor, config.dashboard
+        self.table.send(peer, m.Welcome(session, workers, config.homes, asks_first, *watched_at))
 
     def _welcome_client(self, peer: bytes, hello: m.Hello, now: float) -> None:
         table = self.table

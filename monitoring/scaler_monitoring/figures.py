@@ -1,0 +1,249 @@
+"""Figures that the dashboard and the report have in common, made with Bokeh.
+
+None has code in it that a browser would have to evaluate: it may be forbidden by the page. What
+users have named reaches the page as data, and is shown as text.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from bokeh.models import (
+    AdaptiveTicker,
+    BoxZoomTool,
+    CDSView,
+    ColumnDataSource,
+    DataRange1d,
+    DatetimeTickFormatter,
+    FactorRange,
+    GroupFilter,
+    HoverTool,
+    NoOverlap,
+    NumeralTickFormatter,
+    PanTool,
+    ResetTool,
+    WheelZoomTool,
+)
+from bokeh.models.annotations import Title
+from bokeh.plotting import figure
+
+from scaler_monitoring.theme import FAILED
+from scaler_monitoring.view import duration, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from bokeh.models.renderers import DataRenderer
+
+    from scaler_monitoring.model import Work
+    from scaler_monitoring.theme import FunctionColours, Theme
+
+TASK_STREAM_COLUMNS = (
+    "left", "right", "worker", "function", "colour", "tasks", "took", "state", "attempt", "why",
+)  # fmt: skip
+NO_NAME = "(no name)"
+CHARS_MAX = 120
+"""Of a text in what is shown under the pointer."""
+ROW_PIXELS = 26
+"""What the row of a worker is high, if there is room."""
+CLOCK = DatetimeTickFormatter(
+    milliseconds="%H:%M:%S.%3N", seconds="%H:%M:%S", minsec="%H:%M:%S", minutes="%H:%M",
+    hourmin="%H:%M", hours="%H:%M", days="%d %b",
+).properties_with_values(include_defaults=False)  # fmt: skip
+
+STATES = {
+    "done": (" ", None),
+    "failed": ("x", FAILED),
+    "cancelled": ("/", None),
+    "retried": (".", None),
+}
+"""How work is drawn that ended so: its pattern, and the colour of its edge."""
+HATCH = "#000000"
+"""Of patterns: the colours of functions are between black and white on any background."""
+UNITS = {
+    "bytes": "0.0 b",
+    "CPUs": "0.[00]",
+    "s": "0.[000]",
+    "tasks": "0,0",
+    "tasks/s": "0,0.[0]",
+    "%": "0 %",
+}
+"""How numbers of a unit are written."""
+
+
+def axis_ms(at: float) -> float:
+    """Return seconds since 1970 as a time axis wants them: it knows no time zones but UTC."""
+    return (at + time.localtime(at).tm_gmtoff) * 1e3
+
+
+def short(text: str) -> str:
+    """Return a line that fits below a pointer."""
+    text = plain(text)
+    return text if len(text) <= CHARS_MAX else text[: CHARS_MAX - 1] + "…"
+
+
+def stream_columns(
+    works: Iterable[Work],
+    name_of_worker: Callable[[bytes], str],
+    time_of: Callable[[float], float],
+    colours: FunctionColours,
+) -> dict[str, list[Any]]:
+    """Return the columns of :func:`task_stream`, of what workers had.
+
+    ``name_of_worker`` and ``time_of`` are ``label`` and ``time_of`` of the model.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in TASK_STREAM_COLUMNS}
+    add = [column.append for column in columns.values()]
+    for work in works:
+        if not work.worker:
+            continue
+        took_s = work.end - work.start
+        took = duration(took_s)
+        if work.count > 1:
+            took += f", {duration(took_s / work.count)} each"
+        name = short(work.function) or NO_NAME
+        row = (
+            axis_ms(time_of(work.start)), axis_ms(time_of(work.end)), name_of_worker(work.worker),
+            name, colours[work.function], work.count, took, work.state, work.attempt,
+            short(work.error or work.reason) or "-",
+        )  # fmt: skip
+        for append, value in zip(add, row, strict=True):
+            append(value)
+    return columns
+
+
+def task_stream(
+    source: ColumnDataSource, workers: Sequence[str], theme: Theme, **options: Any
+) -> figure:
+    """Return what workers did when: a rectangle for each piece of work, colours by function.
+
+    ``source`` has TASK_STREAM_COLUMNS, ``workers`` are the rows from the top: for others later on,
+    set ``y_range.factors``, the first one at the bottom. ``options`` are the figure's own.
+    """
+    page = figure(
+        x_axis_type="datetime",
+        y_range=FactorRange(factors=list(reversed(workers))),
+        tools=[],
+        **({"height": 90 + ROW_PIXELS * max(len(workers), 3)} | _WIDE | options),
+    )
+    shown: list[DataRenderer] = []
+    for state, (pattern, edge) in STATES.items():
+        rectangles = page.hbar(
+            y="worker", left="left", right="right", height=0.82, source=source,
+            view=CDSView(filter=GroupFilter(column_name="state", group=state)),
+            fill_color="colour", fill_alpha=0.85,
+            # So that what is thinner than a pixel is seen.
+            line_color=edge or "colour", line_width=2 if edge else 1,
+            hatch_pattern=pattern, hatch_color=edge or HATCH, hatch_alpha=0.7, hatch_scale=7,
+            legend_label=state,
+        )  # fmt: skip
+        shown.append(rectangles)
+    page.add_tools(
+        HoverTool(
+            renderers=shown,
+            point_policy="follow_mouse",
+            tooltips=[
+                ("function", "@function"),
+                ("tasks", "@tasks{0,0}"),
+                ("took", "@took"),
+                ("worker", "@worker"),
+                ("state", "@state"),
+                ("attempt", "@attempt"),
+                ("why", "@why"),
+            ],
+        )
+    )
+    page.ygrid.grid_line_color = None
+    _add_time(page)
+    dress(page, theme)
+    return page
+
+
+def curves(
+    source: ColumnDataSource,
+    series: Mapping[str, str],
+    unit: str,
+    theme: Theme,
+    colours: Sequence[str],
+    **options: Any,
+) -> figure:
+    """Return lines over time.
+
+    ``source`` has the column "time", by :func:`axis_ms`, and those of ``series``, whose values are
+    what the lines are called; ``unit`` is one of UNITS. ``options`` are the figure's own.
+    """
+    page = figure(
+        x_axis_type="datetime",
+        y_range=DataRange1d(start=0),
+        y_axis_label=unit,
+        tools=[],
+        **({"height": 240} | _WIDE | options),
+    )
+    lines: list[DataRenderer] = [
+        page.line("time", column, source=source, color=colour, line_width=2, legend_label=label)
+        for (column, label), colour in zip(series.items(), colours, strict=False)
+    ]
+    form = UNITS[unit]
+    page.add_tools(
+        HoverTool(
+            # Each would show the same.
+            renderers=lines[:1],
+            mode="vline",
+            line_policy="nearest",
+            point_policy="follow_mouse",
+            tooltips=[
+                ("at", "@time{%H:%M:%S}"),
+                *((label, f"@{{{column}}}{{{form}}}") for column, label in series.items()),
+            ],
+            formatters={"@time": "datetime"},
+        )
+    )
+    page.yaxis.formatter = NumeralTickFormatter(format=form)
+    if unit == "bytes":
+        page.yaxis.axis_label = None
+        page.yaxis.ticker = AdaptiveTicker(base=1024, mantissas=[1, 2, 4, 8, 16, 32, 64, 128, 256])
+    elif unit == "tasks":
+        page.yaxis.ticker = AdaptiveTicker(min_interval=1)
+    _add_time(page)
+    dress(page, theme)
+    return page
+
+
+_WIDE = {"sizing_mode": "stretch_width"}
+
+
+def _add_time(page: figure) -> None:
+    """Let a figure be moved and magnified along its time axis."""
+    wheel = WheelZoomTool(dimensions="width")
+    page.add_tools(PanTool(dimensions="width"), BoxZoomTool(dimensions="width"), wheel, ResetTool())
+    page.toolbar.active_scroll = wheel
+    page.toolbar.logo = None
+    page.xaxis.formatter = DatetimeTickFormatter(**CLOCK)
+    page.xaxis.major_label_policy = NoOverlap()
+
+
+def dress(page: figure, theme: Theme) -> None:
+    """Give a figure the colours of a theme."""
+    page.background_fill_color = page.border_fill_color = theme.panel
+    page.outline_line_color = theme.grid
+    page.min_border_right = 20
+    if isinstance(page.title, Title):
+        page.title.text_color = theme.text
+    for axis in page.axis:
+        axis.axis_label_text_color = axis.major_label_text_color = theme.muted
+        axis.axis_label_text_font_style = "normal"
+        axis.major_label_text_font_size = "12px"
+        axis.axis_line_color = axis.major_tick_line_color = theme.muted
+        axis.minor_tick_line_color = None
+    for grid in page.grid:
+        if grid.grid_line_color is not None:
+            grid.grid_line_color = theme.grid
+    for legend in page.legend:
+        page.add_layout(legend, "above")
+        legend.orientation = "horizontal"
+        legend.label_text_color = theme.text
+        legend.label_text_font_size = "12px"
+        legend.background_fill_color = legend.border_line_color = None
+        legend.click_policy = "hide"
+        legend.update(padding=2, margin=2)
