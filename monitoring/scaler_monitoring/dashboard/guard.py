@@ -1,4 +1,4 @@
-"""Who may see the dashboard: whoever has its token, from a page of its own, at a name of its own."""
+"""Who may see the dashboard: whoever has its token, on no page but its own."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bokeh.document import Document
-    from bokeh.models import UIElement
+    from bokeh.models.ui.ui_element import UIElement
 
     from scaler_monitoring.dashboard.watch import Watch
     from scaler_monitoring.model import Model
@@ -70,7 +70,8 @@ def open_page(
     rows_max: int,
 ) -> None:
     """Make a page for a browser that has asked for it."""
-    request = document.session_context.request
+    assert document.session_context is not None
+    request = document.session_context.request  # type: ignore[attr-defined]
     settings = settings_of(request.cookies.get(COOKIE, ""))
     theme = settings.theme(str(request.headers.get(SCHEME_HEADER, "")))
     view = View(watch, theme, settings, rows_max)
@@ -91,7 +92,7 @@ def open_page(
         status.update()
         if model.snapshot is None:
             return
-        state = model.run, model.heard_at if kind.is_quick else model.snapshot.seq
+        state = model.restarts, model.heard_at if kind.is_quick else model.snapshot.seq
         if state != shown:
             page.update(model)
             page.root.visible = True

@@ -7,12 +7,12 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
-from bokeh.models import (
-    ColumnDataSource,
+from bokeh.models.css import InlineStyleSheet
+from bokeh.models.sources import ColumnDataSource
+from bokeh.models.widgets.markups import Div
+from bokeh.models.widgets.tables import (
     DataTable,
     DateFormatter,
-    Div,
-    InlineStyleSheet,
     NumberFormatter,
     StringFormatter,
     TableColumn,
@@ -23,14 +23,14 @@ from scaler_monitoring.theme import FAILED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bokeh.models import CellFormatter, UIElement
+    from bokeh.models.ui.ui_element import UIElement
+    from bokeh.models.widgets.tables import CellFormatter
 
     from scaler_monitoring.theme import Theme
 
 ROW_PX = 27
 TABLE_ROWS = 14
 """A table with more rows scrolls."""
-FORMATS: dict[str, CellFormatter] = {}
 
 
 def style_of(theme: Theme) -> str:
@@ -39,6 +39,7 @@ def style_of(theme: Theme) -> str:
         :host {{ --background: {theme.background}; --panel: {theme.panel}; --text: {theme.text};
             --muted: {theme.muted}; --grid: {theme.grid}; --accent: {theme.accent};
             --bad: {FAILED}; color: var(--text); font: 14px/1.4 system-ui, sans-serif; }}
+        .bk-clearfix {{ width: 100%; }}
     """
 
 
@@ -139,7 +140,10 @@ class Table:
             source=self.source,
             columns=[
                 TableColumn(
-                    field=one.field, title=one.title, width=one.width, formatter=_formatter(one.kind)
+                    field=one.field,
+                    title=one.title,
+                    width=one.width,
+                    formatter=_formatter(one.kind),
                 )
                 for one in columns
             ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from bokeh.models import Div
+from bokeh.models.widgets.markups import Div
 
 from scaler_monitoring import view as words
 from scaler_monitoring.dashboard.parts import style_of
@@ -57,9 +57,12 @@ def _line(kind: str, html: str) -> str:
 
 
 def _style(view: View) -> str:
-    return style_of(view.theme) + """
+    return (
+        style_of(view.theme)
+        + """
         p { margin: 0 0 .4rem; padding: .35rem .7rem; border-left: 5px solid var(--accent);
             background: var(--panel); overflow-wrap: anywhere; }
         .waiting { border-color: var(--muted); }
         .bad { border-color: var(--bad); }
     """
+    )

@@ -41,9 +41,7 @@ def template(name: str) -> Template:
     return _environment().get_template(name)
 
 
-def variables(
-    prefix: str, name: str, theme: Theme, nonce: str, token: str = ""
-) -> dict[str, Any]:
+def variables(prefix: str, name: str, theme: Theme, nonce: str, token: str = "") -> dict[str, Any]:
     """Return what every page needs: links to the others, colours, what its scripts must bear.
 
     A ``token`` is put into the links, for a page in a frame, which has no cookies.

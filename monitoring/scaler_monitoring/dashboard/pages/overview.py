@@ -11,7 +11,7 @@ from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import Tile, Tiles
 
 if TYPE_CHECKING:
-    from bokeh.models import UIElement
+    from bokeh.models.ui.ui_element import UIElement
 
     from scaler_monitoring.model import Model
 
