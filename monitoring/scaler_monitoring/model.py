@@ -10,6 +10,8 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from scaler_cluster.wire import feed
+from scaler_monitoring.samples import Samples
+from scaler_monitoring.view import worker_name
 
 WINDOW_S = 1800.0
 """What is older is forgotten: half an hour."""
@@ -17,6 +19,11 @@ HISTORY_MAX = 3600
 """Snapshots of which figures are kept, if they come more often than each half second."""
 STREAM_MAX = 50_000
 """Pieces of work that are kept: far more than a screen has pixels for."""
+DETAILS_MAX = 1000
+"""Pieces of work whose messages and tracebacks are kept: the last ones, 5 KB each at most."""
+LABELS_MAX = 20_000
+"""Workers whose name is known, dead ones among them: as many as a snapshot has room for."""
+DEATHS_MAX = 200
 NEWS_MAX = 1000
 FAILURES_MAX = 200
 """Kinds of failures that are kept apart."""
@@ -27,24 +34,31 @@ RATE_MIN_S = 0.2
 """Snapshots that are closer, as others have begun to watch, say little about what goes on."""
 QUIET = (feed.Assigned, feed.Done, feed.Moved)
 """Events that are no news."""
+DONE, FAILED, CANCELLED, RETRIED = "done", "failed", "cancelled", "retried"
 
 
 @dataclass(slots=True)
 class Work:
-    """Contiguous tasks that a worker ran."""
+    """Contiguous tasks, and what became of them."""
 
     worker: bytes
+    """Empty: no worker had them."""
     start: float
+    """As ``end``: they never ran, or nobody knows for how long."""
     end: float
     session: int
     first: int
     count: int
     function: str
     attempt: int = 1
-    failure: str = ""
-    """Why they failed; empty: they returned."""
-    state: str = "done"
-    """"done", "failed", "cancelled" or "retried"."""
+    state: str = DONE
+    """DONE, FAILED, CANCELLED or RETRIED."""
+    reason: str = ""
+    """Why they failed, or are run again; so are ``error`` and ``message``."""
+    error: str = ""
+    message: str = ""
+    """As ``traceback`` empty again for all but the last DETAILS_MAX that had any."""
+    traceback: str = ""
 
 
 @dataclass(slots=True)
@@ -64,10 +78,23 @@ class Figures:
     tasks: feed.Tasks
     done_per_s: float
     failed_per_s: float
+    sent_per_s: float
+    """Messages that the scheduler sent."""
+    received_per_s: float
     lag_s: float
     scheduler_cpu: float | None
+    scheduler_rss_bytes: int | None
+    workers: int
     workers_cpu: float
     workers_rss_bytes: int
+    machines: int
+    """Computers, each counted once however many supervisors it has, and so in what follows."""
+    machines_cpus: int
+    machines_cpu: float | None
+    """How many of their CPUs are busy; None: not known."""
+    memory_bytes: int | None
+    free_bytes: int | None
+    objects: int
     objects_bytes: int
 
 
@@ -87,12 +114,15 @@ GROWING = ("submitted", "done", "failed", "cancelled", "recalled", "retried", "m
 
 
 class Model:
-    """What one who watches knows.
+    """What one who watches knows of the last ``window_s``.
 
     ``heard_at`` and the ``now`` that goes with it are by the clock of who watches.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self.window_s = window_s
+        self.run = ""
+        """Of the scheduler that was heard last."""
         self.snapshot: feed.Snapshot | None = None
         """The last one; None: nothing was heard yet."""
         self.heard_at: float | None = None
@@ -104,18 +134,30 @@ class Model:
         self.history: deque[Figures] = deque(maxlen=HISTORY_MAX)
         self.stream: deque[Work] = deque(maxlen=STREAM_MAX)
         """In the order in which they ended."""
+        self.streamed = 0
+        """How many were ever added to it: who remembers this knows which of them are new."""
+        self.labels: OrderedDict[bytes, str] = OrderedDict()
+        """What workers are called, also those that are gone."""
+        self.worker_samples = Samples(3, WINDOW_S)
+        """CPUs that each keeps busy, resident set in bytes, tasks that it has."""
+        self.machine_samples = Samples(3, WINDOW_S)
+        """CPUs that are busy, free memory and all memory in bytes."""
+        self.store_samples = Samples(2, WINDOW_S)
+        """Bytes and objects, by ``machine`` of the stores."""
+        self.deaths: deque[feed.WorkerDied] = deque(maxlen=DEATHS_MAX)
         self.news: deque[feed.Event] = deque(maxlen=NEWS_MAX)
         """Failures, deaths, who came and who left."""
         self.failures: OrderedDict[tuple[str, str], Failures] = OrderedDict()
         """By function and type of exception, or else reason; the latest last."""
-        self._run = ""
+        self._detailed: deque[Work] = deque()
+        """Those whose messages are kept."""
         self._seq: dict[type, int] = {}
         self._reference: feed.Snapshot | None = None
         """The one that rates are counted from."""
 
     def apply(self, message: feed.Snapshot | feed.Events, now: float) -> None:
         """Take a message in that arrived just now; those out of turn are ignored."""
-        if message.run != self._run:
+        if message.run != self.run:
             self._begin(message.run)
         last = self._seq.get(type(message))
         if last is not None and message.seq <= last:
@@ -129,7 +171,7 @@ class Model:
         else:
             for event in message.events:
                 self._apply_event(event)
-        self._forget(message.clock - WINDOW_S)
+        self._forget(message.clock - self.window_s)
 
     def is_stale(self, now: float) -> bool:
         """Return True if the scheduler should have been heard by now."""
@@ -141,14 +183,21 @@ class Model:
         """Return a moment of the scheduler's clock in seconds since 1970; 0: nobody knows yet."""
         return self.snapshot.time + at - self.snapshot.clock if self.snapshot is not None else 0.0
 
+    def label(self, worker: bytes) -> str:
+        """Return what a worker is called: its name or its host, with its process id."""
+        return self.labels.get(worker) or worker.hex()
+
     def _begin(self, run: str) -> None:
         """Another scheduler speaks: what the one before said is of no use any more."""
-        self.restarts += bool(self._run)
-        self._run = run
+        self.restarts += bool(self.run)
+        self.run = run
         self.snapshot = self._reference = None
         self.missed = 0
         self.rates = Rates()
-        for kept in (self.history, self.stream, self.news, self.failures, self._seq):
+        for kept in (
+            self.history, self.stream, self.labels, self.worker_samples, self.machine_samples,
+            self.store_samples, self.deaths, self.news, self.failures, self._detailed, self._seq,
+        ):  # fmt: skip
             kept.clear()
 
     def _apply_snapshot(self, snapshot: feed.Snapshot) -> None:
@@ -158,35 +207,56 @@ class Model:
             self.rates = _rates(before, snapshot)
             before = snapshot
         self._reference = before
-        self.history.append(
-            Figures(
-                snapshot.clock,
-                snapshot.tasks,
-                self.rates.tasks.get("done", 0.0),
-                self.rates.tasks.get("failed", 0.0),
-                snapshot.scheduler.lag_s,
-                snapshot.scheduler.cpu,
-                sum(row.cpu or 0.0 for row in snapshot.workers),
-                sum(row.rss_bytes or 0 for row in snapshot.workers),
-                snapshot.objects_bytes,
-            )
+        self.history.append(_figures(snapshot, self.rates))
+        self._sample(snapshot)
+        for worker in snapshot.workers:
+            self._learn(worker)
+
+    def _sample(self, snapshot: feed.Snapshot) -> None:
+        clock = snapshot.clock
+        workers, machines, stores = snapshot.workers, snapshot.machines, snapshot.stores
+        self.worker_samples.add(
+            clock,
+            [one.worker for one in workers],
+            ((one.cpu, one.rss_bytes, one.tasks) for one in workers),
+        )
+        self.machine_samples.add(
+            clock,
+            [one.machine for one in machines],
+            ((one.cpu, one.free_bytes, one.memory_bytes) for one in machines),
+        )
+        self.store_samples.add(
+            clock, [one.machine for one in stores], ((one.nbytes, one.objects) for one in stores)
         )
 
+    def _learn(self, worker: feed.Worker | feed.WorkerJoined | feed.WorkerDied) -> None:
+        """Remember what a worker is called."""
+        if worker.worker not in self.labels:
+            self.labels[worker.worker] = worker_name(worker)
+            if len(self.labels) > LABELS_MAX:
+                self.labels.popitem(last=False)
+
     def _apply_event(self, event: feed.Event) -> None:
-        if isinstance(event, feed.Done | feed.Failed) and event.worker:
-            failure = event.reason if isinstance(event, feed.Failed) else ""
-            self.stream.append(
-                Work(
-                    event.worker, event.at - event.busy_s, event.at, event.session, event.first,
-                    event.count, event.function, event.attempt, failure,
-                )
-            )  # fmt: skip
+        work = _work(event)
+        if work is not None:
+            self.stream.append(work)
+            self.streamed += 1
+            if work.message or work.traceback:
+                self._detailed.append(work)
+                if len(self._detailed) > DETAILS_MAX:
+                    old = self._detailed.popleft()
+                    old.message = old.traceback = ""
         if isinstance(event, feed.Failed):
             key = event.function, event.error or event.reason
             known = self.failures.pop(key, None)
             self.failures[key] = Failures(event.count + (known.count if known else 0), event)
             if len(self.failures) > FAILURES_MAX:
                 self.failures.popitem(last=False)
+        elif isinstance(event, feed.WorkerJoined):
+            self._learn(event)
+        elif isinstance(event, feed.WorkerDied):
+            self._learn(event)
+            self.deaths.append(event)
         if not isinstance(event, QUIET):
             self.news.append(event)
 
@@ -195,12 +265,66 @@ class Model:
             self.history.popleft()
         while self.stream and self.stream[0].end < clock:
             self.stream.popleft()
-        while self.news and self.news[0].at < clock:
-            self.news.popleft()
+        while self._detailed and self._detailed[0].end < clock:
+            self._detailed.popleft()
+        for told in (self.news, self.deaths):
+            while told and told[0].at < clock:
+                told.popleft()
         for key, failures in list(self.failures.items()):
             if failures.last.at >= clock:
                 break
             del self.failures[key]
+
+
+def _figures(snapshot: feed.Snapshot, rates: Rates) -> Figures:
+    computers = list({row.host: row for row in snapshot.machines}.values())
+    is_measured = any(row.cpu is not None for row in computers)
+    has_memory = any(row.memory_bytes is not None for row in computers)
+    return Figures(
+        snapshot.clock,
+        snapshot.tasks,
+        rates.tasks.get("done", 0.0),
+        rates.tasks.get("failed", 0.0),
+        sum(rates.sent.values()),
+        sum(rates.received.values()),
+        snapshot.scheduler.lag_s,
+        snapshot.scheduler.cpu,
+        snapshot.scheduler.rss_bytes,
+        len(snapshot.workers),
+        sum(row.cpu or 0.0 for row in snapshot.workers),
+        sum(row.rss_bytes or 0 for row in snapshot.workers),
+        len(computers),
+        sum(row.cpus for row in computers),
+        sum(row.cpu or 0.0 for row in computers) if is_measured else None,
+        sum(row.memory_bytes or 0 for row in computers) if has_memory else None,
+        sum(row.free_bytes or 0 for row in computers) if has_memory else None,
+        snapshot.objects,
+        snapshot.objects_bytes,
+    )
+
+
+def _work(event: feed.Event) -> Work | None:
+    """Return what an event says of tasks that came to an end, or to another beginning."""
+    if isinstance(event, feed.Done):
+        count, state = event.count, DONE
+    elif isinstance(event, feed.Failed):
+        count, state = event.count, FAILED
+    elif isinstance(event, feed.Cancelled):
+        count, state = event.count, CANCELLED
+    elif isinstance(event, feed.Retried):
+        count, state = 1, RETRIED
+    else:
+        return None
+    first = event.task if isinstance(event, feed.Retried) else event.first
+    work = Work(
+        event.worker, event.at - event.busy_s, event.at, event.session, first, count,
+        event.function, event.attempt, state,
+    )  # fmt: skip
+    if isinstance(event, feed.Failed | feed.Retried):
+        work.reason, work.error, work.message = event.reason, event.error, event.message
+    if isinstance(event, feed.Failed):
+        work.traceback = event.traceback
+    return work
 
 
 def _rates(before: feed.Snapshot, after: feed.Snapshot) -> Rates:

@@ -93,7 +93,7 @@ class Column:
     is_text: bool = False
 
 
-def worker_name(worker: feed.Worker | feed.WorkerJoined) -> str:
+def worker_name(worker: feed.Worker | feed.WorkerJoined | feed.WorkerDied) -> str:
     """Return what a worker is called: its name or its host, with its process id."""
     return plain(f"{worker.name}|{worker.pid}" if worker.name else f"{worker.pid}|{worker.host}")
 

@@ -10,7 +10,18 @@ from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.testing.bench import SchedulerBench
 from scaler_cluster.wire import feed as f
 from scaler_monitoring import model as module
-from scaler_monitoring.model import FAILURES_MAX, NEWS_MAX, WINDOW_S, Model, Work
+from scaler_monitoring.model import (
+    CANCELLED,
+    DEATHS_MAX,
+    DONE,
+    FAILED,
+    FAILURES_MAX,
+    NEWS_MAX,
+    RETRIED,
+    WINDOW_S,
+    Model,
+    Work,
+)
 
 W = b"W1"
 
@@ -141,16 +152,98 @@ def test_snapshots_close_together_make_no_rates():
 
 
 def test_work_is_kept_as_it_was():
-    """When it began, by whom, and whether it failed."""
+    """When it began, by whom, and what became of it; also of tasks that never ran."""
     done = f.Done(10.0, W, 1, 5, 100, "f", 2.0, 2)
     failed = f.Failed(11.0, W, 1, 105, 1, "f", 0.5, 1, "exception", "KeyError")
     nowhere = f.Failed(12.0, b"", 1, 106, 1, "f", reason="unplaced")
-    model = fed(snapshot(), batch(1, done, failed, nowhere))
+    retried = f.Retried(13.0, W, 1, 107, "f", 1, "exception", "KeyError", "'x'", 0.5)
+    cancelled = f.Cancelled(14.0, W, 1, 108, 2, "f", 1, 4.0)
+    model = fed(snapshot(), batch(1, done, failed, nowhere, f.Moved(), retried, cancelled))
 
     assert list(model.stream) == [
-        Work(W, 8.0, 10.0, 1, 5, 100, "f", 2),
-        Work(W, 10.5, 11.0, 1, 105, 1, "f", 1, "exception"),
+        Work(W, 8.0, 10.0, 1, 5, 100, "f", 2, DONE),
+        Work(W, 10.5, 11.0, 1, 105, 1, "f", 1, FAILED, "exception", "KeyError"),
+        Work(b"", 12.0, 12.0, 1, 106, 1, "f", 1, FAILED, "unplaced"),
+        Work(W, 12.5, 13.0, 1, 107, 1, "f", 1, RETRIED, "exception", "KeyError", "'x'"),
+        Work(W, 10.0, 14.0, 1, 108, 2, "f", 1, CANCELLED),
     ]
+    assert model.streamed == 5
+
+
+def test_details_of_the_last_failures_are_kept(monkeypatch):
+    """Of those before, only what they were."""
+    monkeypatch.setattr(module, "DETAILS_MAX", 2)
+    events = [
+        f.Failed(float(n), W, 1, n, 1, "f", 0.0, 1, "exception", "KeyError", "why", "where")
+        for n in range(4)
+    ]
+    model = fed(batch(1, *events))
+
+    assert [(one.error, one.message, one.traceback) for one in model.stream] == [
+        ("KeyError", "", ""), ("KeyError", "", ""),
+        ("KeyError", "why", "where"), ("KeyError", "why", "where"),
+    ]  # fmt: skip
+
+
+def test_workers_keep_their_names():
+    """When they are gone as well; of one that was never heard of there is its id."""
+    here = f.Worker(W, host="host", pid=1, name="one")
+    came = f.WorkerJoined(1.0, b"W2", b"S1", "host", 2, "two")
+    died = f.WorkerDied(2.0, b"W3", b"S1", "host", 3)
+    model = fed(snapshot(1, workers=[here]), batch(1, came, died), snapshot(2))
+
+    assert [model.label(one) for one in (W, b"W2", b"W3")] == ["one|1", "two|2", "3|host"]
+    assert model.label(b"\x01\x02") == "0102"
+
+
+def test_names_are_bounded(monkeypatch):
+    """The worker that came first is forgotten first."""
+    monkeypatch.setattr(module, "LABELS_MAX", 2)
+    joined = [f.WorkerJoined(0.0, worker, pid=7) for worker in (b"W1", b"W2", b"W3")]
+
+    assert list(fed(batch(1, *joined)).labels) == [b"W2", b"W3"]
+
+
+def test_deaths_are_kept():
+    """As they were told, the last ones."""
+    events = [f.WorkerDied(float(n), W, pid=n) for n in range(DEATHS_MAX + 1)]
+    model = fed(batch(1, *events))
+
+    assert [one.pid for one in model.deaths] == list(range(1, DEATHS_MAX + 1))
+
+
+def test_curves_count_a_computer_once():
+    """Two supervisors of one host both tell of the whole of it."""
+    machines = [
+        f.Machine(name, host, cpus=4, cpu=1.5, memory_bytes=100, free_bytes=40)
+        for name, host in ((b"S1", "a"), (b"S2", "a"), (b"S3", "b"))
+    ]
+    (figures,) = fed(snapshot(1, machines=machines)).history
+
+    assert (figures.machines, figures.machines_cpus, figures.machines_cpu) == (2, 8, 3.0)
+    assert (figures.memory_bytes, figures.free_bytes) == (200, 80)
+
+
+def test_curves_of_what_nobody_measured_have_gaps():
+    """It is not taken for nothing."""
+    (figures,) = fed(snapshot(1, machines=[f.Machine(b"S1", "a")])).history
+
+    assert (figures.machines_cpu, figures.memory_bytes, figures.free_bytes) == (None, None, None)
+
+
+def test_each_has_its_own_history():
+    """Each worker, machine and store, from snapshot to snapshot."""
+    before = snapshot(1, 1.0, workers=[f.Worker(W, tasks=3, cpu=0.5, rss_bytes=10)])
+    after = snapshot(
+        2, 2.0, workers=[f.Worker(W, tasks=1, cpu=1.0, rss_bytes=20)],
+        machines=[f.Machine(b"S1", cpu=2.0, memory_bytes=9, free_bytes=5)],
+        stores=[f.Store(b"", "tcp://a", 7, 70)],
+    )  # fmt: skip
+    model = fed(before, after)
+
+    assert model.worker_samples.of(W) == ([1.0, 2.0], [0.5, 1.0], [10, 20], [3, 1])
+    assert model.machine_samples.of(b"S1") == ([2.0], [2.0], [5], [9])
+    assert model.store_samples.of(b"") == ([2.0], [70], [7])
 
 
 def test_failures_are_grouped():
@@ -230,4 +323,4 @@ def test_it_knows_what_the_scheduler_knows(comes_late):
     assert (tasks.submitted, tasks.done, tasks.failed) == (3, 2, 1)
     assert model.snapshot.workers == []
     assert model.missed == 0
-    assert sum(one.count for one in model.stream if not one.failure) == (0 if comes_late else 2)
+    assert sum(one.count for one in model.stream if one.state == DONE) == (0 if comes_late else 2)

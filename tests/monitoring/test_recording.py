@@ -125,4 +125,5 @@ def test_a_replay_makes_the_same_model(path):
     for now, message in read(path):
         replayed.apply(message, now)
 
-    assert vars(replayed) == vars(live)
+    # As text: what nobody has measured is nan, and equals nothing.
+    assert str(vars(replayed)) == str(vars(live))

@@ -226,7 +226,7 @@ class Monitor:
                 )
             )  # fmt: skip
 
-    def failed(self, run: Run, kind: str, detail: Mapping[str, Any], busy_s: float = 0.0) -> None:
+    def failed(self, run: Run, kind: str, detail: Mapping[str, Any], busy_s: float) -> None:
         """All tasks of a run failed, for the same reason."""
         if self._wants(feed.Failed):
             self._events.append(
@@ -238,13 +238,13 @@ class Monitor:
                 )
             )  # fmt: skip
 
-    def retried(self, run: Run, kind: str, detail: Mapping[str, Any]) -> None:
+    def retried(self, run: Run, kind: str, detail: Mapping[str, Any], busy_s: float) -> None:
         """The task of a run is about to be begun again."""
         if self._wants(feed.Retried):
             self._events.append(
                 feed.Retried(
                     self.now, _worker_of(run), run.session, run.first, self._name(run.function),
-                    _attempt(run), kind, _text(detail, "type"), _text(detail, "message"),
+                    _attempt(run), kind, _text(detail, "type"), _text(detail, "message"), busy_s,
                 )
             )  # fmt: skip
 
@@ -261,10 +261,13 @@ class Monitor:
     def cancelled(self, run: Run, first: int, count: int) -> None:
         """Tasks of a run were cancelled."""
         if self._wants(feed.Cancelled):
+            worker, busy_s = run.worker, 0.0
+            if worker is not None and worker.runs and worker.runs[0] is run and first == run.first:
+                busy_s = self.now - worker.progress_at
             self._events.append(
                 feed.Cancelled(
                     self.now, _worker_of(run), run.session, first, count,
-                    self._name(run.function),
+                    self._name(run.function), _attempt(run), busy_s,
                 )
             )  # fmt: skip
 

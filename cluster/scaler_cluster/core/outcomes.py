@@ -112,7 +112,7 @@ class Outcomes:
                 self._requeue(worker, run, Event.SKIPPED)
                 return
             if message.kind == m.FAILED_EXCEPTION and run.may_retry:
-                self._retried(run, message.kind, message.detail)
+                self._retried(run, message.kind, message.detail, message.busy_s)
                 run.tries += 1
                 self._requeue(worker, run, Event.RETRY)
                 return
@@ -225,7 +225,7 @@ class Outcomes:
 
     def _expire(self, run: Run, timeout_s: float | None, now: float) -> None:
         """Let the one task of a run fail, and stop it."""
-        self._fail_all(run, m.FAILED_TIMEOUT, {"timeout_s": timeout_s})
+        self._fail_all(run, m.FAILED_TIMEOUT, {"timeout_s": timeout_s}, timeout_s or 0.0)
         self._stop(run, Event.EXPIRE, "its task ran out of time", now)
 
     def _stop(self, run: Run, event: Event, reason: str, now: float) -> None:
@@ -293,7 +293,7 @@ class Outcomes:
             if run.state is State.CANCELLING:
                 continue
             if index == suspect:
-                self._charge(run, lost)
+                self._charge(run, lost, now - worker.progress_at)
             elif run.options.at_most_once and (lost is None or index < suspect):
                 self._fail(run, m.FAILED_LOST, {"losses": 1})
         for run in reversed(parts):
@@ -307,19 +307,19 @@ class Outcomes:
             return lost.task
         return None
 
-    def _charge(self, run: Run, lost: m.WorkerLost | None) -> None:
+    def _charge(self, run: Run, lost: m.WorkerLost | None, busy_s: float) -> None:
         """Let the one task that may have caused a death fail, or mark it to be run again."""
         if lost is None:
             if run.losses == LOSSES_MAX or run.options.at_most_once:
-                self._fail(run, m.FAILED_LOST, {"losses": run.losses + 1})
+                self._fail(run, m.FAILED_LOST, {"losses": run.losses + 1}, busy_s)
             else:
-                self._retried(run, m.FAILED_LOST, {})
+                self._retried(run, m.FAILED_LOST, {}, busy_s)
                 run.losses += 1
         elif run.may_retry:
-            self._retried(run, m.FAILED_WORKER_DIED, lost.death)
+            self._retried(run, m.FAILED_WORKER_DIED, lost.death, busy_s)
             run.tries += 1
         else:
-            self._fail(run, m.FAILED_WORKER_DIED, lost.death)
+            self._fail(run, m.FAILED_WORKER_DIED, lost.death, busy_s)
 
     def _put_back(self, run: Run) -> None:
         """Queue a run whose worker is gone again; cancelled and failed ones end."""
@@ -329,19 +329,19 @@ class Outcomes:
             move(run, Event.LOST)
             self._table.put_back(run)
 
-    def _retried(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
+    def _retried(self, run: Run, kind: str, detail: dict[str, Any], busy_s: float) -> None:
         """Note that a single task is about to be begun again."""
         self._table.functions[run.function].totals.retried += 1
         if self._table.monitor is not None:
-            self._table.monitor.retried(run, kind, detail)
+            self._table.monitor.retried(run, kind, detail, busy_s)
 
-    def _fail(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
-        self._fail_all(run, kind, detail)
+    def _fail(self, run: Run, kind: str, detail: dict[str, Any], busy_s: float = 0.0) -> None:
+        self._fail_all(run, kind, detail, busy_s)
         self._table.end(run, Event.WORKER_DIED)
 
-    def _fail_all(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
+    def _fail_all(self, run: Run, kind: str, detail: dict[str, Any], busy_s: float = 0.0) -> None:
         if self._table.monitor is not None:
-            self._table.monitor.failed(run, kind, detail)
+            self._table.monitor.failed(run, kind, detail, busy_s)
         for task in range(run.first, run.stop):
             self._failed(run, m.Failed(task, kind, b"", detail))
 

@@ -86,6 +86,8 @@ class Machine:
     agent_cpu: float | None = None
     """How many CPUs its supervisor keeps busy."""
     agent_rss_bytes: int | None = None
+    restarts: int = 0
+    """How many workers took the place of one that died, since it came."""
 
 
 @dataclass(slots=True)
@@ -126,6 +128,10 @@ class Worker:
     cpu: float | None = None
     """How many CPUs it keeps busy."""
     rss_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    """It is killed if it takes more; nil: there is no limit, or none is known yet."""
+    up_s: float = 0.0
+    """How long it has been there."""
 
 
 @dataclass(slots=True)
@@ -195,6 +201,10 @@ class Graph:
     done: int = 0
     failed: int = 0
     cancelled: int = 0
+    chain: int | None = None
+    """How many nodes are on its longest path, of those that have come; nil: not known yet."""
+    chain_left: int | None = None
+    """The same among nodes that have not ended; nil: not known yet, as while nodes come."""
 
 
 @dataclass(slots=True)
@@ -352,6 +362,8 @@ class Retried(Event):
     reason: str = ""
     error: str = ""
     message: str = ""
+    busy_s: float = 0.0
+    """How long it ran, at most."""
 
 
 @dataclass(slots=True)
@@ -376,6 +388,9 @@ class Cancelled(Event):
     first: int = 0
     count: int = 1
     function: str = ""
+    attempt: int = 1
+    busy_s: float = 0.0
+    """How long the first of them has been running, at most; 0: none has."""
 
 
 @dataclass(slots=True)
