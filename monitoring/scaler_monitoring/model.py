@@ -114,12 +114,13 @@ GROWING = ("submitted", "done", "failed", "cancelled", "recalled", "retried", "m
 
 
 class Model:
-    """What one who watches knows.
+    """What one who watches knows of the last ``window_s``.
 
     ``heard_at`` and the ``now`` that goes with it are by the clock of who watches.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self.window_s = window_s
         self.run = ""
         """Of the scheduler that was heard last."""
         self.snapshot: feed.Snapshot | None = None
@@ -170,7 +171,7 @@ class Model:
         else:
             for event in message.events:
                 self._apply_event(event)
-        self._forget(message.clock - WINDOW_S)
+        self._forget(message.clock - self.window_s)
 
     def is_stale(self, now: float) -> bool:
         """Return True if the scheduler should have been heard by now."""

@@ -1,0 +1,116 @@
+"""What happened from one moment to another, made of what a scheduler published. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from scaler_cluster.wire import feed
+from scaler_monitoring.efficiency import Meter
+from scaler_monitoring.model import GROWING, Model
+
+if TYPE_CHECKING:
+    from scaler_monitoring.model import Figures
+
+    T = TypeVar("T", feed.Tasks, feed.Function)
+
+POINTS_MAX = 2000
+"""Points of curves: more than a page is wide. When there are more, each second one is left out."""
+
+
+class Period:
+    """The time from the first snapshot to the last.
+
+    If another scheduler took the place of the one before, of that is only known how efficient it
+    was: what it counted and did not tell is gone with it.
+    """
+
+    def __init__(self) -> None:
+        self.model = Model(window_s=math.inf)
+        self.meter = Meter()
+        self.first: feed.Snapshot | None = None
+        """What was there before: what it counts is not of this time."""
+        self.curve: list[Figures] = []
+        self.rss_bytes_max = 0
+        """Of all workers together."""
+        self.objects_bytes_max = 0
+        self._stride = 1
+        self._seen = 0
+
+    @property
+    def last(self) -> feed.Snapshot | None:
+        """Return how things are at the end."""
+        return self.model.snapshot
+
+    def apply(self, message: feed.Snapshot | feed.Events, now: float) -> None:
+        """Take a message in, as :meth:`Model.apply` does."""
+        before = self.model.snapshot
+        self.model.apply(message, now)
+        snapshot = self.model.snapshot
+        if snapshot is None or snapshot is before:
+            return
+        self.meter.apply(snapshot)
+        if self.first is None or self.first.run != snapshot.run:
+            # Another scheduler counted everything in this time.
+            self.first = snapshot if self.first is None else _nothing_counted(snapshot)
+            self.curve.clear()
+            self._stride, self._seen = 1, 0
+        figures = self.model.history[-1]
+        self.rss_bytes_max = max(self.rss_bytes_max, figures.workers_rss_bytes)
+        self.objects_bytes_max = max(self.objects_bytes_max, figures.objects_bytes)
+        self._keep(figures)
+
+    def _keep(self, figures: Figures) -> None:
+        """Let a point enter the curves, if it is its turn."""
+        if self._seen % self._stride == 0:
+            self.curve.append(figures)
+        self._seen += 1
+        if len(self.curve) > POINTS_MAX:
+            del self.curve[1::2]
+            self._stride *= 2
+
+    def tasks(self) -> feed.Tasks:
+        """Return how many tasks came to what in this time, and where the others stand."""
+        assert self.first is not None
+        assert self.last is not None
+        return _since(self.first.tasks, self.last.tasks, GROWING)
+
+    def functions(self) -> list[feed.Function]:
+        """Return the functions that were in use, counted likewise; what took longest comes first.
+
+        ``mean_s`` is what one took in this time; None if none ended.
+        """
+        assert self.first is not None
+        assert self.last is not None
+        before = {row.name: row for row in self.first.functions}
+        used = []
+        for after in self.last.functions:
+            row = _since(before.get(after.name, feed.Function()), after, (*GROWING, "busy_s"))
+            ended = row.done + row.failed
+            row.mean_s = row.busy_s / ended if ended else None
+            if any(getattr(row, name) for name in GROWING):
+                used.append(row)
+        return sorted(used, key=lambda row: (-row.busy_s, -row.submitted, row.name))
+
+    def deaths(self) -> int:
+        """Return how many workers died."""
+        assert self.first is not None
+        assert self.last is not None
+        return self.last.worker_deaths - self.first.worker_deaths
+
+    def untold(self) -> int:
+        """Return of how many pieces of work nothing was told, as there were too many."""
+        assert self.first is not None
+        assert self.last is not None
+        before, after = self.first.skipped, self.last.skipped
+        kinds = ("done", "failed", "cancelled", "retried")
+        return sum(after.get(kind, 0) - before.get(kind, 0) for kind in kinds)
+
+
+def _nothing_counted(snapshot: feed.Snapshot) -> feed.Snapshot:
+    return replace(snapshot, tasks=feed.Tasks(), functions=[], worker_deaths=0, skipped={})
+
+
+def _since(before: T, after: T, names: tuple[str, ...]) -> T:
+    return replace(after, **{name: getattr(after, name) - getattr(before, name) for name in names})
