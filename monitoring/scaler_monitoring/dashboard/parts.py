@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from bokeh.layouts import column
+from bokeh.layouts import column, row
 from bokeh.models.css import InlineStyleSheet
 from bokeh.models.sources import ColumnDataSource
 from bokeh.models.widgets.markups import Div
@@ -45,7 +45,13 @@ def style_of(theme: Theme) -> str:
 
 def text(html: str, theme: Theme, css: str = "") -> Div:
     """Return an element with HTML in it, in which what came from users must be escaped already."""
-    return Div(text=html, sizing_mode="stretch_width", stylesheets=[style_of(theme) + css])
+    return Div(
+        text=html,
+        # A name with "$$" in it would be taken for mathematics, and MathJax be looked for outside.
+        disable_math=True,
+        sizing_mode="stretch_width",
+        stylesheets=[style_of(theme) + css],
+    )
 
 
 def panel(title: str, theme: Theme, *content: UIElement, about: str = "") -> UIElement:
@@ -60,6 +66,13 @@ def panel(title: str, theme: Theme, *content: UIElement, about: str = "") -> UIE
         """,
     )
     return column(head, *content, sizing_mode="stretch_width")
+
+
+def beside(*content: UIElement) -> UIElement:
+    """Return content side by side, or one below the other where there is no room for that."""
+    for one in content:
+        one.styles = {"flex": "1 1 26rem", "min-width": "0"}
+    return row(*content, sizing_mode="stretch_width", styles={"flex-wrap": "wrap"})
 
 
 # -- tiles -----------------------------------------------------------------------------------
@@ -129,11 +142,29 @@ class Column:
 
 
 class Table:
-    """Rows that can be sorted by each column, chosen and searched by whoever looks."""
+    """Rows that can be sorted by each column, chosen and searched by whoever looks.
 
-    def __init__(self, columns: Sequence[Column], theme: Theme, rows: int = TABLE_ROWS) -> None:
-        self._fields = [one.field for one in columns]
+    Args:
+        columns: What it shows of each row.
+        theme: Its colours.
+        rows: If there are more, it scrolls.
+        nothing: What it says as long as there are no rows.
+        key: The field by which a chosen row is known again, wherever it has come to stand.
+
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        theme: Theme,
+        rows: int = TABLE_ROWS,
+        *,
+        nothing: str,
+        key: str = "",
+    ) -> None:
+        self._fields = list(dict.fromkeys([*(one.field for one in columns), *([key] * bool(key))]))
         self._rows = rows
+        self._key = key
         self.source = ColumnDataSource({field: [] for field in self._fields})
         width = sum(one.width for one in columns)
         self.table = DataTable(
@@ -152,21 +183,49 @@ class Table:
             height=2 * ROW_PX,
             min_width=width,
             sizing_mode="stretch_width",
-            autosize_mode="fit_columns",
+            # "fit_columns" raises in Bokeh's own script, reordering needs jQuery UI.
+            autosize_mode="force_fit",
+            reorderable=False,
+            # Else each update would scroll back to it.
+            scroll_to_selection=False,
             stylesheets=[InlineStyleSheet(css=style_of(theme) + _TABLE_CSS)],
         )
+        self._nothing = text(f"<p>{escape(nothing)}</p>", theme, _NOTHING_CSS)
         # A narrow window moves the table, not the page.
-        self.root = column(self.table, sizing_mode="stretch_width", styles={"overflow-x": "auto"})
+        self._scrolled = column(
+            self.table, sizing_mode="stretch_width", styles={"overflow-x": "auto"}, visible=False
+        )
+        self.root = column(self._nothing, self._scrolled, sizing_mode="stretch_width")
 
     def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show these rows; who had chosen one has it still, if it is in its place."""
+        """Show these rows; who had chosen one has it still."""
         data = {field: [row[field] for row in rows] for field in self._fields}
         if data == self.source.data:
             return
+        chosen = self.chosen()
         self.source.data = data
-        height = (min(max(len(rows), 1), self._rows) + 1) * ROW_PX + 18
+        if chosen:
+            keys = data[self._key]
+            self.choose([key for key in chosen if key in keys])
+        # It never shrinks, as what is below would jump.
+        height = max((min(len(rows), self._rows) + 1) * ROW_PX + 18, self.table.height or 0)
         if height != self.table.height:
             self.table.height = height
+        if bool(rows) is self._nothing.visible:
+            self._nothing.visible = not rows
+            self._scrolled.visible = bool(rows)
+
+    def chosen(self) -> list[Any]:
+        """Return the keys of the rows that are chosen; none if the rows have no key."""
+        keys = self.source.data[self._key] if self._key else []
+        return [keys[index] for index in self.source.selected.indices if index < len(keys)]
+
+    def choose(self, chosen: Sequence[Any]) -> None:
+        """Choose the rows that have these keys."""
+        keys = self.source.data[self._key]
+        indices = [keys.index(key) for key in chosen]
+        if indices != self.source.selected.indices:
+            self.source.selected.indices = indices
 
 
 def _formatter(kind: str) -> CellFormatter:
@@ -178,6 +237,7 @@ def _formatter(kind: str) -> CellFormatter:
     return NumberFormatter(format=formats[kind], text_align="right", nan_format="-")
 
 
+_NOTHING_CSS = "p { margin: 0 0 .5rem; color: var(--muted); }"
 _TABLE_CSS = """
     .slick-header-columns, .slick-header-column, .bk-header-row {
         background: var(--panel) !important; color: var(--muted) !important; font-weight: 600; }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scaler_monitoring.dashboard.pages.clients import Clients
+from scaler_monitoring.dashboard.pages.graphs import Graphs
+from scaler_monitoring.dashboard.pages.machines import Machines
+from scaler_monitoring.dashboard.pages.memory import Memory
 from scaler_monitoring.dashboard.pages.overview import Overview
 
 if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import Page
 
-PAGES: tuple[type[Page], ...] = (Overview,)
+PAGES: tuple[type[Page], ...] = (Overview, Graphs, Memory, Clients, Machines)
