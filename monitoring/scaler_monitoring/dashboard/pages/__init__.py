@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaler_monitoring.dashboard.pages.overview import Overview
+from scaler_monitoring.dashboard.pages.stream import Stream
 
 if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import Page
 
-PAGES: tuple[type[Page], ...] = (Overview,)
+PAGES: tuple[type[Page], ...] = (Overview, Stream)
