@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column, row
@@ -21,7 +22,7 @@ from bokeh.models.widgets.tables import (
 from scaler_monitoring.theme import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bokeh.models.ui.ui_element import UIElement
     from bokeh.models.widgets.tables import CellFormatter
@@ -54,6 +55,12 @@ def text(html: str, theme: Theme, css: str = "") -> Div:
     )
 
 
+def show(element: Div, html: str) -> None:
+    """Put HTML into an element of :func:`text`, unless it is there already."""
+    if element.text != html:
+        element.text = html
+
+
 def panel(title: str, theme: Theme, *content: UIElement, about: str = "") -> UIElement:
     """Return content under a heading."""
     more = f"<p>{escape(about)}</p>" if about else ""
@@ -68,11 +75,45 @@ def panel(title: str, theme: Theme, *content: UIElement, about: str = "") -> UIE
     return column(head, *content, sizing_mode="stretch_width")
 
 
-def beside(*content: UIElement) -> UIElement:
-    """Return content side by side, or one below the other where there is no room for that."""
+def inputs_style(theme: Theme) -> str:
+    """Return the CSS of what can be typed into, chosen from or pressed."""
+    return (
+        style_of(theme)
+        + f"""
+        :host {{ color-scheme: {theme.name}; }}
+        .bk-input, .bk-btn {{ color: var(--text) !important; background: var(--panel) !important;
+            border: 1px solid var(--muted) !important; border-radius: 6px; font: inherit;
+            min-height: 34px; padding: .2rem .7rem; }}
+        .bk-btn:hover {{ border-color: var(--accent) !important; }}
+        .bk-btn.bk-active {{ background: var(--accent) !important; color: var(--panel) !important;
+            border-color: var(--accent) !important; font-weight: 600; }}
+        .bk-input::placeholder {{ color: var(--muted); }}
+        .bk-input:focus-visible, .bk-btn:focus-visible {{
+            outline: 3px solid var(--accent) !important; outline-offset: -1px; }}
+        select.bk-input {{ appearance: auto !important; background-image: none !important; }}
+        label {{ color: var(--muted); font-size: 12px; }}
+        """
+    )
+
+
+def controls(*inputs: UIElement) -> UIElement:
+    """Return inputs beside each other, as far as there is room."""
+    return row(
+        *inputs,
+        sizing_mode="stretch_width",
+        styles={"flex-wrap": "wrap", "align-items": "flex-end", "gap": "8px"},
+    )
+
+
+def beside(*content: UIElement, width: str = "27rem") -> UIElement:
+    """Return panels beside each other, each at least so wide, or else below each other."""
     for one in content:
-        one.styles = {"flex": "1 1 26rem", "min-width": "0"}
-    return row(*content, sizing_mode="stretch_width", styles={"flex-wrap": "wrap"})
+        one.styles = {"flex": f"1 1 {width}", "min-width": f"min({width}, 100%)"}
+    return row(
+        *content,
+        sizing_mode="stretch_width",
+        styles={"flex-wrap": "wrap", "column-gap": "1rem"},
+    )
 
 
 # -- tiles -----------------------------------------------------------------------------------
@@ -100,9 +141,7 @@ class Tiles:
 
     def update(self, tiles: Sequence[Tile]) -> None:
         """Show these."""
-        html = f"<dl>{''.join(map(_tile, tiles))}</dl>"
-        if html != self.root.text:
-            self.root.text = html
+        show(self.root, f"<dl>{''.join(map(_tile, tiles))}</dl>")
 
 
 @dataclass(frozen=True)
@@ -142,14 +181,14 @@ class Column:
 
 
 class Table:
-    """Rows that can be sorted by each column, chosen and searched by whoever looks.
+    """Rows that can be sorted by each column; one can be chosen, and stays so wherever it goes.
 
     Args:
-        columns: What it shows of each row.
-        theme: Its colours.
-        rows: If there are more, it scrolls.
-        nothing: What it says as long as there are no rows.
-        key: The field by which a chosen row is known again, wherever it has come to stand.
+        columns: What is shown.
+        theme: In which colours.
+        rows: How many are seen at once; further ones are scrolled to.
+        key: The field by which a row is known again, shown or not; empty: none can be chosen.
+        nothing: What it says instead as long as there are no rows.
 
     """
 
@@ -158,15 +197,18 @@ class Table:
         columns: Sequence[Column],
         theme: Theme,
         rows: int = TABLE_ROWS,
-        *,
-        nothing: str,
         key: str = "",
+        nothing: str = "",
     ) -> None:
         self._fields = list(dict.fromkeys([*(one.field for one in columns), *([key] * bool(key))]))
         self._rows = rows
         self._key = key
+        self._told: Callable[[str], None] | None = None
+        self._is_updating = False
+        self._updates = 0
+        self._has_nothing = bool(nothing)
         self.source = ColumnDataSource({field: [] for field in self._fields})
-        width = sum(one.width for one in columns)
+        self.source.selected.on_change("indices", self._on_indices)
         self.table = DataTable(
             source=self.source,
             columns=[
@@ -180,52 +222,101 @@ class Table:
             ],
             index_position=None,
             row_height=ROW_PX,
-            height=2 * ROW_PX,
-            min_width=width,
-            sizing_mode="stretch_width",
-            # "fit_columns" raises in Bokeh's own script, reordering needs jQuery UI.
+            min_width=sum(one.width for one in columns),
+            # Its own height never changes: it would forget by what it is sorted.
+            sizing_mode="stretch_both",
+            # "fit_columns" raises an exception in Bokeh's own script.
             autosize_mode="force_fit",
-            reorderable=False,
-            # Else each update would scroll back to it.
+            selectable=bool(key),
+            multi_selectable=False,
             scroll_to_selection=False,
+            reorderable=False,
             stylesheets=[InlineStyleSheet(css=style_of(theme) + _TABLE_CSS)],
         )
-        self._nothing = text(f"<p>{escape(nothing)}</p>", theme, _NOTHING_CSS)
         # A narrow window moves the table, not the page.
-        self._scrolled = column(
-            self.table, sizing_mode="stretch_width", styles={"overflow-x": "auto"}, visible=False
+        self._frame = column(
+            self.table,
+            sizing_mode="stretch_width",
+            height=2 * ROW_PX,
+            styles={"overflow-x": "auto", "overflow-y": "hidden"},
+            visible=not self._has_nothing,
         )
-        self.root = column(self._nothing, self._scrolled, sizing_mode="stretch_width")
+        self._nothing = text(
+            f"<p>{escape(nothing)}</p>", theme, "p { margin: 0 0 .5rem; color: var(--muted); }"
+        )
+        self._nothing.visible = self._has_nothing
+        self.root = column(self._nothing, self._frame, sizing_mode="stretch_width")
+
+    def on_choose(self, told: Callable[[str], None]) -> None:
+        """Let ``told`` know the key of the row that somebody chooses."""
+        self._told = told
+
+    @property
+    def chosen(self) -> str:
+        """The key of the row that is chosen; empty: none is."""
+        indices = self.source.selected.indices
+        return str(self.source.data[self._key][indices[0]]) if indices and self._key else ""
+
+    def choose(self, key: str) -> None:
+        """Choose a row, if it is there; empty: none."""
+        keys = self.source.data[self._key]
+        self._choose([keys.index(key)] if key in keys else [])
 
     def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show these rows; who had chosen one has it still."""
+        """Show these rows, of which only what changed is sent."""
         data = {field: [row[field] for row in rows] for field in self._fields}
-        if data == self.source.data:
+        known, chosen = self.source.data, self.chosen
+        changed = [field for field in self._fields if data[field] != known[field]]
+        if not changed:
             return
-        chosen = self.chosen()
-        self.source.data = data
-        if chosen:
-            keys = data[self._key]
-            self.choose([key for key in chosen if key in keys])
-        # It never shrinks, as what is below would jump.
-        height = max((min(len(rows), self._rows) + 1) * ROW_PX + 18, self.table.height or 0)
-        if height != self.table.height:
-            self.table.height = height
-        if bool(rows) is self._nothing.visible:
-            self._nothing.visible = not rows
-            self._scrolled.visible = bool(rows)
+        if len(rows) == len(known[self._fields[0]]) and self._key not in changed:
+            self.source.patch({field: _changes(known[field], data[field]) for field in changed})
+        else:
+            # Else the browser would for a moment choose what is now in the place of another.
+            self._choose([])
+            self.source.data = data
+            if chosen:
+                self.choose(chosen)
+        # Bokeh's script draws the same number of rows anew only if their view says it changed.
+        self._updates += 1
+        self.table.view.tags = [self._updates]
+        # It never shrinks again, as what is below would jump.
+        height = max((min(len(rows), self._rows) + 1) * ROW_PX + 18, self._frame.height)
+        if height != self._frame.height:
+            self._frame.height = height
+        is_empty = not rows and self._has_nothing
+        if is_empty is not self._nothing.visible:
+            self._nothing.visible = is_empty
+            self._frame.visible = not is_empty
 
-    def chosen(self) -> list[Any]:
-        """Return the keys of the rows that are chosen; none if the rows have no key."""
-        keys = self.source.data[self._key] if self._key else []
-        return [keys[index] for index in self.source.selected.indices if index < len(keys)]
+    def _choose(self, indices: list[int]) -> None:
+        self._is_updating = True
+        try:
+            if self.source.selected.indices != indices:
+                self.source.selected.indices = indices
+        finally:
+            self._is_updating = False
 
-    def choose(self, chosen: Sequence[Any]) -> None:
-        """Choose the rows that have these keys."""
-        keys = self.source.data[self._key]
-        indices = [keys.index(key) for key in chosen]
-        if indices != self.source.selected.indices:
-            self.source.selected.indices = indices
+    def _on_indices(self, name: str, old: object, new: object) -> None:
+        if self._told is not None and not self._is_updating and self.chosen:
+            self._told(self.chosen)
+
+
+def _changes(old: Sequence[Any], new: Sequence[Any]) -> list[tuple[int, Any]]:
+    return [
+        (index, after)
+        for index, (before, after) in enumerate(zip(old, new, strict=True))
+        if before is not after and before != after
+    ]
+
+
+UNKNOWN = nan
+"""A number in a table that is not known: it is sorted as one, and equal to itself."""
+
+
+def as_number(number: float | None) -> float:
+    """Return a number as tables and curves want it."""
+    return UNKNOWN if number is None else number
 
 
 def _formatter(kind: str) -> CellFormatter:
@@ -237,12 +328,11 @@ def _formatter(kind: str) -> CellFormatter:
     return NumberFormatter(format=formats[kind], text_align="right", nan_format="-")
 
 
-_NOTHING_CSS = "p { margin: 0 0 .5rem; color: var(--muted); }"
 _TABLE_CSS = """
     .slick-header-columns, .slick-header-column, .bk-header-row {
         background: var(--panel) !important; color: var(--muted) !important; font-weight: 600; }
-    .slick-row, .slick-cell, .slick-viewport, .grid-canvas {
-        background: var(--panel) !important; color: var(--text) !important; }
+    .bk-data-table, .slick-viewport, .grid-canvas { background: transparent !important; }
+    .slick-row, .slick-cell { background: var(--panel) !important; color: var(--text) !important; }
     .slick-row.odd .slick-cell { background: var(--background) !important; }
     .slick-cell { border-color: var(--grid) !important; font-variant-numeric: tabular-nums; }
     .slick-cell.selected { background: var(--accent) !important; color: var(--panel) !important; }

@@ -33,6 +33,14 @@ LARGER = 1.25
 with every breath."""
 
 
+MARGIN = (0, 5, 0, 5)
+"""Of figures, as texts and tables have it."""
+LEGEND_COLUMNS = 4
+"""Further names stand below, as Bokeh does not look how wide a figure is."""
+LABEL_CHARS_MAX = 20
+"""Of a name in a legend."""
+
+
 class Moment(Protocol):
     """What is known of one moment."""
 
@@ -94,7 +102,9 @@ def memory_curves(
 ) -> figure:
     """Return curves of bytes, on the scale that the user has set."""
     scale = view.settings.scale
-    page = curves(source, series, "bytes", view.theme, SERIES, y_axis_type=scale, **options)
+    page = curves(
+        source, series, "bytes", view.theme, SERIES, y_axis_type=scale, margin=MARGIN, **options
+    )
     if scale == "log":
         page.y_range.start = None
         page.yaxis.ticker = LogTicker(base=2, mantissas=[1])
@@ -127,8 +137,11 @@ class Largest:
         if unit == "bytes":
             self.root = memory_curves(self._timeline.source, series, view, **options)
         else:
-            self.root = curves(self._timeline.source, series, unit, view.theme, SERIES, **options)
+            self.root = curves(
+                self._timeline.source, series, unit, view.theme, SERIES, margin=MARGIN, **options
+            )
         (legend,) = self.root.legend
+        legend.ncols = LEGEND_COLUMNS
         self._items = legend.items
         self._lines = [item.renderers[0] for item in self._items]
         for place, line in enumerate(self._lines):
@@ -155,7 +168,7 @@ class Largest:
 
     def _label(self) -> None:
         for item, name in zip(self._items, self._names, strict=True):
-            item.label = value(name or "-")
+            item.label = value(_cut(name))
             item.visible = bool(name)
         form = f"{{{self._form}}}"
         named = [(self._fields[i], name) for i, name in enumerate(self._names) if name]
@@ -163,6 +176,10 @@ class Largest:
             ("at", "@time{%H:%M:%S}"), *((name, f"@{field}{form}") for field, name in named),
         ]  # fmt: skip
         self._hover.renderers = self._lines[:1]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LABEL_CHARS_MAX else name[: LABEL_CHARS_MAX - 1] + "…"
 
 
 def _rows(keys: Sequence[bytes | None], column: int) -> Callable[[Sample], list[float]]:

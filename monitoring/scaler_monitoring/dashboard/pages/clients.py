@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bokeh.layouts import column
 
 from scaler_cluster.wire import feed
-from scaler_monitoring import view as words
+from scaler_monitoring import view
 from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
@@ -71,10 +71,10 @@ def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
     clients = snapshot.clients
     nested = sum(bool(one.worker) for one in clients)
     return [
-        Tile("clients", words.whole(len(clients) + snapshot.left_out.get("clients", 0))),
-        Tile("of them inside of tasks", words.whole(nested)),
-        Tile("their tasks", words.whole(sum(one.submitted for one in clients))),
-        Tile("pending", words.whole(sum(one.pending for one in clients))),
+        Tile("clients", view.whole(len(clients) + snapshot.left_out.get("clients", 0))),
+        Tile("of them inside of tasks", view.whole(nested)),
+        Tile("their tasks", view.whole(sum(one.submitted for one in clients))),
+        Tile("pending", view.whole(sum(one.pending for one in clients))),
     ]
 
 
@@ -83,7 +83,7 @@ def _bar(client: feed.Client) -> Bar:
     return Bar(
         client_name(client),
         {state: getattr(client, state) for state in STATES},
-        f"{words.whole(ended)} of {words.whole(client.submitted)} ended",
+        f"{view.whole(ended)} of {view.whole(client.submitted)} ended",
     )
 
 
@@ -103,7 +103,7 @@ def _row(client: feed.Client, model: Model) -> dict[str, Any]:
     return {
         "session": client.session,
         "client": client_name(client),
-        "inside": model.label(client.worker) if client.worker else "",
+        "inside": _inside(client.worker, model),
         **{name: getattr(client, name) for name in COUNTS},
         "graphs": client.graphs,
         "functions": client.functions,
@@ -124,16 +124,19 @@ _MOVES = (
 def _moves(model: Model) -> list[dict[str, Any]]:
     """Return who came and left, the last one first."""
     told = [one for one in model.news if isinstance(one, feed.ClientJoined | feed.ClientLeft)]
-    rows = []
-    for event in reversed(told[-ROWS_MAX:]):
-        worker = event.worker if isinstance(event, feed.ClientJoined) else b""
-        rows.append(
-            {
-                "at": axis_ms(model.time_of(event.at)),
-                "what": "came" if isinstance(event, feed.ClientJoined) else "left",
-                "session": event.session,
-                "client": client_name(event),
-                "inside": model.label(worker) if worker else "",
-            }
-        )
-    return rows
+    workers = {one.session: one.worker for one in told if isinstance(one, feed.ClientJoined)}
+    return [
+        {
+            "at": axis_ms(model.time_of(one.at)),
+            "what": "came" if isinstance(one, feed.ClientJoined) else "left",
+            "session": one.session,
+            "client": client_name(one),
+            "inside": _inside(workers.get(one.session, b""), model),
+        }
+        for one in reversed(told[-ROWS_MAX:])
+    ]
+
+
+def _inside(worker: bytes, model: Model) -> str:
+    """Return which worker a client is inside of, if it is."""
+    return model.label(worker) if worker else ""

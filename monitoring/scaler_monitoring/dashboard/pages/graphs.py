@@ -20,10 +20,11 @@ from scaler_monitoring.dashboard.parts import (
     Table,
     Tile,
     Tiles,
+    as_number,
     panel,
     text,
 )
-from scaler_monitoring.dashboard.timeline import DASHES, Timeline
+from scaler_monitoring.dashboard.timeline import DASHES, MARGIN, Timeline
 from scaler_monitoring.figures import axis_ms, curves, short
 from scaler_monitoring.theme import FAILED, SERIES
 
@@ -161,9 +162,9 @@ class Graphs(Page):
         self._tiles = Tiles(theme)
         self._bars = Bars(STATES, theme)
         self._table = Table(
-            _COLUMNS, theme, nothing="No graph runs, and none has ended lately.", key="key"
+            _COLUMNS, theme, key="key", nothing="No graph runs, and none has ended lately."
         )
-        self._table.source.selected.on_change("indices", self._on_chosen)
+        self._table.on_choose(lambda _: self._show())
         self._one = _One(theme)
         return column(
             self._tiles.root,
@@ -186,12 +187,8 @@ class Graphs(Page):
         self._table.update([_row(key, one, clients, model) for key, one in graphs.items()])
         self._show()
 
-    def _on_chosen(self, _name: str, _before: list[int], _after: list[int]) -> None:
-        self._show()
-
     def _show(self) -> None:
-        chosen = [key for key in self._table.chosen() if key in self._ledger.graphs]
-        self._one.update(self.view.model, self._ledger.graphs[chosen[0]] if chosen else None)
+        self._one.update(self.view.model, self._ledger.graphs.get(self._table.chosen))
 
 
 class _One:
@@ -206,7 +203,7 @@ class _One:
         self._timeline = Timeline(CURVES, inf)
         figure = curves(
             self._timeline.source, dict(zip(CURVES, CURVES, strict=True)), "tasks", theme,
-            (SERIES[2], FAILED, SERIES[1]), height=220,
+            (SERIES[2], FAILED, SERIES[1]), height=220, margin=MARGIN,
         )  # fmt: skip
         figure.yaxis.axis_label = "nodes"
         for item, dash in zip(figure.legend[0].items, DASHES, strict=False):
@@ -323,8 +320,8 @@ def _row(key: str, known: Known, clients: Mapping[int, str], model: Model) -> di
         "state": known.state,
         "nodes": graph.nodes,
         **{state: getattr(graph, state) for state in STATES},
-        "chain": nan if graph.chain is None else graph.chain,
-        "left": nan if graph.chain_left is None else graph.chain_left,
+        "chain": as_number(graph.chain),
+        "left": as_number(graph.chain_left),
         "begun": nan if isnan(known.begun_at) else axis_ms(model.time_of(known.begun_at)),
         "over": nan if known.over_at is None else axis_ms(model.time_of(known.over_at)),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
 
-from scaler_monitoring import view as words
+from scaler_monitoring import view
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     BYTES,
@@ -19,10 +19,12 @@ from scaler_monitoring.dashboard.parts import (
     Table,
     Tile,
     Tiles,
+    as_number,
     beside,
     panel,
 )
 from scaler_monitoring.dashboard.timeline import LINES, Largest
+from scaler_monitoring.dashboard.words import amount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,10 +46,10 @@ class Machines(Page):
 
     def build(self) -> UIElement:
         """Return its parts."""
-        view, theme = self.view, self.view.theme
+        theme = self.view.theme
         self._table = Table(_COLUMNS, theme, nothing="No machine is there.", key="machine")
-        self._cpu = Largest(view, _CPU, "CPUs")
-        self._free = Largest(view, _FREE, "bytes", self._cpu.root.x_range)
+        self._cpu = Largest(self.view, _CPU, "CPUs")
+        self._free = Largest(self.view, _FREE, "bytes", self._cpu.root.x_range)
         self._tiles = Tiles(theme)
         self._messages = Table(_MESSAGES, theme, nothing="It has neither sent nor received any.")
         return column(
@@ -65,7 +67,7 @@ class Machines(Page):
         """Show what is known now."""
         snapshot = model.snapshot
         assert snapshot is not None
-        names = words.manager_names(snapshot.machines)
+        names = view.manager_names(snapshot.machines)
         work = Work(snapshot.workers)
         self._table.update(
             [_row(one, names[one.machine], work) for one in snapshot.machines[:ROWS_MAX]]
@@ -81,21 +83,21 @@ def _at_most(which: str) -> str:
 
 
 _COLUMNS = (
-    Column("name", "machine", width=140),
-    Column("workers", "workers", WHOLE, 75),
-    Column("wanted", "wanted", WHOLE, 75),
-    Column("spares", "spares", WHOLE, 70),
-    Column("busy", "busy", WHOLE, 60),
-    Column("idle", "idle", WHOLE, 60),
-    Column("queued", "queued tasks", WHOLE, 105),
-    Column("restarts", "restarts", WHOLE, 75),
-    Column("cpus", "CPUs", WHOLE, 60),
+    Column("name", "machine", width=120),
+    Column("workers", "workers", WHOLE, 70),
+    Column("wanted", "wanted", WHOLE, 65),
+    Column("spares", "spares", WHOLE, 60),
+    Column("busy", "busy", WHOLE, 50),
+    Column("idle", "idle", WHOLE, 50),
+    Column("queued", "queued", WHOLE, 65),
+    Column("restarts", "restarts", WHOLE, 70),
+    Column("cpus", "CPUs", WHOLE, 55),
     Column("cpu", "CPU used", PERCENT, 80),
     Column("memory", "memory", BYTES, 80),
     Column("free", "free", BYTES, 80),
-    Column("used", "used", PERCENT, 65),
-    Column("agent_cpu", "supervisor CPU", PERCENT, 110),
-    Column("agent_rss", "supervisor memory", BYTES, 130),
+    Column("used", "used", PERCENT, 60),
+    Column("agent_cpu", "supervisor CPU", PERCENT, 115),
+    Column("agent_rss", "supervisor memory", BYTES, 135),
     Column("lag", "lag (ms)", NUMBER, 75),
     Column("silent", "silent for (s)", NUMBER, 95),
 )
@@ -128,31 +130,25 @@ def _row(one: feed.Machine, name: str, work: Work) -> dict[str, Any]:
         "restarts": one.restarts,
         "cpus": one.cpus,
         "cpu": one.cpu / one.cpus if one.cpu is not None and one.cpus else nan,
-        "memory": _known(one.memory_bytes),
-        "free": _known(one.free_bytes),
+        "memory": as_number(one.memory_bytes),
+        "free": as_number(one.free_bytes),
         "used": 1 - one.free_bytes / one.memory_bytes if has_memory else nan,
-        "agent_cpu": _known(one.agent_cpu),
-        "agent_rss": _known(one.agent_rss_bytes),
+        "agent_cpu": as_number(one.agent_cpu),
+        "agent_rss": as_number(one.agent_rss_bytes),
         "lag": nan if one.lag_s is None else round(one.lag_s * 1e3, 3),
         "silent": round(one.silent_s, 1),
     }
 
 
-def _known(figure: float | None) -> float:
-    return nan if figure is None else figure
-
-
 def _scheduler(process: feed.Process) -> list[Tile]:
     return [
-        Tile("host", words.plain(process.host)),
-        Tile("process", str(process.pid)),
-        Tile("release", words.plain(process.release)),
-        Tile("Python", words.plain(process.python)),
-        Tile("CPU", words.percent(process.cpu)),
-        Tile("memory", words.size(process.rss_bytes), f"{words.size(process.free_bytes)} free"),
-        Tile("lag", words.duration(process.lag_s)),
-        Tile("up", words.duration(process.up_s)),
-        Tile("address", words.plain(process.address)),
+        Tile("runs on", view.plain(process.host), f"process {process.pid}"),
+        Tile("release", view.plain(process.release), f"Python {view.plain(process.python)}"),
+        Tile("up", view.duration(process.up_s)),
+        Tile("CPU", view.percent(process.cpu), "of one"),
+        Tile("lag", view.duration(process.lag_s), "at most"),
+        Tile("memory", amount(process.rss_bytes)),
+        Tile("free memory", amount(process.free_bytes)),
     ]
 
 
@@ -171,7 +167,7 @@ def _messages(model: Model) -> list[dict[str, Any]]:
     rows = [
         {
             "way": way,
-            "kind": words.plain(kind),
+            "kind": view.plain(kind),
             "count": count,
             "per_s": round(per_s.get(kind, 0.0), 1),
         }

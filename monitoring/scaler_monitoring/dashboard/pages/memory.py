@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from math import nan
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
 
-from scaler_monitoring import view as words
+from scaler_monitoring import view
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     BYTES,
     PERCENT,
+    UNKNOWN,
     WHOLE,
     Column,
     Table,
@@ -21,6 +21,7 @@ from scaler_monitoring.dashboard.parts import (
     panel,
 )
 from scaler_monitoring.dashboard.timeline import LINES, Largest, Timeline, memory_curves
+from scaler_monitoring.dashboard.words import amount
 from scaler_monitoring.figures import short
 
 if TYPE_CHECKING:
@@ -34,11 +35,8 @@ if TYPE_CHECKING:
 ROWS_MAX = 500
 FULL = 0.9
 """Of the memory for objects: what is more is spilled, or refused."""
-IN_ALL = {
-    "workers_rss_bytes": "resident memory of workers",
-    "objects_bytes": "objects",
-    "free_bytes": "free memory of machines",
-}
+TOTALS = {"workers_rss_bytes": "resident memory of workers", "objects_bytes": "objects"}
+FREE = {"free_bytes": "free", "memory_bytes": "there is"}
 _RSS, _STORED = 1, 0
 """Columns of the samples of workers and of stores."""
 
@@ -50,25 +48,28 @@ class Memory(Page):
 
     def build(self) -> UIElement:
         """Return its parts."""
-        view, theme = self.view, self.view.theme
+        theme = self.view.theme
         self._tiles = Tiles(theme)
-        self._in_all = Timeline(tuple(IN_ALL), view.settings.window_s)
-        total = memory_curves(self._in_all.source, IN_ALL, view)
-        self._workers = Largest(view, _RSS, "bytes", total.x_range)
-        self._stored = Largest(view, _STORED, "bytes", total.x_range)
+        self._totals = Timeline(tuple(TOTALS | FREE), self.view.settings.window_s)
+        totals = memory_curves(self._totals.source, TOTALS, self.view)
+        times = totals.x_range
+        free = memory_curves(self._totals.source, FREE, self.view, x_range=times)
+        self._workers = Largest(self.view, _RSS, "bytes", times)
+        self._stored = Largest(self.view, _STORED, "bytes", times)
         self._stores = Table(_STORES, theme, nothing="Nothing is stored yet.")
         self._largest = Table(_LARGEST, theme, nothing="There are no objects.")
         return column(
             self._tiles.root,
-            panel("In all", theme, total),
             beside(
+                panel("Used, in all", theme, totals),
+                panel("Of the machines, in all", theme, free),
                 panel(
                     "Resident memory of workers", theme, self._workers.root,
-                    about=f"The {LINES} that take most.",
+                    about=f"Of the {LINES} that take most.",
                 ),
                 panel(
                     "Stored objects", theme, self._stored.root,
-                    about=f"In each place where objects lie, the {LINES} largest ones.",
+                    about=f"In the {LINES} places where most of them lie.",
                 ),
             ),
             panel("Where objects lie", theme, self._stores.root),
@@ -82,7 +83,7 @@ class Memory(Page):
         assert snapshot is not None
         places = store_names(snapshot)
         self._tiles.update(_tiles(snapshot, places))
-        self._in_all.update(model, model.history, _figures)
+        self._totals.update(model, model.history, _figures)
         self._workers.update(model, model.worker_samples, model.label)
         self._stored.update(
             model, model.store_samples, lambda machine: places.get(machine, machine.hex())
@@ -93,7 +94,7 @@ class Memory(Page):
 
 def store_names(snapshot: feed.Snapshot) -> dict[bytes, str]:
     """Return what the places are called in which objects lie."""
-    machines = words.manager_names(snapshot.machines)
+    machines = view.manager_names(snapshot.machines)
     return {
         one.machine: machines.get(one.machine) or short(one.address) or "home"
         for one in snapshot.stores
@@ -101,22 +102,22 @@ def store_names(snapshot: feed.Snapshot) -> dict[bytes, str]:
 
 
 def _figures(figures: Figures) -> tuple[float | None, ...]:
-    return tuple(getattr(figures, name) for name in IN_ALL)
+    return tuple(getattr(figures, name) for name in TOTALS | FREE)
 
 
 def _tiles(snapshot: feed.Snapshot, places: Mapping[bytes, str]) -> list[Tile]:
     tiles = [
-        Tile("objects", words.whole(snapshot.objects), words.size(snapshot.objects_bytes)),
+        Tile("objects", view.whole(snapshot.objects), amount(snapshot.objects_bytes)),
         Tile(
             "resident memory of workers",
-            words.size(sum(one.rss_bytes or 0 for one in snapshot.workers)),
+            amount(sum(one.rss_bytes or 0 for one in snapshot.workers)),
         ),
     ]
     tiles += [
         Tile(
             f"stored at {places[one.machine]}",
-            words.size(one.nbytes),
-            f"of {words.size(one.memory_limit)}" if one.memory_limit else "",
+            amount(one.nbytes),
+            f"of {amount(one.memory_limit)}" if one.memory_limit else "",
             is_bad=one.memory_limit > 0 and one.nbytes > FULL * one.memory_limit,
         )
         for one in sorted(snapshot.stores, key=lambda one: -one.nbytes)[:LINES]
@@ -140,12 +141,12 @@ def _store(store: feed.Store, places: Mapping[bytes, str]) -> dict[str, Any]:
     limit = store.memory_limit
     return {
         "place": places[store.machine],
-        "address": words.plain(store.address),
+        "address": view.plain(store.address),
         "objects": store.objects,
         "copies": store.copies,
         "size": store.nbytes,
-        "limit": limit or nan,
-        "used": store.nbytes / limit if limit else nan,
+        "limit": limit or UNKNOWN,
+        "used": store.nbytes / limit if limit else UNKNOWN,
         "up": "yes" if store.is_up else "no",
     }
 
