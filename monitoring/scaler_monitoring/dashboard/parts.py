@@ -135,7 +135,7 @@ class Tiles:
             dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums;
                  overflow-wrap: anywhere; }
             dd.bad { color: var(--bad); font-weight: 700; }
-            small { color: var(--muted); font-size: 12px; }
+            small { color: var(--muted); font-size: 12px; display: inline-block; }
             """,
         )
 
@@ -209,6 +209,7 @@ class Table:
         self._has_nothing = bool(nothing)
         self.source = ColumnDataSource({field: [] for field in self._fields})
         self.source.selected.on_change("indices", self._on_indices)
+        width = sum(one.width for one in columns)
         self.table = DataTable(
             source=self.source,
             columns=[
@@ -222,7 +223,7 @@ class Table:
             ],
             index_position=None,
             row_height=ROW_PX,
-            min_width=sum(one.width for one in columns),
+            min_width=width,
             # Its own height never changes: it would forget by what it is sorted.
             sizing_mode="stretch_both",
             # "fit_columns" raises an exception in Bokeh's own script.
@@ -231,6 +232,8 @@ class Table:
             multi_selectable=False,
             scroll_to_selection=False,
             reorderable=False,
+            # Before it is laid out as well: columns that were squeezed once stay alike.
+            styles={"min-width": f"{width}px"},
             stylesheets=[InlineStyleSheet(css=style_of(theme) + _TABLE_CSS)],
         )
         # A narrow window moves the table, not the page.
