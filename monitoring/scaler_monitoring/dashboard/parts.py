@@ -337,6 +337,7 @@ _TABLE_CSS = """
     .bk-data-table, .slick-viewport, .grid-canvas { background: transparent !important; }
     .slick-row, .slick-cell { background: var(--panel) !important; color: var(--text) !important; }
     .slick-row.odd .slick-cell { background: var(--background) !important; }
+    .slick-header-columns, .slick-header-column { border-color: var(--grid) !important; }
     .slick-cell { border-color: var(--grid) !important; font-variant-numeric: tabular-nums; }
     .slick-cell.selected { background: var(--accent) !important; color: var(--panel) !important; }
 """

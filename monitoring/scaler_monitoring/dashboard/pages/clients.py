@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 500
 COUNTS = ("submitted", "done", "failed", "cancelled", "recalled", "pending")
-STATES = ("done", "pending", "failed", "cancelled")
+STATES = ("done", "pending", "failed", "cancelled", "recalled")
 
 
 class Clients(Page):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bokeh.layouts import column
 
 from scaler_cluster.wire import feed
-from scaler_monitoring import view as words
+from scaler_monitoring import view
 from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
@@ -238,17 +238,14 @@ class _One:
             [
                 Tile("state", known.state),
                 Tile(
-                    "since it began",
-                    "-" if isnan(known.begun_at) else words.duration(until - known.begun_at),
+                    "running for" if known.over_at is None else "took",
+                    "-" if isnan(known.begun_at) else view.duration(until - known.begun_at),
                 ),
-                Tile("nodes", words.whole(graph.nodes)),
-                *(
-                    Tile(name, words.whole(getattr(graph, name)), is_bad=_is_bad(graph, name))
-                    for name in STATES
-                ),
+                Tile("nodes", view.whole(graph.nodes)),
+                *_state_tiles({state: getattr(graph, state) for state in STATES}),
             ]
         )
-        self._states.update([_bar(known, model)])
+        self._states.update([replace(_bar(known, model), name="nodes")])
         self._chain.update(_chain(graph))
         self._timeline.update(
             model, known.curve, lambda one: (one.done, one.failed, one.cancelled),
@@ -280,28 +277,27 @@ _COLUMNS = (
 
 def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
     graphs = snapshot.graphs
-    counts = {state: sum(getattr(one, state) for one in graphs) for state in STATES}
     running = len(graphs) + snapshot.left_out.get("graphs", 0)
     return [
-        Tile("running graphs", words.whole(running)),
-        Tile("their nodes", words.whole(sum(one.nodes for one in graphs))),
-        *(
-            Tile(state, words.whole(count), is_bad=state == "failed" and count > 0)
-            for state, count in counts.items()
-        ),
+        Tile("running graphs", view.whole(running)),
+        Tile("their nodes", view.whole(sum(one.nodes for one in graphs))),
+        *_state_tiles({state: sum(getattr(one, state) for one in graphs) for state in STATES}),
     ]
 
 
-def _is_bad(graph: feed.Graph, state: str) -> bool:
-    return state == "failed" and graph.failed > 0
+def _state_tiles(counts: Mapping[str, int]) -> list[Tile]:
+    return [
+        Tile(state, view.whole(count), is_bad=state == "failed" and count > 0)
+        for state, count in counts.items()
+    ]
 
 
 def _bar(known: Known, model: Model) -> Bar:
     graph = known.graph
     ended = graph.done + graph.failed + graph.cancelled
-    note = f"{words.whole(ended)} of {words.whole(graph.nodes)} ended"
+    note = f"{view.whole(ended)} of {view.whole(graph.nodes)} ended"
     if known.over_at is not None:
-        note += f", over at {clock_time(model, known.over_at)}"
+        note += f" at {clock_time(model, known.over_at)}"
     return Bar(known.name, {state: getattr(graph, state) for state in STATES}, note)
 
 
@@ -310,7 +306,7 @@ def _chain(graph: feed.Graph) -> list[Bar]:
     if graph.chain is None or graph.chain_left is None:
         return []
     ended = graph.chain - graph.chain_left
-    note = f"{words.whole(ended)} of {words.whole(graph.chain)} nodes have ended"
+    note = f"{view.whole(ended)} of {view.whole(graph.chain)} nodes have ended"
     return [Bar("longest chain", {"ended": ended, "left": graph.chain_left}, note)]
 
 
