@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from math import nan
+from math import floor, nan
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column, row
@@ -19,6 +19,7 @@ from bokeh.models.widgets.tables import (
     TableColumn,
 )
 
+from scaler_monitoring.figures import axis_ms
 from scaler_monitoring.theme import FAILED
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from bokeh.models.ui.ui_element import UIElement
     from bokeh.models.widgets.tables import CellFormatter
 
+    from scaler_monitoring.model import Model
     from scaler_monitoring.theme import Theme
 
 ROW_PX = 27
@@ -320,6 +322,14 @@ UNKNOWN = nan
 def as_number(number: float | None) -> float:
     """Return a number as tables and curves want it."""
     return UNKNOWN if number is None else number
+
+
+def as_time(at: float | None, model: Model) -> float:
+    """Return a moment of the scheduler's clock as tables want it; None: not known.
+
+    In whole seconds: else it would be told a bit differently after each snapshot, and sent again.
+    """
+    return UNKNOWN if at is None else axis_ms(floor(model.time_of(at)))
 
 
 def _formatter(kind: str) -> CellFormatter:
