@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from scaler_monitoring.dashboard.pages.overview import Overview
 from scaler_monitoring.dashboard.pages.stream import Stream
+from scaler_monitoring.dashboard.pages.tasks import Tasks
+from scaler_monitoring.dashboard.pages.workers import Workers
 
 if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import Page
 
-PAGES: tuple[type[Page], ...] = (Overview, Stream)
+PAGES: tuple[type[Page], ...] = (Overview, Stream, Tasks, Workers)

@@ -206,7 +206,13 @@ def wrong(model: Model, snapshot: feed.Snapshot, tasks_href: str, workers_href: 
         kinds = list(reversed(model.failures.values()))
         parts.append(
             words.table(
-                {"last failed": "time", "tasks": "number", "function": "", "why": "", "message": ""},
+                {
+                    "last failed": "time",
+                    "tasks": "number",
+                    "function": "",
+                    "why": "",
+                    "message": "",
+                },
                 (
                     (
                         words.clock_time(model, one.last.at),
@@ -238,9 +244,7 @@ def wrong(model: Model, snapshot: feed.Snapshot, tasks_href: str, workers_href: 
         )
         more = len(model.deaths) - FAILURES_MAX
         also = f"{words.many(more, 'more')}, and what" if more > 0 else "What"
-        parts.append(
-            f'<p>{also} they printed: <a href="{escape(workers_href)}">Workers</a></p>'
-        )
+        parts.append(f'<p>{also} they printed: <a href="{escape(workers_href)}">Workers</a></p>')
     return "".join(parts) or words.nothing("Nothing: no task has failed, no worker has died.")
 
 

@@ -101,7 +101,9 @@ def _bar(one: feed.Function, per_s: float) -> str:
     if per_s >= 0.5:
         told.append(f"{view.whole(per_s)}/s")
     parts = "".join(
-        f'<i class="{kind}" style="flex:{counts[kind]} 0 0"></i>' for kind, _ in PARTS if counts[kind]
+        f'<i class="{kind}" style="flex:{counts[kind]} 0 0"></i>'
+        for kind, _ in PARTS
+        if counts[kind]
     )
     return (
         f'<li><div class="head"><span class="name" title="{escape(name)}">{escape(name)}</span>'
