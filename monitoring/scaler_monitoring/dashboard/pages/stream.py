@@ -203,17 +203,10 @@ class Stream(Page):
         alive = [one.worker for one in snapshot.workers]
         gone = [worker for worker, end in self._ended.items() if end >= since]
         labels = list(dict.fromkeys(model.label(one) for one in (*alive, *gone)))
-        groups = -(-len(labels) // WORKERS_MAX)
-        _offer(
-            self._group,
-            [
-                (str(one), f"{one * WORKERS_MAX + 1} to {min((one + 1) * WORKERS_MAX, len(labels))}"
-                 f" of {len(labels)}")
-                for one in range(max(groups, 1))
-            ],
-        )  # fmt: skip
-        self._group.visible = groups > 1
-        first = int(self._group.value) * WORKERS_MAX
+        groups = _groups(len(labels))
+        _offer(self._group, groups)
+        self._group.visible = len(groups) > 1
+        first = min(int(self._group.value), len(groups) - 1) * WORKERS_MAX
         self._rows = labels[first : first + WORKERS_MAX]
         factors = self._rows[::-1]
         if factors != self._figure.y_range.factors:
@@ -287,6 +280,15 @@ class Stream(Page):
                 " scheduler's start were too many to be told."
             )
         show(self._said, f"<p>{escape(' '.join(said)) or '&nbsp;'}</p>")
+
+
+def _groups(count: int) -> list[tuple[str, str]]:
+    """Return which of so many workers can be shown at once."""
+    firsts = range(0, max(count, 1), WORKERS_MAX)
+    return [
+        (str(place), f"{first + 1} to {min(first + WORKERS_MAX, count)} of {count}")
+        for place, first in enumerate(firsts)
+    ]
 
 
 def _offer(select: Select, options: list[tuple[str, str]]) -> None:

@@ -74,11 +74,11 @@ class Tasks(Page):
         """Return its parts."""
         theme = self.view.theme
         css = [inputs_style(theme)]
-        self._failures = Table(FAILURE_COLUMNS, theme, KINDS_SHOWN, key="key")
-        self._failures.on_choose(self._on_failure)
-        self._failure, self._none_failed, self._count, self._detail = (
-            text("", theme, words.STYLE) for _ in range(4)
+        self._failures = Table(
+            FAILURE_COLUMNS, theme, KINDS_SHOWN, key="key", nothing="No task has failed."
         )
+        self._failures.on_choose(self._on_failure)
+        self._failure, self._count, self._detail = (text("", theme, words.STYLE) for _ in range(3))
         self._search = TextInput(
             title="Function, worker, state or error has in it", width=280, stylesheets=css
         )
@@ -100,7 +100,6 @@ class Tasks(Page):
             panel(
                 "Failures",
                 theme,
-                self._none_failed,
                 self._failures.root,
                 self._failure,
                 about="By function and type of exception; one that is chosen shows its traceback.",
@@ -121,9 +120,6 @@ class Tasks(Page):
         rows = [_failure_row(model, key, one) for key, one in model.failures.items()]
         rows.sort(key=lambda row: (-row["tasks"], row["key"]))
         self._failures.update(rows)
-        self._failures.root.visible = bool(rows)
-        self._none_failed.visible = not rows
-        show(self._none_failed, words.nothing("No task has failed."))
         if not (self._pause.active or self._table.chosen):
             self._list(model)
 

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
-from bokeh.models.sources import ColumnDataSource
 from bokeh.models.widgets.buttons import Button
 from bokeh.models.widgets.inputs import TextInput
 
@@ -31,6 +30,7 @@ from scaler_monitoring.dashboard.parts import (
     show,
     text,
 )
+from scaler_monitoring.dashboard.timeline import Timeline, memory_curves
 from scaler_monitoring.figures import axis_ms, curves, short
 from scaler_monitoring.theme import SERIES
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.wire import feed
     from scaler_monitoring.model import Model, Work
+    from scaler_monitoring.samples import Sample
 
 ROWS_MAX = 1000
 """Workers that are listed: more are found by searching."""
@@ -99,32 +100,24 @@ class Workers(Page):
             title="Worker, machine, function, state or capability has in it", width=320,
             stylesheets=css,
         )  # fmt: skip
-        self._search.on_change("value_input", lambda *_: self._list(self.view.model))
+        self._search.on_change("value_input", self._on_search)
         self._table = Table(COLUMNS, theme, key="key")
-        self._deaths = Table(DEATH_COLUMNS, theme, DEATHS_SHOWN, key="key")
+        self._deaths = Table(
+            DEATH_COLUMNS, theme, DEATHS_SHOWN, key="key", nothing="No worker has died."
+        )
         self._table.on_choose(lambda key: self._choose(key, self._deaths))
         self._deaths.on_choose(lambda key: self._choose(key, self._table))
-        self._said, self._none_died, self._facts, self._tasks = (
-            text("", theme, words.STYLE) for _ in range(4)
-        )
+        self._said, self._facts, self._tasks = (text("", theme, words.STYLE) for _ in range(3))
         close = Button(label="Close", width=90, stylesheets=css)
         close.on_click(self._on_close)
-        self._source = ColumnDataSource({name: [] for name in ("time", "cpu", "rss")})
-        self._clock = 0.0
-        """Of the last sample that was sent."""
-        rss: dict[str, Any] = {"y_axis_type": "log"} if settings.scale == "log" else {}
+        self._timeline = Timeline(("cpu", "rss"), settings.window_s)
+        source = self._timeline.source
         self._one = column(
             self._facts,
             controls(close),
             beside(
-                panel(
-                    "Its CPU", theme,
-                    curves(self._source, {"cpu": "busy"}, "CPUs", theme, SERIES),
-                ),
-                panel(
-                    "Its memory", theme,
-                    curves(self._source, {"rss": "resident set"}, "bytes", theme, SERIES[1:], **rss),
-                ),
+                panel("Its CPU", theme, curves(source, {"cpu": "busy"}, "CPUs", theme, SERIES)),
+                panel("Its memory", theme, memory_curves(source, {"rss": "rss"}, self.view)),
             ),
             self._tasks,
             sizing_mode="stretch_width",
@@ -135,7 +128,7 @@ class Workers(Page):
             self._said,
             self._table.root,
             self._one,
-            panel("Workers that died", theme, self._none_died, self._deaths.root),
+            panel("Workers that died", theme, self._deaths.root),
             sizing_mode="stretch_width",
         )
 
@@ -144,9 +137,6 @@ class Workers(Page):
         self._list(model)
         deaths = [_death_row(model, one) for one in reversed(model.deaths)]
         self._deaths.update(deaths)
-        self._deaths.root.visible = bool(deaths)
-        self._none_died.visible = not deaths
-        show(self._none_died, words.nothing("None has died."))
         if self._chosen:
             self._show_one(model)
 
@@ -163,12 +153,14 @@ class Workers(Page):
         self._table.root.visible = bool(found)
         show(self._said, _sentence(snapshot, len(found), bool(wanted)))
 
+    def _on_search(self, name: str, old: object, new: object) -> None:
+        self._list(self.view.model)
+
     # -- the one that is chosen ------------------------------------------------------------
 
     def _choose(self, key: str, other: Table) -> None:
         other.choose("")
-        self._chosen, self._clock = bytes.fromhex(key), 0.0
-        self._source.data = {name: [] for name in self._source.data}
+        self._chosen = bytes.fromhex(key)
         self._one.visible = True
         self._show_one(self.view.model)
 
@@ -190,27 +182,20 @@ class Workers(Page):
         else:
             facts = words.nothing("It is not there any more: it ended as it was to.")
         show(self._facts, f"<h3>Worker {escape(model.label(chosen))}</h3>{facts}")
-        self._add_samples(model)
+        self._draw(model)
         works = islice(reversed(model.stream), LOOKED_THROUGH)
         last = list(islice((one for one in works if one.worker == chosen), LAST_TASKS))
         show(self._tasks, _last_tasks(model, last))
 
-    def _add_samples(self, model: Model) -> None:
-        since = model.history[-1].clock - self.view.settings.window_s
-        clocks, cpus, rss, _ = model.worker_samples.of(self._chosen)
-        after = max(since, self._clock)
-        new = [index for index, clock in enumerate(clocks) if clock > after]
-        if new:
-            self._clock = clocks[-1]
-            kept = sum(clock > since for clock in clocks)
-            self._source.stream(
-                {
-                    "time": [axis_ms(model.time_of(clocks[index])) for index in new],
-                    "cpu": [cpus[index] for index in new],
-                    "rss": [rss[index] for index in new],
-                },
-                rollover=kept,
-            )
+    def _draw(self, model: Model) -> None:
+        chosen = self._chosen
+
+        def row(sample: Sample) -> tuple[float, float]:
+            index = sample.keys.index(chosen)
+            return sample.columns[0][index], sample.columns[1][index]
+
+        samples = [one for one in model.worker_samples.taken if chosen in one.keys]
+        self._timeline.update(model, samples, row, chosen)
 
 
 def _words(row: dict[str, Any]) -> str:
