@@ -75,7 +75,8 @@ STYLE = """
     dl.facts dt { color: var(--muted); }
     dl.facts dd { margin: 0; overflow-wrap: anywhere; min-width: 0; }
     pre { background: var(--panel); border: 1px solid var(--grid);
-        border-left: 5px solid var(--muted); border-radius: 4px; margin: .2rem 0 .6rem; padding: .5rem .7rem; max-height: 26rem;
+        border-left: 5px solid var(--muted); border-radius: 4px;
+        margin: .2rem 0 .6rem; padding: .5rem .7rem; max-height: 26rem;
         overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere;
         font: 13px/1.45 ui-monospace, monospace; }
     h3 { font-size: 14px; margin: .3rem 0 .1rem; }

@@ -131,7 +131,7 @@ class Overview(Page):
                 figure = curves(source, series, unit, theme, SERIES)
             # They show how it is: to look closer at a moment there are other pages, and whoever
             # scrolls past means the page.
-            figure.tools = figure.select({"type": HoverTool})
+            figure.tools = [tool for tool in figure.tools if isinstance(tool, HoverTool)]
             figure.toolbar_location = None
             panels.append(panel(title, theme, figure))
         return panels
@@ -168,23 +168,28 @@ def tiles(model: Model, snapshot: feed.Snapshot) -> list[Tile]:
     lasting = figures.machines_cpus
     cpu = f"of {words.many(lasting, 'CPU')}" if lasting else "CPUs"
     return [
-        Tile("Tasks done", view.whole(tasks.done), _per_s(per_s.get("done"))),
-        Tile("failed", view.whole(tasks.failed), _per_s(per_s.get("failed")), bool(model.failures)),
-        Tile("cancelled", view.whole(tasks.cancelled), _per_s(per_s.get("cancelled"))),
-        Tile("running", view.whole(tasks.running)),
-        Tile("assigned", view.whole(tasks.assigned), "behind these"),
-        Tile("ready", view.whole(tasks.ready), "for a worker"),
-        Tile("waiting", view.whole(tasks.waiting), "for others"),
+        Tile("Done", view.whole(tasks.done), _per_s(per_s.get("done"))),
+        Tile("Failed", view.whole(tasks.failed), _per_s(per_s.get("failed")), bool(model.failures)),
+        Tile("Cancelled", view.whole(tasks.cancelled), _per_s(per_s.get("cancelled"))),
+        Tile("Running", view.whole(tasks.running), "tasks"),
+        Tile("Assigned", view.whole(tasks.assigned), "behind what runs"),
+        Tile("Ready", view.whole(tasks.ready), "for a worker"),
+        Tile("Waiting", view.whole(tasks.waiting), "for other tasks"),
         Tile("Workers busy", view.whole(busy), f"of {view.whole(all_workers)}"),
-        Tile("workers died", view.whole(snapshot.worker_deaths), "", bool(model.deaths)),
+        Tile(
+            "Workers died",
+            view.whole(snapshot.worker_deaths),
+            "since the start",
+            bool(model.deaths),
+        ),
         Tile("CPUs of workers", f"{figures.workers_cpu:.1f}", cpu),
-        Tile("Memory of workers", words.amount(figures.workers_rss_bytes)),
+        Tile("Memory of workers", words.amount(figures.workers_rss_bytes), "resident"),
         Tile(
             "Large objects",
             words.amount(snapshot.objects_bytes),
             words.many(snapshot.objects, "object"),
         ),
-        Tile("Clients", view.whole(clients)),
+        Tile("Clients", view.whole(clients), "with nested ones"),
         Tile(
             "Scheduler", view.percent(process.cpu), f"of a CPU, lag {view.duration(process.lag_s)}"
         ),
@@ -290,4 +295,4 @@ def news(model: Model) -> str:
     lines = [line.split(" ", 1) for line in view.news(model, NEWS_MAX)]
     if not lines:
         return words.nothing("Nothing has happened yet but tasks that returned.")
-    return words.table({"at": "time", "": ""}, lines)
+    return words.table({"at": "time", "what": ""}, lines)

@@ -15,7 +15,7 @@ from scaler_monitoring import view
 from scaler_monitoring.dashboard import words
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
-    NUMBER,
+    FINE,
     TIME,
     WHOLE,
     Column,
@@ -42,7 +42,7 @@ ROWS_SHOWN = 300
 KINDS_SHOWN = 6
 """Kinds of failures that are seen at once."""
 ALL = "all"
-STATES = [(ALL, "all"), *((one, one) for one in (DONE, FAILED, CANCELLED, RETRIED))]
+STATES: list[Any] = [(ALL, "all"), *((one, one) for one in (DONE, FAILED, CANCELLED, RETRIED))]
 
 FAILURE_COLUMNS = (
     Column("last", "last failed", TIME, 90),
@@ -53,12 +53,12 @@ FAILURE_COLUMNS = (
 )
 TASK_COLUMNS = (
     Column("ended", "ended", TIME, 80),
-    Column("task", "task", width=110),
+    Column("task", "task", width=150),
     Column("function", "function", width=200),
     Column("tasks", "tasks", WHOLE, 60),
     Column("state", "state", width=80),
-    Column("took", "took (s)", NUMBER, 80),
-    Column("each", "each (s)", NUMBER, 80),
+    Column("took", "took (s)", FINE, 95),
+    Column("each", "each (s)", FINE, 95),
     Column("worker", "worker", width=150),
     Column("attempt", "attempt", WHOLE, 70),
     Column("why", "why", width=150),
@@ -73,18 +73,18 @@ class Tasks(Page):
     def build(self) -> UIElement:
         """Return its parts."""
         theme = self.view.theme
-        css = [inputs_style(theme)]
+        css = inputs_style(theme)
         self._failures = Table(
             FAILURE_COLUMNS, theme, KINDS_SHOWN, key="key", nothing="No task has failed."
         )
         self._failures.on_choose(self._on_failure)
         self._failure, self._count, self._detail = (text("", theme, words.STYLE) for _ in range(3))
         self._search = TextInput(
-            title="Function, worker, state or error has in it", width=280, stylesheets=css
+            title="Function, worker, state or error has in it", width=280, stylesheets=[css]
         )
-        self._state = Select(title="State", options=STATES, value=ALL, width=120, stylesheets=css)
-        self._pause = Toggle(label="Pause", width=90, stylesheets=css)
-        self._close = Button(label="Close", width=90, visible=False, stylesheets=css)
+        self._state = Select(title="State", options=STATES, value=ALL, width=120, stylesheets=[css])
+        self._pause = Toggle(label="Pause", width=90, stylesheets=[css])
+        self._close = Button(label="Close", width=90, visible=False, stylesheets=[css])
         self._table = Table(TASK_COLUMNS, theme, key="key")
         self._table.on_choose(self._on_task)
         self._search.on_change("value_input", self._on_filter)

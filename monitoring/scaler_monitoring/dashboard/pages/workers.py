@@ -52,9 +52,9 @@ LOOKED_THROUGH = 20_000
 
 COLUMNS = (
     Column("worker", "worker", width=130),
-    Column("manager", "machine", width=110),
-    Column("task", "runs", width=170),
-    Column("age", "for (s)", NUMBER, 70),
+    Column("manager", "manager", width=110),
+    Column("task", "task", width=170),
+    Column("age", "age (s)", NUMBER, 70),
     Column("cpu", "cpu", PERCENT, 65),
     Column("rss", "rss", BYTES, 85),
     Column("limit", "limit", BYTES, 85),
@@ -94,11 +94,11 @@ class Workers(Page):
     def build(self) -> UIElement:
         """Return its parts."""
         theme, settings = self.view.theme, self.view.settings
-        css = [inputs_style(theme)]
+        css = inputs_style(theme)
         self._chosen = b""
         self._search = TextInput(
             title="Worker, machine, function, state or capability has in it", width=320,
-            stylesheets=css,
+            stylesheets=[css],
         )  # fmt: skip
         self._search.on_change("value_input", self._on_search)
         self._table = Table(COLUMNS, theme, key="key")
@@ -108,11 +108,12 @@ class Workers(Page):
         self._table.on_choose(lambda key: self._choose(key, self._deaths))
         self._deaths.on_choose(lambda key: self._choose(key, self._table))
         self._said, self._facts, self._tasks = (text("", theme, words.STYLE) for _ in range(3))
-        close = Button(label="Close", width=90, stylesheets=css)
+        close = Button(label="Close", width=90, stylesheets=[css])
         close.on_click(self._on_close)
         self._timeline = Timeline(("cpu", "rss"), settings.window_s)
         source = self._timeline.source
-        self._one = column(
+        self._one = column(sizing_mode="stretch_width", visible=False)
+        self._parts: list[UIElement] = [
             self._facts,
             controls(close),
             beside(
@@ -120,9 +121,8 @@ class Workers(Page):
                 panel("Its memory", theme, memory_curves(source, {"rss": "rss"}, self.view)),
             ),
             self._tasks,
-            sizing_mode="stretch_width",
-            visible=False,
-        )  # fmt: skip
+        ]
+        """Of that: figures without data are none."""
         return column(
             controls(self._search),
             self._said,
@@ -161,8 +161,10 @@ class Workers(Page):
     def _choose(self, key: str, other: Table) -> None:
         other.choose("")
         self._chosen = bytes.fromhex(key)
-        self._one.visible = True
         self._show_one(self.view.model)
+        if not self._one.children:
+            self._one.children = self._parts
+        self._one.visible = True
 
     def _on_close(self) -> None:
         for table in (self._table, self._deaths):
@@ -239,7 +241,7 @@ def _capabilities(worker: feed.Worker) -> str:
 
 def _row(model: Model, row: view.Row) -> dict[str, Any]:
     worker, machine = row.worker, row.machine
-    has_share = worker.rss_bytes is not None and worker.memory_limit_bytes
+    rss, limit = worker.rss_bytes, worker.memory_limit_bytes
     return {
         "key": worker.worker.hex(),
         "worker": model.label(worker.worker),
@@ -249,7 +251,7 @@ def _row(model: Model, row: view.Row) -> dict[str, Any]:
         "cpu": as_number(worker.cpu),
         "rss": as_number(worker.rss_bytes),
         "limit": as_number(worker.memory_limit_bytes),
-        "of_limit": worker.rss_bytes / worker.memory_limit_bytes if has_share else UNKNOWN,
+        "of_limit": rss / limit if rss is not None and limit else UNKNOWN,
         "sent": worker.tasks,
         "queued": max(worker.tasks - 1, 0),
         "free": worker.free,
