@@ -290,7 +290,7 @@ class Stream(Page):
         show(self._said, f"<p>{escape(' '.join(said))}</p>")
 
 
-def _groups(count: int) -> list[tuple[str, str]]:
+def _groups(count: int) -> list[Any]:
     """Return which of so many workers can be shown at once."""
     firsts = range(0, max(count, 1), WORKERS_MAX)
     return [
@@ -302,7 +302,7 @@ def _groups(count: int) -> list[tuple[str, str]]:
 def _offer(select: Select, options: list[Any]) -> None:
     """Let somebody choose from these, and from what is chosen, as long as it is."""
     if select.value not in dict(options):
-        options = [*options, *(one for one in select.options if one[0] == select.value)]
+        options = [*options, *(one for one in cast("Any", select.options) if one[0] == select.value)]
     if select.options != options:
         select.options = options
 
