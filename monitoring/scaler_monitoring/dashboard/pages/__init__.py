@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scaler_monitoring.dashboard.pages.clients import Clients
+from scaler_monitoring.dashboard.pages.graphs import Graphs
+from scaler_monitoring.dashboard.pages.machines import Machines
+from scaler_monitoring.dashboard.pages.memory import Memory
 from scaler_monitoring.dashboard.pages.overview import Overview
 from scaler_monitoring.dashboard.pages.stream import Stream
 from scaler_monitoring.dashboard.pages.tasks import Tasks
@@ -12,4 +16,6 @@ from scaler_monitoring.dashboard.pages.workers import Workers
 if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import Page
 
-PAGES: tuple[type[Page], ...] = (Overview, Stream, Tasks, Workers)
+PAGES: tuple[type[Page], ...] = (
+    Overview, Stream, Tasks, Workers, Graphs, Memory, Clients, Machines,
+)  # fmt: skip
