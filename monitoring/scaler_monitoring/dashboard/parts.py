@@ -52,6 +52,7 @@ def text(html: str, theme: Theme, css: str = "") -> Div:
         text=html,
         # A name with "$$" in it would be taken for mathematics, and MathJax be looked for outside.
         disable_math=True,
+        visible=bool(html),
         sizing_mode="stretch_width",
         stylesheets=[style_of(theme) + css],
     )

@@ -302,7 +302,8 @@ def _groups(count: int) -> list[Any]:
 def _offer(select: Select, options: list[Any]) -> None:
     """Let somebody choose from these, and from what is chosen, as long as it is."""
     if select.value not in dict(options):
-        options = [*options, *(one for one in cast("Any", select.options) if one[0] == select.value)]
+        before: Any = select.options
+        options = [*options, *(one for one in before if one[0] == select.value)]
     if select.options != options:
         select.options = options
 
