@@ -216,6 +216,7 @@ class Table:
         self._has_nothing = bool(nothing)
         self.source = ColumnDataSource({field: [] for field in self._fields})
         self.source.selected.on_change("indices", self._on_indices)
+        width = sum(one.width for one in columns)
         self.table = DataTable(
             source=self.source,
             columns=[
@@ -229,17 +230,20 @@ class Table:
             ],
             index_position=None,
             row_height=ROW_PX,
-            min_width=sum(one.width for one in columns),
+            min_width=width,
             # Its own height never changes: it would forget by what it is sorted.
             sizing_mode="stretch_both",
             # "fit_columns" raises an exception in Bokeh's own script.
             autosize_mode="force_fit",
             selectable=bool(key),
-            multi_selectable=False,
             scroll_to_selection=False,
             reorderable=False,
+            # Before it is laid out as well: columns that were squeezed once stay alike.
+            styles={"min-width": f"{width}px"},
             stylesheets=[InlineStyleSheet(css=style_of(theme) + _TABLE_CSS)],
         )
+        # Bokeh's own types do not know of this one.
+        self.table.update(multi_selectable=False)
         # A narrow window moves the table, not the page.
         self._frame = column(
             self.table,
@@ -266,7 +270,7 @@ class Table:
 
     def choose(self, key: str) -> None:
         """Choose a row, if it is there; empty: none."""
-        keys = self.source.data[self._key]
+        keys = list(self.source.data[self._key])
         self._choose([keys.index(key)] if key in keys else [])
 
     def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -277,7 +281,9 @@ class Table:
         if not changed:
             return
         if len(rows) == len(known[self._fields[0]]) and self._key not in changed:
-            self.source.patch({field: _changes(known[field], data[field]) for field in changed})
+            self.source.patch(
+                {field: _changes(list(known[field]), data[field]) for field in changed}
+            )
         else:
             # Else the browser would for a moment choose what is now in the place of another.
             self._choose([])
@@ -288,8 +294,8 @@ class Table:
         self._updates += 1
         self.table.view.tags = [self._updates]
         # It never shrinks again, as what is below would jump.
-        height = max((min(len(rows), self._rows) + 1) * ROW_PX + 18, self._frame.height)
-        if height != self._frame.height:
+        height = (min(len(rows), self._rows) + 1) * ROW_PX + 18
+        if height > (self._frame.height or 0):
             self._frame.height = height
         is_empty = not rows and self._has_nothing
         if is_empty is not self._nothing.visible:
