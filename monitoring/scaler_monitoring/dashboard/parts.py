@@ -354,5 +354,5 @@ _TABLE_CSS = """
     .slick-row, .slick-cell { background: var(--panel) !important; color: var(--text) !important; }
     .slick-row.odd .slick-cell { background: var(--background) !important; }
     .slick-cell { border-color: var(--grid) !important; font-variant-numeric: tabular-nums; }
-    .slick-cell.selected { background: var(--accent) !important; color: var(--panel) !important; }
+    .slick-row .slick-cell.selected, .slick-row.odd .slick-cell.selected { background: var(--accent) !important; color: var(--panel) !important; }
 """
