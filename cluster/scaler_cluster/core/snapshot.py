@@ -142,6 +142,7 @@ def _machine(supervisor: SupervisorRecord, now: float) -> feed.Machine:
             row.memory_bytes, row.free_bytes = vitals.memory_bytes, vitals.free_bytes
         row.agent_cpu = vitals.agent_cpu_milli / 1000
         row.agent_rss_bytes = vitals.agent_rss_bytes
+        row.restarts = vitals.restarts
     return row
 
 
@@ -164,6 +165,10 @@ def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
             row.free = min(row.free, worker.task_limit - worker.given)
     if worker.vitals is not None:
         row.cpu, row.rss_bytes = worker.vitals
+    machine = table.supervisors[worker.supervisor].vitals
+    if machine is not None and machine.memory_limit_bytes:
+        row.memory_limit_bytes = machine.memory_limit_bytes
+    row.up_s = now - worker.joined_at
     return row
 
 
