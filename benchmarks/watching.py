@@ -147,9 +147,7 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright, ScalerExecutor(2) as executor:
-        browser = playwright.chromium.launch(
-            executable_path=find_chromium(), args=["--no-sandbox"]
-        )
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
         address = executor.monitor_address
         throughput(executor, BLOCK_S)
         watches: dict[str, Callable[[], Any]] = {

@@ -71,9 +71,7 @@ def discount(left: float, right: float) -> float:
 
 def book(depth: int) -> dict[str, Any]:
     """Return a graph: a tree of so many levels."""
-    graph: dict[str, Any] = {
-        f"leg-{leaf}": (discount, leaf, 1) for leaf in range(2 ** (depth - 1))
-    }
+    graph: dict[str, Any] = {f"leg-{leaf}": (discount, leaf, 1) for leaf in range(2 ** (depth - 1))}
     level = list(graph)
     while len(level) > 1:
         pairs = list(zip(level[::2], level[1::2], strict=True))
@@ -124,9 +122,7 @@ def take_all(browser: Browser, link: str) -> None:
         for path, title in LINKS:
             take(page, link, path, f"{title.lower().replace(' ', '-')}-{size}")
         context.close()
-    context = browser.new_context(
-        viewport={"width": 1440, "height": 900}, color_scheme="dark"
-    )
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="dark")
     page = context.new_page()
     page.goto(link)
     take(page, link, "/", "overview-dark")
