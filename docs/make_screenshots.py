@@ -110,7 +110,6 @@ def take(page: Page, link: str, path: str, name: str) -> None:
     page.goto(link.partition("/?")[0] + path)
     time.sleep(DRAWN_S)
     page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
-    print(name)
 
 
 def take_all(browser: Browser, link: str) -> None:

@@ -51,10 +51,14 @@ class Window:
 
     def open(self, url: str) -> Page:
         """Return a new tab that has loaded this; its origin is no foreign one from now on."""
-        self._ours.add(urlsplit(url).netloc)
+        self.allow(url)
         page = self.context.new_page()
         page.goto(url)
         return page
+
+    def allow(self, url: str) -> None:
+        """Let pages ask for what has this origin."""
+        self._ours.add(urlsplit(url).netloc)
 
     def excuse(self, part: str) -> None:
         """Expect errors with this in them."""
