@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 
+from scaler_cluster.runtime.dashboard_link import DashboardLink
 from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
 from scaler_monitoring.recording import read
 from tests.runtime.browser import DESKTOP, watched
@@ -181,7 +182,7 @@ def test_a_replay_shows_what_was_recorded(shell, open_window, tmp_path):
 
 
 def test_it_can_stand_in_a_page_of_this_machine(shell, open_window):
-    """As in a notebook: in a frame of another origin, which has no cookies of it."""
+    """As a notebook shows a link: in a frame of another origin, which has no cookies of it."""
     link = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0").address("dashboard at ")
 
     class Notebook(http.server.BaseHTTPRequestHandler):
@@ -189,7 +190,8 @@ def test_it_can_stand_in_a_page_of_this_machine(shell, open_window):
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
-            self.wfile.write(f'<!doctype html><link rel=icon href=data:,><iframe src="{link}">'.encode())
+            shown = DashboardLink(link)._repr_html_()
+            self.wfile.write(f"<!doctype html><link rel=icon href=data:,>{shown}".encode())
 
         def log_message(self, *_) -> None:
             pass

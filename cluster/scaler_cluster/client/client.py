@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.client.serializer import Serializer
     from scaler_cluster.payload import ObjectReference
+    from scaler_cluster.runtime.dashboard_link import DashboardLink
 
 T = TypeVar("T")
 _NAME_OF_DASK = re.compile(r".+-[0-9a-f]{32}")
@@ -156,7 +157,7 @@ class Client:
         return self._session.monitor_address
 
     @property
-    def dashboard_link(self) -> str | None:
+    def dashboard_link(self) -> DashboardLink | None:
         """Link of the cluster's dashboard, with what it takes to open it; None: there is none."""
         return self._session.dashboard_link
 
