@@ -21,6 +21,7 @@ from scaler_cluster.config.sections import (
     StorageSettings,
     TopSettings,
     TraceSettings,
+    WebSettings,
 )
 from scaler_cluster.core import channel
 from scaler_cluster.core.lifecycle import ENDS, TRANSITIONS, Event, State
@@ -257,6 +258,7 @@ def settings() -> str:
         MetricsSettings,
         RecordSettings,
         TraceSettings,
+        WebSettings,
     ):
         lines += [
             "",

@@ -49,9 +49,11 @@ class ScalerExecutor(Executor):
             together before further ones go to disk; default: 80 % of what the machine has.
         stream_output: Whether what tasks print is printed here, wherever they ran.
         timeout: Seconds to wait for the scheduler at ``address``.
+        dashboard: Whether the embedded cluster has one, see :attr:`dashboard_link`.
 
     Raises:
-        ValueError: A number is not positive, or an option needs an embedded cluster.
+        ValueError: A number is not positive, an option needs an embedded cluster, or what the
+            dashboard needs is not installed.
         ClusterUnreachable: Nobody answers at ``address``.
 
     """
@@ -69,6 +71,7 @@ class ScalerExecutor(Executor):
         object_memory_limit: int | None = None,
         stream_output: bool = False,
         timeout: float = CONNECT_TIMEOUT_S,
+        dashboard: bool = False,
     ) -> None:
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
@@ -87,6 +90,11 @@ class ScalerExecutor(Executor):
                     "initializer, max_tasks_per_child and the memory limits belong to an embedded "
                     "cluster; those of a running cluster are set where it is started"
                 )
+            if dashboard:
+                raise ConfigError(
+                    "dashboard=True belongs to an embedded cluster; a running one has its own, if "
+                    "any: see dashboard_link"
+                )
             self._session = nested or Session(address or "", timeout=timeout)
             self._max_workers = max_workers or max(self._session.core.welcome.workers, 1)
         else:
@@ -98,6 +106,7 @@ class ScalerExecutor(Executor):
                 max_tasks_per_child=max_tasks_per_child,
                 memory_limit_bytes=memory_limit,
                 object_memory_bytes=object_memory_limit,
+                dashboard=dashboard,
             )
             try:
                 self._session = Session(cluster.address, timeout=START_TIMEOUT_S, cluster=cluster)
@@ -112,6 +121,16 @@ class ScalerExecutor(Executor):
     def address(self) -> str:
         """Address of the scheduler; other processes may join it."""
         return self._session.address
+
+    @property
+    def monitor_address(self) -> str:
+        """Where the scheduler is watched, as with ``scaler_top``."""
+        return self._session.monitor_address
+
+    @property
+    def dashboard_link(self) -> str | None:
+        """Link of the cluster's dashboard, with what it takes to open it; None: there is none."""
+        return self._session.dashboard_link
 
     def options(
         self,

@@ -119,7 +119,7 @@ def test_each_command_reads_its_own_table(write):
     assert one.object_storage_address == ("tcp://127.0.0.1:6379",)
     assert one.logging_paths == ("/dev/stdout", "/var/log/scaler/scheduler.log")
     assert load(StorageSettings, "x", "", ["-c", path]).object_storage_address.endswith(":6379")
-    assert load(WebSettings, "x", "", ["-c", path]).web_port == 8081
+    assert load(WebSettings, "x", "", ["-c", path]).host_and_port == ("127.0.0.1", 8081)
     with pytest.raises(ConfigError, match="monitor_address is missing"):
         load(TopSettings, "x", "", ["-c", path])
 
@@ -166,6 +166,50 @@ def test_a_flag_can_take_a_file_s_yes_back(write):
 def test_flags_of_both_generations(flags, name, value):
     """Short ones and long ones, where names differ."""
     assert getattr(cluster(ADDRESS, *flags), name) == value
+
+
+@pytest.mark.parametrize(
+    ("flags", "where"),
+    [
+        ([], ("127.0.0.1", 8081)),
+        (["--port", "0"], ("127.0.0.1", 0)),
+        (["--web-host", "localhost", "--web-port", "50001"], ("localhost", 50001)),
+        (["--gui-address", "0.0.0.0:50001"], ("0.0.0.0", 50001)),
+        (["--gui-address", "*:50001", "--address", "::1"], ("[::1]", 50001)),
+        (["--gui-address", "[::1]:50001", "--port", "80"], ("[::1]", 80)),
+    ],
+)
+def test_where_a_dashboard_is_served(flags, where):
+    """By the names of all generations; what says host or port alone comes first."""
+    assert load(WebSettings, "x", "", [ADDRESS, *flags]).host_and_port == where
+
+
+@pytest.mark.parametrize("prefix", ["/a/b-c", "a/b-c/", " /a/b-c// "])
+def test_a_prefix_is_a_path(prefix):
+    """However its ends are written."""
+    assert load(WebSettings, "x", "", [ADDRESS, "--prefix", prefix]).prefix == "/a/b-c"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to show: neither monitor_address nor replay is given"),
+        ([ADDRESS, "--replay", "a"], "replay shows a recording"),
+        (["--record", "a", "--replay", "a"], "replay shows a recording"),
+        ([ADDRESS, "--gui-address", "8081"], "must be host:port, as 127.0.0.1:8081, not '8081'"),
+        ([ADDRESS, "--prefix", "/a b"], "must be a path of letters"),
+        ([ADDRESS, "--prefix", "//a//b"], "must be a path of letters"),
+    ],
+)
+def test_what_a_dashboard_cannot_show(arguments, message):
+    """It shows a cluster or a recording, at an address."""
+    with pytest.raises(ConfigError, match=message):
+        load(WebSettings, "x", "", arguments)
+
+
+def test_a_dashboard_of_a_recording_needs_no_address():
+    """It needs the recording alone."""
+    assert load(WebSettings, "x", "", ["--replay", "run.rec"]).replay == "run.rec"
 
 
 def test_no_flag_means_two_things():

@@ -71,9 +71,11 @@ class SchedulerClusterCombo:
         security_config: Must be None: there is no encryption yet.
         preload: What each worker calls before its first task, as ``"pkg.mod:func(1)"``.
         per_worker_queue_size: An older name of ``per_worker_task_queue_size``.
+        dashboard: Whether there is one, see :attr:`dashboard_link`.
 
     Raises:
-        ConfigError: A setting is wrong, the address cannot be bound, or no object storage answers.
+        ConfigError: A setting is wrong, the address cannot be bound, no object storage answers, or
+            what the dashboard needs is not installed.
 
     """
 
@@ -110,6 +112,7 @@ class SchedulerClusterCombo:
         *,
         preload: str | None = None,
         per_worker_queue_size: int | None = None,
+        dashboard: bool = False,
     ) -> None:
         if n_workers < 0:
             raise ConfigError(f"n_workers must be 0 or more, not {n_workers}")
@@ -161,6 +164,7 @@ class SchedulerClusterCombo:
             None if address is None else scheduler.scheduler_address,
             scheduling=scheduling(scheduler),
             supervising=supervising(cluster),
+            dashboard=dashboard,
         )
         self._stop = weakref.finalize(self, self._cluster.stop)
 
@@ -171,6 +175,11 @@ class SchedulerClusterCombo:
     def get_monitor_address(self) -> str:
         """Return the address to give to ``scaler_top``."""
         return self._cluster.monitor_address
+
+    @property
+    def dashboard_link(self) -> str | None:
+        """What opens its dashboard in a browser of this machine; None if it was made without."""
+        return self._cluster.dashboard_link
 
     def shutdown(self) -> None:
         """End the scheduler and the workers, whatever they run; idempotent."""

@@ -615,6 +615,16 @@ def test_a_machine_takes_its_workers_along(watched):
     assert kinds == ["assigned", "worker_died", "retried", "machine_left"]
 
 
+def test_a_machine_that_leaves_in_order_has_no_deaths(watched):
+    """Its workers leave with it; what they had runs elsewhere."""
+    watched.submit(0)
+    watched.feed(b"S1", m.Goodbye())
+
+    kinds = [one.kind for one in watched.events()]
+    assert kinds == ["assigned", "worker_left", "retried", "machine_left"]
+    assert watched.snapshot().worker_deaths == 0
+
+
 def test_who_comes_and_leaves(bench):
     """Machines, workers, clients and graphs are told of when they come and when they go."""
     bench.watch(EVENTS)

@@ -8,7 +8,7 @@ import pytest
 
 from scaler_cluster.core.scheduler import LOST_MAX, SchedulerConfig
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.testing.bench import SchedulerBench, hello, submission
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello, submission
 from scaler_cluster.wire import messages as m
 
 CONFIG = SchedulerConfig("3.11")
@@ -26,6 +26,17 @@ def test_sessions_are_numbered(bench):
 
     assert bench.client(b"C1") == {"C1": ["Welcome 1, 5 workers"]}
     assert bench.client(b"C2") == {"C2": ["Welcome 2, 5 workers"]}
+
+
+def test_clients_are_told_where_to_watch():
+    """A client learns where the scheduler is watched, and the link of its dashboard."""
+    bench = SchedulerBench(SchedulerConfig(PYTHON, monitor="tcp://m:1", dashboard="http://d:2/"))
+
+    bench.core.receive(b"C1", [hello(m.CLIENT)], bench.now)
+
+    assert bench.act_raw()[b"C1"] == [
+        m.Welcome(1, 0, (m.NOWHERE,), False, "tcp://m:1", "http://d:2/")
+    ]
 
 
 def test_a_client_that_says_hello_again_starts_over(one):

@@ -9,7 +9,7 @@ import pytest
 
 from scaler_cluster.errors import ClusterUnreachable, ConfigError
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import HUB
+from scaler_cluster.links.link import HUB, as_reached
 from scaler_cluster.links.memory_link import MemoryHub
 
 BOUND_S = 10.0
@@ -178,3 +178,24 @@ def test_nothing_to_read_is_seen(pair) -> None:
     if isinstance(pair.hub, zmq_link.ZmqLink):
         assert not pair.hub.readable()
         assert not pair.hub.spin(0.0)
+
+
+@pytest.mark.parametrize(
+    ("address", "near", "reached"),
+    [
+        ("tcp://0.0.0.0:8518", "tcp://10.0.0.1:8516", "tcp://10.0.0.1:8518"),
+        ("tcp://*:8518", "tcp://head:8516", "tcp://head:8518"),
+        ("tcp://[::]:8518", "tcp://[fe80::1]:8516", "tcp://[fe80::1]:8518"),
+        ("tcp://[::]:8518", "tcp://head:8516", "tcp://head:8518"),
+        ("http://0.0.0.0:80/a/?token=x:y", "tcp://head:8516", "http://head:80/a/?token=x:y"),
+        ("tcp://0.0.0.0:8518", "ipc:///tmp/s", "tcp://127.0.0.1:8518"),
+        ("tcp://[::]:8518", "ipc:///tmp/s", "tcp://[::1]:8518"),
+        ("tcp://127.0.0.1:8518", "tcp://head:8516", "tcp://127.0.0.1:8518"),
+        ("tcp://10.0.0.0:8518", "tcp://head:8516", "tcp://10.0.0.0:8518"),
+        ("ipc:///tmp/s_monitor", "tcp://head:8516", "ipc:///tmp/s_monitor"),
+        ("", "tcp://head:8516", ""),
+    ],
+)
+def test_who_listens_everywhere_is_where_its_neighbour_is(address, near, reached) -> None:
+    """A wildcard becomes the host by which the machine was reached; all else stays as it is."""
+    assert as_reached(address, near) == reached

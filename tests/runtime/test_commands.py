@@ -9,7 +9,9 @@ import time
 import psutil
 import pytest
 
+from scaler_cluster.wire.feed import Events
 from scaler_exec import Client, TaskTimeout
+from scaler_monitoring.feed import Feed
 from tests.runtime.helpers import BOUND_S, free_port, is_gone, wait_gone, wait_until
 from tests.runtime.shell import Shell
 
@@ -88,6 +90,33 @@ def test_a_cluster_may_come_before_its_scheduler(shell, address) -> None:
     shell.start(f"scaler_scheduler {named}")
 
     assert shell.python(SQUARES.format(address=named)).startswith(SUM)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_cluster_that_leaves_has_not_died(shell, address, number) -> None:
+    """Whoever watches is told that its workers left, whatever they ran."""
+    shell.start(f"scaler_scheduler {address}")
+    cluster = shell.start(f"scaler_cluster -n 2 {address}")
+    with Client(address) as client, Feed(client.monitor_address) as feed:
+        begun = shell.directory / "begun"
+        client.submit(lambda: begun.mkdir() or time.sleep(1000))
+        wait_until(begun.exists, "the task does not start")
+        cluster.process.send_signal(number)
+        assert cluster.end() == 0
+
+        deadline = time.monotonic() + BOUND_S
+        events: set[str] = set()
+        while "machine_left" not in events:
+            message = feed.next(max(deadline - time.monotonic(), 0.0))
+            assert message is not None, "nobody says that it has left"
+            if isinstance(message, Events):
+                events |= {event.kind for event in message.events}
+        while isinstance(message, Events) or message.machines:
+            message = feed.next(BOUND_S)
+            assert message is not None, "no snapshot says so"
+    assert "worker_left" in events
+    assert "worker_died" not in events
+    assert message.worker_deaths == 0
 
 
 @pytest.mark.parametrize("host", ["[::1]", "ipc"])

@@ -1,10 +1,12 @@
 # PYTHON_ARGCOMPLETE_OK
-"""``scaler``: object storages, a scheduler and clusters, all from one file."""
+"""``scaler``: object storages, a scheduler, clusters and a dashboard, all from one file."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.cli.shared import ENDED, guard
@@ -14,12 +16,20 @@ from scaler_cluster.config.sections import (
     ClusterSettings,
     SchedulerSettings,
     StorageSettings,
+    WebSettings,
 )
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.links.link import as_reached
 from scaler_cluster.runtime.directories import remove_directories
 from scaler_cluster.runtime.process import lifeline_of_signals
 from scaler_cluster.runtime.spawn import Child
-from scaler_cluster.runtime.told import told_scheduler, told_storage, told_supervisor
+from scaler_cluster.runtime.told import (
+    told_dashboard,
+    told_scheduler,
+    told_storage,
+    told_supervisor,
+)
+from scaler_cluster.runtime.web_door import WebDoor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +39,8 @@ if TYPE_CHECKING:
 ABOUT = "Run a whole stack from one file, until Ctrl-C or until a part of it ends."
 GRACE_S = 10.0
 """A part that has not ended by itself after this is killed."""
+OWN = "ipc://own"
+"""Stands for the monitor address of the file's own scheduler, until that has said it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,20 +72,52 @@ class Stack:
         self._storages = _read(tables, StorageSettings)
         self._schedulers = _read(tables, SchedulerSettings)
         self._clusters = _read(tables, ClusterSettings)
-        if len(self._schedulers) > 1:
-            raise ConfigError(f"{self._schedulers[1][0].where()}: one scheduler is enough")
-        if not self._storages + self._schedulers + self._clusters:
+        dashboards = _read(tables, WebSettings)
+        for found, name in (self._schedulers, "scheduler"), (dashboards, "dashboard"):
+            if len(found) > 1:
+                raise ConfigError(f"{found[1][0].where()}: one {name} is enough")
+        if not self._storages + self._schedulers + self._clusters + dashboards:
             raise ConfigError("the file has no [scheduler], no [cluster], and nothing else to run")
         schedulers = [values["scheduler_address"] for _, values in self._schedulers]
         for table, values in self._clusters:
             if schedulers:
                 values.setdefault("scheduler_address", schedulers[0])
             _require(table, values)
+        self._web: WebSettings | None = None
+        for table, values in dashboards:
+            if schedulers and "replay" not in values:
+                values.setdefault("monitor_address", OWN)
+            try:
+                self._web = WebSettings(**values)
+            except ConfigError as error:
+                raise ConfigError(f"{table.where()}: {error}") from None
 
     def start(self) -> None:
-        """Start object storages, then the scheduler, then clusters."""
+        """Start object storages, then the scheduler, then clusters, then the dashboard.
+
+        Raises ConfigError before all of them if the dashboard's port is taken.
+        """
+        if self._web is None:
+            self._start_engine()
+            return
+        web = self._web
+        door = WebDoor(*web.host_and_port, token=web.token, prefix=web.prefix)
+        try:
+            monitor = self._start_engine("" if web.replay else door.link_to_tell)
+            if web.monitor_address == OWN:
+                web = replace(web, monitor_address=as_reached(monitor, ""))
+            told, fd = told_dashboard(web, door), door.listener.fileno()
+            self._start("dashboard", told, pass_fds=(fd,))
+        finally:
+            door.close()
+        sys.stdout.write(f"dashboard at {door.link}\n")
+        sys.stdout.flush()
+
+    def _start_engine(self, dashboard: str = "") -> str:
+        """Start all but the dashboard; return the scheduler's monitor address, if there is one."""
+        monitor = ""
         storages = tuple(
-            self._start("storage", told_storage(StorageSettings(**values)))
+            self._start("storage", told_storage(StorageSettings(**values)))["address"]
             for _, values in self._storages
         )
         bound: dict[str, str] = {}
@@ -81,7 +125,8 @@ class Stack:
             if storages:
                 values.setdefault("object_storage_address", storages)
             told = told_scheduler(SchedulerSettings(**values))
-            bound[values["scheduler_address"]] = self._start("scheduler", told)
+            news = self._start("scheduler", told | {"dashboard": dashboard})
+            bound[values["scheduler_address"]], monitor = news["address"], news["monitor"]
         for table, values in self._clusters:
             # Port 0 is another one by now.
             address = values["scheduler_address"]
@@ -90,20 +135,27 @@ class Stack:
             )
             assert isinstance(settings, ClusterSettings)
             self._children.append(Child("supervisor", told_supervisor(settings)))
+        return monitor
 
-    def _start(self, name: str, told: dict[str, Any]) -> str:
-        child = Child(name, told, reports=True)
+    def _start(
+        self, name: str, told: dict[str, Any], pass_fds: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        """Start a process; return what it says once it is ready."""
+        child = Child(name, told, reports=True, pass_fds=pass_fds)
         self._children.append(child)
-        address: str = child.await_ready()["address"]
-        return address
+        return child.await_ready()
 
     def wait(self) -> int:
-        """Wait until one of them ends, and return its status, or until a signal comes."""
+        """Wait until one of them ends, and return its status, or until a signal comes.
+
+        A dashboard ends alone, unless there is nothing else.
+        """
+        parts = [one for one in self._children if one.name != "dashboard"] or self._children
         lifeline = lifeline_of_signals()
         # Read from the lifeline as well, like any signal that has a handler.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
-            for child in self._children:
+            for child in parts:
                 status = child.process.poll()
                 if status is not None:
                     return 128 - status if status < ENDED else status

@@ -150,6 +150,16 @@ class Client:
         """What names this client, and no other."""
         return self._identity
 
+    @property
+    def monitor_address(self) -> str:
+        """Where the scheduler is watched, as with ``scaler_top``."""
+        return self._session.monitor_address
+
+    @property
+    def dashboard_link(self) -> str | None:
+        """Link of the cluster's dashboard, with what it takes to open it; None: there is none."""
+        return self._session.dashboard_link
+
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
         """Schedule ``fn(*args, **kwargs)`` and return its future.
 

@@ -12,10 +12,13 @@ from scaler_cluster.config.values import (
     FILE,
     FILES,
     FLAG,
+    HOST,
+    HOST_AND_PORT,
     LISTEN,
     NAMES,
     POLICY,
     PORT,
+    PREFIX,
     PRELOAD,
     STORAGES,
     TEXT,
@@ -23,6 +26,7 @@ from scaler_cluster.config.values import (
     seconds,
     whole,
 )
+from scaler_cluster.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -356,19 +360,68 @@ class WebSettings(Logging):
 
     names: ClassVar[tuple[str, ...]] = ("webui", "gui")
 
-    monitor_address: str = option(
-        "the monitor address that the scheduler printed", CONNECT, is_positional=True
+    monitor_address: str | None = option(
+        "the monitor address that the scheduler printed; none with --replay",
+        CONNECT,
+        default=None,
+        is_positional=True,
     )
-    gui_address: str | None = option("where it is served, as host:port", TEXT, default=None)
-    web_host: str = option("where it is served", TEXT, default="127.0.0.1", also=("host",))
-    web_port: int = option("at which port", whole(0), default=50001, also=("port",))
+    address: str | None = option(
+        "where it is served: a host of this machine, or 0.0.0.0 for all (default: 127.0.0.1)",
+        HOST,
+        default=None,
+        also=("web_host", "host"),
+    )
+    port: int | None = option(
+        "at which port; 0: any free one (default: 8081)",
+        PORT,
+        "-p",
+        default=None,
+        also=("web_port",),
+    )
+    gui_address: str | None = option(
+        "both of these as host:port, where they are not given", HOST_AND_PORT, default=None
+    )
+    prefix: str = option(
+        "what the path of each page begins with, as /scaler, behind a proxy", PREFIX, default=""
+    )
+    hosts: tuple[str, ...] = option(
+        "by which names a browser may call it, besides those of this machine and IP addresses: "
+        "that of a proxy",
+        NAMES,
+        default=(),
+    )
+    token: str | None = option(
+        "what a browser must know, as part of the link (default: a new one each time)",
+        TEXT,
+        default=None,
+    )
+    record: str | None = option("a file to write what happens to as well", FILE, default=None)
+    replay: str | None = option(
+        "show what scaler_record wrote, instead of a cluster", FILE, default=None
+    )
     broadcast_interval_seconds: float = option(
         "how often browsers are told", seconds(), "-bi", default=0.5
     )
     task_log_max_size: int = option("how many tasks to list", whole(1), "-tl", default=50_000)
     status_report_interval_seconds: float = option(
-        "as the scheduler's", seconds(), "-sri", default=1
+        "accepted; the scheduler says how often it tells", seconds(), "-sri", default=1
     )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless there is one thing to show."""
+        if self.monitor_address is None and self.replay is None:
+            raise ConfigError("nothing to show: neither monitor_address nor replay is given")
+        if self.replay is not None and (self.monitor_address or self.record):
+            raise ConfigError(
+                "replay shows a recording: neither monitor_address nor record goes with it"
+            )
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """Where it is served."""
+        host, _, port = (self.gui_address or "127.0.0.1:8081").rpartition(":")
+        return self.address or host, int(port) if self.port is None else self.port
 
 
 SECTIONS: tuple[type[Section], ...] = (

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from difflib import get_close_matches
 from ipaddress import ip_address
-from re import fullmatch
+from re import ASCII, fullmatch
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.preload import parse_preload
@@ -176,7 +176,25 @@ def _read_storages(value: str | list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
     return addresses
 
 
+def _read_host_and_port(value: str) -> str:
+    try:
+        return read_address(f"tcp://{value.strip()}", listens=True).removeprefix("tcp://")
+    except ValueError:
+        raise ValueError(f"must be host:port, as 127.0.0.1:8081, not {value!r}") from None
+
+
+def _read_prefix(value: str) -> str:
+    """Return what paths begin with: nothing, or a slash and more that does not end with one."""
+    path = value.strip().strip("/")
+    if path and not fullmatch(r"[\w.~-]+(/[\w.~-]+)*", path, ASCII):
+        raise ValueError(f"must be a path of letters, digits, - and _, as /scaler, not {value!r}")
+    return f"/{path}" if path else ""
+
+
 PORT = whole(0, most=PORT_MAX)
+HOST = Kind("HOST", "a host", (str,), lambda text: _read_host(text.strip(), text, listens=True))
+HOST_AND_PORT = Kind("HOST:PORT", "a text as host:port", (str,), _read_host_and_port)
+PREFIX = Kind("PATH", "a path as /scaler", (str,), _read_prefix)
 LISTEN = Kind("ADDRESS", "an address", (str,), lambda text: read_address(text, listens=True))
 CONNECT = Kind("ADDRESS", "an address", (str,), read_address)
 STORAGES = Kind("ADDRESS,...", "an address or a list of them", (str, list, tuple), _read_storages)

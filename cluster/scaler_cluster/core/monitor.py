@@ -278,15 +278,16 @@ class Monitor:
         if self._wants(feed.WorkerJoined):
             self._events.append(feed.WorkerJoined(self.now, *_identity(worker), worker.spare))
 
-    def worker_lost(self, worker: WorkerRecord, lost: m.WorkerLost | None) -> None:
-        """A worker ended, as its supervisor says; None: that is lost itself, or gives it up."""
-        death = lost.death if lost is not None else {"reason": worker.killed or "given up"}
-        if lost is not None and lost.is_orderly:
-            if self._wants(feed.WorkerLeft):
-                self._events.append(feed.WorkerLeft(self.now, *_identity(worker)))
-            return
+    def worker_left(self, worker: WorkerRecord) -> None:
+        """A worker ended in order, alone or with its machine."""
+        if self._wants(feed.WorkerLeft):
+            self._events.append(feed.WorkerLeft(self.now, *_identity(worker)))
+
+    def worker_died(self, worker: WorkerRecord, lost: m.WorkerLost | None) -> None:
+        """A worker died, as its supervisor says; None: that is lost itself, or gives it up."""
         if not self._wants(feed.WorkerDied):
             return
+        death = lost.death if lost is not None else {"reason": worker.killed or "given up"}
         died = feed.WorkerDied(self.now, *_identity(worker))
         for run in worker.runs:
             if lost is None or run.holds(lost.session, lost.task):

@@ -11,6 +11,23 @@ if TYPE_CHECKING:
 
 HUB = b""
 """How the spokes of a link call their only peer, the hub."""
+WILDCARDS = ("0.0.0.0", "[::]", "*")  # noqa: S104
+"""Hosts of who listens at all addresses of a machine, by which nobody can reach it."""
+
+
+def as_reached(address: str, near: str) -> str:
+    """Return an address, or a link, as who reached ``near`` on the same machine can reach it.
+
+    What listens everywhere is at the host of ``near``; if that is a path, on this machine.
+    """
+    scheme, _, rest = address.partition("://")
+    for wildcard in WILDCARDS:
+        if rest.startswith(f"{wildcard}:"):
+            host = "[::1]" if wildcard == "[::]" else "127.0.0.1"
+            if near.startswith("tcp://"):
+                host = near.removeprefix("tcp://").rpartition(":")[0]
+            return f"{scheme}://{host}{rest.removeprefix(wildcard)}"
+    return address
 
 
 class Link(Protocol):

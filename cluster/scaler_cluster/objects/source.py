@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import HUB
+from scaler_cluster.links.link import HUB, as_reached
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DRAIN_LIMIT = 64
-WILDCARDS = ("0.0.0.0", "[::]", "*")  # noqa: S104
 
 
 class Source:
@@ -28,11 +27,8 @@ class Source:
     def __init__(self, address: str, scheduler: str, peer: bytes, role: str = m.CLIENT) -> None:
         self.address = address
         self._role = role
-        host, _, port = address.removeprefix("tcp://").rpartition(":")
-        if host in WILDCARDS:
-            address = f"{scheduler.rpartition(':')[0]}:{port}"
         self._exchange = Exchange(os.getpid())
-        self._link = zmq_link.connect(address, peer)
+        self._link = zmq_link.connect(as_reached(address, scheduler), peer)
         self.fd = self._link.fd
         self._has_answered = False
         self._greet()

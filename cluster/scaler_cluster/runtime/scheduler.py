@@ -350,6 +350,8 @@ async def serve(
         python=PYTHON_VERSION,
         homes=homes,
         homes_are_elsewhere=storages is not None,
+        monitor=publisher.address if publisher is not None else "",
+        dashboard=settings.get("dashboard", ""),
         **settings.get("scheduler", {}),
     )
     core = SchedulerCore(config, clock())

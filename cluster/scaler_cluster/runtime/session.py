@@ -32,6 +32,7 @@ from scaler_cluster.errors import (
     StorageFull,
     StorageUnreachable,
 )
+from scaler_cluster.links.link import as_reached
 from scaler_cluster.runtime.connection import Connection
 from scaler_cluster.runtime.graphs import SessionGraphs
 from scaler_cluster.runtime.interrupts import deferred
@@ -115,6 +116,16 @@ class Session:
 
     def _dead_child(self) -> str:
         return self.cluster.dead_child() if self.cluster is not None else ""
+
+    @property
+    def monitor_address(self) -> str:
+        """Where the scheduler is watched, as reached from here; empty: nowhere."""
+        return as_reached(self.core.welcome.monitor, self.address)
+
+    @property
+    def dashboard_link(self) -> str | None:
+        """Link of the cluster's dashboard, as reached from here; None if it has none."""
+        return as_reached(self.core.welcome.dashboard, self.address) or None
 
     @property
     def graphs(self) -> SessionGraphs:

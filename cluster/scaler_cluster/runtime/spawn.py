@@ -16,16 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.links.link import as_reached
 from scaler_cluster.runtime.directories import name_directories, remove_directories
 from scaler_cluster.runtime.process import READY_FD_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from scaler_cluster.runtime.web_door import WebDoor
 
 START_TIMEOUT_S = 30.0
 """An interpreter that has not come up after this never will, even on a loaded machine."""
 STOP_TIMEOUT_S = 5.0
 """A child that has not ended by itself after this is killed."""
+ELSEWHERE = MappingProxyType({"dashboard": "scaler_monitoring.dashboard.process"})
+"""Modules of the processes that are none of the engine's, by their names."""
 SOCKET_PATH_MAX = 100
 """Unix socket paths hold 107 bytes; an ``ipc://`` address beyond falls back to loopback."""
 
@@ -33,10 +38,18 @@ SOCKET_PATH_MAX = 100
 class Child:
     """A process of the engine; it ends when this one does, which holds its standard input.
 
-    If it ``reports``, it is to be heard with :meth:`await_ready`.
+    If it ``reports``, it is to be heard with :meth:`await_ready`. It inherits the descriptors
+    ``pass_fds``, by the same numbers.
     """
 
-    def __init__(self, name: str, settings: dict[str, Any], *, reports: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: dict[str, Any],
+        *,
+        reports: bool = False,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
         self.name = name
         self.settings = settings
         environment = dict(os.environ)
@@ -51,10 +64,10 @@ class Child:
             environment[READY_FD_VARIABLE] = str(ready_write)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", f"scaler_cluster.runtime.{name}"],
+                [sys.executable, "-m", ELSEWHERE.get(name, f"scaler_cluster.runtime.{name}")],
                 stdin=subprocess.PIPE,
                 env=environment,
-                pass_fds=fds,
+                pass_fds=[*fds, *pass_fds],
                 start_new_session=True,
             )
         finally:
@@ -107,7 +120,8 @@ class EmbeddedCluster:
 
     ``address=None`` binds a Unix socket in a private directory, and so does a scheduler that is not
     told where monitors connect; ``scheduling`` and ``supervising`` are further settings of the two.
-    Raises ConfigError if an address cannot be bound.
+    With a ``dashboard`` there is a process more, and :attr:`dashboard_link`. Raises ConfigError if
+    an address cannot be bound, or what the dashboard needs is not installed.
     """
 
     def __init__(
@@ -122,6 +136,7 @@ class EmbeddedCluster:
         object_memory_bytes: int | None = None,
         scheduling: Mapping[str, Any] = MappingProxyType({}),
         supervising: Mapping[str, Any] = MappingProxyType({}),
+        dashboard: bool = False,
     ) -> None:
         self.workers = workers
         self.pid = os.getpid()
@@ -138,6 +153,8 @@ class EmbeddedCluster:
         if memory_limit_bytes is not None:
             settings["memory_limit_bytes"] = memory_limit_bytes
         self._children: list[Child] = []
+        door = _open_door() if dashboard else None
+        self.dashboard_link = door.link if door is not None else None
         # The scheduler makes it: a client that is killed while it starts leaves nothing then.
         self._places = name_directories(object_memory_bytes)
         settings |= self._places | {"home": True}
@@ -150,6 +167,8 @@ class EmbeddedCluster:
             told = {**scheduling, "address": chosen, "scheduler": core} | self._places
             if not told.get("monitor", {}).get("address"):
                 told["monitor"] = {"address": self._private_address("monitor")}
+            if door is not None:
+                told["dashboard"] = door.link_to_tell
             scheduler = self._start("scheduler", told, reports=True)
             if chosen.startswith("ipc://"):
                 # The address is known already: both start at the same time.
@@ -160,9 +179,15 @@ class EmbeddedCluster:
                 self._start("supervisor", settings | {"address": news["address"]})
             self.address: str = news["address"]
             self.monitor_address: str = news["monitor"]
+            if door is not None:
+                # Last: what shows it takes a second to come, and the others start meanwhile.
+                self._start_dashboard(door)
         except BaseException:
             self.stop()
             raise
+        finally:
+            if door is not None:
+                door.close()
 
     def _private_address(self, name: str) -> str:
         path = Path(self._places["directory"]) / name
@@ -170,16 +195,35 @@ class EmbeddedCluster:
             return "tcp://127.0.0.1:0"
         return f"ipc://{path}"
 
-    def _start(self, name: str, settings: dict[str, Any], *, reports: bool = False) -> Child:
-        child = Child(name, settings, reports=reports)
+    def _start(
+        self,
+        name: str,
+        settings: dict[str, Any],
+        *,
+        reports: bool = False,
+        pass_fds: Sequence[int] = (),
+    ) -> Child:
+        child = Child(name, settings, reports=reports, pass_fds=pass_fds)
         self._children.append(child)
         return child
 
+    def _start_dashboard(self, door: WebDoor) -> None:
+        from scaler_cluster.config.sections import WebSettings
+        from scaler_cluster.runtime.told import told_dashboard
+
+        watched = as_reached(self.monitor_address, "")
+        settings = WebSettings(monitor_address=watched, logging_paths=())
+        told, fd = told_dashboard(settings, door), door.listener.fileno()
+        self._start("dashboard", told, reports=True, pass_fds=(fd,)).await_ready()
+
     def dead_child(self) -> str:
-        """Return which child process ended by itself, and how; empty if none did."""
+        """Return which child process ended by itself, and how; empty if none did.
+
+        A dashboard that ends is no reason for tasks to fail.
+        """
         for child in self._children:
             code = child.process.poll()
-            if code is not None:
+            if code is not None and child.name != "dashboard":
                 return f"the cluster's {child.name} process {child.pid} ended with code {code}"
         return ""
 
@@ -201,3 +245,10 @@ class EmbeddedCluster:
         for child in reversed(self._children):
             child.stop(STOP_TIMEOUT_S)
         remove_directories(self._places)
+
+
+def _open_door() -> WebDoor:
+    # Most clusters have no dashboard: this is no part of their start.
+    from scaler_cluster.runtime.web_door import WebDoor
+
+    return WebDoor()

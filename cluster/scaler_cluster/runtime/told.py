@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.credit import TASKS_MAX
 from scaler_cluster.runtime.directories import name_directories
-from scaler_cluster.runtime.process import address_after, usable_cpus
+from scaler_cluster.runtime.process import address_after, host_name, usable_cpus
 
 if TYPE_CHECKING:
     from scaler_cluster.config.sections import (
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
         Logging,
         SchedulerSettings,
         StorageSettings,
+        WebSettings,
     )
+    from scaler_cluster.runtime.web_door import WebDoor
 
 
 def told_scheduler(settings: SchedulerSettings) -> dict[str, Any]:
@@ -99,6 +101,34 @@ def told_storage(settings: StorageSettings) -> dict[str, Any]:
     return {
         "address": settings.object_storage_address,
         "memory_limit": settings.memory_limit,
+        **logging(settings),
+    }
+
+
+def told_dashboard(settings: WebSettings, door: WebDoor) -> dict[str, Any]:
+    """Return what a dashboard is told.
+
+    ``monitor_address`` is what it watches, and ``record`` the file that it writes that to, or None;
+    or else ``replay`` is the recording that it shows. ``fd`` is the descriptor of a socket that
+    listens already at ``host`` (without brackets) and ``port``, inherited by this number; ``token``
+    is what a browser must bring, ``prefix`` what paths begin with, "" or as "/scaler"; ``hosts``
+    are the names by which a browser may call it besides IP addresses and localhost, ``link`` what
+    it says once it is ready. ``interval_s`` is how often browsers are told, ``rows_max`` how many
+    tasks are listed. Without ``logging`` it is quiet.
+    """
+    return {
+        "monitor_address": settings.monitor_address,
+        "record": settings.record,
+        "replay": settings.replay,
+        "fd": door.listener.fileno(),
+        "host": door.host,
+        "port": door.port,
+        "token": door.token,
+        "prefix": door.prefix,
+        "hosts": [door.host, host_name(), *settings.hosts],
+        "link": door.link,
+        "interval_s": settings.broadcast_interval_seconds,
+        "rows_max": settings.task_log_max_size,
         **logging(settings),
     }
 

@@ -140,6 +140,10 @@ class Welcome(Message):
     """Where clients store objects: each in the one that its id chooses."""
     asks_first: bool = False
     """A client must say Want, and wait for Allow, before it says Submit."""
+    monitor: str = ""
+    """Where the scheduler listens for those who watch; empty: nowhere."""
+    dashboard: str = ""
+    """Link of its dashboard, with the token; empty: it knows of none."""
 
 
 @dataclass(slots=True)
