@@ -31,6 +31,8 @@ class Period:
         self.meter = Meter()
         self.first: feed.Snapshot | None = None
         """What was there before: what it counts is not of this time."""
+        self.is_cut_off = False
+        """The scheduler was not heard to the end; set by who listens."""
         self.curve: list[Figures] = []
         self.rss_bytes_max = 0
         """Of all workers together."""

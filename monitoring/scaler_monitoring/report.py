@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
-from collections import Counter
-from contextlib import suppress
+from collections import defaultdict
+from contextlib import contextmanager, suppress
+from heapq import nlargest
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.wire import feed
     from scaler_monitoring.efficiency import Efficiency
-    from scaler_monitoring.model import Failures
+    from scaler_monitoring.model import Failures, Figures
     from scaler_monitoring.period import Period
 
 FUNCTIONS_MAX = 200
@@ -66,15 +68,36 @@ def write(path: str, period: Period) -> None:
     Raises ConfigError if it cannot be written; then nothing has changed there.
     """
     page = render(period)
-    target = Path(path)
+    with _draft(path) as draft:
+        draft.write_text(page, encoding="utf-8", errors="replace")
+        draft.replace(_target(path))
+
+
+def try_path(path: str) -> None:
+    """Raise ConfigError if no page can be written there."""
+    with _draft(path) as draft:
+        if _target(path).is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        draft.touch()
+
+
+def _target(path: str) -> Path:
+    # A link goes on leading where it leads.
+    return Path(path).resolve()
+
+
+@contextmanager
+def _draft(path: str) -> Iterator[Path]:
+    """Yield where a page may be written until it is whole; nothing is left there."""
+    target = _target(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        draft.write_text(page, encoding="utf-8", errors="replace")
-        draft.replace(target)
+        yield draft
     except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+    finally:
         with suppress(OSError):
             draft.unlink()
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
 def render(period: Period) -> str:
@@ -138,7 +161,7 @@ def _figures(period: Period, colours: FunctionColours) -> Iterator[tuple[str, An
     stream = _stream(period, colours)
     if stream is not None:
         yield "task-stream", json_item(stream)
-    curve = period.curve
+    curve = _apart(period)
     if len(curve) < 2:
         return
     steps = [(a.tasks, b.tasks, b.clock - a.clock) for a, b in pairwise(curve)]
@@ -167,17 +190,28 @@ def _figures(period: Period, colours: FunctionColours) -> Iterator[tuple[str, An
         yield name, json_item(curves(source, {one: one for one in columns}, unit, LIGHT, palette))
 
 
+def _apart(period: Period) -> list[Figures]:
+    """Return the points of curves without those that stand so close that rates are but noise."""
+    assert period.last is not None
+    apart = period.curve[:1]
+    for one in period.curve[1:]:
+        if one.clock - apart[-1].clock >= period.last.interval_s / 2:
+            apart.append(one)
+        elif one is period.curve[-1] and len(apart) > 1:
+            apart[-1] = one
+    return apart
+
+
 def _stream(period: Period, colours: FunctionColours) -> figure | None:
     """Return the task stream; None if no worker had any task."""
     model = period.model
-    busy_s: Counter[str] = Counter()
+    busy_s: defaultdict[str, float] = defaultdict(float)
     for work in model.stream:
         if work.worker:
-            # Also those that nobody knows how long they ran have a row.
-            busy_s[model.label(work.worker)] += max(work.end - work.start, 1e-6)
+            busy_s[model.label(work.worker)] += work.end - work.start
     if not busy_s:
         return None
-    rows = {name for name, _ in busy_s.most_common(ROWS_MAX)}
+    rows = set(nlargest(ROWS_MAX, busy_s, key=busy_s.__getitem__))
     # What ran while another waited is drawn above that.
     works = sorted(
         (work for work in model.stream if model.label(work.worker) in rows),
@@ -262,6 +296,8 @@ def _efficiency_notes(efficiency: Efficiency) -> Iterator[str]:
 def _notes(period: Period) -> Iterator[str]:
     """Yield what the page does not tell, and why."""
     model = period.model
+    if period.is_cut_off:
+        yield "The scheduler was not heard at the end: what happened last is missing."
     if model.restarts:
         yield (
             f"The scheduler was started anew ({whole(model.restarts)} times): what it counted "
@@ -269,8 +305,8 @@ def _notes(period: Period) -> Iterator[str]:
         )
     if model.missed:
         yield f"{whole(model.missed)} messages of the feed were missed."
-    stalled = period.last.left_out if period.last is not None else {}
-    for table, count in stalled.items():
+    assert period.last is not None
+    for table, count in period.last.left_out.items():
         yield f"{whole(count)} {table} had no room in what the scheduler told."
 
 
