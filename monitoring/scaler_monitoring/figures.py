@@ -114,21 +114,27 @@ def stream_columns(
 
 
 def task_stream(
-    source: ColumnDataSource, workers: Sequence[str], theme: Theme, **options: Any
+    source: ColumnDataSource,
+    workers: Sequence[str],
+    theme: Theme,
+    states: Iterable[str] = tuple(STATES),
+    **options: Any,
 ) -> figure:
     """Return what workers did when: a rectangle for each piece of work, colours by function.
 
     ``source`` has TASK_STREAM_COLUMNS, ``workers`` are the rows from the top: for others later on,
-    set ``y_range.factors``, the first one at the bottom. ``options`` are the figure's own.
+    set ``y_range.factors``, the first one at the bottom. ``states`` are those that may come up,
+    ``options`` the figure's own.
     """
     page = figure(
         x_axis_type="datetime",
         y_range=FactorRange(factors=list(reversed(workers))),
         tools=[],
-        **({"height": 90 + ROW_PIXELS * max(len(workers), 3)} | _WIDE | options),
+        **({"height": 90 + ROW_PIXELS * max(len(workers), 5)} | _WIDE | options),
     )
     shown: list[DataRenderer] = []
-    for state, (pattern, edge) in STATES.items():
+    for state in states:
+        pattern, edge = STATES[state]
         rectangles = page.hbar(
             y="worker", left="left", right="right", height=0.82, source=source,
             view=CDSView(filter=GroupFilter(column_name="state", group=state)),

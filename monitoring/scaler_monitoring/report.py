@@ -22,6 +22,7 @@ from jinja2 import Environment
 from scaler_cluster.errors import ConfigError
 from scaler_monitoring.figures import (
     NO_NAME,
+    STATES,
     axis_ms,
     curves,
     stream_columns,
@@ -165,8 +166,7 @@ def _figures(period: Period, colours: FunctionColours) -> Iterator[tuple[str, An
     if len(curve) < 2:
         return
     steps = [(a.tasks, b.tasks, b.clock - a.clock) for a, b in pairwise(curve)]
-    ends = curve[1:]
-    times = [axis_ms(period.model.time_of(one.clock)) for one in ends]
+    times = [axis_ms(period.model.time_of(one.clock)) for one in curve]
     states = ("waiting", "ready", "assigned", "running")
     figures: tuple[tuple[str, str, Sequence[str], dict[str, Sequence[float]]], ...] = (
         ("rate", "tasks/s", (SERIES[2], FAILED), {
@@ -174,19 +174,21 @@ def _figures(period: Period, colours: FunctionColours) -> Iterator[tuple[str, An
             "failed": [(after.failed - before.failed) / s for before, after, s in steps],
         }),
         ("queue", "tasks", SERIES, {
-            state: [getattr(one.tasks, state) for one in ends] for state in states
+            state: [getattr(one.tasks, state) for one in curve] for state in states
         }),
         ("memory", "bytes", SERIES, {
-            "workers": [one.workers_rss_bytes for one in ends],
-            "objects": [one.objects_bytes for one in ends],
+            "workers": [one.workers_rss_bytes for one in curve],
+            "objects": [one.objects_bytes for one in curve],
         }),
         ("cpu", "CPUs", SERIES, {
-            "busy with workers": [one.workers_cpu for one in ends],
-            "workers": [one.workers for one in ends],
+            "busy with workers": [one.workers_cpu for one in curve],
+            "workers": [one.workers for one in curve],
         }),
     )  # fmt: skip
     for name, unit, palette, columns in figures:
-        source = ColumnDataSource({"time": times, **columns})
+        # A rate is known at the end of each step.
+        at = times[1:] if name == "rate" else times
+        source = ColumnDataSource({"time": at, **columns})
         yield name, json_item(curves(source, {one: one for one in columns}, unit, LIGHT, palette))
 
 
@@ -218,7 +220,8 @@ def _stream(period: Period, colours: FunctionColours) -> figure | None:
         key=lambda work: work.start,
     )
     columns = stream_columns(works, model.label, model.time_of, colours)
-    return task_stream(ColumnDataSource(columns), sorted(rows), LIGHT)
+    states = [state for state in STATES if state in columns["state"]]
+    return task_stream(ColumnDataSource(columns), sorted(rows), LIGHT, states)
 
 
 # -- what stands in the page, as text --------------------------------------------------------
@@ -250,7 +253,7 @@ def _tiles(period: Period, efficiency: Efficiency) -> list[tuple[str, str]]:
         ("failed", whole(tasks.failed)),
         ("cancelled", whole(tasks.cancelled)),
         ("retried", whole(tasks.retried)),
-        ("tasks per second", f"{tasks.done / passed_s:,.1f}" if passed_s else "-"),
+        ("tasks per second", _rate(tasks.done / passed_s) if passed_s else "-"),
         ("of workers' time was work", _percent(efficiency, efficiency.working_s)),
         ("workers at the end", whole(len(last.workers) + last.left_out.get("workers", 0))),
         ("workers that died", whole(period.deaths())),
@@ -258,6 +261,10 @@ def _tiles(period: Period, efficiency: Efficiency) -> list[tuple[str, str]]:
         ("objects at most", binary(period.objects_bytes_max)),
     ]
     return tiles if tasks.recalled == 0 else [*tiles, ("recalled", whole(tasks.recalled))]
+
+
+def _rate(per_s: float) -> str:
+    return whole(per_s) if per_s >= 100 else f"{per_s:.1f}"
 
 
 def _percent(efficiency: Efficiency, part_s: float) -> str:
