@@ -47,10 +47,10 @@ CHARS_MAX = 120
 """Of a text in what is shown under the pointer."""
 ROW_PIXELS = 26
 """What the row of a worker is high, if there is room."""
-CLOCK = DatetimeTickFormatter(
-    milliseconds="%H:%M:%S.%3N", seconds="%H:%M:%S", minsec="%H:%M:%S", minutes="%H:%M",
-    hourmin="%H:%M", hours="%H:%M", days="%d %b",
-).properties_with_values(include_defaults=False)  # fmt: skip
+CLOCK = dict.fromkeys(("microseconds", "milliseconds"), "%H:%M:%S.%3N")
+CLOCK |= dict.fromkeys(("seconds", "minsec"), "%H:%M:%S")
+CLOCK |= dict.fromkeys(("minutes", "hourmin", "hours"), "%H:%M") | {"days": "%d %b"}
+"""How moments are written, the closer together the more precisely."""
 
 STATES = {
     "done": (" ", None),

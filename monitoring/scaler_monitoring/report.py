@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from heapq import nlargest
 from importlib import resources
 from itertools import pairwise
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,27 +169,31 @@ def _figures(period: Period, colours: FunctionColours) -> Iterator[tuple[str, An
     steps = [(a.tasks, b.tasks, b.clock - a.clock) for a, b in pairwise(curve)]
     times = [axis_ms(period.model.time_of(one.clock)) for one in curve]
     states = ("waiting", "ready", "assigned", "running")
+    # Nobody knows CPUs and memory before machines have said how they are.
     figures: tuple[tuple[str, str, Sequence[str], dict[str, Sequence[float]]], ...] = (
+        # Of each step its rate stands at its end, and that of the first one at its beginning too.
         ("rate", "tasks/s", (SERIES[2], FAILED), {
-            "done": [(after.done - before.done) / s for before, after, s in steps],
-            "failed": [(after.failed - before.failed) / s for before, after, s in steps],
+            "done": [(after.done - before.done) / s for before, after, s in steps[:1] + steps],
+            "failed": [
+                (after.failed - before.failed) / s for before, after, s in steps[:1] + steps
+            ],
         }),
         ("queue", "tasks", SERIES, {
             state: [getattr(one.tasks, state) for one in curve] for state in states
         }),
         ("memory", "bytes", SERIES, {
-            "workers": [one.workers_rss_bytes for one in curve],
+            "workers": [one.workers_rss_bytes or nan for one in curve],
             "objects": [one.objects_bytes for one in curve],
         }),
         ("cpu", "CPUs", SERIES, {
-            "busy with workers": [one.workers_cpu for one in curve],
+            "busy with workers": [
+                one.workers_cpu if one.workers_rss_bytes else nan for one in curve
+            ],
             "workers": [one.workers for one in curve],
         }),
     )  # fmt: skip
     for name, unit, palette, columns in figures:
-        # A rate is known at the end of each step.
-        at = times[1:] if name == "rate" else times
-        source = ColumnDataSource({"time": at, **columns})
+        source = ColumnDataSource({"time": times, **columns})
         yield name, json_item(curves(source, {one: one for one in columns}, unit, LIGHT, palette))
 
 
