@@ -406,7 +406,7 @@ class SchedulerCore:
             table.send(peer, m.Goodbye("its supervisor said that it had died"))
             return
         worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
-        worker.progress_at = now
+        worker.joined_at = worker.progress_at = now
         worker.spare = hello.spare
         worker.name = hello.name
         worker.tasks_max = min(hello.queue or TASKS_MAX, self.config.tasks_max, TASKS_MAX)
