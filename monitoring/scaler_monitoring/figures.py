@@ -47,10 +47,10 @@ CHARS_MAX = 120
 """Of a text in what is shown under the pointer."""
 ROW_PIXELS = 26
 """What the row of a worker is high, if there is room."""
-CLOCK = DatetimeTickFormatter(
-    milliseconds="%H:%M:%S.%3N", seconds="%H:%M:%S", minsec="%H:%M:%S", minutes="%H:%M",
-    hourmin="%H:%M", hours="%H:%M", days="%d %b",
-).properties_with_values(include_defaults=False)  # fmt: skip
+CLOCK = dict.fromkeys(("microseconds", "milliseconds"), "%H:%M:%S.%3N")
+CLOCK |= dict.fromkeys(("seconds", "minsec"), "%H:%M:%S")
+CLOCK |= dict.fromkeys(("minutes", "hourmin", "hours"), "%H:%M") | {"days": "%d %b"}
+"""How moments are written, the closer together the more precisely."""
 
 STATES = {
     "done": (" ", None),
@@ -114,21 +114,27 @@ def stream_columns(
 
 
 def task_stream(
-    source: ColumnDataSource, workers: Sequence[str], theme: Theme, **options: Any
+    source: ColumnDataSource,
+    workers: Sequence[str],
+    theme: Theme,
+    states: Iterable[str] = tuple(STATES),
+    **options: Any,
 ) -> figure:
     """Return what workers did when: a rectangle for each piece of work, colours by function.
 
     ``source`` has TASK_STREAM_COLUMNS, ``workers`` are the rows from the top: for others later on,
-    set ``y_range.factors``, the first one at the bottom. ``options`` are the figure's own.
+    set ``y_range.factors``, the first one at the bottom. ``states`` are those that may come up,
+    ``options`` the figure's own.
     """
     page = figure(
         x_axis_type="datetime",
         y_range=FactorRange(factors=list(reversed(workers))),
         tools=[],
-        **({"height": 90 + ROW_PIXELS * max(len(workers), 3)} | _WIDE | options),
+        **({"height": 90 + ROW_PIXELS * max(len(workers), 5)} | _WIDE | options),
     )
     shown: list[DataRenderer] = []
-    for state, (pattern, edge) in STATES.items():
+    for state in states:
+        pattern, edge = STATES[state]
         rectangles = page.hbar(
             y="worker", left="left", right="right", height=0.82, source=source,
             view=CDSView(filter=GroupFilter(column_name="state", group=state)),

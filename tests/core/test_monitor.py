@@ -595,7 +595,8 @@ def test_what_is_cancelled_tells_how_long_it_ran(watched):
     watched.feed(b"C1", m.Cancel(0, 2))
 
     told = [one for one in watched.events() if isinstance(one, f.Cancelled)]
-    assert [(one.first, one.busy_s) for one in told] == [(0, pytest.approx(3.0)), (1, 0.0)]
+    assert [one.first for one in told] == [0, 1]
+    assert [one.busy_s for one in told] == pytest.approx([3.0, 0.0])
 
 
 def test_what_dies_with_its_worker_tells_how_long_it_ran(watched):
@@ -608,9 +609,8 @@ def test_what_dies_with_its_worker_tells_how_long_it_ran(watched):
     watched.died(0, worker=b"W2")
 
     told = [one for one in watched.events() if isinstance(one, f.Retried | f.Failed)]
-    assert [(one.kind, one.attempt, one.busy_s) for one in told] == [
-        ("retried", 1, pytest.approx(2.0)), ("failed", 2, pytest.approx(4.0)),
-    ]  # fmt: skip
+    assert [(one.kind, one.attempt) for one in told] == [("retried", 1), ("failed", 2)]
+    assert [one.busy_s for one in told] == pytest.approx([2.0, 4.0])
 
 
 def test_a_death_is_told_with_its_diagnosis(watched):

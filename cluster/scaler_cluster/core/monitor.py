@@ -114,8 +114,7 @@ class Monitor:
         self.now = now
         if not topics:
             table.monitor = None
-            self._look_at = self._snapshot_at = self._batch_at = math.inf
-            self._events.clear()
+            self._look_at = math.inf
         elif table.monitor is None:
             table.monitor = self
             # What they said when somebody watched before is old.
@@ -129,6 +128,12 @@ class Monitor:
             self._batch_at = math.inf
         if SNAPSHOT in topics:
             self._snapshot_at = max(now, self._snapshot_before + SOON_S)
+        else:
+            self._snapshot_at = math.inf
+            self._unheard.clear()
+            for session in table.sessions.values():
+                for graph in session.graphs.values():
+                    graph.chain = None
         self._topics = topics
 
     # -- time --------------------------------------------------------------------------------

@@ -30,7 +30,12 @@ START_TIMEOUT_S = 30.0
 """An interpreter that has not come up after this never will, even on a loaded machine."""
 STOP_TIMEOUT_S = 5.0
 """A child that has not ended by itself after this is killed."""
-ELSEWHERE = MappingProxyType({"dashboard": "scaler_monitoring.dashboard.process"})
+ELSEWHERE = MappingProxyType(
+    {
+        "dashboard": "scaler_monitoring.dashboard.process",
+        "report": "scaler_monitoring.report_process",
+    }
+)
 """Modules of the processes that are none of the engine's, by their names."""
 SOCKET_PATH_MAX = 100
 """Unix socket paths hold 107 bytes; an ``ipc://`` address beyond falls back to loopback."""
