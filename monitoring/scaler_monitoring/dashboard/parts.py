@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from math import nan
 from typing import TYPE_CHECKING, Any
 
-from bokeh.layouts import column
+from bokeh.layouts import column, row
 from bokeh.models.css import InlineStyleSheet
 from bokeh.models.sources import ColumnDataSource
 from bokeh.models.widgets.markups import Div
@@ -21,7 +22,7 @@ from bokeh.models.widgets.tables import (
 from scaler_monitoring.theme import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bokeh.models.ui.ui_element import UIElement
     from bokeh.models.widgets.tables import CellFormatter
@@ -48,6 +49,12 @@ def text(html: str, theme: Theme, css: str = "") -> Div:
     return Div(text=html, sizing_mode="stretch_width", stylesheets=[style_of(theme) + css])
 
 
+def show(element: Div, html: str) -> None:
+    """Put HTML into an element of :func:`text`, unless it is there already."""
+    if element.text != html:
+        element.text = html
+
+
 def panel(title: str, theme: Theme, *content: UIElement, about: str = "") -> UIElement:
     """Return content under a heading."""
     more = f"<p>{escape(about)}</p>" if about else ""
@@ -60,6 +67,47 @@ def panel(title: str, theme: Theme, *content: UIElement, about: str = "") -> UIE
         """,
     )
     return column(head, *content, sizing_mode="stretch_width")
+
+
+def inputs_style(theme: Theme) -> str:
+    """Return the CSS of what can be typed into, chosen from or pressed."""
+    return (
+        style_of(theme)
+        + f"""
+        :host {{ color-scheme: {theme.name}; }}
+        .bk-input, .bk-btn {{ color: var(--text) !important; background: var(--panel) !important;
+            border: 1px solid var(--muted) !important; border-radius: 6px; font: inherit;
+            min-height: 34px; padding: .2rem .7rem; }}
+        .bk-btn:hover {{ border-color: var(--accent) !important; }}
+        .bk-btn.bk-active {{ background: var(--accent) !important; color: var(--panel) !important;
+            border-color: var(--accent) !important; font-weight: 600; }}
+        .bk-input::placeholder {{ color: var(--muted); }}
+        .bk-input:focus-visible, .bk-btn:focus-visible {{
+            outline: 3px solid var(--accent) !important; outline-offset: -1px; }}
+        select.bk-input {{ appearance: auto !important; background-image: none !important; }}
+        label {{ color: var(--muted); font-size: 12px; }}
+        """
+    )
+
+
+def controls(*inputs: UIElement) -> UIElement:
+    """Return inputs beside each other, as far as there is room."""
+    return row(
+        *inputs,
+        sizing_mode="stretch_width",
+        styles={"flex-wrap": "wrap", "align-items": "flex-end", "gap": "8px"},
+    )
+
+
+def beside(*content: UIElement, width: str = "27rem") -> UIElement:
+    """Return panels beside each other, each at least so wide, or else below each other."""
+    for one in content:
+        one.styles = {"flex": f"1 1 {width}", "min-width": f"min({width}, 100%)"}
+    return row(
+        *content,
+        sizing_mode="stretch_width",
+        styles={"flex-wrap": "wrap", "column-gap": "1rem"},
+    )
 
 
 # -- tiles -----------------------------------------------------------------------------------
@@ -87,9 +135,7 @@ class Tiles:
 
     def update(self, tiles: Sequence[Tile]) -> None:
         """Show these."""
-        html = f"<dl>{''.join(map(_tile, tiles))}</dl>"
-        if html != self.root.text:
-            self.root.text = html
+        show(self.root, f"<dl>{''.join(map(_tile, tiles))}</dl>")
 
 
 @dataclass(frozen=True)
@@ -129,13 +175,26 @@ class Column:
 
 
 class Table:
-    """Rows that can be sorted by each column, chosen and searched by whoever looks."""
+    """Rows that can be sorted by each column; one can be chosen, and stays so wherever it goes.
 
-    def __init__(self, columns: Sequence[Column], theme: Theme, rows: int = TABLE_ROWS) -> None:
-        self._fields = [one.field for one in columns]
+    Args:
+        columns: What is shown.
+        theme: In which colours.
+        rows: How many are seen at once; further ones are scrolled to.
+        key: The field by which a row is known again, shown or not; empty: none can be chosen.
+
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], theme: Theme, rows: int = TABLE_ROWS, key: str = ""
+    ) -> None:
+        self._fields = list(dict.fromkeys([*(one.field for one in columns), *([key] * bool(key))]))
         self._rows = rows
+        self._key = key
+        self._told: Callable[[str], None] | None = None
+        self._is_updating = False
         self.source = ColumnDataSource({field: [] for field in self._fields})
-        width = sum(one.width for one in columns)
+        self.source.selected.on_change("indices", self._on_indices)
         self.table = DataTable(
             source=self.source,
             columns=[
@@ -149,24 +208,86 @@ class Table:
             ],
             index_position=None,
             row_height=ROW_PX,
-            height=2 * ROW_PX,
-            min_width=width,
-            sizing_mode="stretch_width",
+            min_width=sum(one.width for one in columns),
+            # Its own height never changes: it would forget by what it is sorted.
+            sizing_mode="stretch_both",
             autosize_mode="fit_columns",
+            selectable=bool(key),
+            multi_selectable=False,
+            scroll_to_selection=False,
+            reorderable=False,
             stylesheets=[InlineStyleSheet(css=style_of(theme) + _TABLE_CSS)],
         )
         # A narrow window moves the table, not the page.
-        self.root = column(self.table, sizing_mode="stretch_width", styles={"overflow-x": "auto"})
+        self.root = column(
+            self.table,
+            sizing_mode="stretch_width",
+            height=2 * ROW_PX,
+            styles={"overflow-x": "auto", "overflow-y": "hidden"},
+        )
+
+    def on_choose(self, told: Callable[[str], None]) -> None:
+        """Let ``told`` know the key of the row that somebody chooses."""
+        self._told = told
+
+    @property
+    def chosen(self) -> str:
+        """The key of the row that is chosen; empty: none is."""
+        indices = self.source.selected.indices
+        return str(self.source.data[self._key][indices[0]]) if indices and self._key else ""
+
+    def choose(self, key: str) -> None:
+        """Choose a row, if it is there; empty: none."""
+        keys = self.source.data[self._key]
+        self._choose([keys.index(key)] if key in keys else [])
 
     def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show these rows; who had chosen one has it still, if it is in its place."""
+        """Show these rows, of which only what changed is sent."""
         data = {field: [row[field] for row in rows] for field in self._fields}
-        if data == self.source.data:
+        known, chosen = self.source.data, self.chosen
+        changed = [field for field in self._fields if data[field] != known[field]]
+        if not changed:
             return
+        if len(rows) == len(known[self._fields[0]]) and self._key not in changed:
+            self.source.patch({field: _changes(known[field], data[field]) for field in changed})
+            return
+        # Else the browser would for a moment choose what is now in the place of another.
+        self._choose([])
         self.source.data = data
+        if chosen:
+            self.choose(chosen)
         height = (min(max(len(rows), 1), self._rows) + 1) * ROW_PX + 18
-        if height != self.table.height:
-            self.table.height = height
+        if height != self.root.height:
+            self.root.height = height
+
+    def _choose(self, indices: list[int]) -> None:
+        self._is_updating = True
+        try:
+            if self.source.selected.indices != indices:
+                self.source.selected.indices = indices
+        finally:
+            self._is_updating = False
+
+    def _on_indices(self, name: str, old: object, new: object) -> None:
+        if self._told is not None and not self._is_updating and self.chosen:
+            self._told(self.chosen)
+
+
+def _changes(old: Sequence[Any], new: Sequence[Any]) -> list[tuple[int, Any]]:
+    return [
+        (index, after)
+        for index, (before, after) in enumerate(zip(old, new, strict=True))
+        if before is not after and before != after
+    ]
+
+
+UNKNOWN = nan
+"""A number in a table that is not known: it is sorted as one, and equal to itself."""
+
+
+def as_number(number: float | None) -> float:
+    """Return a number as tables and curves want it."""
+    return UNKNOWN if number is None else number
 
 
 def _formatter(kind: str) -> CellFormatter:

@@ -1,19 +1,88 @@
-"""At a glance: is it busy, what does it do, what is stuck or failing."""
+"""At a glance: is it busy, what does it do, what is stuck or failing, who holds the memory."""
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
 
 from bokeh.layouts import column
+from bokeh.models import DataRange1d
 
-from scaler_monitoring import view as words
+from scaler_monitoring import view
+from scaler_monitoring.dashboard import words
+from scaler_monitoring.dashboard.history import History
 from scaler_monitoring.dashboard.page import Page
-from scaler_monitoring.dashboard.parts import Tile, Tiles
+from scaler_monitoring.dashboard.pages.progress import Progress
+from scaler_monitoring.dashboard.parts import Tile, Tiles, beside, panel, show, text
+from scaler_monitoring.dashboard.template import LINKS
+from scaler_monitoring.figures import curves
+from scaler_monitoring.theme import FAILED, SERIES
 
 if TYPE_CHECKING:
     from bokeh.models.ui.ui_element import UIElement
 
-    from scaler_monitoring.model import Model
+    from scaler_cluster.wire import feed
+    from scaler_monitoring.model import Figures, Model
+
+FAILURES_MAX = 5
+"""Kinds of failures, and deaths, that are told here: there are pages for all of them."""
+MESSAGE_CHARS_MAX = 160
+NEWS_MAX = 12
+HOLDERS_MAX = 6
+"""Workers, and objects, of which it is said what memory they hold."""
+
+
+def _used_bytes(figures: Figures) -> int | None:
+    if figures.memory_bytes is None or figures.free_bytes is None:
+        return None
+    return figures.memory_bytes - figures.free_bytes
+
+
+COLUMNS = {
+    "done": lambda x: x.done_per_s,
+    "failed": lambda x: x.failed_per_s,
+    "waiting": lambda x: x.tasks.waiting,
+    "ready": lambda x: x.tasks.ready,
+    "assigned": lambda x: x.tasks.assigned,
+    "running": lambda x: x.tasks.running,
+    "workers_cpu": lambda x: x.workers_cpu,
+    "machines_cpu": lambda x: x.machines_cpu,
+    "cpus": lambda x: x.machines_cpus or None,
+    "workers_rss": lambda x: x.workers_rss_bytes,
+    "used": _used_bytes,
+    "memory": lambda x: x.memory_bytes,
+    "objects": lambda x: x.objects_bytes,
+    "scheduler_cpu": lambda x: x.scheduler_cpu,
+    "lag": lambda x: x.lag_s,
+}
+"""Of the curves, by what snapshots counted."""
+CURVES = (
+    ("Tasks per second", "tasks/s", {"done": "done", "failed": "failed"}),
+    (
+        "Tasks that have not ended",
+        "tasks",
+        {"waiting": "waiting", "ready": "ready", "assigned": "assigned", "running": "running"},
+    ),
+    (
+        "CPUs of the cluster",
+        "CPUs",
+        {"workers_cpu": "workers", "machines_cpu": "machines, all programs", "cpus": "there are"},
+    ),
+    (
+        "Memory of the cluster",
+        "bytes",
+        {
+            "workers_rss": "workers",
+            "objects": "large objects",
+            "used": "machines, all programs",
+            "memory": "there is",
+        },
+    ),
+    ("CPU of the scheduler", "CPUs", {"scheduler_cpu": "busy"}),
+    ("Lag of the scheduler", "s", {"lag": "late by at most"}),
+)
+COLOURS = {"failed": FAILED}
+"""Of lines that mean the same wherever they are; others have those of SERIES."""
 
 
 class Overview(Page):
@@ -23,13 +92,196 @@ class Overview(Page):
 
     def build(self) -> UIElement:
         """Return its parts."""
-        self._tiles = Tiles(self.view.theme)
-        return column(self._tiles.root, sizing_mode="stretch_width")
+        theme, settings = self.view.theme, self.view.settings
+        self._tiles = Tiles(theme)
+        self._wrong, self._holders, self._news = (text("", theme, words.STYLE) for _ in range(3))
+        self._progress = Progress(theme)
+        self._history = History(COLUMNS, settings.window_s)
+        return column(
+            self._tiles.root,
+            panel("What is wrong", theme, self._wrong),
+            panel("Functions", theme, self._progress.root),
+            beside(*self._curves()),
+            beside(
+                panel("Who holds the memory", theme, self._holders),
+                panel("News", theme, self._news),
+            ),
+            sizing_mode="stretch_width",
+        )
+
+    def _curves(self) -> list[UIElement]:
+        theme, settings = self.view.theme, self.view.settings
+        time_range = DataRange1d(range_padding=0)
+        panels = []
+        for title, unit, series in CURVES:
+            colours = [COLOURS.get(name, colour) for name, colour in zip(series, SERIES)]  # noqa: B905
+            options = {}
+            if unit == "bytes" and settings.scale == "log":
+                options["y_axis_type"] = "log"
+            figure = curves(self._history.source, series, unit, theme, colours, **options)
+            figure.x_range = time_range
+            panels.append(panel(title, theme, figure))
+        return panels
 
     def update(self, model: Model) -> None:
         """Show what is known now."""
-        assert model.snapshot is not None
-        tasks = model.snapshot.tasks
-        self._tiles.update(
-            [Tile(name, words.whole(getattr(tasks, name))) for name in words.TASK_LINES]
+        snapshot = model.snapshot
+        assert snapshot is not None
+        self._tiles.update(tiles(model, snapshot))
+        show(self._wrong, wrong(model, snapshot, self._href("/tasks"), self._href("/workers")))
+        self._progress.update(model)
+        self._history.update(model)
+        show(self._holders, holders(model, snapshot))
+        show(self._news, news(model))
+
+    def _href(self, path: str) -> str:
+        """Return a link to another page, as those above the page are."""
+        document = self.root.document
+        known = document.template_variables.get("links", ()) if document is not None else ()
+        index = [where for where, _ in LINKS].index(path)
+        return known[index][0] if known else path
+
+
+def tiles(model: Model, snapshot: feed.Snapshot) -> list[Tile]:
+    """Return what there is to count."""
+    tasks, per_s, process = snapshot.tasks, model.rates.tasks, snapshot.scheduler
+    figures = model.history[-1]
+    workers = snapshot.workers
+    busy = sum(1 for one in workers if one.tasks)
+    all_workers = len(workers) + snapshot.left_out.get("workers", 0)
+    clients = len(snapshot.clients) + snapshot.left_out.get("clients", 0)
+    lasting = figures.machines_cpus
+    cpu = f"of {words.many(lasting, 'CPU')}" if lasting else "CPUs"
+    return [
+        Tile("Tasks done", view.whole(tasks.done), _per_s(per_s.get("done"))),
+        Tile("failed", view.whole(tasks.failed), _per_s(per_s.get("failed")), bool(model.failures)),
+        Tile("cancelled", view.whole(tasks.cancelled), _per_s(per_s.get("cancelled"))),
+        Tile("running", view.whole(tasks.running)),
+        Tile("assigned", view.whole(tasks.assigned), "behind these"),
+        Tile("ready", view.whole(tasks.ready), "for a worker"),
+        Tile("waiting", view.whole(tasks.waiting), "for others"),
+        Tile("Workers busy", view.whole(busy), f"of {view.whole(all_workers)}"),
+        Tile("workers died", view.whole(snapshot.worker_deaths), "", bool(model.deaths)),
+        Tile("CPUs of workers", f"{figures.workers_cpu:.1f}", cpu),
+        Tile("Memory of workers", words.amount(figures.workers_rss_bytes)),
+        Tile(
+            "Large objects",
+            words.amount(snapshot.objects_bytes),
+            words.many(snapshot.objects, "object"),
+        ),
+        Tile("Clients", view.whole(clients)),
+        Tile(
+            "Scheduler", view.percent(process.cpu), f"of a CPU, lag {view.duration(process.lag_s)}"
+        ),
+    ]
+
+
+def _per_s(rate: float | None) -> str:
+    """Return a rate, as small as it may be."""
+    if not rate:
+        return ""
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+
+
+def wrong(model: Model, snapshot: feed.Snapshot, tasks_href: str, workers_href: str) -> str:
+    """Return HTML of what is stuck, what failed and what died lately."""
+    parts = [
+        f'<p class="bad">{escape(one)}</p>'
+        for one in (
+            *(
+                f"{words.many(demand.tasks, 'task')} wait for a worker with "
+                f"{view.plain(demand.what)}: there has been none for "
+                f"{view.duration(demand.unmet_s)}."
+                for demand in snapshot.demands
+                if demand.unmet_s is not None
+            ),
+            *(
+                f"{view.plain(machine.host)} was not heard for {view.duration(machine.silent_s)}."
+                for machine in snapshot.machines
+                if machine.silent_s > view.SILENT_S
+            ),
         )
+    ]
+    if model.failures:
+        kinds = list(reversed(model.failures.values()))
+        parts.append(
+            words.table(
+                {"last failed": "time", "tasks": "number", "function": "", "why": "", "message": ""},
+                (
+                    (
+                        words.clock_time(model, one.last.at),
+                        view.whole(one.count),
+                        words.function_name(one.last.function),
+                        words.reason(one.last.reason, one.last.error),
+                        clipped(one.last.message),
+                    )
+                    for one in kinds[:FAILURES_MAX]
+                ),
+            )
+        )
+        more = len(kinds) - FAILURES_MAX
+        also = f" {words.many(more, 'more kind')} of failures, and" if more > 0 else ""
+        parts.append(
+            f'<p>{also} tracebacks: <a href="{escape(tasks_href)}">Tasks</a></p>'.replace(
+                "<p> ", "<p>"
+            )
+        )
+    if model.deaths:
+        parts.append(
+            words.table(
+                {"died": "time", "worker": "", "how": ""},
+                (
+                    (words.clock_time(model, one.at), model.label(one.worker), words.death(one))
+                    for one in list(reversed(model.deaths))[:FAILURES_MAX]
+                ),
+            )
+        )
+        more = len(model.deaths) - FAILURES_MAX
+        also = f"{words.many(more, 'more')}, and what" if more > 0 else "What"
+        parts.append(
+            f'<p>{also} they printed: <a href="{escape(workers_href)}">Workers</a></p>'
+        )
+    return "".join(parts) or words.nothing("Nothing: no task has failed, no worker has died.")
+
+
+def clipped(message: str) -> str:
+    """Return the beginning of a message, on one line."""
+    line = view.plain(" ".join(message.split()))
+    return line if len(line) <= MESSAGE_CHARS_MAX else line[: MESSAGE_CHARS_MAX - 1] + "…"
+
+
+def holders(model: Model, snapshot: feed.Snapshot) -> str:
+    """Return HTML of the workers and objects that are largest."""
+    held = [one for one in snapshot.workers if one.rss_bytes]
+    held.sort(key=lambda one: -(one.rss_bytes or 0))
+    rows = [
+        (
+            f"worker {model.label(one.worker)}",
+            words.amount(one.rss_bytes),
+            f"{(one.rss_bytes or 0) / one.memory_limit_bytes:.0%} of its limit"
+            if one.memory_limit_bytes
+            else "",
+            f"runs {words.function_name(one.function)}" if one.tasks else "",
+        )
+        for one in held[:HOLDERS_MAX]
+    ]
+    rows += [
+        (
+            f"object {one.object.hex()[:12]}",
+            words.amount(one.nbytes),
+            words.many(one.users, "user"),
+            f"mapped by {words.many(one.workers, 'worker')}",
+        )
+        for one in snapshot.largest[:HOLDERS_MAX]
+    ]
+    if not rows:
+        return words.nothing("Nobody yet: no worker has told of any.")
+    return words.table({"": "", "holds": "number", "of which": "", "and": ""}, rows)
+
+
+def news(model: Model) -> str:
+    """Return HTML of what happened last."""
+    lines = [line.split(" ", 1) for line in view.news(model, NEWS_MAX)]
+    if not lines:
+        return words.nothing("Nothing has happened yet but tasks that returned.")
+    return words.table({"at": "time", "": ""}, lines)
