@@ -24,7 +24,7 @@ def made(*nodes, inputs=0, wanted=""):
 
 def longest(graph, *, live):
     """Return how many nodes are on the longest path, of all or of those that have not ended."""
-    lengths = []
+    lengths: list[int] = []
     for node in range(len(graph.states)):
         counts = node >= graph.inputs and (not live or graph.is_live(node))
         below = [lengths[one] for one in graph.dependencies(node)]
