@@ -113,7 +113,7 @@ def chromium(standing: set[int]) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         (driver,) = set(psutil.Process().children()) - before
         standing.add(driver.pid)
-        browser = playwright.chromium.launch(executable_path=path, env=os.environ | {MARK: mark})
+        browser = playwright.chromium.launch(executable_path=path, env={**os.environ, MARK: mark})
         yield browser
         below = driver.children(recursive=True)
         browser.close()
