@@ -47,7 +47,7 @@ CHARS_MAX = 120
 """Of a text in what is shown under the pointer."""
 ROW_PIXELS = 26
 """What the row of a worker is high, if there is room."""
-CLOCK = dict.fromkeys(("microseconds", "milliseconds"), "%H:%M:%S.%3N")
+CLOCK: dict[str, Any] = dict.fromkeys(("microseconds", "milliseconds"), "%H:%M:%S.%3N")
 CLOCK |= dict.fromkeys(("seconds", "minsec"), "%H:%M:%S")
 CLOCK |= dict.fromkeys(("minutes", "hourmin", "hours"), "%H:%M") | {"days": "%d %b"}
 """How moments are written, the closer together the more precisely."""

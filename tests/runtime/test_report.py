@@ -78,10 +78,12 @@ def test_names_are_text_under_the_pointer(client, open_window, tmp_path) -> None
         client.submit(refuse, 1).exception()
 
     page = open_report(open_window, path)
-    box = page.locator("#task-stream").bounding_box()
+    stream = page.locator("#task-stream")
+    stream.scroll_into_view_if_needed()
+    box = stream.bounding_box()
     tooltip = page.locator(".bk-tooltip-content")
-    for part in range(1, 400):
-        page.mouse.move(box["x"] + box["width"] * part / 400, box["y"] + box["height"] / 2)
+    for part in range(1, 100):
+        page.mouse.move(box["x"] + box["width"] * part / 100, box["y"] + box["height"] / 2)
         if tooltip.count() and tooltip.first.is_visible():
             break
     assert HOSTILE in tooltip.first.inner_text()
@@ -120,13 +122,13 @@ def test_a_body_that_raises(client, tmp_path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_cluster_that_ends_meanwhile(client, tmp_path) -> None:
+def test_a_cluster_that_ends_meanwhile(cluster, client, tmp_path) -> None:
     """What was heard until then is told, and that it is not all."""
     path = tmp_path / "report.html"
 
     with client.performance_report(path):
         client.map(double, range(10))
-        client.shutdown()
+        cluster.shutdown()
 
     assert "The scheduler was not heard at the end" in path.read_text()
 
