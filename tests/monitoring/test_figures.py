@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 from bokeh.embed import json_item
-from bokeh.models import ColumnDataSource
+from bokeh.models import ColumnDataSource, FactorRange
 
 from scaler_monitoring.figures import (
     STATES,
@@ -116,9 +116,10 @@ def test_names_are_one_short_line():
 
 def test_the_first_worker_is_on_top():
     """Bokeh counts them from below."""
-    shown = task_stream(ColumnDataSource(columns_of()), ["a", "b"], LIGHT)
+    rows = task_stream(ColumnDataSource(columns_of()), ["a", "b"], LIGHT).y_range
 
-    assert shown.y_range.factors == ["b", "a"]
+    assert isinstance(rows, FactorRange)
+    assert rows.factors == ["b", "a"]
 
 
 def figures():
