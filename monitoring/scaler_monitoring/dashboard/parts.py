@@ -46,7 +46,13 @@ def style_of(theme: Theme) -> str:
 
 def text(html: str, theme: Theme, css: str = "") -> Div:
     """Return an element with HTML in it, in which what came from users must be escaped already."""
-    return Div(text=html, sizing_mode="stretch_width", stylesheets=[style_of(theme) + css])
+    return Div(
+        text=html,
+        # A name with "$$" in it would be taken for mathematics, and MathJax be looked for outside.
+        disable_math=True,
+        sizing_mode="stretch_width",
+        stylesheets=[style_of(theme) + css],
+    )
 
 
 def show(element: Div, html: str) -> None:
@@ -129,7 +135,7 @@ class Tiles:
             dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums;
                  overflow-wrap: anywhere; }
             dd.bad { color: var(--bad); font-weight: 700; }
-            small { color: var(--muted); font-size: 12px; }
+            small { color: var(--muted); font-size: 12px; display: inline-block; }
             """,
         )
 
@@ -182,19 +188,28 @@ class Table:
         theme: In which colours.
         rows: How many are seen at once; further ones are scrolled to.
         key: The field by which a row is known again, shown or not; empty: none can be chosen.
+        nothing: What it says instead as long as there are no rows.
 
     """
 
     def __init__(
-        self, columns: Sequence[Column], theme: Theme, rows: int = TABLE_ROWS, key: str = ""
+        self,
+        columns: Sequence[Column],
+        theme: Theme,
+        rows: int = TABLE_ROWS,
+        key: str = "",
+        nothing: str = "",
     ) -> None:
         self._fields = list(dict.fromkeys([*(one.field for one in columns), *([key] * bool(key))]))
         self._rows = rows
         self._key = key
         self._told: Callable[[str], None] | None = None
         self._is_updating = False
+        self._updates = 0
+        self._has_nothing = bool(nothing)
         self.source = ColumnDataSource({field: [] for field in self._fields})
         self.source.selected.on_change("indices", self._on_indices)
+        width = sum(one.width for one in columns)
         self.table = DataTable(
             source=self.source,
             columns=[
@@ -208,23 +223,32 @@ class Table:
             ],
             index_position=None,
             row_height=ROW_PX,
-            min_width=sum(one.width for one in columns),
+            min_width=width,
             # Its own height never changes: it would forget by what it is sorted.
             sizing_mode="stretch_both",
-            autosize_mode="fit_columns",
+            # "fit_columns" raises an exception in Bokeh's own script.
+            autosize_mode="force_fit",
             selectable=bool(key),
             multi_selectable=False,
             scroll_to_selection=False,
             reorderable=False,
+            # Before it is laid out as well: columns that were squeezed once stay alike.
+            styles={"min-width": f"{width}px"},
             stylesheets=[InlineStyleSheet(css=style_of(theme) + _TABLE_CSS)],
         )
         # A narrow window moves the table, not the page.
-        self.root = column(
+        self._frame = column(
             self.table,
             sizing_mode="stretch_width",
             height=2 * ROW_PX,
             styles={"overflow-x": "auto", "overflow-y": "hidden"},
+            visible=not self._has_nothing,
         )
+        self._nothing = text(
+            f"<p>{escape(nothing)}</p>", theme, "p { margin: 0 0 .5rem; color: var(--muted); }"
+        )
+        self._nothing.visible = self._has_nothing
+        self.root = column(self._nothing, self._frame, sizing_mode="stretch_width")
 
     def on_choose(self, told: Callable[[str], None]) -> None:
         """Let ``told`` know the key of the row that somebody chooses."""
@@ -250,15 +274,23 @@ class Table:
             return
         if len(rows) == len(known[self._fields[0]]) and self._key not in changed:
             self.source.patch({field: _changes(known[field], data[field]) for field in changed})
-            return
-        # Else the browser would for a moment choose what is now in the place of another.
-        self._choose([])
-        self.source.data = data
-        if chosen:
-            self.choose(chosen)
-        height = (min(max(len(rows), 1), self._rows) + 1) * ROW_PX + 18
-        if height != self.root.height:
-            self.root.height = height
+        else:
+            # Else the browser would for a moment choose what is now in the place of another.
+            self._choose([])
+            self.source.data = data
+            if chosen:
+                self.choose(chosen)
+        # Bokeh's script draws the same number of rows anew only if their view says it changed.
+        self._updates += 1
+        self.table.view.tags = [self._updates]
+        # It never shrinks again, as what is below would jump.
+        height = max((min(len(rows), self._rows) + 1) * ROW_PX + 18, self._frame.height)
+        if height != self._frame.height:
+            self._frame.height = height
+        is_empty = not rows and self._has_nothing
+        if is_empty is not self._nothing.visible:
+            self._nothing.visible = is_empty
+            self._frame.visible = not is_empty
 
     def _choose(self, indices: list[int]) -> None:
         self._is_updating = True
@@ -302,8 +334,8 @@ def _formatter(kind: str) -> CellFormatter:
 _TABLE_CSS = """
     .slick-header-columns, .slick-header-column, .bk-header-row {
         background: var(--panel) !important; color: var(--muted) !important; font-weight: 600; }
-    .slick-row, .slick-cell, .slick-viewport, .grid-canvas {
-        background: var(--panel) !important; color: var(--text) !important; }
+    .bk-data-table, .slick-viewport, .grid-canvas { background: transparent !important; }
+    .slick-row, .slick-cell { background: var(--panel) !important; color: var(--text) !important; }
     .slick-row.odd .slick-cell { background: var(--background) !important; }
     .slick-cell { border-color: var(--grid) !important; font-variant-numeric: tabular-nums; }
     .slick-cell.selected { background: var(--accent) !important; color: var(--panel) !important; }

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scaler_monitoring.dashboard.pages.clients import Clients
+from scaler_monitoring.dashboard.pages.graphs import Graphs
+from scaler_monitoring.dashboard.pages.machines import Machines
+from scaler_monitoring.dashboard.pages.memory import Memory
 from scaler_monitoring.dashboard.pages.overview import Overview
+from scaler_monitoring.dashboard.pages.stream import Stream
 
 if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import Page
 
-PAGES: tuple[type[Page], ...] = (Overview,)
+PAGES: tuple[type[Page], ...] = (Overview, Stream, Graphs, Memory, Clients, Machines)

@@ -1,0 +1,327 @@
+"""Graphs: how far each has come, and what is left of its longest chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from html import escape
+from math import inf, isnan, nan
+from typing import TYPE_CHECKING, Any
+
+from bokeh.layouts import column
+
+from scaler_cluster.wire import feed
+from scaler_monitoring import view as words
+from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
+from scaler_monitoring.dashboard.page import Page
+from scaler_monitoring.dashboard.parts import (
+    TIME,
+    WHOLE,
+    Column,
+    Table,
+    Tile,
+    Tiles,
+    as_number,
+    panel,
+    text,
+)
+from scaler_monitoring.dashboard.timeline import DASHES, MARGIN, Timeline
+from scaler_monitoring.figures import axis_ms, curves, short
+from scaler_monitoring.theme import FAILED, SERIES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bokeh.models.ui.ui_element import UIElement
+
+    from scaler_monitoring.model import Model
+    from scaler_monitoring.theme import Theme
+
+ROWS_MAX = 200
+"""Graphs that are listed, and remembered."""
+POINTS_MAX = 300
+"""Of the curve of a graph. When there are more, each second one is left out."""
+STATES = ("done", "assigned", "ready", "waiting", "failed", "cancelled")
+CHAIN = ("ended", "left")
+CURVES = ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class Point:
+    """What had come of a graph at one moment."""
+
+    clock: float
+    done: int
+    failed: int
+    cancelled: int
+
+
+@dataclass
+class Known:
+    """A graph, as it was seen last."""
+
+    graph: feed.Graph
+    begun_at: float = nan
+    """By the scheduler's clock; nan: nobody has told."""
+    over_at: float | None = None
+    curve: list[Point] = field(default_factory=list)
+    stride: int = 1
+    """Each so-and-so-many-th point is kept."""
+    _seen: int = 0
+
+    @property
+    def name(self) -> str:
+        """Return what it is called, as a line."""
+        return short(self.graph.name) or "(no name)"
+
+    @property
+    def state(self) -> str:
+        """Return where it stands, in words."""
+        if self.over_at is not None:
+            return "over"
+        return "running" if self.graph.is_whole else "still coming"
+
+    def see(self, clock: float) -> None:
+        """Add a point to its curve."""
+        if self._seen % self.stride == 0:
+            graph = self.graph
+            self.curve.append(Point(clock, graph.done, graph.failed, graph.cancelled))
+        self._seen += 1
+        if len(self.curve) > POINTS_MAX:
+            del self.curve[1::2]
+            self.stride *= 2
+
+    def end(self, event: feed.GraphOver) -> None:
+        """Take in that it is over."""
+        self.over_at = event.at
+        self.graph = replace(
+            self.graph, nodes=event.nodes, is_whole=True, waiting=0, ready=0, assigned=0,
+            done=event.done, failed=event.failed, cancelled=event.cancelled, chain_left=None,
+        )  # fmt: skip
+        if self.curve:
+            self._seen = 0
+            self.see(event.at)
+
+
+class Ledger:
+    """The graphs that run, and those that ended lately, with what was seen of each."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[str, Known] = {}
+        """Those that run first, then the others, the last that ended first."""
+        self._run = ""
+
+    def update(self, model: Model) -> None:
+        """Take in what is known now."""
+        assert model.snapshot is not None
+        if model.run != self._run:
+            self._run = model.run
+            self.graphs.clear()
+        begun: dict[str, float] = {}
+        over: dict[str, feed.GraphOver] = {}
+        for event in model.news:
+            if isinstance(event, feed.GraphBegun):
+                begun[key_of(event)] = event.at
+            elif isinstance(event, feed.GraphOver):
+                over[key_of(event)] = event
+        before, self.graphs = self.graphs, {}
+        running = {key_of(one): one for one in model.snapshot.graphs}
+        for key, graph in running.items():
+            if key in over or len(self.graphs) == ROWS_MAX:
+                continue
+            known = self.graphs[key] = before.get(key) or Known(graph)
+            known.graph = graph
+            known.see(model.snapshot.clock)
+        for key, last in reversed(over.items()):
+            if len(self.graphs) == ROWS_MAX:
+                break
+            known = self.graphs[key] = before.get(key) or Known(_graph_of(last))
+            if known.over_at is None:
+                known.end(last)
+        for key, known in self.graphs.items():
+            known.begun_at = begun.get(key, known.begun_at)
+
+
+def key_of(graph: feed.Graph | feed.GraphBegun | feed.GraphOver) -> str:
+    """Return what tells a graph from all others of its scheduler."""
+    return f"{graph.session}:{graph.first}"
+
+
+def _graph_of(event: feed.GraphOver) -> feed.Graph:
+    return feed.Graph(event.session, event.first, event.name)
+
+
+class Graphs(Page):
+    """All graphs, and one of them alone if it is chosen."""
+
+    path = "/graphs"
+
+    def build(self) -> UIElement:
+        """Return its parts."""
+        theme = self.view.theme
+        self._ledger = Ledger()
+        self._tiles = Tiles(theme)
+        self._bars = Bars(STATES, theme)
+        self._table = Table(
+            _COLUMNS, theme, key="key", nothing="No graph runs, and none has ended lately."
+        )
+        self._table.on_choose(lambda _: self._show())
+        self._one = _One(theme)
+        return column(
+            self._tiles.root,
+            panel(
+                "Graphs", theme, self._bars.root, self._table.root,
+                about="Those that run, and those that ended lately. Choose one to see it alone.",
+            ),
+            self._one.root,
+            sizing_mode="stretch_width",
+        )  # fmt: skip
+
+    def update(self, model: Model) -> None:
+        """Show what is known now."""
+        assert model.snapshot is not None
+        self._ledger.update(model)
+        graphs = self._ledger.graphs
+        self._tiles.update(_tiles(model.snapshot))
+        self._bars.update([_bar(one) for one in list(graphs.values())[:BARS_MAX]])
+        clients = {one.session: f"{one.pid}|{one.host}" for one in model.snapshot.clients}
+        self._table.update([_row(key, one, clients, model) for key, one in graphs.items()])
+        self._show()
+
+    def _show(self) -> None:
+        self._one.update(self.view.model, self._ledger.graphs.get(self._table.chosen))
+
+
+class _One:
+    """A graph alone."""
+
+    def __init__(self, theme: Theme) -> None:
+        self._theme = theme
+        self._head = text("", theme, "h2 { font-size: 16px; margin: .8rem 0 .3rem; }")
+        self._tiles = Tiles(theme)
+        self._states = Bars(STATES, theme)
+        self._chain = Bars(CHAIN, theme)
+        self._timeline = Timeline(CURVES, inf)
+        figure = curves(
+            self._timeline.source, dict(zip(CURVES, CURVES, strict=True)), "tasks", theme,
+            (SERIES[2], FAILED, SERIES[1]), height=220, margin=MARGIN,
+        )  # fmt: skip
+        figure.yaxis.axis_label = "nodes"
+        for item, dash in zip(figure.legend[0].items, DASHES, strict=False):
+            item.renderers[0].glyph.line_dash = dash
+        self._curve = panel(
+            "Nodes that have ended", theme, figure,
+            about="Since this page saw the graph first.",
+        )  # fmt: skip
+        self.root = column(
+            self._head, self._tiles.root, self._states.root, self._chain.root, self._curve,
+            sizing_mode="stretch_width", visible=False,
+        )  # fmt: skip
+
+    def update(self, model: Model, known: Known | None) -> None:
+        """Show this one; nothing if there is none."""
+        if known is not None:
+            self._update(model, known)
+        if self.root.visible is not (known is not None):
+            self.root.visible = known is not None
+
+    def _update(self, model: Model, known: Known) -> None:
+        graph = known.graph
+        head = f"<h2>{escape(known.name)}</h2>"
+        if head != self._head.text:
+            self._head.text = head
+        until = model.snapshot.clock if known.over_at is None else known.over_at
+        self._tiles.update(
+            [
+                Tile("state", known.state),
+                Tile(
+                    "since it began",
+                    "-" if isnan(known.begun_at) else words.duration(until - known.begun_at),
+                ),
+                Tile("nodes", words.whole(graph.nodes)),
+                *(
+                    Tile(name, words.whole(getattr(graph, name)), is_bad=_is_bad(graph, name))
+                    for name in STATES
+                ),
+            ]
+        )
+        self._states.update([_bar(known)])
+        self._chain.update(_chain(graph))
+        self._timeline.update(
+            model, known.curve, lambda one: (one.done, one.failed, one.cancelled),
+            (key_of(graph), known.stride),
+        )  # fmt: skip
+        has_curve = len(known.curve) > 1
+        if self._curve.visible is not has_curve:
+            self._curve.visible = has_curve
+
+
+_COLUMNS = (
+    Column("name", "graph", width=220),
+    Column("client", "client", width=130),
+    Column("session", "session", WHOLE, 75),
+    Column("state", "state", width=90),
+    Column("nodes", "nodes", WHOLE, 70),
+    Column("done", "done", WHOLE, 70),
+    Column("assigned", "assigned", WHOLE, 80),
+    Column("ready", "ready", WHOLE, 70),
+    Column("waiting", "waiting", WHOLE, 75),
+    Column("failed", "failed", WHOLE, 70),
+    Column("cancelled", "cancelled", WHOLE, 85),
+    Column("chain", "longest chain", WHOLE, 110),
+    Column("left", "left of it", WHOLE, 80),
+    Column("begun", "begun", TIME, 80),
+    Column("over", "over", TIME, 80),
+)
+
+
+def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
+    graphs = snapshot.graphs
+    counts = {state: sum(getattr(one, state) for one in graphs) for state in STATES}
+    running = len(graphs) + snapshot.left_out.get("graphs", 0)
+    return [
+        Tile("running graphs", words.whole(running)),
+        Tile("their nodes", words.whole(sum(one.nodes for one in graphs))),
+        *(
+            Tile(state, words.whole(count), is_bad=state == "failed" and count > 0)
+            for state, count in counts.items()
+        ),
+    ]
+
+
+def _is_bad(graph: feed.Graph, state: str) -> bool:
+    return state == "failed" and graph.failed > 0
+
+
+def _bar(known: Known) -> Bar:
+    graph = known.graph
+    ended = graph.done + graph.failed + graph.cancelled
+    note = f"{words.whole(ended)} of {words.whole(graph.nodes)} ended"
+    if known.over_at is not None:
+        note += ", over"
+    return Bar(known.name, {state: getattr(graph, state) for state in STATES}, note)
+
+
+def _chain(graph: feed.Graph) -> list[Bar]:
+    """Return how far the longest chain has come, if that is known."""
+    if graph.chain is None or graph.chain_left is None:
+        return []
+    ended = graph.chain - graph.chain_left
+    note = f"{words.whole(ended)} of {words.whole(graph.chain)} nodes have ended"
+    return [Bar("longest chain", {"ended": ended, "left": graph.chain_left}, note)]
+
+
+def _row(key: str, known: Known, clients: Mapping[int, str], model: Model) -> dict[str, Any]:
+    graph = known.graph
+    return {
+        "key": key,
+        "name": known.name,
+        "client": clients.get(graph.session, "gone"),
+        "session": graph.session,
+        "state": known.state,
+        "nodes": graph.nodes,
+        **{state: getattr(graph, state) for state in STATES},
+        "chain": as_number(graph.chain),
+        "left": as_number(graph.chain_left),
+        "begun": nan if isnan(known.begun_at) else axis_ms(model.time_of(known.begun_at)),
+        "over": nan if known.over_at is None else axis_ms(model.time_of(known.over_at)),
+    }

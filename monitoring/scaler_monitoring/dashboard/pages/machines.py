@@ -1,0 +1,180 @@
+"""Machines: what they do and have left, and what the scheduler itself does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import nan
+from typing import TYPE_CHECKING, Any
+
+from bokeh.layouts import column
+
+from scaler_monitoring import view
+from scaler_monitoring.dashboard.page import Page
+from scaler_monitoring.dashboard.parts import (
+    BYTES,
+    NUMBER,
+    PERCENT,
+    WHOLE,
+    Column,
+    Table,
+    Tile,
+    Tiles,
+    as_number,
+    beside,
+    panel,
+)
+from scaler_monitoring.dashboard.timeline import LINES, Largest
+from scaler_monitoring.dashboard.words import amount
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bokeh.models.ui.ui_element import UIElement
+
+    from scaler_cluster.wire import feed
+    from scaler_monitoring.model import Model
+
+ROWS_MAX = 1000
+_CPU, _FREE = 0, 1
+"""Columns of the samples of machines."""
+
+
+class Machines(Page):
+    """The machines, and the scheduler."""
+
+    path = "/machines"
+
+    def build(self) -> UIElement:
+        """Return its parts."""
+        theme = self.view.theme
+        self._table = Table(_COLUMNS, theme, nothing="No machine is there.", key="machine")
+        self._cpu = Largest(self.view, _CPU, "CPUs")
+        self._free = Largest(self.view, _FREE, "bytes", self._cpu.root.x_range)
+        self._tiles = Tiles(theme)
+        self._messages = Table(_MESSAGES, theme, nothing="It has neither sent nor received any.")
+        return column(
+            panel("Machines", theme, self._table.root),
+            beside(
+                panel("CPUs that are busy", theme, self._cpu.root, about=_at_most("busiest")),
+                panel("Free memory", theme, self._free.root, about=_at_most("with most of it")),
+            ),
+            panel("The scheduler", theme, self._tiles.root),
+            panel("Its messages", theme, self._messages.root),
+            sizing_mode="stretch_width",
+        )
+
+    def update(self, model: Model) -> None:
+        """Show what is known now."""
+        snapshot = model.snapshot
+        assert snapshot is not None
+        names = view.manager_names(snapshot.machines)
+        work = Work(snapshot.workers)
+        self._table.update(
+            [_row(one, names[one.machine], work) for one in snapshot.machines[:ROWS_MAX]]
+        )
+        for lines in self._cpu, self._free:
+            lines.update(model, model.machine_samples, lambda one: names.get(one, one.hex()))
+        self._tiles.update(_scheduler(snapshot.scheduler))
+        self._messages.update(_messages(model))
+
+
+def _at_most(which: str) -> str:
+    return f"Of the {LINES} machines {which}, if there are more."
+
+
+_COLUMNS = (
+    Column("name", "machine", width=120),
+    Column("workers", "workers", WHOLE, 70),
+    Column("wanted", "wanted", WHOLE, 65),
+    Column("spares", "spares", WHOLE, 60),
+    Column("busy", "busy", WHOLE, 50),
+    Column("idle", "idle", WHOLE, 50),
+    Column("queued", "queued", WHOLE, 65),
+    Column("restarts", "restarts", WHOLE, 70),
+    Column("cpus", "CPUs", WHOLE, 55),
+    Column("cpu", "CPU used", PERCENT, 80),
+    Column("memory", "memory", BYTES, 80),
+    Column("free", "free", BYTES, 80),
+    Column("used", "used", PERCENT, 60),
+    Column("agent_cpu", "supervisor CPU", PERCENT, 115),
+    Column("agent_rss", "supervisor memory", BYTES, 135),
+    Column("lag", "lag (ms)", NUMBER, 75),
+    Column("silent", "silent for (s)", NUMBER, 95),
+)
+
+
+class Work:
+    """What the workers of each machine do."""
+
+    def __init__(self, workers: Sequence[feed.Worker]) -> None:
+        self.busy: Counter[bytes] = Counter()
+        self.idle: Counter[bytes] = Counter()
+        self.queued: Counter[bytes] = Counter()
+        """Tasks behind those that run."""
+        for one in workers:
+            (self.busy if one.tasks else self.idle)[one.machine] += 1
+            self.queued[one.machine] += max(one.tasks - 1, 0)
+
+
+def _row(one: feed.Machine, name: str, work: Work) -> dict[str, Any]:
+    has_memory = one.memory_bytes and one.free_bytes is not None
+    return {
+        "machine": one.machine.hex(),
+        "name": name,
+        "workers": one.workers,
+        "wanted": one.wanted,
+        "spares": one.spares,
+        "busy": work.busy[one.machine],
+        "idle": work.idle[one.machine],
+        "queued": work.queued[one.machine],
+        "restarts": one.restarts,
+        "cpus": one.cpus,
+        "cpu": one.cpu / one.cpus if one.cpu is not None and one.cpus else nan,
+        "memory": as_number(one.memory_bytes),
+        "free": as_number(one.free_bytes),
+        "used": 1 - one.free_bytes / one.memory_bytes if has_memory else nan,
+        "agent_cpu": as_number(one.agent_cpu),
+        "agent_rss": as_number(one.agent_rss_bytes),
+        "lag": nan if one.lag_s is None else round(one.lag_s * 1e3, 3),
+        "silent": round(one.silent_s, 1),
+    }
+
+
+def _scheduler(process: feed.Process) -> list[Tile]:
+    return [
+        Tile("runs on", view.plain(process.host), f"process {process.pid}"),
+        Tile("release", view.plain(process.release), f"Python {view.plain(process.python)}"),
+        Tile("up", view.duration(process.up_s)),
+        Tile("CPU", view.percent(process.cpu), "of one"),
+        Tile("lag", view.duration(process.lag_s), "at most"),
+        Tile("memory", amount(process.rss_bytes)),
+        Tile("free memory", amount(process.free_bytes)),
+    ]
+
+
+_MESSAGES = (
+    Column("way", "sent or received", width=120),
+    Column("kind", "message", width=140),
+    Column("count", "since its start", WHOLE, 110),
+    Column("per_s", "per second", NUMBER, 90),
+)
+
+
+def _messages(model: Model) -> list[dict[str, Any]]:
+    """Return how many of each kind, the most common ones first."""
+    assert model.snapshot is not None
+    rates = model.rates
+    rows = [
+        {
+            "way": way,
+            "kind": view.plain(kind),
+            "count": count,
+            "per_s": round(per_s.get(kind, 0.0), 1),
+        }
+        for way, counts, per_s in (
+            ("sent", model.snapshot.sent, rates.sent),
+            ("received", model.snapshot.received, rates.received),
+        )
+        for kind, count in counts.items()
+    ]
+    return sorted(rows, key=lambda row: -row["count"])

@@ -1,0 +1,176 @@
+"""Memory: what workers take, what is stored where, what is free, and the largest objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bokeh.layouts import column
+
+from scaler_monitoring import view
+from scaler_monitoring.dashboard.page import Page
+from scaler_monitoring.dashboard.parts import (
+    BYTES,
+    PERCENT,
+    UNKNOWN,
+    WHOLE,
+    Column,
+    Table,
+    Tile,
+    Tiles,
+    beside,
+    panel,
+)
+from scaler_monitoring.dashboard.timeline import LINES, Largest, Timeline, memory_curves
+from scaler_monitoring.dashboard.words import amount
+from scaler_monitoring.figures import short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bokeh.models.ui.ui_element import UIElement
+
+    from scaler_cluster.wire import feed
+    from scaler_monitoring.model import Figures, Model
+
+ROWS_MAX = 500
+FULL = 0.9
+"""Of the memory for objects: what is more is spilled, or refused."""
+TOTALS = {"workers_rss_bytes": "resident memory of workers", "objects_bytes": "objects"}
+FREE = {"free_bytes": "free", "memory_bytes": "there is"}
+_RSS, _STORED = 1, 0
+"""Columns of the samples of workers and of stores."""
+
+
+class Memory(Page):
+    """Who holds the memory."""
+
+    path = "/memory"
+
+    def build(self) -> UIElement:
+        """Return its parts."""
+        theme = self.view.theme
+        self._tiles = Tiles(theme)
+        self._totals = Timeline(tuple(TOTALS | FREE), self.view.settings.window_s)
+        totals = memory_curves(self._totals.source, TOTALS, self.view)
+        times = totals.x_range
+        free = memory_curves(self._totals.source, FREE, self.view, x_range=times)
+        self._workers = Largest(self.view, _RSS, "bytes", times)
+        self._stored = Largest(self.view, _STORED, "bytes", times)
+        self._stores = Table(_STORES, theme, nothing="Nothing is stored yet.")
+        self._largest = Table(_LARGEST, theme, nothing="There are no objects.")
+        return column(
+            self._tiles.root,
+            beside(
+                panel("Used, in all", theme, totals),
+                panel("Of the machines, in all", theme, free),
+                panel(
+                    "Resident memory of workers", theme, self._workers.root,
+                    about=f"Of the {LINES} that take most.",
+                ),
+                panel(
+                    "Stored objects", theme, self._stored.root,
+                    about=f"In the {LINES} places where most of them lie.",
+                ),
+            ),
+            panel("Where objects lie", theme, self._stores.root),
+            panel("Largest objects", theme, self._largest.root),
+            sizing_mode="stretch_width",
+        )  # fmt: skip
+
+    def update(self, model: Model) -> None:
+        """Show what is known now."""
+        snapshot = model.snapshot
+        assert snapshot is not None
+        places = store_names(snapshot)
+        self._tiles.update(_tiles(snapshot, places))
+        self._totals.update(model, model.history, _figures)
+        self._workers.update(model, model.worker_samples, model.label)
+        self._stored.update(
+            model, model.store_samples, lambda machine: places.get(machine, machine.hex())
+        )
+        self._stores.update([_store(one, places) for one in snapshot.stores[:ROWS_MAX]])
+        self._largest.update([_object(one) for one in snapshot.largest[:ROWS_MAX]])
+
+
+def store_names(snapshot: feed.Snapshot) -> dict[bytes, str]:
+    """Return what the places are called in which objects lie."""
+    machines = view.manager_names(snapshot.machines)
+    return {
+        one.machine: machines.get(one.machine) or short(one.address) or "home"
+        for one in snapshot.stores
+    }
+
+
+def _figures(figures: Figures) -> tuple[float | None, ...]:
+    return tuple(getattr(figures, name) for name in TOTALS | FREE)
+
+
+def _tiles(snapshot: feed.Snapshot, places: Mapping[bytes, str]) -> list[Tile]:
+    tiles = [
+        Tile("objects", view.whole(snapshot.objects), amount(snapshot.objects_bytes)),
+        Tile(
+            "resident memory of workers",
+            amount(sum(one.rss_bytes or 0 for one in snapshot.workers)),
+        ),
+    ]
+    tiles += [
+        Tile(
+            f"stored at {places[one.machine]}",
+            amount(one.nbytes),
+            f"of {amount(one.memory_limit)}" if one.memory_limit else "",
+            is_bad=one.memory_limit > 0 and one.nbytes > FULL * one.memory_limit,
+        )
+        for one in sorted(snapshot.stores, key=lambda one: -one.nbytes)[:LINES]
+    ]
+    return tiles
+
+
+_STORES = (
+    Column("place", "where", width=140),
+    Column("address", "address", width=180),
+    Column("objects", "objects", WHOLE, 80),
+    Column("copies", "copies among them", WHOLE, 130),
+    Column("size", "size", BYTES, 80),
+    Column("limit", "limit", BYTES, 80),
+    Column("used", "used", PERCENT, 70),
+    Column("up", "is up", width=60),
+)
+
+
+def _store(store: feed.Store, places: Mapping[bytes, str]) -> dict[str, Any]:
+    limit = store.memory_limit
+    return {
+        "place": places[store.machine],
+        "address": view.plain(store.address),
+        "objects": store.objects,
+        "copies": store.copies,
+        "size": store.nbytes,
+        "limit": limit or UNKNOWN,
+        "used": store.nbytes / limit if limit else UNKNOWN,
+        "up": "yes" if store.is_up else "no",
+    }
+
+
+_LARGEST = (
+    Column("object", "object", width=150),
+    Column("size", "size", BYTES, 80),
+    Column("users", "needed by", WHOLE, 90),
+    Column("workers", "mapped by workers", WHOLE, 130),
+    Column("stores", "lies in places", WHOLE, 110),
+)
+
+
+def _object(one: feed.LargeObject) -> dict[str, Any]:
+    return {
+        "object": object_name(one.object),
+        "size": one.nbytes,
+        "users": one.users,
+        "workers": one.workers,
+        "stores": one.stores,
+    }
+
+
+def object_name(name: bytes) -> str:
+    """Return the id of an object: random bytes, or a worker's id with a number."""
+    text = name.decode("ascii", errors="replace")
+    return text if text.isascii() and text.isprintable() else name.hex()
