@@ -19,7 +19,7 @@ from bokeh.models.widgets.tables import (
     TableColumn,
 )
 
-from scaler_monitoring.theme import FAILED
+from scaler_monitoring.theme import DARK, FAILED, LIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from scaler_monitoring.theme import Theme
 
+BAD = {LIGHT.name: FAILED, DARK.name: "#ff7b7b"}
+"""Of words: on dark pages the colour of edges is too dark to read."""
 ROW_PX = 27
 TABLE_ROWS = 14
 """A table with more rows scrolls."""
@@ -39,7 +41,7 @@ def style_of(theme: Theme) -> str:
     return f"""
         :host {{ --background: {theme.background}; --panel: {theme.panel}; --text: {theme.text};
             --muted: {theme.muted}; --grid: {theme.grid}; --accent: {theme.accent};
-            --bad: {FAILED}; color: var(--text); font: 14px/1.4 system-ui, sans-serif; }}
+            --bad: {BAD[theme.name]}; color: var(--text); font: 14px/1.4 system-ui, sans-serif; }}
         .bk-clearfix {{ width: 100%; }}
     """
 
@@ -56,9 +58,10 @@ def text(html: str, theme: Theme, css: str = "") -> Div:
 
 
 def show(element: Div, html: str) -> None:
-    """Put HTML into an element of :func:`text`, unless it is there already."""
+    """Put HTML into an element of :func:`text`, unless it is there; nothing takes no room."""
     if element.text != html:
         element.text = html
+        element.visible = bool(html)
 
 
 def panel(title: str, theme: Theme, *content: UIElement, about: str = "") -> UIElement:
@@ -128,14 +131,15 @@ class Tiles:
             theme,
             """
             dl { display: grid; gap: .5rem; margin: 0 0 .5rem;
-                 grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); }
+                 grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); }
             div.tile { background: var(--panel); border: 1px solid var(--grid); border-radius: 6px;
                  padding: .4rem .7rem; min-width: 0; }
             dt { color: var(--muted); font-size: 12px; }
             dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums;
                  overflow-wrap: anywhere; }
             dd.bad { color: var(--bad); font-weight: 700; }
-            small { color: var(--muted); font-size: 12px; display: inline-block; }
+            small { display: block; min-height: 1.4em; color: var(--muted); font-size: 12px;
+                 font-weight: 400; }
             """,
         )
 
@@ -167,6 +171,8 @@ def _tile(tile: Tile) -> str:
 # -- tables ----------------------------------------------------------------------------------
 
 TEXT, WHOLE, NUMBER, BYTES, PERCENT, TIME = "text", "whole", "number", "bytes", "percent", "time"
+FINE = "fine"
+"""A number with six digits after the point, as of microseconds."""
 
 
 @dataclass(frozen=True)
@@ -327,7 +333,13 @@ def _formatter(kind: str) -> CellFormatter:
         return StringFormatter(nan_format="-")
     if kind == TIME:
         return DateFormatter(format="%H:%M:%S", nan_format="-")
-    formats = {WHOLE: "0,0", NUMBER: "0,0.[000]", BYTES: "0.0 b", PERCENT: "0.0%"}
+    formats = {
+        FINE: "0,0.000000",
+        WHOLE: "0,0",
+        NUMBER: "0,0.[000]",
+        BYTES: "0.0 b",
+        PERCENT: "0.0%",
+    }
     return NumberFormatter(format=formats[kind], text_align="right", nan_format="-")
 
 
