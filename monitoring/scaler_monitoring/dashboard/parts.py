@@ -242,8 +242,6 @@ class Table:
             styles={"min-width": f"{width}px"},
             stylesheets=[InlineStyleSheet(css=style_of(theme) + _TABLE_CSS)],
         )
-        # Bokeh's own types do not know of this one.
-        self.table.update(multi_selectable=False)
         # A narrow window moves the table, not the page.
         self._frame = column(
             self.table,
@@ -259,14 +257,14 @@ class Table:
         self.root = column(self._nothing, self._frame, sizing_mode="stretch_width")
 
     def on_choose(self, told: Callable[[str], None]) -> None:
-        """Let ``told`` know the key of the row that somebody chooses."""
+        """Let ``told`` know the key of the row that somebody chooses; empty: it is none now."""
         self._told = told
 
     @property
     def chosen(self) -> str:
-        """The key of the row that is chosen; empty: none is."""
+        """The key of the row that was chosen last; empty: none is."""
         indices = self.source.selected.indices
-        return str(self.source.data[self._key][indices[0]]) if indices and self._key else ""
+        return str(self.source.data[self._key][indices[-1]]) if indices and self._key else ""
 
     def choose(self, key: str) -> None:
         """Choose a row, if it is there; empty: none."""
@@ -311,7 +309,7 @@ class Table:
             self._is_updating = False
 
     def _on_indices(self, name: str, old: object, new: object) -> None:
-        if self._told is not None and not self._is_updating and self.chosen:
+        if self._told is not None and not self._is_updating:
             self._told(self.chosen)
 
 
@@ -354,5 +352,6 @@ _TABLE_CSS = """
     .slick-row, .slick-cell { background: var(--panel) !important; color: var(--text) !important; }
     .slick-row.odd .slick-cell { background: var(--background) !important; }
     .slick-cell { border-color: var(--grid) !important; font-variant-numeric: tabular-nums; }
-    .slick-row .slick-cell.selected, .slick-row.odd .slick-cell.selected { background: var(--accent) !important; color: var(--panel) !important; }
+    .slick-row .slick-cell.selected, .slick-row.odd .slick-cell.selected {
+        background: var(--accent) !important; color: var(--panel) !important; }
 """

@@ -167,6 +167,9 @@ class Workers(Page):
     # -- the one that is chosen ------------------------------------------------------------
 
     def _choose(self, key: str, other: Table) -> None:
+        if not key:
+            self._on_close()
+            return
         other.choose("")
         self._chosen = bytes.fromhex(key)
         self._show_one(self.view.model)
