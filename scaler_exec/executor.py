@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.progress import Bar
+    from scaler_cluster.runtime.dashboard_link import DashboardLink
 
 T = TypeVar("T")
 CLOSED = "cannot schedule new futures after shutdown"
@@ -128,7 +129,7 @@ class ScalerExecutor(Executor):
         return self._session.monitor_address
 
     @property
-    def dashboard_link(self) -> str | None:
+    def dashboard_link(self) -> DashboardLink | None:
         """Link of the cluster's dashboard, with what it takes to open it; None: there is none."""
         return self._session.dashboard_link
 

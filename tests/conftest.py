@@ -60,8 +60,21 @@ def _command(process: psutil.Process) -> str:
         return f"{process.pid}: ended"
 
 
+def _is_below(process: psutil.Process, above: set[int]) -> bool:
+    try:
+        return any(parent.pid in above for parent in process.parents())
+    except psutil.NoSuchProcess:
+        return True  # It has ended since it was found.
+
+
+@pytest.fixture(scope="module")
+def standing() -> set[int]:
+    """Return the ids of processes of a whole module, which end all that they start by themselves."""
+    return set()
+
+
 @pytest.fixture(autouse=True)
-def nothing_left(request, tmp_path_factory, monkeypatch):
+def nothing_left(request, tmp_path_factory, monkeypatch, standing):
     """Fail a test that leaves a process, a temporary directory or a shared segment behind."""
     if not any(part in REAL_PROCESSES for part in request.path.relative_to(ROOT).parts):
         yield
@@ -77,7 +90,11 @@ def nothing_left(request, tmp_path_factory, monkeypatch):
     before = {process.pid for process in our_processes()}
 
     def left() -> list[psutil.Process]:
-        return [process for process in our_processes() if process.pid not in before]
+        return [
+            process
+            for process in our_processes()
+            if process.pid not in before and not _is_below(process, standing)
+        ]
 
     yield
 

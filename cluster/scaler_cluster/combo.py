@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from scaler_cluster.runtime.dashboard_link import DashboardLink
+
 PRIVATE = "ipc://private"
 """Stands for the address of a cluster that none was given."""
 
@@ -177,7 +179,7 @@ class SchedulerClusterCombo:
         return self._cluster.monitor_address
 
     @property
-    def dashboard_link(self) -> str | None:
+    def dashboard_link(self) -> DashboardLink | None:
         """What opens its dashboard in a browser of this machine; None if it was made without."""
         return self._cluster.dashboard_link
 

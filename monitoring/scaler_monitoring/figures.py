@@ -46,11 +46,13 @@ NO_NAME = "(no name)"
 CHARS_MAX = 120
 """Of a text in what is shown under the pointer."""
 ROW_PIXELS = 26
-"""What the row of a worker is high, if there is room."""
-CLOCK = DatetimeTickFormatter(
-    milliseconds="%H:%M:%S.%3N", seconds="%H:%M:%S", minsec="%H:%M:%S", minutes="%H:%M",
-    hourmin="%H:%M", hours="%H:%M", days="%d %b",
-).properties_with_values(include_defaults=False)  # fmt: skip
+"""What the row of a worker is high."""
+ROWS_PIXELS_MIN, ROWS_PIXELS_MAX = 130, 800
+"""Of all of them together: there is room for the tools, and the figure fits a screen."""
+CLOCK: dict[str, Any] = dict.fromkeys(("microseconds", "milliseconds"), "%H:%M:%S.%3N")
+CLOCK |= dict.fromkeys(("seconds", "minsec"), "%H:%M:%S")
+CLOCK |= dict.fromkeys(("minutes", "hourmin", "hours"), "%H:%M") | {"days": "%d %b"}
+"""How moments are written, the closer together the more precisely."""
 
 STATES = {
     "done": (" ", None),
@@ -114,21 +116,28 @@ def stream_columns(
 
 
 def task_stream(
-    source: ColumnDataSource, workers: Sequence[str], theme: Theme, **options: Any
+    source: ColumnDataSource,
+    workers: Sequence[str],
+    theme: Theme,
+    states: Iterable[str] = tuple(STATES),
+    **options: Any,
 ) -> figure:
     """Return what workers did when: a rectangle for each piece of work, colours by function.
 
     ``source`` has TASK_STREAM_COLUMNS, ``workers`` are the rows from the top: for others later on,
-    set ``y_range.factors``, the first one at the bottom. ``options`` are the figure's own.
+    set ``y_range.factors``, the first one at the bottom. ``states`` are those that may come up,
+    ``options`` the figure's own.
     """
+    rows_pixels = min(max(ROW_PIXELS * len(workers), ROWS_PIXELS_MIN), ROWS_PIXELS_MAX)
     page = figure(
         x_axis_type="datetime",
         y_range=FactorRange(factors=list(reversed(workers))),
         tools=[],
-        **({"height": 90 + ROW_PIXELS * max(len(workers), 3)} | _WIDE | options),
+        **({"height": 90 + rows_pixels} | _LOOK | options),
     )
     shown: list[DataRenderer] = []
-    for state, (pattern, edge) in STATES.items():
+    for state in states:
+        pattern, edge = STATES[state]
         rectangles = page.hbar(
             y="worker", left="left", right="right", height=0.82, source=source,
             view=CDSView(filter=GroupFilter(column_name="state", group=state)),
@@ -155,7 +164,8 @@ def task_stream(
         )
     )
     page.ygrid.grid_line_color = None
-    _add_time(page)
+    page.yaxis.major_label_policy = NoOverlap()
+    page.toolbar.active_scroll = _add_time(page)
     dress(page, theme)
     return page
 
@@ -178,7 +188,7 @@ def curves(
         y_range=DataRange1d(start=0),
         y_axis_label=unit,
         tools=[],
-        **({"height": 240} | _WIDE | options),
+        **({"height": 240} | _LOOK | options),
     )
     lines: list[DataRenderer] = [
         page.line("time", column, source=source, color=colour, line_width=2, legend_label=label)
@@ -210,17 +220,18 @@ def curves(
     return page
 
 
-_WIDE = {"sizing_mode": "stretch_width"}
+# Else most of what it shows would be gone, and grey, while it is moved.
+_LOOK = {"sizing_mode": "stretch_width", "lod_threshold": None}
 
 
-def _add_time(page: figure) -> None:
-    """Let a figure be moved and magnified along its time axis."""
+def _add_time(page: figure) -> WheelZoomTool:
+    """Let a figure be moved and magnified along its time axis; return what the wheel may do."""
     wheel = WheelZoomTool(dimensions="width")
     page.add_tools(PanTool(dimensions="width"), BoxZoomTool(dimensions="width"), wheel, ResetTool())
-    page.toolbar.active_scroll = wheel
     page.toolbar.logo = None
     page.xaxis.formatter = DatetimeTickFormatter(**CLOCK)
     page.xaxis.major_label_policy = NoOverlap()
+    return wheel
 
 
 def dress(page: figure, theme: Theme) -> None:

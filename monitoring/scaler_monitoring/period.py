@@ -31,6 +31,8 @@ class Period:
         self.meter = Meter()
         self.first: feed.Snapshot | None = None
         """What was there before: what it counts is not of this time."""
+        self.is_cut_off = False
+        """The scheduler was not heard to the end; set by who listens."""
         self.curve: list[Figures] = []
         self.rss_bytes_max = 0
         """Of all workers together."""
@@ -76,10 +78,11 @@ class Period:
         assert self.last is not None
         return _since(self.first.tasks, self.last.tasks, GROWING)
 
-    def functions(self) -> list[feed.Function]:
+    def functions(self) -> list[tuple[feed.Function, int]]:
         """Return the functions that were in use, counted likewise; what took longest comes first.
 
-        ``mean_s`` is what one took in this time; None if none ended.
+        ``mean_s`` is what one took in this time, None if none ended. With each stands how many of
+        its tasks have not ended.
         """
         assert self.first is not None
         assert self.last is not None
@@ -90,8 +93,8 @@ class Period:
             ended = row.done + row.failed
             row.mean_s = row.busy_s / ended if ended else None
             if any(getattr(row, name) for name in GROWING):
-                used.append(row)
-        return sorted(used, key=lambda row: (-row.busy_s, -row.submitted, row.name))
+                used.append((row, after.pending))
+        return sorted(used, key=lambda one: (-one[0].busy_s, -one[0].submitted, one[0].name))
 
     def deaths(self) -> int:
         """Return how many workers died."""

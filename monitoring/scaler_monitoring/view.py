@@ -40,6 +40,14 @@ def size(nbytes: float | None) -> str:
     return f"{nbytes:.1f}{UNITS[power]}" if power else f"{nbytes:.0f}"
 
 
+def binary(nbytes: float | None) -> str:
+    """Return a number of bytes where there is room for it, as ``37.1 MiB``."""
+    if nbytes is None:
+        return "-"
+    power = min(max(int(nbytes).bit_length() - 1, 0) // 10, len(UNITS) - 1)
+    return f"{nbytes / 1024**power:.1f} {UNITS[power].upper()}iB" if power else f"{nbytes:.0f} B"
+
+
 def duration(seconds: float | None) -> str:
     """Return a time in the unit that fits: ``0.7ms``, ``3.1s``, ``4m10s``, ``2h05m``."""
     if seconds is None:

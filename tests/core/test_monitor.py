@@ -411,7 +411,8 @@ def test_a_snapshot_follows_the_answers(two):
     two.published.clear()
     asked_at = two.now
     two.now += 0.01
-    two.feed(b"S1", vitals(asked_at, [b"W1", b"W2"], held_s=0.004))
+    told = {"memory_limit_bytes": 900, "restarts": 3}
+    two.feed(b"S1", vitals(asked_at, [b"W1", b"W2"], held_s=0.004, **told))
 
     (snapshot,) = two.published
     (machine,) = snapshot.machines
@@ -420,7 +421,26 @@ def test_a_snapshot_follows_the_answers(two):
     )  # fmt: skip
     assert (machine.agent_cpu, machine.agent_rss_bytes) == (0.01, 50)
     assert machine.lag_s == pytest.approx(0.003)
+    assert machine.restarts == 3
     assert [(row.cpu, row.rss_bytes) for row in snapshot.workers] == [(0.99, 70)] * 2
+    assert [row.memory_limit_bytes for row in snapshot.workers] == [900] * 2
+
+
+def test_a_limit_that_nobody_set_is_none(two):
+    """Nor is there one before the machine has said so."""
+    before = two.snapshot()
+    two.feed(b"S1", vitals(two.now, [b"W1"]))
+
+    for snapshot in before, two.snapshot():
+        assert [row.memory_limit_bytes for row in snapshot.workers] == [None, None]
+
+
+def test_it_is_told_how_long_a_worker_is_there(one):
+    """Since it came, whatever it did."""
+    one.wait(5.0)
+    one.worker(b"W2")
+
+    assert [row.up_s for row in one.snapshot().workers] == [5.0, 0.0]
 
 
 def test_a_machine_that_is_silent_is_not_waited_for(two):
@@ -567,6 +587,32 @@ def test_cancelled_tasks_are_told_once(watched):
     assert [(one.worker, one.first, one.count) for one in cancelled] == [(b"W1", 0, 1)]
 
 
+def test_what_is_cancelled_tells_how_long_it_ran(watched):
+    """Not one that only waited behind it."""
+    watched.submit(0)
+    watched.submit(1)
+    watched.wait(3.0)
+    watched.feed(b"C1", m.Cancel(0, 2))
+
+    told = [one for one in watched.events() if isinstance(one, f.Cancelled)]
+    assert [one.first for one in told] == [0, 1]
+    assert [one.busy_s for one in told] == pytest.approx([3.0, 0.0])
+
+
+def test_what_dies_with_its_worker_tells_how_long_it_ran(watched):
+    """Whether it is run again or fails."""
+    watched.submit(0, options=m.TaskOptions(retries=1))
+    watched.wait(2.0)
+    watched.died(0)
+    watched.worker(b"W2")
+    watched.wait(4.0)
+    watched.died(0, worker=b"W2")
+
+    told = [one for one in watched.events() if isinstance(one, f.Retried | f.Failed)]
+    assert [(one.kind, one.attempt) for one in told] == [("retried", 1), ("failed", 2)]
+    assert [one.busy_s for one in told] == pytest.approx([2.0, 4.0])
+
+
 def test_a_death_is_told_with_its_diagnosis(watched):
     """Which process, how it ended, and what it ran."""
     watched.submit(0)
@@ -613,6 +659,16 @@ def test_a_machine_takes_its_workers_along(watched):
 
     kinds = [one.kind for one in watched.events()]
     assert kinds == ["assigned", "worker_died", "retried", "machine_left"]
+
+
+def test_a_machine_that_leaves_in_order_has_no_deaths(watched):
+    """Its workers leave with it; what they had runs elsewhere."""
+    watched.submit(0)
+    watched.feed(b"S1", m.Goodbye())
+
+    kinds = [one.kind for one in watched.events()]
+    assert kinds == ["assigned", "worker_left", "retried", "machine_left"]
+    assert watched.snapshot().worker_deaths == 0
 
 
 def test_who_comes_and_leaves(bench):

@@ -348,3 +348,13 @@ def test_spare_workers_are_bounded(core):
     """Whatever the scheduler wants."""
     core.receive([m.Spares(1000)])
     assert len(spawn(core)) == spares_max(2)
+
+
+def test_it_counts_workers_that_replace_dead_ones(core):
+    """Once they are started; not those that follow one that ended as it was to."""
+    core.died(0, an_exit(), NOW)
+    core.died(1, an_exit(exit_code=0, signal=None), NOW)
+    assert core.restarts == 0
+    spawn(core)
+
+    assert core.restarts == 1

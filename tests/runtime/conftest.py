@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,25 @@ def baseline():
     """Check at the end of a test that nothing piled up, before its executor is shut down."""
     yield
     wait_until(lambda: not segments(), "objects were left in the storage")
+
+
+@pytest.fixture(scope="module")
+def browser(standing):
+    """Return a Chromium for all tests of a module."""
+    # Here: not every environment that comes by has Playwright.
+    from tests.runtime.browser import chromium
+
+    with chromium(standing) as made:
+        yield made
+
+
+@pytest.fixture
+def open_window(browser):
+    """Return what opens windows; at the end of the test, none may have anything to complain of.
+
+    A window has the size of a desktop, or another (``browser.PHONE``).
+    """
+    from tests.runtime.browser import watched
+
+    with contextlib.ExitStack() as opened:
+        yield lambda *size: opened.enter_context(watched(browser, *size))

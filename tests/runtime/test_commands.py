@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+from scaler_cluster.wire.feed import Events
 from scaler_exec import Client, TaskTimeout
+from scaler_monitoring.feed import Feed
 from tests.runtime.helpers import BOUND_S, free_port, is_gone, wait_gone, wait_until
 from tests.runtime.shell import Shell
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SQUARES = """
 import math
@@ -88,6 +94,33 @@ def test_a_cluster_may_come_before_its_scheduler(shell, address) -> None:
     shell.start(f"scaler_scheduler {named}")
 
     assert shell.python(SQUARES.format(address=named)).startswith(SUM)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_cluster_that_leaves_has_not_died(shell, address, number) -> None:
+    """Whoever watches is told that its workers left, whatever they ran."""
+    shell.start(f"scaler_scheduler {address}")
+    cluster = shell.start(f"scaler_cluster -n 2 {address}")
+    with Client(address) as client, Feed(client.monitor_address) as feed:
+        begun = shell.directory / "begun"
+        client.submit(begin_and_stay, begun)
+        wait_until(begun.exists, "the task does not start")
+        cluster.process.send_signal(number)
+        assert cluster.end() == 0
+
+        deadline = time.monotonic() + BOUND_S
+        events: set[str] = set()
+        deaths = None
+        while deaths is None or "machine_left" not in events:
+            message = feed.next(max(deadline - time.monotonic(), 0.0))
+            assert message is not None, "nobody says that it has left"
+            if isinstance(message, Events):
+                events |= {event.kind for event in message.events}
+            elif not message.machines:
+                deaths = message.worker_deaths
+    assert "worker_left" in events
+    assert "worker_died" not in events
+    assert deaths == 0
 
 
 @pytest.mark.parametrize("host", ["[::1]", "ipc"])
@@ -222,6 +255,14 @@ def test_a_cluster_that_leaves_while_it_works(shell, address) -> None:
 
         assert future.result(BOUND_S) != pid
         assert is_gone(pid)
+
+
+def begin_and_stay(begun: Path) -> None:
+    """Make a directory, and then nothing more."""
+    import time
+
+    begun.mkdir()
+    time.sleep(1000)
 
 
 def held_by(directory: str) -> int:

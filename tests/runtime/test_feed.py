@@ -225,7 +225,7 @@ def test_machines_and_workers_say_how_they_are(executor, cluster, flags, watch):
 
 def test_a_killed_worker_is_reported(flags, watch):
     """With its diagnosis and what it ran; then it is gone, and another one comes."""
-    cluster = EmbeddedCluster(1)
+    cluster = EmbeddedCluster(1, memory_limit_bytes=4_000_000_000)
     try:
         viewer = watch(cluster)
         with ScalerExecutor(address=cluster.address) as executor:
@@ -239,12 +239,18 @@ def test_a_killed_worker_is_reported(flags, watch):
         joined = viewer.wait(
             knows(lambda now: [row for row in now.workers if row.pid != pid]), "not replaced"
         )
+        told = viewer.wait(
+            knows(lambda now: any(row.restarts for row in now.machines)), "nothing was restarted"
+        )
     finally:
         cluster.stop()
     (died,), (failed,) = viewer.of(f.WorkerDied), viewer.of(f.Failed)
     assert (died.pid, died.signal, died.function) == (pid, signal.SIGKILL, "hold")
     assert (failed.worker, failed.reason) == (died.worker, "worker_died")
     assert [row.worker != died.worker for row in joined.workers] == [True]
+    assert [row.restarts for row in told.machines] == [1]
+    assert [row.memory_limit_bytes for row in told.workers] == [4_000_000_000]
+    assert failed.busy_s > 0
     assert died.worker not in {one.worker for one in viewer.of(f.WorkerJoined)[1:]}
 
 

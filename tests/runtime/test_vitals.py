@@ -93,10 +93,10 @@ def test_control_groups_allow_less(monkeypatch, tmp_path, line, root, files, exp
 
 def test_the_first_answer_takes_a_moment():
     """So that there is something to measure; later ones go on from the one before."""
-    examiner = Examiner(lambda: {b"W1": os.getpid()})
+    examiner = Examiner(lambda: {b"W1": os.getpid()}, 5_000_000_000)
     examiner.ask(m.Examine(5.0), NOW)
     first_due = examiner.due
-    answer = examiner.answer(NOW + BASELINE_S)
+    answer = examiner.answer(NOW + BASELINE_S, 3)
     examiner.ask(m.Examine(6.0), NOW + 1.0)
 
     assert first_due == NOW + BASELINE_S
@@ -104,13 +104,14 @@ def test_the_first_answer_takes_a_moment():
     assert (answer.sent_at, answer.cpus, answer.workers) == (5.0, os.cpu_count(), (b"W1",))
     assert answer.worker_rss_bytes[0] > 1_000_000
     assert answer.agent_rss_bytes > 1_000_000
+    assert (answer.memory_limit_bytes, answer.restarts) == (5_000_000_000, 3)
 
 
 def test_what_was_measured_long_ago_is_measured_anew():
     """Nobody has watched meanwhile: a mean over that time would say nothing."""
     examiner = Examiner(dict)
     examiner.ask(m.Examine(5.0), NOW)
-    examiner.answer(NOW + BASELINE_S)
+    examiner.answer(NOW + BASELINE_S, 0)
     later = NOW + 2 * FRESH_S
     examiner.ask(m.Examine(6.0), later)
 
@@ -128,7 +129,7 @@ def test_how_busy_is_counted_in_thousandths(monkeypatch):
     used[1] += 0.125
     processes[b"W2"] = 2
 
-    answer = examiner.answer(NOW + BASELINE_S)
+    answer = examiner.answer(NOW + BASELINE_S, 0)
     assert answer.workers == (b"W1", b"W2")
     assert answer.worker_cpu_milli == (500, 2000)
     assert answer.worker_rss_bytes == (7, 7)
@@ -140,6 +141,6 @@ def test_elsewhere_nothing_is_known(monkeypatch):
     examiner = Examiner(lambda: {b"W1": 1})
     examiner.ask(m.Examine(5.0), NOW)
 
-    answer = examiner.answer(NOW + BASELINE_S)
+    answer = examiner.answer(NOW + BASELINE_S, 0)
     assert (answer.memory_bytes, answer.free_bytes) == (0, 0)
     assert answer.worker_rss_bytes == (0,)

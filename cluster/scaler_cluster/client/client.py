@@ -19,6 +19,8 @@ from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from os import PathLike
     from types import TracebackType
 
     from typing_extensions import Self
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.client.serializer import Serializer
     from scaler_cluster.payload import ObjectReference
+    from scaler_cluster.runtime.dashboard_link import DashboardLink
 
 T = TypeVar("T")
 _NAME_OF_DASK = re.compile(r".+-[0-9a-f]{32}")
@@ -156,7 +159,7 @@ class Client:
         return self._session.monitor_address
 
     @property
-    def dashboard_link(self) -> str | None:
+    def dashboard_link(self) -> DashboardLink | None:
         """Link of the cluster's dashboard, with what it takes to open it; None: there is none."""
         return self._session.dashboard_link
 
@@ -359,6 +362,23 @@ class Client:
         from scaler_cluster.client.progress import watch
 
         watch(futures, bar)
+
+    def performance_report(self, path: str | PathLike[str]) -> AbstractContextManager[None]:
+        """Write a page of what the cluster does in the body of ``with``, for any browser.
+
+        It says what each worker ran when, what each function took, where time was lost, what failed
+        and why. A process of its own listens meanwhile; the page is there when the body is over,
+        also if that raises.
+
+        Raises:
+            ConfigError: Before the body: Bokeh is not installed, nothing can be written at
+                ``path``, or the scheduler's monitor address cannot be reached from here. After it:
+                the page could not be written.
+
+        """
+        from scaler_cluster.client.performance import reporting
+
+        return reporting(self.monitor_address, path)
 
     def send_object(self, obj: Any, name: str | None = None) -> ObjectReference:
         """Store a value now, and return what may be passed to tasks in its place.

@@ -24,6 +24,7 @@ from scaler_cluster.wire.batch import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from scaler_cluster.core.chains import Chain
     from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.wire.batch import Batch, Buffer
 
@@ -136,6 +137,10 @@ class GraphRecord:
         """Nodes that the task which submitted them runs itself."""
         self._bereft: dict[int, None] = {}
         """Nodes that lost something they need while a worker had them."""
+        self.losses = 0
+        """How often nodes had to be run again as what they returned was lost."""
+        self.chain: Chain | None = None
+        """Its longest paths; None: nobody has watched since it came."""
 
     # -- looks -------------------------------------------------------------------------------
 
@@ -157,6 +162,10 @@ class GraphRecord:
     def dependencies(self, node: int) -> list[int]:
         """Return what a node depends on."""
         return self._dependencies[self._ends[node] : self._ends[node + 1]]
+
+    def dependents(self, node: int) -> list[int]:
+        """Return what depends on a node, of all that has come."""
+        return self._dependents[node]
 
     def lane_of(self, node: int) -> Lane:
         """Return the nodes that share their options with this one."""
@@ -486,6 +495,7 @@ class GraphRecord:
 
         Return those that cannot be, as an input that they need was dropped.
         """
+        self.losses += 1
         lost: dict[int, None] = {}
         todo = [node for node in nodes if node >= self.inputs and self.uses[node]]
         while todo:

@@ -114,8 +114,7 @@ class Monitor:
         self.now = now
         if not topics:
             table.monitor = None
-            self._look_at = self._snapshot_at = self._batch_at = math.inf
-            self._events.clear()
+            self._look_at = math.inf
         elif table.monitor is None:
             table.monitor = self
             # What they said when somebody watched before is old.
@@ -129,6 +128,12 @@ class Monitor:
             self._batch_at = math.inf
         if SNAPSHOT in topics:
             self._snapshot_at = max(now, self._snapshot_before + SOON_S)
+        else:
+            self._snapshot_at = math.inf
+            self._unheard.clear()
+            for session in table.sessions.values():
+                for graph in session.graphs.values():
+                    graph.chain = None
         self._topics = topics
 
     # -- time --------------------------------------------------------------------------------
@@ -278,15 +283,16 @@ class Monitor:
         if self._wants(feed.WorkerJoined):
             self._events.append(feed.WorkerJoined(self.now, *_identity(worker), worker.spare))
 
-    def worker_lost(self, worker: WorkerRecord, lost: m.WorkerLost | None) -> None:
-        """A worker ended, as its supervisor says; None: that is lost itself, or gives it up."""
-        death = lost.death if lost is not None else {"reason": worker.killed or "given up"}
-        if lost is not None and lost.is_orderly:
-            if self._wants(feed.WorkerLeft):
-                self._events.append(feed.WorkerLeft(self.now, *_identity(worker)))
-            return
+    def worker_left(self, worker: WorkerRecord) -> None:
+        """A worker ended in order, alone or with its machine."""
+        if self._wants(feed.WorkerLeft):
+            self._events.append(feed.WorkerLeft(self.now, *_identity(worker)))
+
+    def worker_died(self, worker: WorkerRecord, lost: m.WorkerLost | None) -> None:
+        """A worker died, as its supervisor says; None: that is lost itself, or gives it up."""
         if not self._wants(feed.WorkerDied):
             return
+        death = lost.death if lost is not None else {"reason": worker.killed or "given up"}
         died = feed.WorkerDied(self.now, *_identity(worker))
         for run in worker.runs:
             if lost is None or run.holds(lost.session, lost.task):

@@ -96,6 +96,7 @@ class WorkerRecord:
     asleep_at: float = math.inf
     """When there was no place left for this spare worker to take; inf: it has one."""
     name: str = ""
+    joined_at: float = 0.0
     kind: Kind = field(default_factory=lambda: Kind(()), repr=False)
     """Those that offer the same."""
     vitals: tuple[float, int] | None = None

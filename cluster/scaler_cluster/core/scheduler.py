@@ -178,8 +178,11 @@ class SchedulerCore:
                     return
                 raise RemoteProtocolError(f"{kind.__name__}: {error!r}") from error
 
-    def peer_lost(self, peer: bytes, now: float) -> None:
-        """Give a peer up: a client with its tasks, a supervisor with its workers, a worker."""
+    def peer_lost(self, peer: bytes, now: float, *, has_left: bool = False) -> None:
+        """Give a peer up: a client with its tasks, a supervisor with its workers, a worker.
+
+        If it ``has_left`` in order, so have its workers.
+        """
         table = self.table
         if table.monitor is not None:
             table.monitor.now = now
@@ -188,7 +191,7 @@ class SchedulerCore:
         elif peer in table.supervisors:
             supervisor = table.supervisors.pop(peer)
             for worker in list(supervisor.workers.values()):
-                self._lose_worker(worker, None, now)
+                self._lose_worker(worker, None, now, has_left=has_left)
             store = table.objects.stores.get(peer)
             if store is not None and store.peer is not None:
                 table.send(store.peer, m.Goodbye("its supervisor is gone"))
@@ -403,7 +406,7 @@ class SchedulerCore:
             table.send(peer, m.Goodbye("its supervisor said that it had died"))
             return
         worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
-        worker.progress_at = now
+        worker.joined_at = worker.progress_at = now
         worker.spare = hello.spare
         worker.name = hello.name
         worker.tasks_max = min(hello.queue or TASKS_MAX, self.config.tasks_max, TASKS_MAX)
@@ -454,7 +457,7 @@ class SchedulerCore:
             worker.retiring = True
             self._dispatch.consider(worker)
         else:
-            self.peer_lost(peer, now)
+            self.peer_lost(peer, now, has_left=True)
 
     def _on_shutdown(self, peer: bytes, message: m.Message, now: float) -> None:
         if peer not in self.table.sessions:
@@ -488,11 +491,22 @@ class SchedulerCore:
             self.table.objects.purge(session.peer, key)
         self._gone[session.peer] = None
 
-    def _lose_worker(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:
+    def _lose_worker(
+        self,
+        worker: WorkerRecord,
+        lost: m.WorkerLost | None,
+        now: float,
+        *,
+        has_left: bool = False,
+    ) -> None:
         self._gone[worker.peer] = None
-        self.table.deaths += lost is None or not lost.is_orderly
+        has_died = not (has_left or (lost is not None and lost.is_orderly))
+        self.table.deaths += has_died
         if self.table.monitor is not None:
-            self.table.monitor.worker_lost(worker, lost)
+            if has_died:
+                self.table.monitor.worker_died(worker, lost)
+            else:
+                self.table.monitor.worker_left(worker)
         self.table.drop_worker(worker)
         self.table.objects.purge(worker.peer, worker.store)
         self._dispatch.forget(worker)

@@ -7,6 +7,7 @@ from heapq import nlargest
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core import chains
 from scaler_cluster.core import totals as t
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.placement import describe
@@ -85,7 +86,9 @@ def _add_graphs(
     """
     lent = 0
     graphs = chain.from_iterable(one.graphs.values() for one in table.sessions.values())
-    for graph in islice(graphs, GRAPHS_MAX):
+    seen = list(islice(graphs, GRAPHS_MAX))
+    chains.advance(seen)
+    for graph in seen:
         function = table.functions[graph.function]
         snapshot.graphs.append(_graph(graph, function.name))
         totals = t.of_graph(graph)
@@ -118,7 +121,10 @@ def _graph(graph: GraphRecord, name: str) -> feed.Graph:
     states = graph.states[graph.inputs :] if graph.inputs else graph.states
     wanted = State.WAITING, State.READY, State.ASSIGNED, State.DONE, State.FAILED, State.CANCELLED
     counts = [states.count(state) for state in wanted]
-    return feed.Graph(graph.session, graph.first, name, len(states), graph.is_whole, *counts)
+    row = feed.Graph(graph.session, graph.first, name, len(states), graph.is_whole, *counts)
+    if graph.chain is not None:
+        row.chain, row.chain_left = graph.chain.longest(graph), graph.chain.left
+    return row
 
 
 def _client(session: SessionRecord, totals: t.Totals, now: float) -> feed.Client:
@@ -142,6 +148,7 @@ def _machine(supervisor: SupervisorRecord, now: float) -> feed.Machine:
             row.memory_bytes, row.free_bytes = vitals.memory_bytes, vitals.free_bytes
         row.agent_cpu = vitals.agent_cpu_milli / 1000
         row.agent_rss_bytes = vitals.agent_rss_bytes
+        row.restarts = vitals.restarts
     return row
 
 
@@ -164,6 +171,10 @@ def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
             row.free = min(row.free, worker.task_limit - worker.given)
     if worker.vitals is not None:
         row.cpu, row.rss_bytes = worker.vitals
+    machine = table.supervisors[worker.supervisor].vitals
+    if machine is not None and machine.memory_limit_bytes:
+        row.memory_limit_bytes = machine.memory_limit_bytes
+    row.up_s = now - worker.joined_at
     return row
 
 

@@ -81,6 +81,8 @@ class WorkerSlot:
     reason: str = ""
     """Why it was killed, if it was."""
     out_of_memory: bool = False
+    follows_death: bool = False
+    """The worker that was here before died."""
 
 
 class SupervisorCore:
@@ -97,6 +99,8 @@ class SupervisorCore:
         """Slots to start a worker in and its peer id; the shell empties it."""
         self.to_kill: list[int] = []
         """Slots whose worker is to be killed; the shell empties it."""
+        self.restarts = 0
+        """How many workers were started in the place of one that died."""
         self._peer = peer
         self._host = host
         self._made = 0
@@ -180,8 +184,9 @@ class SupervisorCore:
             "stderr_tail": end.stderr_tail,
             "reason": slot.reason,
         }
-        self._outbox.append(m.WorkerLost(slot.peer, end.session, end.task, death))
-        self.slots[index] = WorkerSlot(spawn_at=now)
+        lost = m.WorkerLost(slot.peer, end.session, end.task, death)
+        self._outbox.append(lost)
+        self.slots[index] = WorkerSlot(spawn_at=now, follows_death=not lost.is_orderly)
         if end.ready or slot.reason:
             self._stillborn = 0
             return
@@ -229,6 +234,7 @@ class SupervisorCore:
         for index, slot in self._vacant():
             if slot.spawn_at <= now:
                 self._made += 1
+                self.restarts += slot.follows_death
                 slot.peer = b"W" + self._peer[1:] + self._made.to_bytes(4, "big")
                 self.to_spawn.append((index, slot.peer))
 

@@ -34,6 +34,7 @@ from scaler_cluster.errors import (
 )
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.runtime.connection import Connection
+from scaler_cluster.runtime.dashboard_link import DashboardLink
 from scaler_cluster.runtime.graphs import SessionGraphs
 from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.runtime.lead import Lead
@@ -123,9 +124,10 @@ class Session:
         return as_reached(self.core.welcome.monitor, self.address)
 
     @property
-    def dashboard_link(self) -> str | None:
+    def dashboard_link(self) -> DashboardLink | None:
         """Link of the cluster's dashboard, as reached from here; None if it has none."""
-        return as_reached(self.core.welcome.dashboard, self.address) or None
+        link = as_reached(self.core.welcome.dashboard, self.address)
+        return DashboardLink(link) if link else None
 
     @property
     def graphs(self) -> SessionGraphs:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import ClusterUnreachable, ConfigError
 from scaler_cluster.links.link import as_reached
+from scaler_cluster.runtime.dashboard_link import DashboardLink
 from scaler_cluster.runtime.directories import name_directories, remove_directories
 from scaler_cluster.runtime.process import READY_FD_VARIABLE
 
@@ -29,7 +30,12 @@ START_TIMEOUT_S = 30.0
 """An interpreter that has not come up after this never will, even on a loaded machine."""
 STOP_TIMEOUT_S = 5.0
 """A child that has not ended by itself after this is killed."""
-ELSEWHERE = MappingProxyType({"dashboard": "scaler_monitoring.dashboard.process"})
+ELSEWHERE = MappingProxyType(
+    {
+        "dashboard": "scaler_monitoring.dashboard.process",
+        "report": "scaler_monitoring.report_process",
+    }
+)
 """Modules of the processes that are none of the engine's, by their names."""
 SOCKET_PATH_MAX = 100
 """Unix socket paths hold 107 bytes; an ``ipc://`` address beyond falls back to loopback."""
@@ -154,7 +160,7 @@ class EmbeddedCluster:
             settings["memory_limit_bytes"] = memory_limit_bytes
         self._children: list[Child] = []
         door = _open_door() if dashboard else None
-        self.dashboard_link = door.link if door is not None else None
+        self.dashboard_link = DashboardLink(door.link) if door is not None else None
         # The scheduler makes it: a client that is killed while it starts leaves nothing then.
         self._places = name_directories(object_memory_bytes)
         settings |= self._places | {"home": True}

@@ -186,7 +186,7 @@ class SupervisorShell:
         core.to_kill.clear()
         actions = core.take_actions()
         if self._examiner is not None and now >= self._examiner.due:
-            actions.append(self._examiner.answer(now))
+            actions.append(self._examiner.answer(now, self._core.restarts))
         if actions:
             link.send(HUB, exchange.send(HUB, actions, now))
         for _, frames in exchange.tick(now):
@@ -214,7 +214,8 @@ class SupervisorShell:
             from scaler_cluster.runtime.vitals import Examiner
 
             self._examiner = Examiner(
-                lambda: {slot.peer: slot.pid for slot in self._core.slots if slot.pid}
+                lambda: {slot.peer: slot.pid for slot in self._core.slots if slot.pid},
+                self._core.config.memory_limit_bytes,
             )
         self._examiner.ask(question, now)
 

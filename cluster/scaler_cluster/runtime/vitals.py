@@ -98,11 +98,14 @@ def _limited_groups() -> list[tuple[str, str, str, bytes]]:
 class Examiner:
     """Answers a scheduler that asks how a machine and its workers are."""
 
-    def __init__(self, processes: Callable[[], Mapping[bytes, int]]) -> None:
+    def __init__(
+        self, processes: Callable[[], Mapping[bytes, int]], memory_limit_bytes: int = 0
+    ) -> None:
         self.due = math.inf
         """When to :meth:`answer`."""
         self._processes = processes
         """Returns the workers with their pids."""
+        self._memory_limit_bytes = memory_limit_bytes
         self._asked: m.Examine | None = None
         self._asked_at = 0.0
         self._memory = Memory()
@@ -119,8 +122,8 @@ class Examiner:
             self._measure(now, self._processes())
             self.due = now + BASELINE_S
 
-    def answer(self, now: float) -> m.Vitals:
-        """Return the answer to the last question."""
+    def answer(self, now: float, restarts: int) -> m.Vitals:
+        """Return the answer to the last question; so many workers were started again so far."""
         assert self._asked is not None
         asked, self._asked = self._asked, None
         self.due = math.inf
@@ -137,6 +140,8 @@ class Examiner:
             tuple(processes),
             tuple(cpu[peer] for peer in processes),
             tuple(map(rss_bytes, processes.values())),
+            self._memory_limit_bytes,
+            restarts,
         )
 
     def _measure(self, now: float, processes: Mapping[bytes, int]) -> tuple[dict[bytes, int], int]:

@@ -797,6 +797,10 @@ class Vitals(Message):
     workers: tuple[bytes, ...]
     worker_cpu_milli: tuple[int, ...]
     worker_rss_bytes: tuple[int, ...]
+    memory_limit_bytes: int = 0
+    """A worker that takes more is killed; 0: there is no limit."""
+    restarts: int = 0
+    """How many workers took the place of one that died."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from bokeh.models.widgets.tables import (
 )
 
 from scaler_monitoring.figures import axis_ms
-from scaler_monitoring.theme import FAILED
+from scaler_monitoring.theme import DARK, FAILED, LIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from scaler_monitoring.model import Model
     from scaler_monitoring.theme import Theme
 
+BAD = {LIGHT.name: FAILED, DARK.name: "#ff7b7b"}
+"""Of words: on dark pages the colour of edges is too dark to read."""
 ROW_PX = 27
 TABLE_ROWS = 14
 """A table with more rows scrolls."""
@@ -41,7 +43,7 @@ def style_of(theme: Theme) -> str:
     return f"""
         :host {{ --background: {theme.background}; --panel: {theme.panel}; --text: {theme.text};
             --muted: {theme.muted}; --grid: {theme.grid}; --accent: {theme.accent};
-            --bad: {FAILED}; color: var(--text); font: 14px/1.4 system-ui, sans-serif; }}
+            --bad: {BAD[theme.name]}; color: var(--text); font: 14px/1.4 system-ui, sans-serif; }}
         .bk-clearfix {{ width: 100%; }}
     """
 
@@ -52,15 +54,17 @@ def text(html: str, theme: Theme, css: str = "") -> Div:
         text=html,
         # A name with "$$" in it would be taken for mathematics, and MathJax be looked for outside.
         disable_math=True,
+        visible=bool(html),
         sizing_mode="stretch_width",
         stylesheets=[style_of(theme) + css],
     )
 
 
 def show(element: Div, html: str) -> None:
-    """Put HTML into an element of :func:`text`, unless it is there already."""
+    """Put HTML into an element of :func:`text`, unless it is there; nothing takes no room."""
     if element.text != html:
         element.text = html
+        element.visible = bool(html)
 
 
 def panel(title: str, theme: Theme, *content: UIElement, about: str = "") -> UIElement:
@@ -130,14 +134,15 @@ class Tiles:
             theme,
             """
             dl { display: grid; gap: .5rem; margin: 0 0 .5rem;
-                 grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); }
+                 grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); }
             div.tile { background: var(--panel); border: 1px solid var(--grid); border-radius: 6px;
                  padding: .4rem .7rem; min-width: 0; }
             dt { color: var(--muted); font-size: 12px; }
             dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums;
                  overflow-wrap: anywhere; }
             dd.bad { color: var(--bad); font-weight: 700; }
-            small { color: var(--muted); font-size: 12px; display: inline-block; }
+            small { display: block; min-height: 1.4em; color: var(--muted); font-size: 12px;
+                 font-weight: 400; }
             """,
         )
 
@@ -169,6 +174,8 @@ def _tile(tile: Tile) -> str:
 # -- tables ----------------------------------------------------------------------------------
 
 TEXT, WHOLE, NUMBER, BYTES, PERCENT, TIME = "text", "whole", "number", "bytes", "percent", "time"
+FINE = "fine"
+"""A number with six digits after the point, as of microseconds."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +238,6 @@ class Table:
             # "fit_columns" raises an exception in Bokeh's own script.
             autosize_mode="force_fit",
             selectable=bool(key),
-            multi_selectable=False,
             scroll_to_selection=False,
             reorderable=False,
             # Before it is laid out as well: columns that were squeezed once stay alike.
@@ -253,18 +259,18 @@ class Table:
         self.root = column(self._nothing, self._frame, sizing_mode="stretch_width")
 
     def on_choose(self, told: Callable[[str], None]) -> None:
-        """Let ``told`` know the key of the row that somebody chooses."""
+        """Let ``told`` know the key of the row that somebody chooses; empty: it is none now."""
         self._told = told
 
     @property
     def chosen(self) -> str:
-        """The key of the row that is chosen; empty: none is."""
+        """The key of the row that was chosen last; empty: none is."""
         indices = self.source.selected.indices
-        return str(self.source.data[self._key][indices[0]]) if indices and self._key else ""
+        return str(self.source.data[self._key][indices[-1]]) if indices and self._key else ""
 
     def choose(self, key: str) -> None:
         """Choose a row, if it is there; empty: none."""
-        keys = self.source.data[self._key]
+        keys = list(self.source.data[self._key])
         self._choose([keys.index(key)] if key in keys else [])
 
     def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -275,7 +281,9 @@ class Table:
         if not changed:
             return
         if len(rows) == len(known[self._fields[0]]) and self._key not in changed:
-            self.source.patch({field: _changes(known[field], data[field]) for field in changed})
+            self.source.patch(
+                {field: _changes(list(known[field]), data[field]) for field in changed}
+            )
         else:
             # Else the browser would for a moment choose what is now in the place of another.
             self._choose([])
@@ -303,7 +311,7 @@ class Table:
             self._is_updating = False
 
     def _on_indices(self, name: str, old: object, new: object) -> None:
-        if self._told is not None and not self._is_updating and self.chosen:
+        if self._told is not None and not self._is_updating:
             self._told(self.chosen)
 
 
@@ -337,7 +345,13 @@ def _formatter(kind: str) -> CellFormatter:
         return StringFormatter(nan_format="-")
     if kind == TIME:
         return DateFormatter(format="%H:%M:%S", nan_format="-")
-    formats = {WHOLE: "0,0", NUMBER: "0,0.[000]", BYTES: "0.0 b", PERCENT: "0.0%"}
+    formats = {
+        FINE: "0,0.000000",
+        WHOLE: "0,0",
+        NUMBER: "0,0.[000]",
+        BYTES: "0.0 b",
+        PERCENT: "0.0%",
+    }
     return NumberFormatter(format=formats[kind], text_align="right", nan_format="-")
 
 
@@ -349,5 +363,6 @@ _TABLE_CSS = """
     .slick-row.odd .slick-cell { background: var(--background) !important; }
     .slick-header-columns, .slick-header-column { border-color: var(--grid) !important; }
     .slick-cell { border-color: var(--grid) !important; font-variant-numeric: tabular-nums; }
-    .slick-cell.selected { background: var(--accent) !important; color: var(--panel) !important; }
+    .slick-row .slick-cell.selected, .slick-row.odd .slick-cell.selected {
+        background: var(--accent) !important; color: var(--panel) !important; }
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import sys
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 NICENESS = 5
 """It is to slow down nobody."""
+NOISY = ("bokeh", "tornado.access")
+"""They warn of every tab that is closed, and every link that is old."""
 
 
 def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., None]) -> None:
@@ -36,6 +39,8 @@ def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., None]) ->
         raise ConfigError(
             "bokeh is not installed, which draws the dashboard: pip install 'scaler-exec[monitor]'"
         ) from None
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.ERROR)
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     asyncio.run(_serve(settings, lifeline, tell))

@@ -101,7 +101,9 @@ class SettingsHandler(RequestHandler):
             "settings": asdict(settings),
             "source": self._source,
         }
-        self.finish(render("settings.html", self._prefix, NAME, theme, guard.nonce.get(), **about))
+        token = self.get_query_argument(guard.TOKEN, "")
+        frame = self._prefix, NAME, theme, guard.nonce.get(), token
+        self.finish(render("settings.html", *frame, **about))
 
     def post(self) -> None:
         """Keep what was chosen, and show the form again."""
@@ -115,4 +117,4 @@ class SettingsHandler(RequestHandler):
             samesite="Lax",
             path=self._prefix or "/",
         )
-        self.redirect(self._prefix + PATH)
+        self.redirect(self.request.uri or self._prefix + PATH)

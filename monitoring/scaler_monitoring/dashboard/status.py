@@ -45,7 +45,8 @@ class Status:
             f"{words.whole(model.rates.tasks.get('done', 0.0))} tasks/s",
         ]
         if model.restarts:
-            parts.append(f"scheduler restarted {model.restarts} times")
+            times = "once" if model.restarts == 1 else f"{model.restarts} times"
+            parts.append(f"scheduler restarted {times}")
         lines = [_line("good", " · ".join(parts))]
         lines += [_line("bad", escape(text)) for text in words.troubles(model, watch.now)]
         return "".join(lines)

@@ -51,6 +51,8 @@ def variables(prefix: str, name: str, theme: Theme, nonce: str, token: str = "")
     return {"links": links, "name": name, "theme": theme, "nonce": nonce}
 
 
-def render(page: str, prefix: str, name: str, theme: Theme, nonce: str, **more: object) -> str:
+def render(
+    page: str, prefix: str, name: str, theme: Theme, nonce: str, token: str, **more: object
+) -> str:
     """Return a page that Bokeh has no part in."""
-    return template(page).render(**variables(prefix, name, theme, nonce), **more)
+    return template(page).render(**variables(prefix, name, theme, nonce, token), **more)

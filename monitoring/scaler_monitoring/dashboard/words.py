@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -59,16 +60,23 @@ def death(event: feed.WorkerDied) -> str:
     return view.plain(view.death(event))
 
 
+def cause(event: feed.WorkerDied) -> str:
+    """Return how a worker died."""
+    return death(replace(event, session=0))
+
+
 # -- HTML ------------------------------------------------------------------------------------
 
 STYLE = """
     p { margin: 0 0 .5rem; }
     p.none { color: var(--muted); }
-    dl.facts { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem; margin: 0 0 .5rem; }
+    dl.facts { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem;
+        margin: 0 0 .5rem; }
     dl.facts dt { color: var(--muted); }
     dl.facts dd { margin: 0; overflow-wrap: anywhere; min-width: 0; }
-    pre { background: var(--panel); border: 1px solid var(--grid); border-left: 5px solid var(--muted);
-        border-radius: 4px; margin: .2rem 0 .6rem; padding: .5rem .7rem; max-height: 26rem;
+    pre { background: var(--panel); border: 1px solid var(--grid);
+        border-left: 5px solid var(--muted); border-radius: 4px;
+        margin: .2rem 0 .6rem; padding: .5rem .7rem; max-height: 26rem;
         overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere;
         font: 13px/1.45 ui-monospace, monospace; }
     h3 { font-size: 14px; margin: .3rem 0 .1rem; }
@@ -76,8 +84,9 @@ STYLE = """
     th { text-align: left; color: var(--muted); font-weight: 600; font-size: 12px; }
     th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--grid); vertical-align: top;
         overflow-wrap: anywhere; }
-    .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-    .time { white-space: nowrap; font-variant-numeric: tabular-nums; }
+    .number, .time, .name { white-space: nowrap; font-variant-numeric: tabular-nums; width: 1%; }
+    .number { text-align: right; }
+    .name { max-width: 12rem; overflow: hidden; text-overflow: ellipsis; }
     a { color: var(--accent); }
 """
 """Of what is made here; see :func:`parts.text`."""
@@ -113,8 +122,7 @@ def table(head: Mapping[str, str], rows: Iterable[Iterable[str]]) -> str:
     lines = "".join(
         "<tr>"
         + "".join(
-            f'<td class="{kind}">{escape(cell)}</td>'
-            for kind, cell in zip(kinds, row, strict=True)
+            f'<td class="{kind}">{escape(cell)}</td>' for kind, cell in zip(kinds, row, strict=True)
         )
         + "</tr>"
         for row in rows

@@ -10,8 +10,12 @@ from scaler_monitoring.dashboard.pages.machines import Machines
 from scaler_monitoring.dashboard.pages.memory import Memory
 from scaler_monitoring.dashboard.pages.overview import Overview
 from scaler_monitoring.dashboard.pages.stream import Stream
+from scaler_monitoring.dashboard.pages.tasks import Tasks
+from scaler_monitoring.dashboard.pages.workers import Workers
 
 if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import Page
 
-PAGES: tuple[type[Page], ...] = (Overview, Stream, Graphs, Memory, Clients, Machines)
+PAGES: tuple[type[Page], ...] = (
+    Overview, Stream, Tasks, Workers, Graphs, Memory, Clients, Machines,
+)  # fmt: skip

@@ -6,19 +6,21 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from bokeh.layouts import column
-from bokeh.models import DataRange1d
+from bokeh.models import HoverTool
 
 from scaler_monitoring import view
 from scaler_monitoring.dashboard import words
-from scaler_monitoring.dashboard.history import History
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.pages.progress import Progress
 from scaler_monitoring.dashboard.parts import Tile, Tiles, beside, panel, show, text
 from scaler_monitoring.dashboard.template import LINKS
+from scaler_monitoring.dashboard.timeline import Timeline, memory_curves
 from scaler_monitoring.figures import curves
-from scaler_monitoring.theme import FAILED, SERIES
+from scaler_monitoring.theme import SERIES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bokeh.models.ui.ui_element import UIElement
 
     from scaler_cluster.wire import feed
@@ -38,7 +40,7 @@ def _used_bytes(figures: Figures) -> int | None:
     return figures.memory_bytes - figures.free_bytes
 
 
-COLUMNS = {
+COLUMNS: dict[str, Callable[[Figures], float | None]] = {
     "done": lambda x: x.done_per_s,
     "failed": lambda x: x.failed_per_s,
     "waiting": lambda x: x.tasks.waiting,
@@ -56,6 +58,12 @@ COLUMNS = {
     "lag": lambda x: x.lag_s,
 }
 """Of the curves, by what snapshots counted."""
+
+
+def _row(figures: Figures) -> list[float | None]:
+    return [of(figures) for of in COLUMNS.values()]
+
+
 CURVES = (
     ("Tasks per second", "tasks/s", {"done": "done", "failed": "failed"}),
     (
@@ -66,23 +74,21 @@ CURVES = (
     (
         "CPUs of the cluster",
         "CPUs",
-        {"workers_cpu": "workers", "machines_cpu": "machines, all programs", "cpus": "there are"},
+        {"workers_cpu": "workers", "machines_cpu": "in use", "cpus": "there are"},
     ),
     (
         "Memory of the cluster",
         "bytes",
         {
             "workers_rss": "workers",
-            "objects": "large objects",
-            "used": "machines, all programs",
+            "objects": "objects",
+            "used": "in use",
             "memory": "there is",
         },
     ),
     ("CPU of the scheduler", "CPUs", {"scheduler_cpu": "busy"}),
     ("Lag of the scheduler", "s", {"lag": "late by at most"}),
 )
-COLOURS = {"failed": FAILED}
-"""Of lines that mean the same wherever they are; others have those of SERIES."""
 
 
 class Overview(Page):
@@ -92,14 +98,20 @@ class Overview(Page):
 
     def build(self) -> UIElement:
         """Return its parts."""
-        theme, settings = self.view.theme, self.view.settings
+        theme = self.view.theme
         self._tiles = Tiles(theme)
-        self._wrong, self._holders, self._news = (text("", theme, words.STYLE) for _ in range(3))
+        self._stuck, self._failed, self._died, self._holders, self._news = (
+            text("", theme, words.STYLE) for _ in range(5)
+        )
         self._progress = Progress(theme)
-        self._history = History(COLUMNS, settings.window_s)
+        self._timeline = Timeline(list(COLUMNS), self.view.settings.window_s)
         return column(
             self._tiles.root,
-            panel("What is wrong", theme, self._wrong),
+            self._stuck,
+            beside(
+                panel("Failures", theme, self._failed),
+                panel("Workers that died", theme, self._died),
+            ),
             panel("Functions", theme, self._progress.root),
             beside(*self._curves()),
             beside(
@@ -110,16 +122,17 @@ class Overview(Page):
         )
 
     def _curves(self) -> list[UIElement]:
-        theme, settings = self.view.theme, self.view.settings
-        time_range = DataRange1d(range_padding=0)
+        theme, source = self.view.theme, self._timeline.source
         panels = []
         for title, unit, series in CURVES:
-            colours = [COLOURS.get(name, colour) for name, colour in zip(series, SERIES)]  # noqa: B905
-            options = {}
-            if unit == "bytes" and settings.scale == "log":
-                options["y_axis_type"] = "log"
-            figure = curves(self._history.source, series, unit, theme, colours, **options)
-            figure.x_range = time_range
+            if unit == "bytes":
+                figure = memory_curves(source, series, self.view)
+            else:
+                figure = curves(source, series, unit, theme, SERIES)
+            # They show how it is: to look closer at a moment there are other pages, and whoever
+            # scrolls past means the page.
+            figure.tools = [tool for tool in figure.tools if isinstance(tool, HoverTool)]
+            figure.toolbar_location = None
             panels.append(panel(title, theme, figure))
         return panels
 
@@ -128,9 +141,11 @@ class Overview(Page):
         snapshot = model.snapshot
         assert snapshot is not None
         self._tiles.update(tiles(model, snapshot))
-        show(self._wrong, wrong(model, snapshot, self._href("/tasks"), self._href("/workers")))
+        show(self._stuck, stuck(snapshot))
+        show(self._failed, failed(model, self._href("/tasks")))
+        show(self._died, died(model, self._href("/workers")))
         self._progress.update(model)
-        self._history.update(model)
+        self._timeline.update(model, model.history, _row)
         show(self._holders, holders(model, snapshot))
         show(self._news, news(model))
 
@@ -153,23 +168,28 @@ def tiles(model: Model, snapshot: feed.Snapshot) -> list[Tile]:
     lasting = figures.machines_cpus
     cpu = f"of {words.many(lasting, 'CPU')}" if lasting else "CPUs"
     return [
-        Tile("Tasks done", view.whole(tasks.done), _per_s(per_s.get("done"))),
-        Tile("failed", view.whole(tasks.failed), _per_s(per_s.get("failed")), bool(model.failures)),
-        Tile("cancelled", view.whole(tasks.cancelled), _per_s(per_s.get("cancelled"))),
-        Tile("running", view.whole(tasks.running)),
-        Tile("assigned", view.whole(tasks.assigned), "behind these"),
-        Tile("ready", view.whole(tasks.ready), "for a worker"),
-        Tile("waiting", view.whole(tasks.waiting), "for others"),
+        Tile("Done", view.whole(tasks.done), _per_s(per_s.get("done"))),
+        Tile("Failed", view.whole(tasks.failed), _per_s(per_s.get("failed")), bool(model.failures)),
+        Tile("Cancelled", view.whole(tasks.cancelled), _per_s(per_s.get("cancelled"))),
+        Tile("Running", view.whole(tasks.running), "tasks"),
+        Tile("Assigned", view.whole(tasks.assigned), "behind what runs"),
+        Tile("Ready", view.whole(tasks.ready), "for a worker"),
+        Tile("Waiting", view.whole(tasks.waiting), "for other tasks"),
         Tile("Workers busy", view.whole(busy), f"of {view.whole(all_workers)}"),
-        Tile("workers died", view.whole(snapshot.worker_deaths), "", bool(model.deaths)),
+        Tile(
+            "Workers died",
+            view.whole(snapshot.worker_deaths),
+            "since the start",
+            bool(model.deaths),
+        ),
         Tile("CPUs of workers", f"{figures.workers_cpu:.1f}", cpu),
-        Tile("Memory of workers", words.amount(figures.workers_rss_bytes)),
+        Tile("Memory of workers", words.amount(figures.workers_rss_bytes), "resident"),
         Tile(
             "Large objects",
             words.amount(snapshot.objects_bytes),
             words.many(snapshot.objects, "object"),
         ),
-        Tile("Clients", view.whole(clients)),
+        Tile("Clients", view.whole(clients), "with nested ones"),
         Tile(
             "Scheduler", view.percent(process.cpu), f"of a CPU, lag {view.duration(process.lag_s)}"
         ),
@@ -183,65 +203,55 @@ def _per_s(rate: float | None) -> str:
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
-def wrong(model: Model, snapshot: feed.Snapshot, tasks_href: str, workers_href: str) -> str:
-    """Return HTML of what is stuck, what failed and what died lately."""
-    parts = [
-        f'<p class="bad">{escape(one)}</p>'
-        for one in (
-            *(
-                f"{words.many(demand.tasks, 'task')} wait for a worker with "
-                f"{view.plain(demand.what)}: there has been none for "
-                f"{view.duration(demand.unmet_s)}."
-                for demand in snapshot.demands
-                if demand.unmet_s is not None
-            ),
-            *(
-                f"{view.plain(machine.host)} was not heard for {view.duration(machine.silent_s)}."
-                for machine in snapshot.machines
-                if machine.silent_s > view.SILENT_S
-            ),
-        )
+def stuck(snapshot: feed.Snapshot) -> str:
+    """Return HTML of what does not go on; nothing if all does."""
+    said = [
+        f"{words.many(demand.tasks, 'task')} wait for a worker with {view.plain(demand.what)}: "
+        f"there has been none for {view.duration(demand.unmet_s)}."
+        for demand in snapshot.demands
+        if demand.unmet_s is not None
     ]
-    if model.failures:
-        kinds = list(reversed(model.failures.values()))
-        parts.append(
-            words.table(
-                {"last failed": "time", "tasks": "number", "function": "", "why": "", "message": ""},
-                (
-                    (
-                        words.clock_time(model, one.last.at),
-                        view.whole(one.count),
-                        words.function_name(one.last.function),
-                        words.reason(one.last.reason, one.last.error),
-                        clipped(one.last.message),
-                    )
-                    for one in kinds[:FAILURES_MAX]
-                ),
-            )
+    said += [
+        f"The machine {view.plain(one.host)} was not heard for {view.duration(one.silent_s)}."
+        for one in snapshot.machines
+        if one.silent_s > view.SILENT_S
+    ]
+    return "".join(f'<p class="bad">{escape(one)}</p>' for one in said)
+
+
+def failed(model: Model, href: str) -> str:
+    """Return HTML of the kinds of failures, the latest first."""
+    if not model.failures:
+        return words.nothing("No task has failed.")
+    kinds = list(reversed(model.failures.values()))
+    rows = [
+        (
+            words.clock_time(model, one.last.at),
+            view.whole(one.count),
+            words.function_name(one.last.function),
+            clipped(f"{one.last.error or one.last.reason}: {one.last.message}".rstrip(": ")),
         )
-        more = len(kinds) - FAILURES_MAX
-        also = f" {words.many(more, 'more kind')} of failures, and" if more > 0 else ""
-        parts.append(
-            f'<p>{also} tracebacks: <a href="{escape(tasks_href)}">Tasks</a></p>'.replace(
-                "<p> ", "<p>"
-            )
-        )
-    if model.deaths:
-        parts.append(
-            words.table(
-                {"died": "time", "worker": "", "how": ""},
-                (
-                    (words.clock_time(model, one.at), model.label(one.worker), words.death(one))
-                    for one in list(reversed(model.deaths))[:FAILURES_MAX]
-                ),
-            )
-        )
-        more = len(model.deaths) - FAILURES_MAX
-        also = f"{words.many(more, 'more')}, and what" if more > 0 else "What"
-        parts.append(
-            f'<p>{also} they printed: <a href="{escape(workers_href)}">Workers</a></p>'
-        )
-    return "".join(parts) or words.nothing("Nothing: no task has failed, no worker has died.")
+        for one in kinds[:FAILURES_MAX]
+    ]
+    head = {"last": "time", "tasks": "number", "function": "name", "why": ""}
+    return words.table(head, rows) + _more(len(kinds), "Their tracebacks", "Tasks", href)
+
+
+def died(model: Model, href: str) -> str:
+    """Return HTML of the last workers that died."""
+    if not model.deaths:
+        return words.nothing("No worker has died.")
+    rows = [
+        (words.clock_time(model, one.at), model.label(one.worker), words.death(one))
+        for one in list(reversed(model.deaths))[:FAILURES_MAX]
+    ]
+    head = {"at": "time", "worker": "name", "how": ""}
+    return words.table(head, rows) + _more(len(model.deaths), "What they printed", "Workers", href)
+
+
+def _more(count: int, about: str, page: str, href: str) -> str:
+    shown = f"The last {FAILURES_MAX} of {view.whole(count)}. " if count > FAILURES_MAX else ""
+    return f'<p class="none">{shown}{about}: <a href="{escape(href)}">{page}</a></p>'
 
 
 def clipped(message: str) -> str:
@@ -255,28 +265,27 @@ def holders(model: Model, snapshot: feed.Snapshot) -> str:
     held = [one for one in snapshot.workers if one.rss_bytes]
     held.sort(key=lambda one: -(one.rss_bytes or 0))
     rows = [
-        (
-            f"worker {model.label(one.worker)}",
-            words.amount(one.rss_bytes),
-            f"{(one.rss_bytes or 0) / one.memory_limit_bytes:.0%} of its limit"
-            if one.memory_limit_bytes
-            else "",
-            f"runs {words.function_name(one.function)}" if one.tasks else "",
-        )
+        (f"worker {model.label(one.worker)}", words.amount(one.rss_bytes), _does(one))
         for one in held[:HOLDERS_MAX]
     ]
     rows += [
         (
-            f"object {one.object.hex()[:12]}",
+            f"object {one.object.hex()[-12:]}",
             words.amount(one.nbytes),
-            words.many(one.users, "user"),
-            f"mapped by {words.many(one.workers, 'worker')}",
+            f"{words.many(one.users, 'user')}, mapped by {words.many(one.workers, 'worker')}",
         )
         for one in snapshot.largest[:HOLDERS_MAX]
     ]
     if not rows:
         return words.nothing("Nobody yet: no worker has told of any.")
-    return words.table({"": "", "holds": "number", "of which": "", "and": ""}, rows)
+    return words.table({"who": "name", "holds": "number", "what": ""}, rows)
+
+
+def _does(worker: feed.Worker) -> str:
+    limit = worker.memory_limit_bytes
+    share = f"{(worker.rss_bytes or 0) / limit:.0%} of its limit" if limit else ""
+    runs = f"runs {words.function_name(worker.function)}" if worker.tasks else "runs nothing"
+    return ", ".join(filter(None, (share, runs)))
 
 
 def news(model: Model) -> str:
@@ -284,4 +293,4 @@ def news(model: Model) -> str:
     lines = [line.split(" ", 1) for line in view.news(model, NEWS_MAX)]
     if not lines:
         return words.nothing("Nothing has happened yet but tasks that returned.")
-    return words.table({"at": "time", "": ""}, lines)
+    return words.table({"at": "time", "what": ""}, lines)

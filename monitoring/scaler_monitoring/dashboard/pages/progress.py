@@ -24,15 +24,14 @@ STYLE = """
     ul { list-style: none; margin: 0; padding: 0; display: grid; gap: .55rem 1.5rem;
         grid-template-columns: repeat(auto-fill, minmax(min(27rem, 100%), 1fr)); }
     li { min-width: 0; }
-    .head { display: flex; gap: .2rem .8rem; align-items: baseline; flex-wrap: wrap; }
-    .name { font-weight: 600; flex: 1 1 8rem; min-width: 0; overflow: hidden;
-        text-overflow: ellipsis; white-space: nowrap; }
-    .head small { color: var(--muted); font-size: 12px; font-variant-numeric: tabular-nums; }
+    .name { font-weight: 600; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+    small { color: var(--muted); font-size: 12px; font-variant-numeric: tabular-nums; }
     .bar { display: flex; height: 12px; margin-top: 2px; border-radius: 3px; overflow: hidden;
         background: var(--panel); border: 1px solid var(--grid); }
     .bar i { display: block; min-width: 2px; }
     .done { background: var(--accent); }
-    .failed { background: repeating-linear-gradient(45deg, var(--bad) 0 3px, var(--panel) 3px 5px); }
+    .failed { background:
+        repeating-linear-gradient(45deg, var(--bad) 0 3px, var(--panel) 3px 5px); }
     .cancelled { background: var(--muted); }
     .left { background: repeating-linear-gradient(90deg, var(--grid) 0 6px, var(--panel) 6px 8px); }
     .bad { color: var(--bad); font-weight: 700; }
@@ -101,9 +100,11 @@ def _bar(one: feed.Function, per_s: float) -> str:
     if per_s >= 0.5:
         told.append(f"{view.whole(per_s)}/s")
     parts = "".join(
-        f'<i class="{kind}" style="flex:{counts[kind]} 0 0"></i>' for kind, _ in PARTS if counts[kind]
+        f'<i class="{kind}" style="flex:{counts[kind]} 0 0"></i>'
+        for kind, _ in PARTS
+        if counts[kind]
     )
     return (
-        f'<li><div class="head"><span class="name" title="{escape(name)}">{escape(name)}</span>'
-        f'<small>{" · ".join(told)}</small></div><div class="bar">{parts}</div></li>'
+        f'<li><div class="name" title="{escape(name)}">{escape(name)}</div>'
+        f'<div class="bar">{parts}</div><small>{" · ".join(told)}</small></li>'
     )

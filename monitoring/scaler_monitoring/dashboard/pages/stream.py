@@ -6,7 +6,7 @@ from collections import Counter
 from html import escape
 from itertools import islice
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from bokeh.events import DoubleTap, Reset
 from bokeh.layouts import column
@@ -18,7 +18,7 @@ from bokeh.models.widgets.inputs import Select
 
 from scaler_monitoring import view
 from scaler_monitoring.dashboard import words
-from scaler_monitoring.dashboard.page import Page
+from scaler_monitoring.dashboard.page import Page, in_one
 from scaler_monitoring.dashboard.parts import controls, inputs_style, show, text
 from scaler_monitoring.figures import (
     ROW_PIXELS,
@@ -31,8 +31,9 @@ from scaler_monitoring.figures import (
 from scaler_monitoring.theme import FunctionColours
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Reversible, Sequence
 
+    from bokeh.models.ranges import FactorRange
     from bokeh.models.ui.ui_element import UIElement
 
     from scaler_monitoring.model import Model, Work
@@ -44,16 +45,20 @@ WORKERS_MAX = 40
 FUNCTIONS_MAX = 100
 """To choose from."""
 CHIPS_MAX = 12
-WINDOWS = {
-    "10": "10 seconds", "30": "30 seconds", "60": "1 minute", "300": "5 minutes",
-    "600": "10 minutes", "1800": "30 minutes",
-}  # fmt: skip
+WINDOWS: list[Any] = [
+    ("10", "10 seconds"),
+    ("30", "30 seconds"),
+    ("60", "1 minute"),
+    ("300", "5 minutes"),
+    ("600", "10 minutes"),
+    ("1800", "30 minutes"),
+]
 START = (0.0, 1.0)
 """The range before anything is known."""
 SETTLED_MS = 300
 """When who zooms has paused for so long, it is looked what there is to see there."""
 ALL = ""
-"""Of the functions."""
+FUNCTIONS: list[Any] = [(ALL, "all")]
 ENDED = ("done", "failed", "cancelled", "retried")
 """Kinds of events that rectangles are made of."""
 LEGEND_CSS = """
@@ -61,7 +66,7 @@ LEGEND_CSS = """
     .chips span { display: inline-flex; align-items: center; gap: .35rem; max-width: 20rem;
         overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
     .chips i { flex: none; width: 14px; height: 14px; border-radius: 3px; }
-    p { min-height: 1.4em; }
+    p { color: var(--muted); margin: 0; }
 """
 
 
@@ -74,27 +79,28 @@ class Stream(Page):
     def build(self) -> UIElement:
         """Return its parts."""
         theme, window = self.view.theme, self.view.settings.window
-        css = [inputs_style(theme)]
+        css = inputs_style(theme)
         self._window = Select(
-            title="Time shown", options=list(WINDOWS.items()), value=window, width=130,
-            stylesheets=css,
+            title="Time shown", options=WINDOWS, value=window, width=130,
+            stylesheets=[css],
         )  # fmt: skip
         self._function = Select(
-            title="Functions", options=[(ALL, "all")], value=ALL, width=200, stylesheets=css
+            title="Functions", options=[*FUNCTIONS], value=ALL, width=200, stylesheets=[css]
         )
         self._group = Select(
-            title="Workers", options=[("0", "all")], value="0", width=150, visible=False,
-            stylesheets=css,
+            title="Workers", options=[*_groups(0)], value="0", width=150, visible=False,
+            stylesheets=[css],
         )  # fmt: skip
-        self._follow = Button(label="Follow", width=90, stylesheets=css)
-        self._pause = Toggle(label="Pause", width=90, stylesheets=css)
+        self._follow = Button(label="Follow", width=90, stylesheets=[css])
+        self._pause = Toggle(label="Pause", width=90, stylesheets=[css])
         self._said, self._chips = (text("", theme, words.STYLE + LEGEND_CSS) for _ in range(2))
         self._colours = FunctionColours()
         self._source = ColumnDataSource({name: [] for name in (*TASK_STREAM_COLUMNS, "memory")})
-        self._range = Range1d(*START)
+        self._range = Range1d(start=START[0], end=START[1])
         self._figure = task_stream(self._source, [], theme, x_range=self._range)
-        for hover in self._figure.select({"type": HoverTool}):
-            hover.tooltips = [*hover.tooltips, ("memory", "@memory{0.0 b}")]
+        for tool in self._figure.tools:
+            if isinstance(tool, HoverTool):
+                tool.tooltips = [*cast("Any", tool.tooltips), ("memory", "@memory{0.0 b}")]
         self._is_following = True
         self._set = START
         """What we made of the range: else somebody moved it."""
@@ -140,18 +146,23 @@ class Stream(Page):
     def _look_there(self) -> None:
         """Load what there is to see where somebody has moved to."""
         self._settling = None
-        self._begin(self.view.model)
+        self._begin_now()
 
     def _resume(self) -> None:
         self._is_following = True
         self._pause.active = False
-        self._begin(self.view.model)
+        self._begin_now()
 
     def _on_window(self, name: str, old: object, new: object) -> None:
         self._resume()
 
     def _on_choice(self, name: str, old: object, new: object) -> None:
-        self._begin(self.view.model)
+        self._begin_now()
+
+    def _begin_now(self) -> None:
+        document = self.root.document
+        if document is not None and self.view.model.snapshot is not None:
+            in_one(document, lambda: self._begin(self.view.model))
 
     # -- what is shown ---------------------------------------------------------------------
 
@@ -174,8 +185,6 @@ class Stream(Page):
 
     def _begin(self, model: Model) -> None:
         """Show everything anew."""
-        if model.snapshot is None:
-            return
         self._restarts, self._streamed = model.restarts, model.streamed
         self._ended.clear()
         self._learn(model, model.stream)
@@ -185,12 +194,13 @@ class Stream(Page):
 
     def _add(self, columns: dict[str, list[Any]]) -> None:
         if self._is_following:
-            self._source.stream(columns, rollover=RECTANGLES_MAX)
+            self._source.stream(cast("Any", columns), rollover=RECTANGLES_MAX)
             return
         # Nothing of what somebody looks at goes to make room.
         room = RECTANGLES_MAX - len(self._source.data["left"])
         if room > 0:
-            self._source.stream({name: values[:room] for name, values in columns.items()})
+            columns = {name: values[:room] for name, values in columns.items()}
+            self._source.stream(cast("Any", columns))
 
     def _learn(self, model: Model, works: Iterable[Work]) -> None:
         """Bring rows, and what there is to choose from, up to date."""
@@ -203,24 +213,17 @@ class Stream(Page):
         alive = [one.worker for one in snapshot.workers]
         gone = [worker for worker, end in self._ended.items() if end >= since]
         labels = list(dict.fromkeys(model.label(one) for one in (*alive, *gone)))
-        groups = -(-len(labels) // WORKERS_MAX)
-        _offer(
-            self._group,
-            [
-                (str(one), f"{one * WORKERS_MAX + 1} to {min((one + 1) * WORKERS_MAX, len(labels))}"
-                 f" of {len(labels)}")
-                for one in range(max(groups, 1))
-            ],
-        )  # fmt: skip
-        self._group.visible = groups > 1
-        first = int(self._group.value) * WORKERS_MAX
+        groups = _groups(len(labels))
+        _offer(self._group, groups)
+        self._group.visible = len(groups) > 1
+        first = min(int(self._group.value), len(groups) - 1) * WORKERS_MAX
         self._rows = labels[first : first + WORKERS_MAX]
-        factors = self._rows[::-1]
-        if factors != self._figure.y_range.factors:
-            self._figure.y_range.factors = factors
+        factors, axis = self._rows[::-1], cast("FactorRange", self._figure.y_range)
+        if factors != axis.factors:
+            axis.factors = factors
             self._figure.height = 90 + ROW_PIXELS * max(len(factors), 3)
         names = sorted({one.name for one in snapshot.functions[:FUNCTIONS_MAX]} - {ALL})
-        _offer(self._function, [(ALL, "all"), *((name, short(name)) for name in names)])
+        _offer(self._function, [*FUNCTIONS, *((name, short(name)) for name in names)])
 
     def _follow_now(self, model: Model) -> None:
         assert model.snapshot is not None
@@ -237,17 +240,17 @@ class Stream(Page):
         # Where the browser's reset leads to as well.
         self._range.update(start=start, end=end, reset_start=start, reset_end=end)
 
-    def _seen(self, model: Model, works: Iterable[Work]) -> list[Work]:
+    def _seen(self, model: Model, works: Reversible[Work]) -> list[Work]:
         """Return those that are to be drawn, the last ones if they are too many."""
         assert model.snapshot is not None
         clock, function, rows = model.snapshot.clock, self._function.value, set(self._rows)
         offset = axis_ms(model.time_of(clock)) - clock * 1e3
-        start, end = self._range.start, self._range.end
+        start, end = cast("float", self._range.start), cast("float", self._range.end)
         # So that there is something where somebody moves to.
         margin = 0.0 if self._is_following else (end - start) / 2
         first, last = (start - margin - offset) / 1e3, (end + margin - offset) / 1e3
         found: list[Work] = []
-        for work in reversed(works):  # type: ignore[call-overload]
+        for work in reversed(works):
             if work.end < first or len(found) == RECTANGLES_MAX:
                 break
             if (
@@ -271,11 +274,12 @@ class Stream(Page):
         colours = dict(zip(data["function"], data["colour"], strict=True))
         counts = Counter(data["function"])
         show(self._chips, chips(counts, colours))
-        said = []
         if self._pause.active:
-            said.append("Paused.")
-        elif not self._is_following:
-            said.append("It stands still, as you have moved it: Follow goes on with now.")
+            said = ["It stands still, as it is paused."]
+        elif self._is_following:
+            said = ["It follows what happens now."]
+        else:
+            said = ["It stands still where you have moved it: Follow goes on with now."]
         if not counts:
             said.append("No task has ended in this time.")
         elif len(data["left"]) >= RECTANGLES_MAX:
@@ -286,14 +290,23 @@ class Stream(Page):
                 f"Only a sample is drawn: {view.whole(skipped)} of all events since the"
                 " scheduler's start were too many to be told."
             )
-        show(self._said, f"<p>{escape(' '.join(said)) or '&nbsp;'}</p>")
+        show(self._said, f"<p>{escape(' '.join(said))}</p>")
 
 
-def _offer(select: Select, options: list[tuple[str, str]]) -> None:
+def _groups(count: int) -> list[Any]:
+    """Return which of so many workers can be shown at once."""
+    firsts = range(0, max(count, 1), WORKERS_MAX)
+    return [
+        (str(place), f"{first + 1} to {min(first + WORKERS_MAX, count)} of {count}")
+        for place, first in enumerate(firsts)
+    ]
+
+
+def _offer(select: Select, options: list[Any]) -> None:
     """Let somebody choose from these, and from what is chosen, as long as it is."""
-    known = dict(options)
-    if select.value not in known:
-        options = [*options, (select.value, dict(select.options).get(select.value, select.value))]
+    if select.value not in dict(options):
+        before: Any = select.options
+        options = [*options, *(one for one in before if one[0] == select.value)]
     if select.options != options:
         select.options = options
 

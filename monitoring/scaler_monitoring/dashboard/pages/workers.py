@@ -1,0 +1,355 @@
+"""The workers: what each does, has and takes, and how those died that did."""
+
+from __future__ import annotations
+
+from html import escape
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from bokeh.layouts import column, row
+from bokeh.models.widgets.buttons import Button
+from bokeh.models.widgets.inputs import TextInput
+
+from scaler_monitoring import view
+from scaler_monitoring.dashboard import words
+from scaler_monitoring.dashboard.page import Page
+from scaler_monitoring.dashboard.parts import (
+    BYTES,
+    NUMBER,
+    PERCENT,
+    TIME,
+    UNKNOWN,
+    WHOLE,
+    Column,
+    Table,
+    as_number,
+    beside,
+    controls,
+    inputs_style,
+    panel,
+    show,
+    text,
+)
+from scaler_monitoring.dashboard.timeline import Timeline, memory_curves
+from scaler_monitoring.figures import axis_ms, curves, short
+from scaler_monitoring.theme import SERIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bokeh.models.ui.ui_element import UIElement
+
+    from scaler_cluster.wire import feed
+    from scaler_monitoring.model import Model, Work
+    from scaler_monitoring.samples import Sample
+
+ROWS_MAX = 1000
+"""Workers that are listed: more are found by searching."""
+DEATHS_SHOWN = 8
+LAST_TASKS = 12
+LOOKED_THROUGH = 20_000
+"""Pieces of work among which a worker's last ones are looked for."""
+
+COLUMNS = (
+    Column("worker", "worker", width=120),
+    Column("manager", "manager", width=90),
+    Column("task", "task", width=150),
+    Column("age", "age (s)", NUMBER, 65),
+    Column("cpu", "cpu", PERCENT, 60),
+    Column("rss", "rss", BYTES, 80),
+    Column("limit", "limit", BYTES, 80),
+    Column("of_limit", "% of limit", PERCENT, 80),
+    Column("sent", "sent", WHOLE, 50),
+    Column("queued", "queued", WHOLE, 65),
+    Column("free", "free", WHOLE, 55),
+    Column("given", "given", WHOLE, 70),
+    Column("suspended", "suspended", width=85),
+    Column("state", "state", width=75),
+    Column("capabilities", "capabilities", width=100),
+    Column("up", "up (s)", WHOLE, 65),
+    Column("lag", "lag (s)", NUMBER, 60),
+    Column("itl", "ITL", width=45),
+    Column("agt_cpu", "agt_cpu", PERCENT, 70),
+    Column("agt_rss", "agt_rss", BYTES, 80),
+    Column("os_rss_free", "os_rss_free", BYTES, 90),
+    Column("restarts", "restarts", WHOLE, 70),
+)
+"""Those of scaler_top, by the same names, and more."""
+DEATH_COLUMNS = (
+    Column("at", "died", TIME, 80),
+    Column("worker", "worker", width=150),
+    Column("how", "how", width=200),
+    Column("task", "task", width=100),
+    Column("function", "function", width=180),
+    Column("peak", "peak rss", BYTES, 90),
+    Column("printed", "last line that it printed", width=300),
+)
+
+
+class Workers(Page):
+    """Who is there, and one of them closely."""
+
+    path = "/workers"
+
+    def build(self) -> UIElement:
+        """Return its parts."""
+        theme, settings = self.view.theme, self.view.settings
+        css = inputs_style(theme)
+        self._chosen = b""
+        self._search = TextInput(
+            title="Worker, machine, function, state or capability has in it", width=320,
+            stylesheets=[css],
+        )  # fmt: skip
+        self._search.on_change("value_input", self._on_search)
+        self._table = Table(COLUMNS, theme, key="key")
+        self._deaths = Table(
+            DEATH_COLUMNS, theme, DEATHS_SHOWN, key="key", nothing="No worker has died."
+        )
+        self._table.on_choose(lambda key: self._choose(key, self._deaths))
+        self._deaths.on_choose(lambda key: self._choose(key, self._table))
+        self._said, self._facts, self._tasks = (text("", theme, words.STYLE) for _ in range(3))
+        close = Button(label="Close", width=90, stylesheets=[css])
+        close.on_click(self._on_close)
+        self._timeline = Timeline(("cpu", "rss"), settings.window_s)
+        source = self._timeline.source
+        self._one = column(
+            row(self._facts, close, sizing_mode="stretch_width"),
+            sizing_mode="stretch_width",
+            visible=False,
+        )
+        self._history: list[UIElement] = [
+            beside(
+                panel("Its CPU", theme, curves(source, {"cpu": "busy"}, "CPUs", theme, SERIES)),
+                panel("Its memory", theme, memory_curves(source, {"rss": "rss"}, self.view)),
+            ),
+            self._tasks,
+        ]
+        """What is below once one has been chosen: before, there is nothing to draw."""
+        return column(
+            panel(
+                "Workers",
+                theme,
+                controls(self._search),
+                self._said,
+                self._table.root,
+                about="sent, queued, free and given count tasks. ITL: it is up, it has a task, it "
+                "gets no more for now.",
+            ),
+            self._one,
+            panel("Workers that died", theme, self._deaths.root),
+            sizing_mode="stretch_width",
+        )
+
+    def update(self, model: Model) -> None:
+        """Show what is known now."""
+        self._list(model)
+        deaths = [_death_row(model, one) for one in reversed(model.deaths)]
+        self._deaths.update(deaths)
+        if self._chosen:
+            self._show_one(model)
+
+    def _list(self, model: Model) -> None:
+        snapshot = model.snapshot
+        if snapshot is None:
+            return
+        wanted = self._search.value_input.strip().lower()
+        found = [
+            row for row in (_row(model, one) for one in view.worker_rows(snapshot))
+            if not wanted or wanted in _words(row)
+        ]  # fmt: skip
+        self._table.update(found[:ROWS_MAX])
+        self._table.root.visible = bool(found)
+        show(self._said, _sentence(snapshot, len(found), bool(wanted)))
+
+    def _on_search(self, name: str, old: object, new: object) -> None:
+        self._list(self.view.model)
+
+    # -- the one that is chosen ------------------------------------------------------------
+
+    def _choose(self, key: str, other: Table) -> None:
+        if not key:
+            self._on_close()
+            return
+        other.choose("")
+        self._chosen = bytes.fromhex(key)
+        self._show_one(self.view.model)
+        if self._history:
+            self._one.children += self._history
+            self._history = []
+        self._one.visible = True
+
+    def _on_close(self) -> None:
+        for table in (self._table, self._deaths):
+            table.choose("")
+        self._chosen = b""
+        self._one.visible = False
+
+    def _show_one(self, model: Model) -> None:
+        assert model.snapshot is not None
+        chosen = self._chosen
+        rows = [row for row in view.worker_rows(model.snapshot) if row.worker.worker == chosen]
+        deaths = [one for one in model.deaths if one.worker == chosen]
+        if rows:
+            facts = _facts(rows[0])
+        elif deaths:
+            facts = _death_facts(model, deaths[-1])
+        else:
+            facts = words.nothing("It is not there any more: it ended as it was to.")
+        show(self._facts, f"<h3>Worker {escape(model.label(chosen))}</h3>{facts}")
+        self._draw(model)
+        works = islice(reversed(model.stream), LOOKED_THROUGH)
+        last = list(islice((one for one in works if one.worker == chosen), LAST_TASKS))
+        show(self._tasks, _last_tasks(model, last))
+
+    def _draw(self, model: Model) -> None:
+        chosen = self._chosen
+
+        def row(sample: Sample) -> tuple[float, float]:
+            index = sample.keys.index(chosen)
+            return sample.columns[0][index], sample.columns[1][index]
+
+        samples = [one for one in model.worker_samples.taken if chosen in one.keys]
+        self._timeline.update(model, samples, row, chosen)
+
+
+def _words(row: dict[str, Any]) -> str:
+    fields = ("worker", "manager", "task", "state", "suspended", "capabilities")
+    return "\n".join(row[field] for field in fields).lower()
+
+
+def _sentence(snapshot: feed.Snapshot, found: int, is_searched: bool) -> str:
+    if not snapshot.workers:
+        return words.nothing("No worker is there.")
+    pending = sum(max(one.wanted - one.workers + one.spares, 0) for one in snapshot.machines)
+    there = len(snapshot.workers) + snapshot.left_out.get("workers", 0)
+    said = [words.many(there, "worker") + f", {pending} more are starting" * bool(pending)]
+    if is_searched:
+        said.append(f"{view.whole(found)} of them match")
+    if found > ROWS_MAX:
+        said.append(f"the first {view.whole(ROWS_MAX)} are shown")
+    return f"<p>{escape('; '.join(said))}.</p>"
+
+
+def _state(worker: feed.Worker) -> str:
+    """Return what is special about a worker."""
+    said = [
+        name
+        for name, is_so in (
+            ("leaving", worker.is_leaving),
+            ("stalled", worker.is_stalled),
+            ("spare", worker.is_spare),
+        )
+        if is_so
+    ]
+    return ", ".join(said)
+
+
+def _capabilities(worker: feed.Worker) -> str:
+    return ", ".join(
+        view.plain(name) + ("" if value < 0 else f"={value:g}")
+        for name, value in worker.capabilities.items()
+    )
+
+
+def _row(model: Model, row: view.Row) -> dict[str, Any]:
+    worker, machine = row.worker, row.machine
+    rss, limit = worker.rss_bytes, worker.memory_limit_bytes
+    return {
+        "key": worker.worker.hex(),
+        "worker": model.label(worker.worker),
+        "manager": row.manager,
+        "task": short(worker.function) if worker.tasks else "",
+        "age": worker.age_s if worker.tasks else UNKNOWN,
+        "cpu": as_number(worker.cpu),
+        "rss": as_number(worker.rss_bytes),
+        "limit": as_number(worker.memory_limit_bytes),
+        "of_limit": rss / limit if rss is not None and limit else UNKNOWN,
+        "sent": worker.tasks,
+        "queued": max(worker.tasks - 1, 0),
+        "free": worker.free,
+        "given": worker.given,
+        "suspended": "waits" if worker.is_blocked else "",
+        "state": _state(worker),
+        "capabilities": _capabilities(worker),
+        "up": worker.up_s,
+        "lag": as_number(machine.lag_s),
+        "itl": f"1{worker.tasks > 0:d}{worker.free == 0:d}",
+        "agt_cpu": as_number(machine.agent_cpu),
+        "agt_rss": as_number(machine.agent_rss_bytes),
+        "os_rss_free": as_number(machine.free_bytes),
+        "restarts": machine.restarts,
+    }
+
+
+def _death_row(model: Model, death: feed.WorkerDied) -> dict[str, Any]:
+    printed = death.stderr_tail.strip().splitlines()
+    return {
+        "key": death.worker.hex(),
+        "at": axis_ms(model.time_of(death.at)),
+        "worker": model.label(death.worker),
+        "how": words.cause(death),
+        "task": words.task_name(death.session, death.task) if death.session else "",
+        "function": short(death.function),
+        "peak": as_number(death.peak_rss_bytes),
+        "printed": short(printed[-1]) if printed else "",
+    }
+
+
+def _facts(row: view.Row) -> str:
+    worker, machine = row.worker, row.machine
+    died = words.many(machine.restarts, "worker")
+    memory = words.amount(worker.rss_bytes)
+    if worker.memory_limit_bytes:
+        memory += f" of {words.amount(worker.memory_limit_bytes)}, where it is killed"
+    task = "nothing"
+    if worker.tasks:
+        name = words.task_name(worker.session, worker.task)
+        task = f"{name} {words.function_name(worker.function)}, for {view.duration(worker.age_s)}"
+    return words.facts(
+        {
+            "machine": row.manager + (f", {died} died there" if machine.restarts else ""),
+            "runs": task + (", which waits for other tasks" if worker.is_blocked else ""),
+            "has": f"{words.many(worker.tasks, 'task')}, {view.duration(worker.backlog_s)} of work",
+            "memory": memory,
+            "offers": _capabilities(worker),
+            "is": _state(worker),
+            "up": view.duration(worker.up_s),
+        }
+    )
+
+
+def _death_facts(model: Model, death: feed.WorkerDied) -> str:
+    name = words.task_name(death.session, death.task)
+    ran = f"{name} {words.function_name(death.function)}" if death.session else "nothing"
+    return words.facts(
+        {
+            "died": f"at {words.clock_time(model, death.at)}",
+            "of": words.cause(death),
+            "ran": ran,
+            "peak memory": words.amount(death.peak_rss_bytes),
+            "machine": view.plain(death.host),
+        }
+    ) + (
+        words.printed("The last lines that it printed", death.stderr_tail)
+        or words.nothing("It printed nothing.")
+    )
+
+
+def _last_tasks(model: Model, works: Iterable[Work]) -> str:
+    rows = [
+        (
+            words.clock_time(model, one.end),
+            words.task_name(one.session, one.first, one.count),
+            words.function_name(one.function),
+            one.state,
+            view.duration(one.end - one.start),
+            words.reason(one.reason, one.error),
+        )
+        for one in works
+    ]
+    if not rows:
+        return words.nothing("None of its tasks has ended lately.")
+    return "<h3>Its last tasks</h3>" + words.table(
+        {"ended": "time", "task": "", "function": "", "state": "", "took": "number", "why": ""},
+        rows,
+    )

@@ -1,0 +1,140 @@
+"""Listens to a scheduler until whoever started this lets go of it, then writes a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from contextlib import suppress
+from time import perf_counter as clock
+from typing import TYPE_CHECKING
+
+from scaler_cluster.errors import ConfigError, ScalerError
+from scaler_cluster.ids import EVENTS, SNAPSHOT
+from scaler_cluster.runtime.process import LIFELINE_FD, log_as_told, read_settings, say_ready
+from scaler_cluster.wire import feed
+from scaler_monitoring.feed import Feed
+from scaler_monitoring.period import Period
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FIRST_S = 15.0
+"""A scheduler that is not heard by then cannot be reached from here."""
+LAST_S = 5.0
+"""One that is not heard by then has gone away."""
+LAST_EVENTS_S = 0.5
+"""What had happened before the last snapshot is told by then: events wait for others a while."""
+TOPICS = (EVENTS, SNAPSHOT)
+"""In this order: by the time of the first snapshot, events are told as well."""
+
+
+def main() -> None:
+    """Be told what to do, and do it."""
+    settings = read_settings()
+    log_as_told(settings)
+    path = settings["path"]
+    try:
+        _try(path)
+        with Feed(settings["monitor_address"], TOPICS) as listener:
+            period = _begin(listener)
+            say_ready()
+            _listen(listener, period)
+            period.is_cut_off = not _end(listener, period)
+    except ScalerError as error:
+        say_ready(error=str(error))
+        sys.exit(1)
+    _tell(settings["fd"], _write(path, period))
+
+
+def _try(path: str) -> None:
+    """Raise ConfigError if there can be no report; what is imported is so before it begins."""
+    try:
+        import bokeh as _  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "bokeh is not installed, which draws reports: pip install 'scaler-exec[monitor]'"
+        ) from None
+    from scaler_monitoring.report import try_path
+
+    try_path(path)
+
+
+def _begin(listener: Feed) -> Period:
+    """Wait for the first snapshot."""
+    period = Period()
+    for message in _messages(listener, FIRST_S):
+        period.apply(message, clock())
+        if period.first is not None:
+            return period
+    raise ConfigError(
+        f"no scheduler is heard at {listener.address}, where it is to be watched: can it be "
+        "reached from here?"
+    )
+
+
+def _listen(listener: Feed, period: Period) -> None:
+    """Take in what happens until the lifeline comes to its end."""
+    is_over = False
+    while not is_over:
+        ready = select.select([listener.fd, LIFELINE_FD], [], [])[0]
+        is_over = LIFELINE_FD in ready and not os.read(LIFELINE_FD, 4096)
+        while (message := listener.next()) is not None:
+            period.apply(message, clock())
+
+
+def _end(listener: Feed, period: Period) -> bool:
+    """Take in what had happened by now; return False if the scheduler does not say it.
+
+    Whoever begins to listen is sent a snapshot, and so is everybody else.
+    """
+    with Feed(listener.address, (SNAPSHOT,)) as newcomer:
+        fresh = newcomer.next(LAST_S)
+    assert fresh is None or isinstance(fresh, feed.Snapshot)
+    if fresh is None:
+        return False
+    for message in _messages(listener, LAST_S):
+        period.apply(message, clock())
+        last = period.last
+        if last is not None and (last.run != fresh.run or last.seq >= fresh.seq):
+            break
+    else:
+        return False
+    told = period.last.events if period.last is not None else 0
+    for message in _messages(listener, LAST_EVENTS_S):
+        if isinstance(message, feed.Events):
+            period.apply(message, clock())
+            if message.seq > told:
+                break
+    return True
+
+
+def _messages(listener: Feed, timeout_s: float) -> Iterator[feed.Snapshot | feed.Events]:
+    """Yield what arrives, until so much time has passed."""
+    deadline = clock() + timeout_s
+    while (left_s := deadline - clock()) > 0:
+        message = listener.next(left_s)
+        if message is not None:
+            yield message
+
+
+def _write(path: str, period: Period) -> str:
+    """Write the page; return why not, empty if it is written."""
+    from scaler_monitoring.report import write
+
+    try:
+        write(path, period)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _tell(fd: int, error: str) -> None:
+    """Say that it is done, to whom may be gone."""
+    with suppress(BrokenPipeError), os.fdopen(fd, "wb") as pipe:
+        pipe.write(json.dumps({"error": error}).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

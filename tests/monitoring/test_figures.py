@@ -1,0 +1,141 @@
+"""Figures that pages have in common: their data, their colours, and nothing to be evaluated."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import pytest
+from bokeh.embed import json_item
+from bokeh.models import ColumnDataSource, FactorRange
+
+from scaler_monitoring.figures import (
+    STATES,
+    TASK_STREAM_COLUMNS,
+    UNITS,
+    axis_ms,
+    curves,
+    stream_columns,
+    task_stream,
+)
+from scaler_monitoring.model import FAILED, Work
+from scaler_monitoring.theme import DARK, LIGHT, SERIES, FunctionColours
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def columns_of(*works):
+    return stream_columns(works, lambda worker: worker.decode(), float, FunctionColours())
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(c * weight for c, weight in zip(linear, (0.2126, 0.7152, 0.0722)))
+
+
+def contrast(one, other):
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+# -- colours -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_text_can_be_read(theme):
+    """On both backgrounds of a theme, also what is less important."""
+    for text in (theme.text, theme.muted, theme.accent):
+        assert contrast(text, theme.background) >= 4.5
+        assert contrast(text, theme.panel) >= 4.5
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_colours_of_functions_are_seen(theme):
+    """They stand out from what is behind them, light or dark."""
+    assert all(contrast(colour, theme.panel) >= 2.2 for colour in SERIES)
+
+
+def test_functions_have_colours_of_their_own():
+    """As long as there are any; each keeps its own, however often it is asked for."""
+    colours = FunctionColours()
+    names = [f"function {number}" for number in range(len(SERIES))]
+
+    first = [colours[name] for name in names]
+
+    assert sorted(first) == sorted(SERIES)
+    assert colours["one more"] in SERIES
+    assert [colours[name] for name in names] == first
+
+
+def test_a_colour_is_the_same_in_each_process():
+    """It follows from the name, also if that is no proper text."""
+    assert FunctionColours()["f"] == FunctionColours()["f"]
+    assert FunctionColours()["\ud800"] in SERIES
+
+
+def test_patterns_tell_states_apart():
+    """For who sees no colours."""
+    patterns = [pattern for pattern, _ in STATES.values()]
+
+    assert all(one != other for one, other in combinations(patterns, 2))
+
+
+# -- the task stream ---------------------------------------------------------------------------
+
+
+def test_columns_of_the_task_stream():
+    """A row for each piece of work, in units of people and of the time axis."""
+    columns = columns_of(
+        Work(b"w", 10.0, 12.0, 1, 5, 4, "f"),
+        Work(b"w", 12.0, 12.5, 1, 9, 1, "g", 2, FAILED, "exception", "ValueError"),
+    )
+
+    assert tuple(columns) == TASK_STREAM_COLUMNS
+    assert columns["left"] == [axis_ms(10.0), axis_ms(12.0)]
+    assert columns["right"][0] - columns["left"][0] == 2000.0
+    assert columns["took"] == ["2.0s, 500ms each", "500ms"]
+    assert columns["function"] == ["f", "g"]
+    assert columns["tasks"] == [4, 1]
+    assert columns["state"] == ["done", "failed"]
+    assert columns["attempt"] == [1, 2]
+    assert columns["why"] == ["-", "ValueError"]
+
+
+def test_what_no_worker_had_is_in_no_row():
+    """There is none for it."""
+    assert columns_of(Work(b"", 1.0, 1.0, 1, 1, 1, "f", state=FAILED))["worker"] == []
+
+
+def test_names_are_one_short_line():
+    """However long they are, and whatever is in them; the nameless are called so."""
+    columns = columns_of(*(Work(b"w", 0.0, 1.0, 1, 1, 1, name) for name in ("a\nb", "x" * 500, "")))
+
+    assert columns["function"] == ["a?b", "x" * 119 + "…", "(no name)"]
+
+
+def test_the_first_worker_is_on_top():
+    """Bokeh counts them from below."""
+    rows = task_stream(ColumnDataSource(columns_of()), ["a", "b"], LIGHT).y_range
+
+    assert isinstance(rows, FactorRange)
+    assert rows.factors == ["b", "a"]
+
+
+def figures():
+    work = Work(b"w", 0.0, 1.0, 1, 1, 1, HOSTILE)
+    yield task_stream(ColumnDataSource(columns_of(work)), ["w"], DARK)
+    for unit in UNITS:
+        source = ColumnDataSource({"time": [0.0], "a": [1.0], "b": [2.0]})
+        yield curves(source, {"a": "of a", "b": "of b"}, unit, LIGHT, SERIES)
+
+
+def test_nothing_is_evaluated_by_a_browser():
+    """A page may forbid it, and names of users would be code then."""
+    for shown in figures():
+        names = {type(one).__name__ for one in shown.references()}
+
+        assert not {name for name in names if "JS" in name or "Template" in name}
+        assert shown.toolbar.logo is None
+        assert HOSTILE not in str([tool.tooltips for tool in shown.hover])
+        json.dumps(json_item(shown))

@@ -1,0 +1,207 @@
+"""The page that tells of a while: what stands in it, what it must not hold, where it is written."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.wire import feed as f
+from scaler_monitoring.period import Period
+from scaler_monitoring.report import render, try_path, write
+
+W, M = b"W1", b"S1"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+class Elements(HTMLParser):
+    """The elements of a page, what they refer to, and the text of the body."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.references, self.words = [], [], []
+        self._open = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self._open = tag
+        self.tags.append(tag)
+        self.references += [value for name, value in attrs if name in {"src", "href", "action"}]
+
+    def handle_data(self, data):
+        if self._open not in {"script", "style"}:
+            self.words += data.split()
+
+    def text(self):
+        return " ".join(self.words)
+
+
+def snapshot(seq, clock, **fields):
+    return f.Snapshot(
+        "run", seq, clock=clock, time=1e9 + clock, interval_s=1.0,
+        scheduler=f.Process("node-1", 1, "0.9.9", "3.11", "tcp://10.0.0.1:8516"),
+        machines=[f.Machine(M, "node-1", 2, 2, cpus=8, cpu=1.5, memory_bytes=3 << 30)], **fields,
+    )  # fmt: skip
+
+
+def period(name="simulate", traceback="Traceback: here\nValueError: <b>no</b>", **fields):
+    """Return ten seconds in which one of two workers had 1,234 tasks, and died."""
+    made = Period()
+    workers = [f.Worker(W, M, "node-1", "", 77, tasks=1), f.Worker(b"W2", M, "node-1", "", 78)]
+    made.apply(snapshot(1, 0.0, workers=workers), 0.0)
+    events = [
+        f.Done(3.0, W, 1, 1, 1200, name, 2.5),
+        f.Failed(
+            4.0, W, 1, 1201, 1, name, 0.5, 1, "exception", "ValueError", "<b>no</b>", traceback
+        ),
+        f.Retried(4.5, W, 1, 1203, name, 1, "exception", "OSError", busy_s=0.1),
+        f.Cancelled(5.0, W, 1, 1204, 1, name, 0.1),
+        f.WorkerDied(
+            6.0, W, M, "node-1", 77, "", 1, 9, name, None, 9, 2 << 30, out_of_memory=True,
+            stderr_tail="last words <b>",
+        ),
+    ]  # fmt: skip
+    made.apply(f.Events("run", 1, 6.0, {}, events), 6.0)
+    for seq in (2, 3):
+        after = snapshot(
+            seq, 5.0 * (seq - 1), workers=workers, worker_deaths=1, objects_bytes=5 << 20,
+            tasks=f.Tasks(submitted=1240, done=1234, failed=1, cancelled=2, retried=3, ready=3),
+            functions=[f.Function(name, 1240, 1234, 1, 2, 0, 3, busy_s=4.0)], **fields,
+        )  # fmt: skip
+        made.apply(after, 5.0 * (seq - 1))
+    return made
+
+
+def text_of(made):
+    return Elements(render(made)).text()
+
+
+def test_totals_stand_on_the_page():
+    """Of tasks, of time, of memory; and where that was."""
+    text = text_of(period())
+
+    for part in (
+        "tasks done 1,234", "failed 1", "cancelled 2", "retried 3", "tasks per second 123",
+        "workers at the end 2", "workers that died 1", "objects at most 5.0 MiB",
+        "scheduler tcp://10.0.0.1:8516 on node-1, scaler-exec 0.9.9, Python 3.11",
+    ):  # fmt: skip
+        assert part in text
+
+
+def test_time_of_workers_is_told():
+    """Two workers for ten seconds: four of work, six with tasks that did not run, ten idle."""
+    text = text_of(period())
+
+    assert "of workers' time was work 20.0 %" in text
+    for name, rest in (
+        ("working", "4.0 20.0 %"),
+        ("overhead", "6.0 30.0 %"),
+        ("idle", "10.0 50.0 %"),
+    ):
+        assert re.search(rf"{name} [a-z:, ]+ {re.escape(rest)}", text)
+
+
+def test_functions_are_told():
+    """How many tasks of each came to what, and what they took."""
+    assert "simulate 1,234 1 2 3 3 4.0s 3.24ms 100.0 %" in text_of(period())
+
+
+def test_failures_and_deaths_are_told():
+    """With the traceback of the last one, and the last words of a worker."""
+    text = text_of(period())
+
+    assert "simulate: ValueError: <b>no</b>" in text
+    assert "Traceback: here ValueError: <b>no</b>" in text
+    assert "77|node-1: out of memory, running 1:9 simulate" in text
+    assert "2.0 GiB of memory at most last words <b>" in text
+
+
+def test_machines_are_told():
+    """What is not known of one is left open."""
+    assert "node-1 2 8 1.5 3.0 GiB -" in text_of(period())
+
+
+def test_what_is_missing_is_told():
+    """A page that does not say so would be wrong."""
+    made = period(left_out={"graphs": 4}, skipped={"done": 6})
+    made.is_cut_off = True
+    made.model.missed = 2
+    text = text_of(made)
+
+    assert "The scheduler was not heard at the end" in text
+    assert "2 messages of the feed were missed" in text
+    assert "4 graphs had no room" in text
+    assert "4 of 10 such pieces of work" in text
+
+
+def test_a_moment_in_which_nothing_happened():
+    """One snapshot is enough for a page."""
+    made = Period()
+    made.apply(f.Snapshot("run", 1, time=1e9), 0.0)
+    text = text_of(made)
+
+    assert "tasks done 0" in text
+    assert "No task ended." in text
+    assert "None was in use." in text
+
+
+def test_names_of_users_are_text():
+    """Functions, messages, tracebacks: none makes an element or ends a script."""
+    harmless, hostile = (Elements(render(period(one, one))) for one in ("f", HOSTILE))
+
+    assert harmless.tags == hostile.tags
+    assert HOSTILE in hostile.text()
+
+
+def test_the_page_needs_nothing_else():
+    """No script, no style and no picture of elsewhere."""
+    page = render(period())
+
+    assert Elements(page).references == []
+    assert "<link" not in page
+    assert not re.search(r"@import|url\(\s*['\"]?https?:", page.partition("<script")[0])
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def test_a_page_replaces_what_was_there(tmp_path):
+    """At once, and leaves nothing beside it."""
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    write(str(path), period())
+
+    assert path.read_text().startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_goes_on_leading_there(tmp_path):
+    """The page is written where it leads."""
+    real, link = tmp_path / "real.html", tmp_path / "link.html"
+    link.symlink_to(real)
+
+    write(str(link), period())
+
+    assert link.is_symlink()
+    assert real.exists()
+
+
+def test_surrogates_do_not_keep_it_from_being_written(tmp_path):
+    """Names may be no proper text."""
+    write(str(tmp_path / "report.html"), period("\ud800"))
+
+
+def test_it_is_tried_whether_a_page_can_be_written(tmp_path):
+    """Nothing is there afterwards, or as it was."""
+    path = tmp_path / "report.html"
+
+    try_path(str(path))
+
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError, match="cannot write .*: Is a directory"):
+        try_path(str(tmp_path))
+    with pytest.raises(ConfigError, match="cannot write .*none.*: No such file or directory"):
+        try_path(str(tmp_path / "none" / "report.html"))

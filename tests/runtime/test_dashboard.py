@@ -1,0 +1,240 @@
+"""The dashboard as a whole, in a real browser: it comes, goes, is asked for, and says what is."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import threading
+import time
+
+import psutil
+import pytest
+
+from scaler_cluster.runtime.dashboard_link import DashboardLink
+from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
+from scaler_monitoring.recording import read
+from tests.runtime.browser import DESKTOP, watched
+from tests.runtime.helpers import free_port, wait_gone, wait_until
+from tests.runtime.shell import Shell
+
+TABS = 20
+LOOK_S = 60.0
+WARM_S = 20.0
+"""How long it takes until a tab has all that it keeps."""
+GROWTH_BYTES = 20e6
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
+    made = Shell(tmp_path)
+    yield made
+    made.close()
+
+
+def connected(page):
+    """Wait until a page says that it shows a cluster; return what it says."""
+    page.locator("p.good").wait_for()
+    return page.locator("p.good").inner_text()
+
+
+# -- where it comes from -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [ScalerExecutor, SchedulerClusterCombo])
+def test_an_embedded_cluster_brings_its_own(open_window, make):
+    """With dashboard=True there is a link, which shows this cluster, also to clients."""
+    with make(2, dashboard=True) as made:
+        address = made.address if make is ScalerExecutor else made.get_address()
+        with Client(address) as client:
+            assert client.dashboard_link == made.dashboard_link
+        window = open_window()
+        page = window.open(made.dashboard_link)
+
+        assert "2 workers" in connected(page)
+        assert page.url == made.dashboard_link.partition("?")[0]
+        page.close()
+
+
+def test_without_bokeh_there_is_none(tmp_path, monkeypatch):
+    """An error names the extra, and nothing is left."""
+    (tmp_path / "bokeh.py").write_text("raise ImportError")
+    path = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}" if path else str(tmp_path))
+
+    with pytest.raises(ConfigError, match=r"pip install 'scaler-exec\[monitor\]'"):
+        ScalerExecutor(1, dashboard=True)
+
+
+def test_the_end_of_a_dashboard_is_not_the_end_of_tasks(make_executor):
+    """It may be killed: tasks go on, and the executor ends as ever."""
+    executor = make_executor(1, dashboard=True)
+    dashboards = [
+        one for one in psutil.Process().children() if "dashboard" in " ".join(one.cmdline())
+    ]
+    assert len(dashboards) == 1
+
+    dashboards[0].kill()
+
+    wait_gone(dashboards[0].pid)
+    assert list(executor.map(abs, range(-3, 0))) == [3, 2, 1]
+
+
+def test_a_stack_serves_one(shell, open_window, tmp_path):
+    """[webui] in the file of ``scaler``: it prints the link."""
+    port = free_port(4)
+    (tmp_path / "stack.toml").write_text(
+        f'[scheduler]\nscheduler_address = "tcp://127.0.0.1:{port}"\n'
+        f"[cluster]\nnum_of_workers = 1\n[webui]\nweb_port = {port + 3}\n"
+    )
+    link = shell.start(f"scaler {tmp_path}/stack.toml").address("dashboard at ")
+
+    page = open_window().open(link)
+
+    assert link.startswith(f"http://127.0.0.1:{port + 3}/?token=")
+    page.get_by_text("1 worker", exact=False).first.wait_for()
+    assert f"tcp://127.0.0.1:{port + 2}" in connected(page)
+    page.close()
+
+
+def test_a_taken_port_is_said(shell):
+    """In one line, with status 2."""
+    port = free_port()
+    shell.start(f"scaler_ui tcp://127.0.0.1:1 --port {port}").wait_for("dashboard at")
+
+    second = shell.start(f"scaler_gui tcp://127.0.0.1:1 --port {port}")
+
+    assert second.end() == 2
+    assert second.err.count("\n") == 1
+    assert "the port is in use" in second.err
+
+
+@pytest.mark.parametrize("end", ["interrupt", "terminate"])
+def test_it_ends_in_order(shell, open_window, end):
+    """By Ctrl-C or SIGTERM, with a tab open: status 0 and not a word."""
+    command = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0")
+    window = open_window()
+    page = window.open(command.address("dashboard at "))
+    page.get_by_text("no scheduler was heard").wait_for()
+
+    if end == "interrupt":
+        assert command.interrupt() == 0
+    else:
+        command.process.terminate()
+        assert command.end() == 0
+
+    assert command.err == ""
+    # The browser says that it is gone.
+    window.excuse("ERR_CONNECTION_REFUSED")
+    window.excuse("websocket")
+    page.close()
+
+
+# -- what it says of the scheduler -------------------------------------------------------------
+
+
+def test_a_scheduler_goes_and_comes_back(shell, open_window):
+    """The page says that there is none yet; that it is heard; that it is not; that it is again."""
+    port = free_port(3)
+    begin = f"scaler_scheduler tcp://127.0.0.1:{port} -sri 0.2"
+    dashboard = shell.start(f"scaler_ui tcp://127.0.0.1:{port + 2} --port 0")
+    page = open_window().open(dashboard.address("dashboard at "))
+    page.get_by_text("no scheduler was heard yet").wait_for()
+    first = shell.start(begin)
+    connected(page)
+
+    assert first.interrupt() == 0
+    page.get_by_text("Disconnected").wait_for()
+    assert "what is shown is old" in page.locator("p.bad").first.inner_text()
+
+    shell.start(begin)
+    assert "scheduler restarted once" in connected(page)
+    page.close()
+
+
+def test_a_replay_shows_what_was_recorded(shell, open_window, tmp_path):
+    """What is written by --record is shown by --replay, without a scheduler, as it was shown live."""
+    recording = tmp_path / "run.rec"
+    with SchedulerClusterCombo(2) as cluster, Client(cluster.get_address()) as client:
+        monitor = cluster.get_monitor_address()
+        live = shell.start(f"scaler_ui {monitor} --port 0 --record {recording}")
+        window = open_window()
+        page = window.open(live.address("dashboard at "))
+        connected(page)
+        client.map(abs, range(500))
+        tile = page.locator("div.tile", has_text="done").locator("dd")
+        wait_until(lambda: "500" in tile.first.inner_text(), "the tasks are not counted")
+        said = page.locator("div.tile dd").all_inner_texts()
+        page.close()
+    live.interrupt()
+    assert list(read(str(recording)))
+
+    replay = shell.start(f"scaler_ui --replay {recording} --port 0")
+    page = window.open(replay.address("dashboard at "))
+
+    connected(page)
+    assert "500" in page.locator("div.tile", has_text="done").locator("dd").first.inner_text()
+    assert len(said) == page.locator("div.tile dd").count()
+    page.close()
+
+
+# -- where it is shown -------------------------------------------------------------------------
+
+
+def test_it_can_stand_in_a_page_of_this_machine(shell, open_window):
+    """As a notebook shows a link: in a frame of another origin, which has no cookies of it."""
+    link = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0").address("dashboard at ")
+
+    class Notebook(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            shown = DashboardLink(link)._repr_html_()
+            self.wfile.write(f"<!doctype html><link rel=icon href=data:,>{shown}".encode())
+
+        def log_message(self, *_) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Notebook)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        window = open_window()
+        window.allow(link)
+        page = window.open(f"http://localhost:{server.server_port}/")
+        frame = page.frame_locator("iframe")
+        frame.get_by_text("no scheduler was heard yet").wait_for()
+        frame.get_by_role("link", name="Settings").click()
+        frame.get_by_text("Time window").first.wait_for()
+        frame.get_by_role("link", name="Overview").click()
+        frame.get_by_text("no scheduler was heard yet").wait_for()
+        page.close()
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.timeout(240)
+def test_twenty_tabs_for_a_minute(shell, browser):
+    """The dashboard's memory stays as it is."""
+    with SchedulerClusterCombo(2) as cluster, Client(cluster.get_address()) as client:
+        command = shell.start(f"scaler_ui {cluster.get_monitor_address()} --port 0")
+        link = command.address("dashboard at ")
+        process = psutil.Process(command.pid)
+        with watched(browser, DESKTOP) as window:
+            for tab in range(TABS):
+                page = window.open(link)
+                if tab == 0:
+                    connected(page)
+            sizes: list[tuple[float, int]] = []
+            start = time.monotonic()
+            while (now := time.monotonic() - start) < LOOK_S:
+                client.map(abs, range(1000))
+                sizes.append((now, process.memory_info().rss))
+                page.wait_for_timeout(500)
+            connected(page)
+    early = max(size for at, size in sizes if at < WARM_S)
+    late = max(size for at, size in sizes if at >= WARM_S)
+    assert late - early < GROWTH_BYTES, sizes

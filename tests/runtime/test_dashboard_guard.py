@@ -1,0 +1,184 @@
+"""Who is let in to the dashboard: asked as a browser asks, and as it never would."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from tests.runtime.helpers import BOUND_S, free_port
+from tests.runtime.shell import Shell
+
+TOKEN = "a+token/of=ours"
+ENCODED = "a%2Btoken%2Fof%3Dours"
+
+
+@dataclass
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+
+
+class Door:
+    """A dashboard, with nobody behind it: no scheduler is there to be watched."""
+
+    def __init__(self, port: int, cookie: str) -> None:
+        self.port = port
+        self.cookie = cookie
+
+    def ask(self, path: str, method: str = "GET", body: str | None = None, **headers: str):
+        """Return the answer to one request; ``Host_`` as the names of headers cannot be told."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=BOUND_S)
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            return Answer(answer.status, dict(answer.getheaders()), answer.read().decode())
+        finally:
+            connection.close()
+
+    def upgrade(self, path: str = "/ws", **headers: str) -> int:
+        """Return the status with which a WebSocket is opened, or not."""
+        key = base64.b64encode(os.urandom(16)).decode()
+        return self.ask(
+            path,
+            Upgrade="websocket",
+            Connection="Upgrade",
+            Sec_WebSocket_Key=key,
+            Sec_WebSocket_Version="13",
+            **headers,
+        ).status
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory):
+    """Return a dashboard that all tests of this module ask."""
+    shell = Shell(tmp_path_factory.mktemp("shell"))
+    watched = f"tcp://127.0.0.1:{free_port()}"
+    command = shell.start(
+        f"scaler_ui {watched} --port 0 --token '{TOKEN}' --prefix /scaler --hosts proxy.example"
+    )
+    link = command.address("dashboard at ")
+    found = re.fullmatch(rf"http://127\.0\.0\.1:(\d+)/scaler/\?token={ENCODED}", link)
+    assert found, link
+    made = Door(int(found[1]), "")
+    given = made.ask(f"/scaler/?token={ENCODED}")
+    made.cookie = given.headers["Set-Cookie"].partition(";")[0]
+    yield made
+    shell.close()
+
+
+def test_the_link_lets_in(door):
+    """Its token becomes a cookie that no script can read, and is gone from where others see it."""
+    answer = door.ask(f"/scaler/tasks?token={ENCODED}&more=1")
+
+    assert (302, "/scaler/tasks?more=1") == (answer.status, answer.headers["Location"])
+    cookie = answer.headers["Set-Cookie"]
+    assert all(part in cookie for part in (str(door.port), "HttpOnly", "SameSite=Lax"))
+    assert door.ask("/scaler/tasks", Cookie=door.cookie).status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/scaler/", "/scaler/?token=wrong", "/scaler/?token=", "/scaler/tasks", "/scaler/settings",
+     "/scaler/autoload.js", "/scaler/metadata", "/scaler/ws", "/", "/nowhere",
+     "/scaler/static/../", "/scaler/static/%2e%2e/tasks", "//scaler/static/x",
+     f"/scaler/?token={ENCODED}x", f"/scaler/?token={ENCODED}&token=wrong"],
+)  # fmt: skip
+def test_nobody_else_gets_in(door, path):
+    """Without the token there is no page, wherever one asks."""
+    answer = door.ask(path)
+
+    assert answer.status in {403, 404}
+    assert "bokeh" not in answer.body.lower()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "HEAD"])
+def test_no_method_is_a_way_round(door, method):
+    """Whatever the method, the token is asked for."""
+    assert door.ask("/scaler/", method).status == 403
+
+
+def test_a_wrong_cookie_is_refused(door):
+    """Also one that is much too long, or no text."""
+    name = door.cookie.partition("=")[0]
+
+    for value in ("wrong", "x" * 10_000, '"\\303\\251"', ""):
+        assert door.ask("/scaler/", Cookie=f"{name}={value}").status == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}",
+             "localhost.evil.example", "[::1", "evil.example@127.0.0.1:{port}", "127.0.0.1;x", ""],
+)  # fmt: skip
+def test_names_of_others_are_refused(door, host):
+    """Who made their own name mean this address gets nothing, though the cookie is right."""
+    asked = door.ask("/scaler/", Cookie=door.cookie, Host=host.format(port=door.port))
+
+    assert asked.status in {400, 403}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "10.1.2.3", "proxy.example"])
+def test_its_own_names_are_answered(door, host):
+    """IP addresses, localhost, and what --hosts names."""
+    answer = door.ask("/scaler/", Cookie=door.cookie, Host=f"{host}:{door.port}")
+
+    assert answer.status == 200
+
+
+def test_other_pages_are_not_answered(door):
+    """With the Origin of another site neither page nor WebSocket is had; so it is without one."""
+    here = f"http://127.0.0.1:{door.port}"
+    mine = {"Cookie": door.cookie}
+    others = ("http://evil.example", "null", "http://127.0.0.1:1", f"{here}.evil.example")
+
+    for origin in others:
+        assert door.ask("/scaler/", Origin=origin, **mine).status == 403
+        assert door.upgrade("/scaler/ws", Origin=origin, **mine) == 403
+    assert door.upgrade("/scaler/ws", **mine) == 403
+    assert door.upgrade("/scaler/ws", Origin=here) == 403
+    assert door.ask("/scaler/", Origin=here, **mine).status == 200
+
+
+def test_answers_say_what_a_browser_may_not_do(door):
+    """No code but what the page came with, nothing from elsewhere, nothing is kept."""
+    page = door.ask("/scaler/", Cookie=door.cookie)
+    policy = page.headers["Content-Security-Policy"]
+
+    nonce = re.search(r"'nonce-([\w-]+)'", policy)
+    assert nonce
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    scripts = re.search(r"script-src [^;]*", policy)
+    assert scripts
+    assert "unsafe-inline" not in scripts[0]
+    assert page.body.count("<script") == page.body.count(f'<script nonce="{nonce[1]}"')
+    assert (page.headers["Cache-Control"], page.headers["Referrer-Policy"]) == (
+        "no-store", "no-referrer",
+    )  # fmt: skip
+    assert nonce[1] not in door.ask("/scaler/", Cookie=door.cookie).body
+    assert "nosniff" == door.ask("/nowhere").headers["X-Content-Type-Options"]
+    assert TOKEN not in page.body
+    assert ENCODED not in page.body
+
+
+def test_settings_are_kept_by_the_browser(door):
+    """What is chosen comes back as a cookie; what is no choice is passed over."""
+    mine = {"Cookie": door.cookie, "Content_Type": "application/x-www-form-urlencoded"}
+    chosen = door.ask("/scaler/settings", "POST", "window=60&scale=log&colours=<x>", **mine)
+
+    assert chosen.status == 302
+    cookie = chosen.headers["Set-Cookie"].partition(";")[0]
+    assert cookie == 'scaler_settings="window=60&scale=log&colours=system"'
+    page = door.ask("/scaler/settings", Cookie=f"{door.cookie}; {cookie}").body
+    assert re.findall(r'value="(\w+)" checked', page) == ["60", "log", "system"]
+    for wrong in ("window=1", "x" * 5000, '"%ff"'):
+        answer = door.ask("/scaler/settings", Cookie=f"{door.cookie}; scaler_settings={wrong}")
+        assert re.findall(r'value="(\w+)" checked', answer.body) == ["300", "linear", "system"]
