@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
     from scaler_cluster.core.graph import GraphRecord
 
-STEPS_MAX = 10_000
-"""Nodes and dependencies that are looked at for one snapshot, of all graphs together."""
+STEPS_MAX = 15_000
+"""Nodes and dependencies that are looked at for one snapshot, of all graphs together, and as often
+to see which have ended. That takes up to 4 ms, and 2 ms: so a graph of 100,000 nodes that depend on
+two each is known after 40 snapshots. A node is looked at as a whole, with 100,000 dependencies for
+4 ms more.
+"""
 NONE = (1 << 32) - 1
 """In place of a node: no more of this height."""
 
@@ -90,18 +94,18 @@ class Chain:
 
     def _look_forward(self, graph: GraphRecord, steps: int) -> int:
         depths, count, inputs = self._depths, len(graph.states), graph.inputs
-        used, node, deepest = 0, self._seen, self._depth
+        depth_of, dependencies = depths.__getitem__, graph.dependencies
+        used, node = 0, self._seen
         while node < count and used < steps:
-            below = graph.dependencies(node)
+            below = dependencies(node)
             depth = 0
             if node >= inputs:
-                depth = 1 + max([depths[one] for one in below], default=0)
-                if depth > deepest:
-                    deepest = depth
+                depth = 1 + max(map(depth_of, below)) if below else 1
             depths.append(depth)
             used += 1 + len(below)
             node += 1
-        self._seen, self._depth = node, deepest
+        self._depth = max(self._depth, max(depths[self._seen : node], default=0))
+        self._seen = node
         return used
 
 
@@ -136,18 +140,18 @@ class Heights:
     def look(self, graph: GraphRecord, steps: int) -> int:
         """Look at about so many nodes and dependents; return how many there were."""
         heights, heads, before, states = self._heights, self._heads, self._before, graph.states
+        height_of, dependents = heights.__getitem__, graph.dependents
         used, node, inputs = 0, self._todo, graph.inputs
         while node > inputs and used < steps:
             node -= 1
             used += 1
             if states[node] in LIVE:
-                above = graph.dependents(node)
-                height = 1 + max([heights[one] for one in above], default=0)
+                above = dependents(node)
+                height = 1 + max(map(height_of, above)) if above else 1
                 heights[node] = height
                 before[node], heads[height] = heads[height], node
                 used += len(above)
-                if height > self.top:
-                    self.top = height
+        self.top = max(self.top, max(heights[node : self._todo], default=0))
         self._todo = node
         if node <= inputs:
             self._todo = 0
