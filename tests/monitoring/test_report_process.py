@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.errors import ConfigError
+from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.wire import feed as f
 from scaler_monitoring import report_process as module
 from scaler_monitoring.period import Period
@@ -89,3 +89,16 @@ def test_a_scheduler_that_is_gone(newcomer):
 
     newcomer.messages = [snapshot(2)]
     assert not module._end(Listener(), Period())
+
+
+def test_a_feed_that_cannot_be_understood(newcomer, monkeypatch, tmp_path):
+    """Whoever waits for the page is told why there is none."""
+
+    def refuse(*_):
+        raise RemoteProtocolError("another version")
+
+    monkeypatch.setattr(module, "_listen", refuse)
+    path = tmp_path / "report.html"
+
+    assert module._report(Listener(), Period(), str(path)) == "another version"
+    assert not path.exists()
