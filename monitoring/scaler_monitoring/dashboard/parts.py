@@ -290,8 +290,8 @@ class Table:
         self._updates += 1
         self.table.view.tags = [self._updates]
         # It never shrinks again, as what is below would jump.
-        height = max((min(len(rows), self._rows) + 1) * ROW_PX + 18, self._frame.height)
-        if height != self._frame.height:
+        height = (min(len(rows), self._rows) + 1) * ROW_PX + 18
+        if height > (self._frame.height or 0):
             self._frame.height = height
         is_empty = not rows and self._has_nothing
         if is_empty is not self._nothing.visible:

@@ -7,6 +7,7 @@ from math import inf, isnan, nan
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bokeh.core.properties import value
+from bokeh.models.ranges import DataRange1d
 from bokeh.models.sources import ColumnDataSource
 from bokeh.models.tickers import LogTicker
 from bokeh.models.tools import HoverTool
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 LINES = len(SERIES)
 """How many lines a figure has at most."""
 DASHES = ("solid", "dashed", "dotted", "dotdash")
-"""So that not only colours tell lines apart."""
 LARGER = 1.25
 """Another one takes the place of a line only if it is so much larger: else lines would come and go
 with every breath."""
@@ -35,7 +35,7 @@ with every breath."""
 
 MARGIN = (0, 5, 0, 5)
 """Of figures, as texts and tables have it."""
-LEGEND_COLUMNS = 4
+LEGEND_COLUMNS = 3
 """Further names stand below, as Bokeh does not look how wide a figure is."""
 LABEL_CHARS_MAX = 20
 """Of a name in a legend."""
@@ -88,8 +88,8 @@ class Timeline:
             for one in new
         ]
         names = list(self.source.data)
-        columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        data = {name: list(column) for name, column in zip(names, columns, strict=True)}
+        columns = map(list, zip(*rows, strict=True)) if rows else [[] for _ in names]
+        data: dict[str, Any] = dict(zip(names, columns, strict=True))
         if is_other:
             self.source.data = data
         else:
@@ -102,13 +102,20 @@ def memory_curves(
 ) -> figure:
     """Return curves of bytes, on the scale that the user has set."""
     scale = view.settings.scale
-    page = curves(
-        source, series, "bytes", view.theme, SERIES, y_axis_type=scale, margin=MARGIN, **options
-    )
+    options |= {"y_axis_type": scale, "margin": MARGIN}
+    page = curves(source, series, "bytes", view.theme, SERIES, **options)
     if scale == "log":
-        page.y_range.start = None
+        # There is no nought on it.
+        page.y_range = DataRange1d()
         page.yaxis.ticker = LogTicker(base=2, mantissas=[1])
     return page
+
+
+def dash_lines(page: figure) -> None:
+    """Let not only colours tell lines apart."""
+    lines: list[Any] = list(page.renderers)
+    for place, line in enumerate(lines):
+        line.glyph.line_dash = DASHES[place % len(DASHES)]
 
 
 class Largest:
@@ -133,19 +140,16 @@ class Largest:
         self._places: list[bytes | None] = [None] * LINES
         self._names: list[str] = []
         series = {name: name for name in self._fields}
-        options: dict[str, Any] = {} if x_range is None else {"x_range": x_range}
+        options: dict[str, Any] = {"margin": MARGIN}
+        if x_range is not None:
+            options["x_range"] = x_range
         if unit == "bytes":
             self.root = memory_curves(self._timeline.source, series, view, **options)
         else:
-            self.root = curves(
-                self._timeline.source, series, unit, view.theme, SERIES, margin=MARGIN, **options
-            )
-        (legend,) = self.root.legend
-        legend.ncols = LEGEND_COLUMNS
-        self._items = legend.items
-        self._lines = [item.renderers[0] for item in self._items]
-        for place, line in enumerate(self._lines):
-            line.glyph.line_dash = DASHES[place % len(DASHES)]
+            self.root = curves(self._timeline.source, series, unit, view.theme, SERIES, **options)
+        self.root.legend.ncols = LEGEND_COLUMNS
+        self._items: list[Any] = list(self.root.legend[0].items)
+        dash_lines(self.root)
         self._hover = next(tool for tool in self.root.tools if isinstance(tool, HoverTool))
 
     def update(self, model: Model, samples: Samples, name_of: Callable[[bytes], str]) -> None:
@@ -175,7 +179,6 @@ class Largest:
         self._hover.tooltips = [
             ("at", "@time{%H:%M:%S}"), *((name, f"@{field}{form}") for field, name in named),
         ]  # fmt: skip
-        self._hover.renderers = self._lines[:1]
 
 
 def _cut(name: str) -> str:

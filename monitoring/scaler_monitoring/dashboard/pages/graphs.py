@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from html import escape
-from math import inf, isnan, nan
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
@@ -15,6 +15,7 @@ from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     TIME,
+    UNKNOWN,
     WHOLE,
     Column,
     Table,
@@ -24,7 +25,8 @@ from scaler_monitoring.dashboard.parts import (
     panel,
     text,
 )
-from scaler_monitoring.dashboard.timeline import DASHES, MARGIN, Timeline
+from scaler_monitoring.dashboard.timeline import MARGIN, Timeline, dash_lines
+from scaler_monitoring.dashboard.words import clock_time
 from scaler_monitoring.figures import axis_ms, curves, short
 from scaler_monitoring.theme import FAILED, SERIES
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 200
 """Graphs that are listed, and remembered."""
+OVER_MAX = 5
+"""Bars of graphs that are over, if few are running."""
 POINTS_MAX = 300
 """Of the curve of a graph. When there are more, each second one is left out."""
 STATES = ("done", "assigned", "ready", "waiting", "failed", "cancelled")
@@ -60,8 +64,8 @@ class Known:
     """A graph, as it was seen last."""
 
     graph: feed.Graph
-    begun_at: float = nan
-    """By the scheduler's clock; nan: nobody has told."""
+    begun_at: float = UNKNOWN
+    """By the scheduler's clock; UNKNOWN: nobody has told."""
     over_at: float | None = None
     curve: list[Point] = field(default_factory=list)
     stride: int = 1
@@ -182,7 +186,9 @@ class Graphs(Page):
         self._ledger.update(model)
         graphs = self._ledger.graphs
         self._tiles.update(_tiles(model.snapshot))
-        self._bars.update([_bar(one) for one in list(graphs.values())[:BARS_MAX]])
+        running = sum(one.over_at is None for one in graphs.values())
+        shown = min(max(running, OVER_MAX), BARS_MAX)
+        self._bars.update([_bar(one, model) for one in list(graphs.values())[:shown]])
         clients = {one.session: f"{one.pid}|{one.host}" for one in model.snapshot.clients}
         self._table.update([_row(key, one, clients, model) for key, one in graphs.items()])
         self._show()
@@ -206,16 +212,13 @@ class _One:
             (SERIES[2], FAILED, SERIES[1]), height=220, margin=MARGIN,
         )  # fmt: skip
         figure.yaxis.axis_label = "nodes"
-        for item, dash in zip(figure.legend[0].items, DASHES, strict=False):
-            item.renderers[0].glyph.line_dash = dash
+        dash_lines(figure)
         self._curve = panel(
             "Nodes that have ended", theme, figure,
             about="Since this page saw the graph first.",
         )  # fmt: skip
-        self.root = column(
-            self._head, self._tiles.root, self._states.root, self._chain.root, self._curve,
-            sizing_mode="stretch_width", visible=False,
-        )  # fmt: skip
+        self._above = [self._head, self._tiles.root, self._states.root, self._chain.root]
+        self.root = column(*self._above, sizing_mode="stretch_width", visible=False)
 
     def update(self, model: Model, known: Known | None) -> None:
         """Show this one; nothing if there is none."""
@@ -229,6 +232,7 @@ class _One:
         head = f"<h2>{escape(known.name)}</h2>"
         if head != self._head.text:
             self._head.text = head
+        assert model.snapshot is not None
         until = model.snapshot.clock if known.over_at is None else known.over_at
         self._tiles.update(
             [
@@ -244,15 +248,15 @@ class _One:
                 ),
             ]
         )
-        self._states.update([_bar(known)])
+        self._states.update([_bar(known, model)])
         self._chain.update(_chain(graph))
         self._timeline.update(
             model, known.curve, lambda one: (one.done, one.failed, one.cancelled),
             (key_of(graph), known.stride),
         )  # fmt: skip
-        has_curve = len(known.curve) > 1
-        if self._curve.visible is not has_curve:
-            self._curve.visible = has_curve
+        shown = [*self._above, *([self._curve] * (len(known.curve) > 1))]
+        if shown != self.root.children:
+            self.root.children = shown
 
 
 _COLUMNS = (
@@ -292,12 +296,12 @@ def _is_bad(graph: feed.Graph, state: str) -> bool:
     return state == "failed" and graph.failed > 0
 
 
-def _bar(known: Known) -> Bar:
+def _bar(known: Known, model: Model) -> Bar:
     graph = known.graph
     ended = graph.done + graph.failed + graph.cancelled
     note = f"{words.whole(ended)} of {words.whole(graph.nodes)} ended"
     if known.over_at is not None:
-        note += ", over"
+        note += f", over at {clock_time(model, known.over_at)}"
     return Bar(known.name, {state: getattr(graph, state) for state in STATES}, note)
 
 
@@ -322,6 +326,6 @@ def _row(key: str, known: Known, clients: Mapping[int, str], model: Model) -> di
         **{state: getattr(graph, state) for state in STATES},
         "chain": as_number(graph.chain),
         "left": as_number(graph.chain_left),
-        "begun": nan if isnan(known.begun_at) else axis_ms(model.time_of(known.begun_at)),
-        "over": nan if known.over_at is None else axis_ms(model.time_of(known.over_at)),
+        "begun": UNKNOWN if isnan(known.begun_at) else axis_ms(model.time_of(known.begun_at)),
+        "over": UNKNOWN if known.over_at is None else axis_ms(model.time_of(known.over_at)),
     }

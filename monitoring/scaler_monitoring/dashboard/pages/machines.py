@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import nan
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
@@ -14,6 +13,7 @@ from scaler_monitoring.dashboard.parts import (
     BYTES,
     NUMBER,
     PERCENT,
+    UNKNOWN,
     WHOLE,
     Column,
     Table,
@@ -117,7 +117,9 @@ class Work:
 
 
 def _row(one: feed.Machine, name: str, work: Work) -> dict[str, Any]:
-    has_memory = one.memory_bytes and one.free_bytes is not None
+    used = UNKNOWN
+    if one.memory_bytes and one.free_bytes is not None:
+        used = 1 - one.free_bytes / one.memory_bytes
     return {
         "machine": one.machine.hex(),
         "name": name,
@@ -129,13 +131,13 @@ def _row(one: feed.Machine, name: str, work: Work) -> dict[str, Any]:
         "queued": work.queued[one.machine],
         "restarts": one.restarts,
         "cpus": one.cpus,
-        "cpu": one.cpu / one.cpus if one.cpu is not None and one.cpus else nan,
+        "cpu": one.cpu / one.cpus if one.cpu is not None and one.cpus else UNKNOWN,
         "memory": as_number(one.memory_bytes),
         "free": as_number(one.free_bytes),
-        "used": 1 - one.free_bytes / one.memory_bytes if has_memory else nan,
+        "used": used,
         "agent_cpu": as_number(one.agent_cpu),
         "agent_rss": as_number(one.agent_rss_bytes),
-        "lag": nan if one.lag_s is None else round(one.lag_s * 1e3, 3),
+        "lag": UNKNOWN if one.lag_s is None else round(one.lag_s * 1e3, 3),
         "silent": round(one.silent_s, 1),
     }
 

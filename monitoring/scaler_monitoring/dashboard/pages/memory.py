@@ -63,6 +63,8 @@ class Memory(Page):
             beside(
                 panel("Used, in all", theme, totals),
                 panel("Of the machines, in all", theme, free),
+            ),
+            beside(
                 panel(
                     "Resident memory of workers", theme, self._workers.root,
                     about=f"Of the {LINES} that take most.",
@@ -102,7 +104,9 @@ def store_names(snapshot: feed.Snapshot) -> dict[bytes, str]:
 
 
 def _figures(figures: Figures) -> tuple[float | None, ...]:
-    return tuple(getattr(figures, name) for name in TOTALS | FREE)
+    # No worker takes nothing: nobody has measured it yet.
+    used = figures.workers_rss_bytes or None
+    return used, figures.objects_bytes, figures.free_bytes, figures.memory_bytes
 
 
 def _tiles(snapshot: feed.Snapshot, places: Mapping[bytes, str]) -> list[Tile]:
