@@ -52,6 +52,7 @@ def text(html: str, theme: Theme, css: str = "") -> Div:
         text=html,
         # A name with "$$" in it would be taken for mathematics, and MathJax be looked for outside.
         disable_math=True,
+        visible=bool(html),
         sizing_mode="stretch_width",
         stylesheets=[style_of(theme) + css],
     )
@@ -235,7 +236,6 @@ class Table:
             # "fit_columns" raises an exception in Bokeh's own script.
             autosize_mode="force_fit",
             selectable=bool(key),
-            multi_selectable=False,
             scroll_to_selection=False,
             reorderable=False,
             # Before it is laid out as well: columns that were squeezed once stay alike.
@@ -257,18 +257,18 @@ class Table:
         self.root = column(self._nothing, self._frame, sizing_mode="stretch_width")
 
     def on_choose(self, told: Callable[[str], None]) -> None:
-        """Let ``told`` know the key of the row that somebody chooses."""
+        """Let ``told`` know the key of the row that somebody chooses; empty: it is none now."""
         self._told = told
 
     @property
     def chosen(self) -> str:
-        """The key of the row that is chosen; empty: none is."""
+        """The key of the row that was chosen last; empty: none is."""
         indices = self.source.selected.indices
-        return str(self.source.data[self._key][indices[0]]) if indices and self._key else ""
+        return str(self.source.data[self._key][indices[-1]]) if indices and self._key else ""
 
     def choose(self, key: str) -> None:
         """Choose a row, if it is there; empty: none."""
-        keys = self.source.data[self._key]
+        keys = list(self.source.data[self._key])
         self._choose([keys.index(key)] if key in keys else [])
 
     def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -279,7 +279,9 @@ class Table:
         if not changed:
             return
         if len(rows) == len(known[self._fields[0]]) and self._key not in changed:
-            self.source.patch({field: _changes(known[field], data[field]) for field in changed})
+            self.source.patch(
+                {field: _changes(list(known[field]), data[field]) for field in changed}
+            )
         else:
             # Else the browser would for a moment choose what is now in the place of another.
             self._choose([])
@@ -307,7 +309,7 @@ class Table:
             self._is_updating = False
 
     def _on_indices(self, name: str, old: object, new: object) -> None:
-        if self._told is not None and not self._is_updating and self.chosen:
+        if self._told is not None and not self._is_updating:
             self._told(self.chosen)
 
 
@@ -350,5 +352,6 @@ _TABLE_CSS = """
     .slick-row, .slick-cell { background: var(--panel) !important; color: var(--text) !important; }
     .slick-row.odd .slick-cell { background: var(--background) !important; }
     .slick-cell { border-color: var(--grid) !important; font-variant-numeric: tabular-nums; }
-    .slick-cell.selected { background: var(--accent) !important; color: var(--panel) !important; }
+    .slick-row .slick-cell.selected, .slick-row.odd .slick-cell.selected {
+        background: var(--accent) !important; color: var(--panel) !important; }
 """

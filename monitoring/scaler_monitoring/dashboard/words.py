@@ -84,8 +84,9 @@ STYLE = """
     th { text-align: left; color: var(--muted); font-weight: 600; font-size: 12px; }
     th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--grid); vertical-align: top;
         overflow-wrap: anywhere; }
-    .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-    .time { white-space: nowrap; font-variant-numeric: tabular-nums; }
+    .number, .time, .name { white-space: nowrap; font-variant-numeric: tabular-nums; width: 1%; }
+    .number { text-align: right; }
+    .name { max-width: 12rem; overflow: hidden; text-overflow: ellipsis; }
     a { color: var(--accent); }
 """
 """Of what is made here; see :func:`parts.text`."""

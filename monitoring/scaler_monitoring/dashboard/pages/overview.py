@@ -74,15 +74,15 @@ CURVES = (
     (
         "CPUs of the cluster",
         "CPUs",
-        {"workers_cpu": "workers", "machines_cpu": "machines, all programs", "cpus": "there are"},
+        {"workers_cpu": "workers", "machines_cpu": "in use", "cpus": "there are"},
     ),
     (
         "Memory of the cluster",
         "bytes",
         {
             "workers_rss": "workers",
-            "objects": "large objects",
-            "used": "machines, all programs",
+            "objects": "objects",
+            "used": "in use",
             "memory": "there is",
         },
     ),
@@ -222,37 +222,36 @@ def stuck(snapshot: feed.Snapshot) -> str:
 def failed(model: Model, href: str) -> str:
     """Return HTML of the kinds of failures, the latest first."""
     if not model.failures:
-        return words.nothing("No task has failed lately.")
+        return words.nothing("No task has failed.")
     kinds = list(reversed(model.failures.values()))
     rows = [
         (
             words.clock_time(model, one.last.at),
             view.whole(one.count),
             words.function_name(one.last.function),
-            words.reason(one.last.reason, one.last.error),
-            clipped(one.last.message),
+            clipped(f"{one.last.error or one.last.reason}: {one.last.message}".rstrip(": ")),
         )
         for one in kinds[:FAILURES_MAX]
     ]
-    head = {"last": "time", "tasks": "number", "function": "", "why": "", "message": ""}
-    return words.table(head, rows) + _all(len(kinds), "kind", "tracebacks", "Tasks", href)
+    head = {"last": "time", "tasks": "number", "function": "name", "why": ""}
+    return words.table(head, rows) + _more(len(kinds), "Their tracebacks", "Tasks", href)
 
 
 def died(model: Model, href: str) -> str:
     """Return HTML of the last workers that died."""
     if not model.deaths:
-        return words.nothing("No worker has died lately.")
+        return words.nothing("No worker has died.")
     rows = [
         (words.clock_time(model, one.at), model.label(one.worker), words.death(one))
         for one in list(reversed(model.deaths))[:FAILURES_MAX]
     ]
-    head = {"at": "time", "worker": "", "how": ""}
-    return words.table(head, rows) + _all(len(model.deaths), "death", "last lines", "Workers", href)
+    head = {"at": "time", "worker": "name", "how": ""}
+    return words.table(head, rows) + _more(len(model.deaths), "What they printed", "Workers", href)
 
 
-def _all(count: int, what: str, more: str, page: str, href: str) -> str:
-    all_of = f"All {words.many(count, what)}, with" if count > FAILURES_MAX else "With"
-    return f'<p>{all_of} {more}: <a href="{escape(href)}">{page}</a></p>'
+def _more(count: int, about: str, page: str, href: str) -> str:
+    shown = f"The last {FAILURES_MAX} of {view.whole(count)}. " if count > FAILURES_MAX else ""
+    return f'<p class="none">{shown}{about}: <a href="{escape(href)}">{page}</a></p>'
 
 
 def clipped(message: str) -> str:
@@ -266,28 +265,27 @@ def holders(model: Model, snapshot: feed.Snapshot) -> str:
     held = [one for one in snapshot.workers if one.rss_bytes]
     held.sort(key=lambda one: -(one.rss_bytes or 0))
     rows = [
-        (
-            f"worker {model.label(one.worker)}",
-            words.amount(one.rss_bytes),
-            f"{(one.rss_bytes or 0) / one.memory_limit_bytes:.0%} of its limit"
-            if one.memory_limit_bytes
-            else "",
-            f"runs {words.function_name(one.function)}" if one.tasks else "",
-        )
+        (f"worker {model.label(one.worker)}", words.amount(one.rss_bytes), _does(one))
         for one in held[:HOLDERS_MAX]
     ]
     rows += [
         (
             f"object {one.object.hex()[-12:]}",
             words.amount(one.nbytes),
-            words.many(one.users, "user"),
-            f"mapped by {words.many(one.workers, 'worker')}",
+            f"{words.many(one.users, 'user')}, mapped by {words.many(one.workers, 'worker')}",
         )
         for one in snapshot.largest[:HOLDERS_MAX]
     ]
     if not rows:
         return words.nothing("Nobody yet: no worker has told of any.")
-    return words.table({"who": "", "holds": "number", "": "", "what": ""}, rows)
+    return words.table({"who": "name", "holds": "number", "what": ""}, rows)
+
+
+def _does(worker: feed.Worker) -> str:
+    limit = worker.memory_limit_bytes
+    share = f"{(worker.rss_bytes or 0) / limit:.0%} of its limit" if limit else ""
+    runs = f"runs {words.function_name(worker.function)}" if worker.tasks else "runs nothing"
+    return ", ".join(filter(None, (share, runs)))
 
 
 def news(model: Model) -> str:

@@ -18,7 +18,7 @@ from bokeh.models.widgets.inputs import Select
 
 from scaler_monitoring import view
 from scaler_monitoring.dashboard import words
-from scaler_monitoring.dashboard.page import Page
+from scaler_monitoring.dashboard.page import Page, in_one
 from scaler_monitoring.dashboard.parts import controls, inputs_style, show, text
 from scaler_monitoring.figures import (
     ROW_PIXELS,
@@ -146,18 +146,23 @@ class Stream(Page):
     def _look_there(self) -> None:
         """Load what there is to see where somebody has moved to."""
         self._settling = None
-        self._begin(self.view.model)
+        self._begin_now()
 
     def _resume(self) -> None:
         self._is_following = True
         self._pause.active = False
-        self._begin(self.view.model)
+        self._begin_now()
 
     def _on_window(self, name: str, old: object, new: object) -> None:
         self._resume()
 
     def _on_choice(self, name: str, old: object, new: object) -> None:
-        self._begin(self.view.model)
+        self._begin_now()
+
+    def _begin_now(self) -> None:
+        document = self.root.document
+        if document is not None and self.view.model.snapshot is not None:
+            in_one(document, lambda: self._begin(self.view.model))
 
     # -- what is shown ---------------------------------------------------------------------
 
@@ -180,8 +185,6 @@ class Stream(Page):
 
     def _begin(self, model: Model) -> None:
         """Show everything anew."""
-        if model.snapshot is None:
-            return
         self._restarts, self._streamed = model.restarts, model.streamed
         self._ended.clear()
         self._learn(model, model.stream)
@@ -302,7 +305,8 @@ def _groups(count: int) -> list[Any]:
 def _offer(select: Select, options: list[Any]) -> None:
     """Let somebody choose from these, and from what is chosen, as long as it is."""
     if select.value not in dict(options):
-        options = [*options, *(one for one in cast("Any", select.options) if one[0] == select.value)]
+        before: Any = select.options
+        options = [*options, *(one for one in before if one[0] == select.value)]
     if select.options != options:
         select.options = options
 

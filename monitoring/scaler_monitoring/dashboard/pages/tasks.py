@@ -175,19 +175,18 @@ class Tasks(Page):
         self._list(self.view.model)
 
     def _on_task(self, key: str) -> None:
-        work = self._shown[key]
-        show(self._detail, task_detail(self.view.model, work))
-        self._close.visible = True
+        model = self.view.model
+        show(self._detail, task_detail(model, self._shown[key]) if key else "")
+        self._close.visible = bool(key)
 
     def _on_close(self) -> None:
         self._table.choose("")
-        show(self._detail, "")
-        self._close.visible = False
+        self._on_task("")
 
     def _on_failure(self, key: str) -> None:
-        for known, failures in self.view.model.failures.items():
-            if _key(known) == key:
-                show(self._failure, failure_detail(self.view.model, failures))
+        model = self.view.model
+        chosen = [one for kind, one in model.failures.items() if _key(kind) == key]
+        show(self._failure, failure_detail(model, chosen[0]) if chosen else "")
 
 
 def _words(model: Model, work: Work) -> str:

@@ -6,7 +6,7 @@ from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from bokeh.layouts import column
+from bokeh.layouts import column, row
 from bokeh.models.widgets.buttons import Button
 from bokeh.models.widgets.inputs import TextInput
 
@@ -51,28 +51,28 @@ LOOKED_THROUGH = 20_000
 """Pieces of work among which a worker's last ones are looked for."""
 
 COLUMNS = (
-    Column("worker", "worker", width=130),
-    Column("manager", "manager", width=110),
-    Column("task", "task", width=170),
-    Column("age", "age (s)", NUMBER, 70),
-    Column("cpu", "cpu", PERCENT, 65),
-    Column("rss", "rss", BYTES, 85),
-    Column("limit", "limit", BYTES, 85),
+    Column("worker", "worker", width=120),
+    Column("manager", "manager", width=90),
+    Column("task", "task", width=150),
+    Column("age", "age (s)", NUMBER, 65),
+    Column("cpu", "cpu", PERCENT, 60),
+    Column("rss", "rss", BYTES, 80),
+    Column("limit", "limit", BYTES, 80),
     Column("of_limit", "% of limit", PERCENT, 80),
-    Column("sent", "sent (tasks)", WHOLE, 95),
-    Column("queued", "queued", WHOLE, 70),
-    Column("free", "free", WHOLE, 60),
-    Column("given", "given", WHOLE, 75),
-    Column("suspended", "suspended", width=90),
-    Column("state", "state", width=90),
-    Column("capabilities", "capabilities", width=120),
-    Column("up", "up (s)", WHOLE, 75),
-    Column("lag", "lag (s)", NUMBER, 75),
-    Column("itl", "ITL", width=50),
-    Column("agt_cpu", "agt_cpu", PERCENT, 75),
-    Column("agt_rss", "agt_rss", BYTES, 85),
-    Column("os_rss_free", "os_rss_free", BYTES, 95),
-    Column("restarts", "restarts there", WHOLE, 105),
+    Column("sent", "sent", WHOLE, 50),
+    Column("queued", "queued", WHOLE, 65),
+    Column("free", "free", WHOLE, 55),
+    Column("given", "given", WHOLE, 70),
+    Column("suspended", "suspended", width=85),
+    Column("state", "state", width=75),
+    Column("capabilities", "capabilities", width=100),
+    Column("up", "up (s)", WHOLE, 65),
+    Column("lag", "lag (s)", NUMBER, 60),
+    Column("itl", "ITL", width=45),
+    Column("agt_cpu", "agt_cpu", PERCENT, 70),
+    Column("agt_rss", "agt_rss", BYTES, 80),
+    Column("os_rss_free", "os_rss_free", BYTES, 90),
+    Column("restarts", "restarts", WHOLE, 70),
 )
 """Those of scaler_top, by the same names, and more."""
 DEATH_COLUMNS = (
@@ -112,21 +112,29 @@ class Workers(Page):
         close.on_click(self._on_close)
         self._timeline = Timeline(("cpu", "rss"), settings.window_s)
         source = self._timeline.source
-        self._one = column(sizing_mode="stretch_width", visible=False)
-        self._parts: list[UIElement] = [
-            self._facts,
-            controls(close),
+        self._one = column(
+            row(self._facts, close, sizing_mode="stretch_width"),
+            sizing_mode="stretch_width",
+            visible=False,
+        )
+        self._history: list[UIElement] = [
             beside(
                 panel("Its CPU", theme, curves(source, {"cpu": "busy"}, "CPUs", theme, SERIES)),
                 panel("Its memory", theme, memory_curves(source, {"rss": "rss"}, self.view)),
             ),
             self._tasks,
         ]
-        """Of that: figures without data are none."""
+        """What is below once one has been chosen: before, there is nothing to draw."""
         return column(
-            controls(self._search),
-            self._said,
-            self._table.root,
+            panel(
+                "Workers",
+                theme,
+                controls(self._search),
+                self._said,
+                self._table.root,
+                about="sent, queued, free and given count tasks. ITL: it is up, it has a task, it "
+                "gets no more for now.",
+            ),
             self._one,
             panel("Workers that died", theme, self._deaths.root),
             sizing_mode="stretch_width",
@@ -159,11 +167,15 @@ class Workers(Page):
     # -- the one that is chosen ------------------------------------------------------------
 
     def _choose(self, key: str, other: Table) -> None:
+        if not key:
+            self._on_close()
+            return
         other.choose("")
         self._chosen = bytes.fromhex(key)
         self._show_one(self.view.model)
-        if not self._one.children:
-            self._one.children = self._parts
+        if self._history:
+            self._one.children += self._history
+            self._history = []
         self._one.visible = True
 
     def _on_close(self) -> None:
@@ -285,6 +297,7 @@ def _death_row(model: Model, death: feed.WorkerDied) -> dict[str, Any]:
 
 def _facts(row: view.Row) -> str:
     worker, machine = row.worker, row.machine
+    died = words.many(machine.restarts, "worker")
     memory = words.amount(worker.rss_bytes)
     if worker.memory_limit_bytes:
         memory += f" of {words.amount(worker.memory_limit_bytes)}, where it is killed"
@@ -294,7 +307,7 @@ def _facts(row: view.Row) -> str:
         task = f"{name} {words.function_name(worker.function)}, for {view.duration(worker.age_s)}"
     return words.facts(
         {
-            "machine": f"{row.manager}, {words.many(machine.restarts, 'worker')} died there",
+            "machine": row.manager + (f", {died} died there" if machine.restarts else ""),
             "runs": task + (", which waits for other tasks" if worker.is_blocked else ""),
             "has": f"{words.many(worker.tasks, 'task')}, {view.duration(worker.backlog_s)} of work",
             "memory": memory,

@@ -1,0 +1,569 @@
+"""What the pages of work show of what is known: the overview, the stream, tasks and workers."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from math import isnan
+
+import pytest
+from bokeh.document import Document
+from bokeh.models import Div
+
+from scaler_cluster.wire import feed as f
+from scaler_monitoring.dashboard import words
+from scaler_monitoring.dashboard.page import View
+from scaler_monitoring.dashboard.pages.overview import FAILURES_MAX, Overview
+from scaler_monitoring.dashboard.pages.progress import BARS_MAX
+from scaler_monitoring.dashboard.pages.stream import CHIPS_MAX, RECTANGLES_MAX, Stream
+from scaler_monitoring.dashboard.pages.tasks import ROWS_SHOWN, Tasks
+from scaler_monitoring.dashboard.pages.workers import Workers
+from scaler_monitoring.dashboard.settings import Settings
+from scaler_monitoring.dashboard.watch import Watch
+from scaler_monitoring.model import Model
+from scaler_monitoring.theme import DARK
+
+EVIL = "<img src=x onerror=alert(1)>"
+ESCAPED = "&lt;img src=x onerror=alert(1)&gt;"
+W1, W2 = b"W1", b"W2"
+PAGES = (Overview, Stream, Tasks, Workers)
+
+
+class Seen(Watch):
+    """Knows what it was told."""
+
+    now = 100.0
+
+    def __init__(self, model):
+        super().__init__("by hand")
+        self.model = model
+
+
+def workers(count=2, **fields):
+    return [
+        f.Worker(b"W%d" % (n + 1), b"M", "host", pid=n + 1, **fields) for n in range(count)
+    ]  # fmt: skip
+
+
+def known(*events, clock=100.0, seq=1, batch=None, model=None, **fields):
+    """Return a model that has heard a snapshot, then these events."""
+    model = model or Model()
+    fields = {"workers": workers()} | fields
+    model.apply(f.Snapshot("run", seq, clock=clock, time=1000.0 + clock, interval_s=1.0, **fields),
+                clock)  # fmt: skip
+    if events:
+        model.apply(f.Events("run", batch or seq, clock, {}, list(events)), clock)
+    return model
+
+
+def opened(kind, model, *, rows_max=50_000, **settings):
+    """Return a page in a document, that shows this."""
+    page = kind(View(Seen(model), DARK, Settings(**settings), rows_max))
+    Document().add_root(page.root)
+    page.update(model)
+    return page
+
+
+def html(page):
+    """Return all HTML that a page shows."""
+    return "\n".join(one.text for one in page.root.select({"type": Div}) if one.visible)
+
+
+@contextmanager
+def nothing_sent(page):
+    """What a page does within sends nothing to the browser."""
+    events = []
+    page.root.document.on_change(events.append)
+    yield
+    assert events == []
+
+
+def done(first, *, at=99.0, worker=W1, function="price", count=1, busy_s=0.5):
+    return f.Done(at, worker, 1, first, count, function, busy_s)
+
+
+def failed(first, *, function="load", error="KeyError", message="USD", at=99.5, worker=W1):
+    return f.Failed(at, worker, 1, first, 1, function, 0.25, 1, "exception", error, message,
+                    f"Traceback of {first}\n{error}: {message}")  # fmt: skip
+
+
+# -- all of them -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_cluster_that_has_done_nothing_is_shown(kind):
+    """One worker, and nothing has run: sentences say so, where else there would be nothing."""
+    page = opened(kind, known(workers=workers(1)))
+
+    assert "No " in html(page) or "1 worker" in html(page)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_what_did_not_change_is_not_sent(kind):
+    """A second update from the same model changes no property of the document."""
+    death = f.WorkerDied(99.0, W2, pid=2, host="host", signal=9)
+    model = known(done(1), failed(2), death, functions=[f.Function("price", 1, 1)])
+    page = opened(kind, model)
+
+    with nothing_sent(page):
+        page.update(model)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_names_of_users_are_text(kind):
+    """Wherever HTML is made, markup in a name or a message is escaped."""
+    hostile = workers(1, function=EVIL, tasks=1, rss_bytes=9, name=EVIL, capabilities={EVIL: -1})
+    death = f.WorkerDied(99.0, W2, pid=2, name=EVIL, session=1, function=EVIL, reason=EVIL,
+                         stderr_tail=EVIL)  # fmt: skip
+    fails = failed(2, function=EVIL, error=EVIL, message=EVIL)
+    model = known(
+        done(1, function=EVIL), fails, death, workers=hostile,
+        functions=[f.Function(EVIL, 3, 1)], demands=[f.Demand(EVIL, 2, 5.0)],
+    )  # fmt: skip
+    page = opened(kind, model)
+    for choose in ("_on_failure", "_on_task"):
+        table = getattr(page, "_failures" if choose == "_on_failure" else "_table", None)
+        if hasattr(page, choose):
+            getattr(page, choose)(table.source.data["key"][0])
+    if isinstance(page, Workers):
+        page._choose(W2.hex(), page._table)
+
+    assert "<img" not in html(page)
+    assert ESCAPED in html(page) or isinstance(page, Stream)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_another_scheduler_replaces_what_was_shown(kind):
+    """Nothing of the one before is left."""
+    model = known(done(1, function="before"), failed(2, function="before"))
+    page = opened(kind, model)
+    model.apply(f.Snapshot("other", 1, clock=5.0, time=2000.0, workers=workers(1)), 200.0)
+    page.update(model)
+
+    assert "before" not in html(page)
+    for table in ("_table", "_failures"):
+        if hasattr(page, table) and isinstance(page, Tasks):
+            assert getattr(page, table).source.data["key"] == []
+
+
+# -- overview ----------------------------------------------------------------------------------
+
+
+def test_the_overview_counts_as_the_scheduler_does():
+    """Tiles have the totals of the snapshot."""
+    tasks = f.Tasks(waiting=1, ready=2, assigned=3, running=4, done=12345, failed=6, cancelled=7)
+    text = html(opened(Overview, known(tasks=tasks, objects=3, objects_bytes=2048)))
+
+    for name, value in (
+        ("Done", "12,345"), ("Failed", "6"), ("Cancelled", "7"), ("Running", "4"),
+        ("Assigned", "3"), ("Ready", "2"), ("Waiting", "1"), ("Large objects", "2.0 KiB"),
+    ):  # fmt: skip
+        assert f"<dt>{name}</dt>" in text
+        assert f">{value} " in text.split(f"<dt>{name}</dt>")[1][:60]
+
+
+def test_each_function_has_a_bar_and_counts():
+    """Of the most active, so many; of further ones, how many there are."""
+    functions = [
+        f.Function(f"f{n}", 10, 6, 1, 1, busy_s=float(n), mean_s=0.25) for n in range(BARS_MAX + 3)
+    ]
+    text = html(opened(Overview, known(functions=functions)))
+
+    assert text.count('class="bar"') == BARS_MAX
+    assert "and 3 functions more" in text
+    assert "6 of 10 done" in text
+    assert "1 failed" in text
+    assert "2 left" in text
+    assert "250ms each" in text
+    assert "f0<" not in text
+
+
+def test_a_function_that_had_tasks_lately_comes_first():
+    """Whatever others took before; in a minute it is as them."""
+    model = known(functions=[f.Function("old", 9, 9, busy_s=99.0), f.Function("new", 1)])
+    page = opened(Overview, model)
+    text = html(page)
+    over = [f.Function("old", 9, 9, busy_s=99.0), f.Function("new", 1, 1, busy_s=1.0)]
+    known(model=model, seq=2, clock=130.0, functions=over)
+    page.update(model)
+    then = html(page)
+    known(model=model, seq=3, clock=200.0, functions=over)
+    page.update(model)
+
+    assert text.index(">new<") < text.index(">old<")
+    assert then.index(">new<") < then.index(">old<")
+    assert html(page).index(">new<") > html(page).index(">old<")
+
+
+def test_what_nobody_can_run_is_said():
+    """With what is missing, for how many tasks and how long."""
+    text = html(opened(Overview, known(demands=[f.Demand("gpu", 2, 65.0), f.Demand("cpu", 3)])))
+
+    assert "2 tasks wait for a worker with gpu: there has been none for 1m05s." in text
+    assert "with cpu" not in text
+
+
+def test_failures_are_grouped():
+    """By function and exception, with how many and the message of the last."""
+    events = [failed(n, error=f"E{n % 7}", message=f"m{n}") for n in range(21)]
+    text = html(opened(Overview, known(*events)))
+
+    assert "E6: m20" in text
+    assert "E6: m13" not in text
+    assert f"The last {FAILURES_MAX} of 7." in text
+
+
+def test_who_holds_the_memory_is_said():
+    """The largest worker, with its share of the limit, and the largest object."""
+    held = workers(2, rss_bytes=3 * 2**20, memory_limit_bytes=4 * 2**20)
+    largest = [f.LargeObject(b"\x01\x02", 2**30, 2, 3)]
+    text = html(opened(Overview, known(workers=held, largest=largest)))
+
+    assert "3.0 MiB" in text
+    assert "75% of its limit" in text
+    assert "object 0102" in text
+    assert "1.0 GiB" in text
+
+
+def test_curves_have_a_point_for_each_snapshot():
+    """A new one is added to them; those older than the window are gone."""
+    model = known()
+    page = opened(Overview, model, window="60")
+    data = page._timeline.source.data
+    for seq in range(2, 102):
+        known(model=model, seq=seq, clock=99.0 + seq)
+        page.update(model)
+
+    assert len(data["time"]) == 61
+
+
+# -- stream ------------------------------------------------------------------------------------
+
+
+def test_each_piece_of_work_is_a_rectangle():
+    """With its function, worker, state, and its worker's memory at that time."""
+    model = known(
+        done(1, at=101.0), failed(2, at=101.5, worker=W2), workers=workers(2, rss_bytes=7)
+    )
+    page = opened(Stream, model)
+    data = page._source.data
+
+    assert data["function"] == ["price", "load"]
+    assert data["worker"] == ["1|host", "2|host"]
+    assert data["state"] == ["done", "failed"]
+    assert data["memory"] == [7.0, 7.0]
+    assert data["right"][0] - data["left"][0] == pytest.approx(500.0)
+    assert page._figure.y_range.factors == ["2|host", "1|host"]
+
+
+def test_memory_of_long_ago_is_not_known():
+    """Before the first sample."""
+    page = opened(Stream, known(done(1, at=99.0), workers=workers(2, rss_bytes=7)))
+
+    assert isnan(page._source.data["memory"][0])
+
+
+def test_only_new_work_is_sent():
+    """It is streamed; what the browser has stays."""
+    model = known(done(1))
+    page = opened(Stream, model)
+    sent = []
+    page.root.document.on_change(sent.append)
+    known(done(2, at=100.5), model=model, seq=2, clock=101.0)
+    page.update(model)
+    streamed = [one for one in sent if getattr(one, "kind", "") == "ColumnsStreamed"]
+
+    assert [one.data["tasks"] for one in streamed] == [[1]]
+    assert len(page._source.data["left"]) == 2
+
+
+def test_rectangles_are_bounded():
+    """However much work there was, in the beginning and later."""
+    model = known(*(done(n) for n in range(RECTANGLES_MAX + 500)))
+    page = opened(Stream, model)
+    known(*(done(n, at=100.5) for n in range(700)), model=model, seq=2, clock=101.0)
+    page.update(model)
+
+    assert len(page._source.data["left"]) == RECTANGLES_MAX
+    assert f"The last {RECTANGLES_MAX:,} rectangles" in html(page)
+
+
+def test_it_follows_what_happens_now():
+    """Its right end is the newest that is known, its left end so long before."""
+    model = known(done(1), done(2, at=100.25))
+    page = opened(Stream, model, window="60")
+    end = page._range.end
+    known(done(3, at=110.0), model=model, seq=2, clock=110.0)
+    page.update(model)
+
+    assert page._range.end - end == pytest.approx(9750.0)
+    assert page._range.end - page._range.start == pytest.approx(60_000.0)
+
+
+def test_who_looks_closer_is_left_in_peace():
+    """What is moved stays there, and keeps its rectangles, until it is to follow again."""
+    model = known(done(1))
+    page = opened(Stream, model, window="60")
+    start, end = page._range.end - 3000.0, page._range.end - 500.0
+    page._range.update(start=start, end=end)
+    known(*(done(n, at=110.0) for n in range(RECTANGLES_MAX + 10)), model=model, seq=2, clock=110.0)
+    page.update(model)
+
+    assert (page._range.start, page._range.end) == (start, end)
+    assert page._source.data["tasks"] == [1]
+    assert "where you have moved it" in html(page)
+
+    page._resume()
+
+    assert page._range.end > end
+    assert len(page._source.data["left"]) == RECTANGLES_MAX
+
+
+def test_a_pause_stops_everything():
+    """Nothing is sent; when it is over, nothing is missing."""
+    model = known(done(1))
+    page = opened(Stream, model)
+    page._pause.active = True
+    known(done(2, at=101.0), model=model, seq=2, clock=101.0)
+    with nothing_sent(page):
+        page.update(model)
+    page._pause.active = False
+
+    assert len(page._source.data["left"]) == 2
+
+
+def test_one_function_can_be_shown_alone():
+    """Its work, and no other; the list of them has those of the snapshot."""
+    functions = [f.Function("price", 1, 1), f.Function("load", 1, 0, 1)]
+    page = opened(Stream, known(done(1), failed(2), functions=functions))
+    page._function.value = "load"
+
+    assert page._function.options == [("", "all"), ("load", "load"), ("price", "price")]
+    assert page._source.data["function"] == ["load"]
+
+
+def test_many_workers_are_shown_in_groups():
+    """At most so many rows at once; the others can be chosen."""
+    model = known(done(1, worker=b"W100"), done(2, worker=W1), workers=workers(100))
+    page = opened(Stream, model)
+    first = list(page._figure.y_range.factors)
+    page._group.value = "2"
+
+    assert len(first) == 40
+    assert [label for _, label in page._group.options] == [
+        "1 to 40 of 100", "41 to 80 of 100", "81 to 100 of 100",
+    ]  # fmt: skip
+    assert page._figure.y_range.factors[0] == "100|host"
+    assert page._source.data["worker"] == ["100|host"]
+
+
+def test_a_sample_is_called_one():
+    """If events were skipped, it is said."""
+    page = opened(Stream, known(done(1), skipped={"done": 1234}))
+
+    assert "Only a sample is drawn: 1,234" in html(page)
+
+
+def test_the_legend_is_bounded():
+    """Many functions are counted, not listed."""
+    page = opened(Stream, known(*(done(n, function=f"f{n:02}") for n in range(CHIPS_MAX + 5))))
+
+    assert page._chips.text.count("<span") == CHIPS_MAX
+    assert "and 5 more" in page._chips.text
+
+
+# -- tasks -------------------------------------------------------------------------------------
+
+
+def test_the_last_tasks_are_listed():
+    """The newest first, with their numbers in the whole cluster."""
+    page = opened(Tasks, known(done(1, count=4, busy_s=2.0), failed(9)))
+    data = page._table.source.data
+
+    assert data["task"] == ["1:9", "1:1-4"]
+    assert data["state"] == ["failed", "done"]
+    assert data["each"] == [0.25, 0.5]
+    assert data["why"] == ["KeyError", ""]
+
+
+def test_rows_of_tasks_are_bounded():
+    """So many are shown, so many are searched; it says how many there are."""
+    model = known(*(done(n) for n in range(2000)))
+    page = opened(Tasks, model, rows_max=1500)
+
+    assert len(page._table.source.data["key"]) == ROWS_SHOWN
+    assert "1,500 rows" in html(page)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tasks"),
+    [("PRI", ["1:1"]), ("2|host", ["1:2"]), ("keyerr", ["1:2"]), ("failed", ["1:2"]), ("zzz", [])],
+)
+def test_tasks_are_found_by_what_they_have_in_them(wanted, tasks):
+    """Function, worker, error or state, whatever the case."""
+    page = opened(Tasks, known(done(1), failed(2, worker=W2)))
+    page._search.value_input = wanted
+
+    assert page._table.source.data["task"] == tasks
+
+
+def test_a_filter_holds_for_what_comes_later():
+    """New tasks are shown if they match."""
+    model = known(done(1), failed(2))
+    page = opened(Tasks, model)
+    page._state.value = "failed"
+    known(done(3), failed(4), model=model, seq=2, clock=101.0)
+    page.update(model)
+
+    assert page._table.source.data["task"] == ["1:4", "1:2"]
+    assert "2 of the last 4 match." in html(page)
+
+
+def test_a_chosen_task_stays_while_others_come():
+    """The list stands still, and its details stay, until it is closed."""
+    model = known(done(1), failed(2))
+    page = opened(Tasks, model)
+    page._table.source.selected.indices = [0]
+    known(done(3), model=model, seq=2, clock=101.0)
+    page.update(model)
+
+    assert page._table.source.data["task"] == ["1:2", "1:1"]
+    assert "Traceback of 2" in html(page)
+
+    page._on_close()
+    page.update(model)
+
+    assert page._table.source.data["task"] == ["1:3", "1:2", "1:1"]
+    assert "Traceback of 2" not in html(page)
+
+
+def test_a_kind_of_failure_keeps_its_choice():
+    """Where it goes in the table, its traceback stays, as it was when it was chosen."""
+    model = known(failed(1, function="a"), failed(2, function="b"))
+    page = opened(Tasks, model)
+    page._failures.source.selected.indices = [0]
+    known(*(failed(n, function="b") for n in (3, 4)), model=model, seq=2, clock=101.0)
+    page.update(model)
+
+    assert page._failures.source.data["function"] == ["b", "a"]
+    assert page._failures.source.data["tasks"] == [3, 1]
+    assert page._failures.source.selected.indices == [1]
+    assert "Traceback of 1" in html(page)
+
+
+def test_a_task_whose_worker_died_says_of_what():
+    """With what that printed last."""
+    fails = f.Failed(99.0, W2, 1, 5, 1, "die", 0.1, 1, "worker_died")
+    death = f.WorkerDied(99.0, W2, pid=2, signal=9, stderr_tail="Segmentation fault")
+    page = opened(Tasks, known(death, fails))
+    page._table.source.selected.indices = [0]
+
+    assert "signal 9" in html(page)
+    assert "Segmentation fault" in html(page)
+
+
+# -- workers -----------------------------------------------------------------------------------
+
+
+def test_workers_are_listed_as_in_scaler_top():
+    """With the figures of their machine, and more."""
+    one = f.Worker(
+        W1, b"M", "host", pid=1, tasks=3, free=0, given=9, function="price", age_s=2.5, cpu=0.5,
+        rss_bytes=50, memory_limit_bytes=200, capabilities={"gpu": 2.0, "cpu": -1}, up_s=60.0,
+        is_spare=True, is_leaving=True,
+    )  # fmt: skip
+    machine = f.Machine(b"M", "host", lag_s=0.001, agent_cpu=0.25, agent_rss_bytes=7, free_bytes=8,
+                        restarts=4)  # fmt: skip
+    data = opened(Workers, known(workers=[one], machines=[machine]))._table.source.data
+    row = {name: values[0] for name, values in data.items()}
+
+    assert row == {
+        "key": W1.hex(), "worker": "1|host", "manager": "host", "task": "price", "age": 2.5,
+        "cpu": 0.5, "rss": 50, "limit": 200, "of_limit": 0.25, "sent": 3, "queued": 2, "free": 0,
+        "given": 9, "suspended": "", "state": "leaving, spare", "capabilities": "gpu=2, cpu",
+        "up": 60.0, "lag": 0.001, "itl": "111", "agt_cpu": 0.25, "agt_rss": 7, "os_rss_free": 8,
+        "restarts": 4,
+    }  # fmt: skip
+
+
+def test_only_cells_that_changed_are_sent():
+    """Of the same workers, a new figure is one cell."""
+    model = known(workers=workers(200, cpu=0.0))
+    page = opened(Workers, model)
+    sent = []
+    page.root.document.on_change(sent.append)
+    changed = workers(200, cpu=0.0)
+    changed[7].cpu = 1.0
+    known(model=model, seq=2, clock=101.0, workers=changed)
+    page.update(model)
+    patches = [one.patches for one in sent if getattr(one, "kind", "") == "ColumnsPatched"]
+
+    assert patches == [{"cpu": [(7, 1.0)]}]
+
+
+def test_a_chosen_worker_is_shown_until_it_is_closed():
+    """Its curves and last tasks; also once others have come before it, or it has died."""
+    model = known(done(1, worker=W2), workers=workers(2, rss_bytes=7, cpu=0.5))
+    page = opened(Workers, model)
+    page._table.source.selected.indices = [1]
+
+    assert "Worker 2|host" in html(page)
+    assert "1:1" in html(page)
+    assert page._timeline.source.data["rss"] == [7.0]
+
+    death = f.WorkerDied(101.0, W2, pid=2, host="host", exit_code=3, stderr_tail="no memory left")
+    known(death, model=model, seq=2, clock=101.0, workers=workers(1))
+    page.update(model)
+
+    assert page._table.source.data["worker"] == ["1|host"]
+    assert page._table.source.selected.indices == []
+    assert "exit code 3" in html(page)
+    assert "no memory left" in html(page)
+
+    page._on_close()
+
+    assert not page._one.visible
+
+
+def test_workers_that_died_are_reported():
+    """The last first: how, what they ran, and the last line that they printed."""
+    deaths = [
+        f.WorkerDied(98.0, b"D1", pid=7, host="h", signal=9),
+        f.WorkerDied(99.0, b"D2", pid=8, host="h", session=1, task=5, function="f",
+                     out_of_memory=True, peak_rss_bytes=10, stderr_tail="a\nb\n"),
+    ]  # fmt: skip
+    data = opened(Workers, known(*deaths))._deaths.source.data
+
+    assert data["worker"] == ["8|h", "7|h"]
+    assert data["how"] == ["out of memory", "signal 9"]
+    assert data["task"] == ["1:5", ""]
+    assert data["printed"] == ["b", ""]
+    assert data["peak"][0] == 10
+
+
+def test_workers_are_found_by_what_they_have_in_them():
+    """By name, function or capability."""
+    some = workers(3)
+    some[1].function, some[1].tasks = "price", 1
+    some[2].capabilities = {"gpu": 1.0}
+    page = opened(Workers, known(workers=some))
+    found = {}
+    for wanted in ("PRICE", "gpu", "1|", "zzz"):
+        page._search.value_input = wanted
+        found[wanted] = list(page._table.source.data["worker"])
+
+    assert found == {"PRICE": ["2|host"], "gpu": ["3|host"], "1|": ["1|host"], "zzz": []}
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+def test_words():
+    """Numbers with what they are of, on pages."""
+    assert words.amount(None) == "-"
+    assert words.amount(999) == "999 B"
+    assert words.amount(37.1 * 2**20) == "37.1 MiB"
+    assert words.many(1, "task") == "1 task"
+    assert words.many(2000, "task") == "2,000 tasks"
+    assert words.task_name(3, 17) == "3:17"
+    assert words.task_name(3, 17, 4) == "3:17-20"
+    assert words.printed("Title", " \n") == ""
