@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from itertools import pairwise
 from math import isnan, nan
+from typing import Any
 
 import pytest
 from bokeh.document import Document
