@@ -43,7 +43,7 @@ class Clients(Page):
         theme = self.view.theme
         self._tiles = Tiles(theme)
         self._bars = Bars(STATES, theme)
-        self._table = Table(_COLUMNS, theme, nothing="No client is there.", key="session")
+        self._table = Table(_COLUMNS, theme, nothing="No client is there.")
         self._moves = Table(_MOVES, theme, nothing="No client has come or left lately.")
         return column(
             self._tiles.root,

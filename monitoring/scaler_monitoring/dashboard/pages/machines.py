@@ -47,7 +47,7 @@ class Machines(Page):
     def build(self) -> UIElement:
         """Return its parts."""
         theme = self.view.theme
-        self._table = Table(_COLUMNS, theme, nothing="No machine is there.", key="machine")
+        self._table = Table(_COLUMNS, theme, nothing="No machine is there.")
         self._cpu = Largest(self.view, _CPU, "CPUs")
         self._free = Largest(self.view, _FREE, "bytes", self._cpu.root.x_range)
         self._tiles = Tiles(theme)
@@ -121,7 +121,6 @@ def _row(one: feed.Machine, name: str, work: Work) -> dict[str, Any]:
     if one.memory_bytes and one.free_bytes is not None:
         used = 1 - one.free_bytes / one.memory_bytes
     return {
-        "machine": one.machine.hex(),
         "name": name,
         "workers": one.workers,
         "wanted": one.wanted,
