@@ -204,6 +204,14 @@ def test_graphs_that_ended_come_last():
     assert "8 of 8 ended at " in tab.html
 
 
+def test_a_graph_that_has_just_ended_does_not_run():
+    """Though the last snapshot, which was made before, still has it."""
+    tab = Tab(Graphs).hear(busy(1), batch(1, f.GraphOver(1.5, 1, 64, "host", 10, 10)))
+
+    assert [(row["state"], row["done"]) for row in tab.rows()] == [("over", 10)]
+    assert '<dt>running graphs</dt><dd class="good">0' in tab.html
+
+
 def test_a_chosen_graph_is_shown_alone():
     """With its longest chain and its curve; also when it is over and stands elsewhere."""
     tab = Tab(Graphs).hear(busy(1)).hear(busy(2))

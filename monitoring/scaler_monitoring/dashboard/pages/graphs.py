@@ -32,7 +32,7 @@ from scaler_monitoring.figures import curves, short
 from scaler_monitoring.theme import FAILED, SERIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bokeh.models.ui.ui_element import UIElement
 
@@ -116,6 +116,8 @@ class Ledger:
     def __init__(self) -> None:
         self.graphs: dict[str, Known] = {}
         """Those that run first, then the others, the last that ended first."""
+        self.running: list[feed.Graph] = []
+        """All that run."""
         self._run = ""
 
     def update(self, model: Model) -> None:
@@ -132,10 +134,10 @@ class Ledger:
             elif isinstance(event, feed.GraphOver):
                 over[key_of(event)] = event
         before, self.graphs = self.graphs, {}
-        running = {key_of(one): one for one in model.snapshot.graphs}
-        for key, graph in running.items():
-            if key in over or len(self.graphs) == ROWS_MAX:
-                continue
+        # Of some it was told that they are over since the snapshot was made.
+        self.running = [one for one in model.snapshot.graphs if key_of(one) not in over]
+        for graph in self.running[:ROWS_MAX]:
+            key = key_of(graph)
             known = self.graphs[key] = before.get(key) or Known(graph)
             known.graph = graph
             known.see(model.snapshot.clock)
@@ -189,9 +191,9 @@ class Graphs(Page):
         assert model.snapshot is not None
         self._ledger.update(model)
         graphs = self._ledger.graphs
-        self._tiles.update(_tiles(model.snapshot))
-        running = sum(one.over_at is None for one in graphs.values())
-        shown = min(max(running, OVER_MAX), BARS_MAX)
+        running = self._ledger.running
+        self._tiles.update(_tiles(running, model.snapshot.left_out.get("graphs", 0)))
+        shown = min(max(len(running), OVER_MAX), BARS_MAX)
         self._bars.update([_bar(one, model) for one in list(graphs.values())[:shown]])
         clients = {one.session: f"{one.pid}|{one.host}" for one in model.snapshot.clients}
         self._table.update([_row(key, one, clients, model) for key, one in graphs.items()])
@@ -276,11 +278,9 @@ _COLUMNS = (
 )
 
 
-def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
-    graphs = snapshot.graphs
-    running = len(graphs) + snapshot.left_out.get("graphs", 0)
+def _tiles(graphs: Sequence[feed.Graph], left_out: int) -> list[Tile]:
     return [
-        Tile("running graphs", view.whole(running)),
+        Tile("running graphs", view.whole(len(graphs) + left_out)),
         Tile("their nodes", view.whole(sum(one.nodes for one in graphs))),
         *_state_tiles({state: sum(getattr(one, state) for one in graphs) for state in STATES}),
     ]
