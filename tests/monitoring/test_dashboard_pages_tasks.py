@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from math import isnan
+from typing import Any
 
 import pytest
 from bokeh.document import Document
-from bokeh.models import Div
+from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.wire import feed as f
 from scaler_monitoring.dashboard import words
@@ -71,7 +72,7 @@ def html(page):
 @contextmanager
 def nothing_sent(page):
     """What a page does within sends nothing to the browser."""
-    events = []
+    events: list[object] = []
     page.root.document.on_change(events.append)
     yield
     assert events == []
@@ -120,12 +121,11 @@ def test_names_of_users_are_text(kind):
         functions=[f.Function(EVIL, 3, 1)], demands=[f.Demand(EVIL, 2, 5.0)],
     )  # fmt: skip
     page = opened(kind, model)
-    for choose in ("_on_failure", "_on_task"):
-        table = getattr(page, "_failures" if choose == "_on_failure" else "_table", None)
-        if hasattr(page, choose):
-            getattr(page, choose)(table.source.data["key"][0])
+    if isinstance(page, Tasks):
+        for table in (page._failures, page._table):
+            table.source.selected.indices = [0]
     if isinstance(page, Workers):
-        page._choose(W2.hex(), page._table)
+        page._deaths.source.selected.indices = [0]
 
     assert "<img" not in html(page)
     assert ESCAPED in html(page) or isinstance(page, Stream)
@@ -140,9 +140,9 @@ def test_another_scheduler_replaces_what_was_shown(kind):
     page.update(model)
 
     assert "before" not in html(page)
-    for table in ("_table", "_failures"):
-        if hasattr(page, table) and isinstance(page, Tasks):
-            assert getattr(page, table).source.data["key"] == []
+    if isinstance(page, Tasks):
+        assert page._table.source.data["key"] == []
+        assert page._failures.source.data["key"] == []
 
 
 # -- overview ----------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_only_new_work_is_sent():
     """It is streamed; what the browser has stays."""
     model = known(done(1))
     page = opened(Stream, model)
-    sent = []
+    sent: list[Any] = []
     page.root.document.on_change(sent.append)
     known(done(2, at=100.5), model=model, seq=2, clock=101.0)
     page.update(model)
@@ -489,7 +489,7 @@ def test_only_cells_that_changed_are_sent():
     """Of the same workers, a new figure is one cell."""
     model = known(workers=workers(200, cpu=0.0))
     page = opened(Workers, model)
-    sent = []
+    sent: list[Any] = []
     page.root.document.on_change(sent.append)
     changed = workers(200, cpu=0.0)
     changed[7].cpu = 1.0

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from scaler_monitoring import view as words
-from scaler_monitoring.dashboard.parts import text
+from scaler_monitoring import view
+from scaler_monitoring.dashboard.parts import show, text
 from scaler_monitoring.theme import FAILED, SERIES
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ LOOKS = {
     "left": ("transparent", "none"),
     "failed": (FAILED, _stripes("-45deg", "2px", "5px", _BRIGHT)),
     "cancelled": ("var(--muted)", _stripes("90deg", "2px", "5px", _DARK)),
+    "recalled": (SERIES[1], _stripes("90deg", "1px", "8px", _DARK)),
 }
 """The colour of what is in a state, and its pattern: in both, they differ."""
 
@@ -60,8 +61,7 @@ class Bars:
     def update(self, bars: Sequence[Bar]) -> None:
         """Show these, or nothing if there is none."""
         html = f'<ul class="key">{self._key}</ul>{"".join(map(_bar, bars))}'
-        if html != self.root.text:
-            self.root.text = html
+        show(self.root, html)
         if self.root.visible is not bool(bars):
             self.root.visible = bool(bars)
 
@@ -69,10 +69,10 @@ class Bars:
 def _bar(bar: Bar) -> str:
     shown = {state: count for state, count in bar.counts.items() if count > 0}
     parts = "".join(
-        f'<i class="{state}" style="flex-grow:{count}" title="{words.whole(count)} {state}"></i>'
+        f'<i class="{state}" style="flex-grow:{count}" title="{view.whole(count)} {state}"></i>'
         for state, count in shown.items()
     )
-    said = ", ".join(f"{words.whole(count)} {state}" for state, count in shown.items())
+    said = ", ".join(f"{view.whole(count)} {state}" for state, count in shown.items())
     return (
         f'<div class="row"><span class="name">{escape(bar.name)}</span>'
         f'<span class="note">{escape(bar.note)}</span>'

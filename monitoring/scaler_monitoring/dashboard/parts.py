@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from math import nan
+from math import floor, nan
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column, row
@@ -19,6 +19,7 @@ from bokeh.models.widgets.tables import (
     TableColumn,
 )
 
+from scaler_monitoring.figures import axis_ms
 from scaler_monitoring.theme import DARK, FAILED, LIGHT
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from bokeh.models.ui.ui_element import UIElement
     from bokeh.models.widgets.tables import CellFormatter
 
+    from scaler_monitoring.model import Model
     from scaler_monitoring.theme import Theme
 
 BAD = {LIGHT.name: FAILED, DARK.name: "#ff7b7b"}
@@ -330,6 +332,14 @@ def as_number(number: float | None) -> float:
     return UNKNOWN if number is None else number
 
 
+def as_time(at: float | None, model: Model) -> float:
+    """Return a moment of the scheduler's clock as tables want it; None: not known.
+
+    In whole seconds: else it would be told a bit differently after each snapshot, and sent again.
+    """
+    return UNKNOWN if at is None else axis_ms(floor(model.time_of(at)))
+
+
 def _formatter(kind: str) -> CellFormatter:
     if kind == TEXT:
         return StringFormatter(nan_format="-")
@@ -351,6 +361,7 @@ _TABLE_CSS = """
     .bk-data-table, .slick-viewport, .grid-canvas { background: transparent !important; }
     .slick-row, .slick-cell { background: var(--panel) !important; color: var(--text) !important; }
     .slick-row.odd .slick-cell { background: var(--background) !important; }
+    .slick-header-columns, .slick-header-column { border-color: var(--grid) !important; }
     .slick-cell { border-color: var(--grid) !important; font-variant-numeric: tabular-nums; }
     .slick-row .slick-cell.selected, .slick-row.odd .slick-cell.selected {
         background: var(--accent) !important; color: var(--panel) !important; }

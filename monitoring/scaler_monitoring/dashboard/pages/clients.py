@@ -18,9 +18,10 @@ from scaler_monitoring.dashboard.parts import (
     Table,
     Tile,
     Tiles,
+    as_time,
     panel,
 )
-from scaler_monitoring.figures import axis_ms, short
+from scaler_monitoring.figures import short
 
 if TYPE_CHECKING:
     from bokeh.models.ui.ui_element import UIElement
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 500
 COUNTS = ("submitted", "done", "failed", "cancelled", "recalled", "pending")
-STATES = ("done", "pending", "failed", "cancelled")
+STATES = ("done", "pending", "failed", "cancelled", "recalled")
 
 
 class Clients(Page):
@@ -127,7 +128,7 @@ def _moves(model: Model) -> list[dict[str, Any]]:
     workers = {one.session: one.worker for one in told if isinstance(one, feed.ClientJoined)}
     return [
         {
-            "at": axis_ms(model.time_of(one.at)),
+            "at": as_time(one.at, model),
             "what": "came" if isinstance(one, feed.ClientJoined) else "left",
             "session": one.session,
             "client": client_name(one),

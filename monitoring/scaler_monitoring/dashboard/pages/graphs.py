@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from html import escape
-from math import inf, isnan
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
 
 from scaler_cluster.wire import feed
-from scaler_monitoring import view as words
+from scaler_monitoring import view
 from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     TIME,
-    UNKNOWN,
     WHOLE,
     Column,
     Table,
     Tile,
     Tiles,
     as_number,
+    as_time,
     panel,
+    show,
     text,
 )
 from scaler_monitoring.dashboard.timeline import MARGIN, Timeline, dash_lines
 from scaler_monitoring.dashboard.words import clock_time
-from scaler_monitoring.figures import axis_ms, curves, short
+from scaler_monitoring.figures import curves, short
 from scaler_monitoring.theme import FAILED, SERIES
 
 if TYPE_CHECKING:
@@ -64,9 +65,10 @@ class Known:
     """A graph, as it was seen last."""
 
     graph: feed.Graph
-    begun_at: float = UNKNOWN
-    """By the scheduler's clock; UNKNOWN: nobody has told."""
+    begun_at: float | None = None
+    """By the scheduler's clock; None: nobody has told."""
     over_at: float | None = None
+    """None: it runs."""
     curve: list[Point] = field(default_factory=list)
     stride: int = 1
     """Each so-and-so-many-th point is kept."""
@@ -85,7 +87,9 @@ class Known:
         return "running" if self.graph.is_whole else "still coming"
 
     def see(self, clock: float) -> None:
-        """Add a point to its curve."""
+        """Add a point to its curve, unless there is one of this moment."""
+        if self.curve and self.curve[-1].clock >= clock:
+            return
         if self._seen % self.stride == 0:
             graph = self.graph
             self.curve.append(Point(clock, graph.done, graph.failed, graph.cancelled))
@@ -201,7 +205,6 @@ class _One:
     """A graph alone."""
 
     def __init__(self, theme: Theme) -> None:
-        self._theme = theme
         self._head = text("", theme, "h2 { font-size: 16px; margin: .8rem 0 .3rem; }")
         self._tiles = Tiles(theme)
         self._states = Bars(STATES, theme)
@@ -229,26 +232,21 @@ class _One:
 
     def _update(self, model: Model, known: Known) -> None:
         graph = known.graph
-        head = f"<h2>{escape(known.name)}</h2>"
-        if head != self._head.text:
-            self._head.text = head
+        show(self._head, f"<h2>{escape(known.name)}</h2>")
         assert model.snapshot is not None
         until = model.snapshot.clock if known.over_at is None else known.over_at
         self._tiles.update(
             [
                 Tile("state", known.state),
                 Tile(
-                    "since it began",
-                    "-" if isnan(known.begun_at) else words.duration(until - known.begun_at),
+                    "running for" if known.over_at is None else "took",
+                    "-" if known.begun_at is None else view.duration(until - known.begun_at),
                 ),
-                Tile("nodes", words.whole(graph.nodes)),
-                *(
-                    Tile(name, words.whole(getattr(graph, name)), is_bad=_is_bad(graph, name))
-                    for name in STATES
-                ),
+                Tile("nodes", view.whole(graph.nodes)),
+                *_state_tiles({state: getattr(graph, state) for state in STATES}),
             ]
         )
-        self._states.update([_bar(known, model)])
+        self._states.update([replace(_bar(known, model), name="nodes")])
         self._chain.update(_chain(graph))
         self._timeline.update(
             model, known.curve, lambda one: (one.done, one.failed, one.cancelled),
@@ -280,28 +278,27 @@ _COLUMNS = (
 
 def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
     graphs = snapshot.graphs
-    counts = {state: sum(getattr(one, state) for one in graphs) for state in STATES}
     running = len(graphs) + snapshot.left_out.get("graphs", 0)
     return [
-        Tile("running graphs", words.whole(running)),
-        Tile("their nodes", words.whole(sum(one.nodes for one in graphs))),
-        *(
-            Tile(state, words.whole(count), is_bad=state == "failed" and count > 0)
-            for state, count in counts.items()
-        ),
+        Tile("running graphs", view.whole(running)),
+        Tile("their nodes", view.whole(sum(one.nodes for one in graphs))),
+        *_state_tiles({state: sum(getattr(one, state) for one in graphs) for state in STATES}),
     ]
 
 
-def _is_bad(graph: feed.Graph, state: str) -> bool:
-    return state == "failed" and graph.failed > 0
+def _state_tiles(counts: Mapping[str, int]) -> list[Tile]:
+    return [
+        Tile(state, view.whole(count), is_bad=state == "failed" and count > 0)
+        for state, count in counts.items()
+    ]
 
 
 def _bar(known: Known, model: Model) -> Bar:
     graph = known.graph
     ended = graph.done + graph.failed + graph.cancelled
-    note = f"{words.whole(ended)} of {words.whole(graph.nodes)} ended"
+    note = f"{view.whole(ended)} of {view.whole(graph.nodes)} ended"
     if known.over_at is not None:
-        note += f", over at {clock_time(model, known.over_at)}"
+        note += f" at {clock_time(model, known.over_at)}"
     return Bar(known.name, {state: getattr(graph, state) for state in STATES}, note)
 
 
@@ -310,7 +307,7 @@ def _chain(graph: feed.Graph) -> list[Bar]:
     if graph.chain is None or graph.chain_left is None:
         return []
     ended = graph.chain - graph.chain_left
-    note = f"{words.whole(ended)} of {words.whole(graph.chain)} nodes have ended"
+    note = f"{view.whole(ended)} of {view.whole(graph.chain)} nodes have ended"
     return [Bar("longest chain", {"ended": ended, "left": graph.chain_left}, note)]
 
 
@@ -326,6 +323,6 @@ def _row(key: str, known: Known, clients: Mapping[int, str], model: Model) -> di
         **{state: getattr(graph, state) for state in STATES},
         "chain": as_number(graph.chain),
         "left": as_number(graph.chain_left),
-        "begun": UNKNOWN if isnan(known.begun_at) else axis_ms(model.time_of(known.begun_at)),
-        "over": UNKNOWN if known.over_at is None else axis_ms(model.time_of(known.over_at)),
+        "begun": as_time(known.begun_at, model),
+        "over": as_time(known.over_at, model),
     }

@@ -1,0 +1,431 @@
+"""What the pages of the cluster show of what is known: graphs, memory, clients and machines."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from itertools import pairwise
+from math import isnan, nan
+from typing import Any
+
+import pytest
+from bokeh.document import Document
+from bokeh.models.sources import ColumnDataSource
+from bokeh.models.widgets.markups import Div
+
+from scaler_cluster.wire import feed as f
+from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
+from scaler_monitoring.dashboard.page import View
+from scaler_monitoring.dashboard.pages import clients, graphs, machines, memory
+from scaler_monitoring.dashboard.pages.clients import Clients
+from scaler_monitoring.dashboard.pages.graphs import Graphs
+from scaler_monitoring.dashboard.pages.machines import Machines
+from scaler_monitoring.dashboard.pages.memory import Memory
+from scaler_monitoring.dashboard.settings import Settings
+from scaler_monitoring.dashboard.timeline import LINES, Timeline, places_of
+from scaler_monitoring.dashboard.watch import Watch
+from scaler_monitoring.model import Model
+from scaler_monitoring.theme import DARK, LIGHT
+
+PAGES = (Graphs, Memory, Clients, Machines)
+EVIL = "<img src=x onerror=alert(1)>\n$$x$$"
+MIB = 1 << 20
+
+
+def snapshot(seq=1, run="run", **fields):
+    """Return one of each second."""
+    return f.Snapshot(run, seq, clock=float(seq), time=1000.0 + seq, interval_s=1.0, **fields)
+
+
+def batch(seq, *events, run="run"):
+    return f.Events(run, seq, float(seq), {}, list(events))
+
+
+def busy(seq=1, name="host", **fields):
+    """Return a snapshot with some of everything."""
+    return snapshot(
+        seq,
+        scheduler=f.Process(name, 7, "1.2", "3.11", "tcp://x", 60.0, 0.25, 8 * MIB, 9 * MIB, 0.01),
+        workers=[
+            f.Worker(b"W1", b"S1", name, "one", 11, tasks=3, rss_bytes=100 * MIB),
+            f.Worker(b"W2", b"S1", name, "", 12, rss_bytes=50 * MIB),
+        ],
+        machines=[
+            f.Machine(
+                b"S1", name, 3, 2, 1, 1.5, 0.002, cpus=4, cpu=1.0, memory_bytes=1000,
+                free_bytes=250, agent_cpu=0.1, agent_rss_bytes=5 * MIB, restarts=7,
+            )
+        ],
+        clients=[
+            f.Client(1, name, 21, b"", 10, 4, 1, 1, 1, 2, 3, 4, 1.5),
+            f.Client(2, name, 22, b"W1", 50, 10),
+        ],
+        graphs=[f.Graph(1, 64, name, 10, True, 2, 3, 1, 3, 1, 0, 6, 2)],
+        stores=[f.Store(b"S1", "tcp://store", 2, 25 * MIB, 100 * MIB, 1, True)],
+        objects=2,
+        objects_bytes=30 * MIB,
+        largest=[f.LargeObject(b"\x01\xff", 20 * MIB, 2, 3, 1), f.LargeObject(b"ab-1", 9)],
+        sent={"Assign": 10},
+        received={"Done": 20},
+        **fields,
+    )  # fmt: skip
+
+
+class Tab:
+    """A page in a document, without a browser."""
+
+    def __init__(self, kind, theme=LIGHT, **settings):
+        watch = Watch("by hand")
+        self.model = watch.model
+        self.page = kind(View(watch, theme, Settings(**settings), 1000))
+        self.document = Document()
+        self.document.add_root(self.page.root)
+
+    def hear(self, *messages):
+        for message in messages:
+            self.model.apply(message, 0.0)
+        self.page.update(self.model)
+        return self
+
+    def rows(self, table="_table"):
+        data = getattr(self.page, table).source.data
+        return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+
+    @property
+    def html(self):
+        shown: list[Any] = list(self.document.select({"type": Div}))
+        return "\n".join(one.text for one in shown)
+
+    @property
+    def sources(self):
+        return list(self.document.select({"type": ColumnDataSource}))
+
+    @contextmanager
+    def nothing_sent(self):
+        events: list[object] = []
+        self.document.on_change(events.append)
+        yield
+        assert events == []
+
+
+# -- all of them -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", PAGES)
+@pytest.mark.parametrize(("theme", "scale"), [(LIGHT, "linear"), (DARK, "log")])
+def test_a_cluster_of_nothing_is_shown(kind, theme, scale):
+    """Nobody is there and nothing has run: sentences say so."""
+    tab = Tab(kind, theme, scale=scale).hear(snapshot())
+
+    assert any((one.visible and one.text.startswith("<p>N")) or "There are no" in one.text
+               for one in tab.document.select({"type": Div}))  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_what_is_known_already_is_not_sent_again(kind):
+    """An update without news, also with a row that is chosen."""
+    tab = Tab(kind).hear(busy(1), batch(1, f.ClientLeft(1.0, 9), f.GraphOver(1.0, 1, 9)), busy(2))
+    if kind is Graphs:
+        tab.page._table.choose("1:64")
+        tab.page.update(tab.model)
+    with tab.nothing_sent():
+        tab.page.update(tab.model)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_names_of_users_are_text(kind):
+    """Whatever HTML or mathematics there is in them."""
+    gone = batch(1, f.GraphOver(1.0, 1, 9, EVIL), f.ClientLeft(1.0, 9, EVIL))
+    tab = Tab(kind).hear(busy(1, EVIL), gone)
+    if kind is Graphs:
+        tab.page._table.choose("1:9")
+        tab.page.update(tab.model)
+
+    assert "<img" not in tab.html
+    assert all(one.disable_math for one in tab.document.select({"type": Div}))
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_another_scheduler_begins_anew(kind):
+    """Nothing of the one before is shown."""
+    tab = Tab(kind).hear(busy(1), busy(2), batch(1, f.GraphOver(1.0, 1, 9)))
+    tab.hear(snapshot(1, "other"))
+
+    assert all(len(one.data["time"]) <= 1 for one in tab.sources if "time" in one.data)
+    assert all(not one.data["name"] for one in tab.sources if "name" in one.data)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_rows_are_bounded(kind, monkeypatch):
+    """However much there is."""
+    for module in clients, graphs, machines, memory:
+        monkeypatch.setattr(module, "ROWS_MAX", 3)
+    names = [b"%03d" % n for n in range(40)]
+    full = snapshot(
+        1,
+        workers=[f.Worker(one, rss_bytes=1) for one in names],
+        machines=[f.Machine(one, cpu=1.0) for one in names],
+        clients=[f.Client(n, submitted=9) for n in range(40)],
+        graphs=[f.Graph(1, n, nodes=1) for n in range(40)],
+        stores=[f.Store(one) for one in names],
+        largest=[f.LargeObject(one) for one in names],
+    )
+    tab = Tab(kind).hear(full, batch(1, *[f.ClientLeft(1.0, n) for n in range(40)]))
+
+    assert all(len(column) <= 3 for one in tab.sources for column in one.data.values())
+
+
+# -- graphs ------------------------------------------------------------------------------------
+
+
+def test_a_graph_is_a_row():
+    """With how many of its nodes are where, and its longest chain."""
+    tab = Tab(Graphs).hear(batch(1, f.GraphBegun(0.5, 1, 64, "host")), busy(1))
+
+    (row,) = tab.rows()
+    assert {name: row[name] for name in (*graphs.STATES, "nodes", "chain", "left")} == {
+        "done": 3, "assigned": 1, "ready": 3, "waiting": 2, "failed": 1, "cancelled": 0,
+        "nodes": 10, "chain": 6, "left": 2,
+    }  # fmt: skip
+    assert (row["name"], row["client"], row["state"]) == ("host", "21|host", "running")
+    assert isnan(row["over"])
+
+
+def test_graphs_that_ended_come_last():
+    """The one that ended last before the others, with what became of it."""
+    tab = Tab(Graphs).hear(
+        batch(1, f.GraphOver(1.0, 1, 5, "old", 9, 9), f.GraphOver(2.0, 7, 6, "new", 8, 7, 1)),
+        busy(3),
+    )
+
+    assert [(row["name"], row["state"], row["done"], row["failed"]) for row in tab.rows()] == [
+        ("host", "running", 3, 1), ("new", "over", 7, 1), ("old", "over", 9, 0),
+    ]  # fmt: skip
+    assert [row["client"] for row in tab.rows()] == ["21|host", "gone", "21|host"]
+    assert "8 of 8 ended at " in tab.html
+
+
+def test_a_chosen_graph_is_shown_alone():
+    """With its longest chain and its curve; also when it is over and stands elsewhere."""
+    tab = Tab(Graphs).hear(busy(1)).hear(busy(2))
+    alone = tab.page._one
+    assert not alone.root.visible
+    tab.page._table.choose("1:64")
+    tab.page.update(tab.model)
+
+    assert alone.root.visible
+    assert "4 of 6 nodes have ended" in tab.html
+    assert alone._timeline.source.data["done"] == [3, 3]
+
+    tab.hear(
+        batch(1, f.GraphOver(3.0, 1, 64, "host", 10, 9, 1), f.GraphOver(3.5, 1, 99)), snapshot(4)
+    )
+    assert tab.page._table.chosen == "1:64"
+    assert alone._timeline.source.data["done"] == [3, 3, 9]
+    assert "nodes have ended" not in tab.html
+
+
+def test_the_curve_of_a_graph_is_bounded(monkeypatch):
+    """When there are too many points, each second one is left out."""
+    monkeypatch.setattr(graphs, "POINTS_MAX", 8)
+    tab = Tab(Graphs).hear(busy(1))
+    tab.page._table.choose("1:64")
+    for seq in range(2, 100):
+        tab.hear(busy(seq))
+
+    times = tab.page._one._timeline.source.data["time"]
+    assert len(times) <= 8
+    assert len({b - a for a, b in pairwise(times)}) == 1
+
+
+def test_bars_of_graphs_are_few():
+    """Those that run; of those that are over some, if there is room."""
+    over = [f.GraphOver(1.0, 1, n, f"over{n}") for n in range(30)]
+    tab = Tab(Graphs).hear(batch(1, *over), busy(2))
+    assert tab.page._bars.root.text.count('class="row"') == graphs.OVER_MAX
+
+    running = [f.Graph(1, 100 + n, nodes=1) for n in range(30)]
+    tab.hear(snapshot(3, graphs=running))
+    assert tab.page._bars.root.text.count('class="row"') == BARS_MAX
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def test_memory_is_told():
+    """Of workers, objects and machines; what each place holds, of how much."""
+    tab = Tab(Memory).hear(busy(1))
+
+    assert "150.0 MiB" in tab.html
+    assert "30.0 MiB" in tab.html
+    (store,) = tab.rows("_stores")
+    assert (store["place"], store["address"], store["up"]) == ("host", "tcp://store", "yes")
+    assert (store["size"], store["limit"], store["used"]) == (25 * MIB, 100 * MIB, 0.25)
+    assert [(row["object"], row["size"], row["workers"]) for row in tab.rows("_largest")] == [
+        ("01ff", 20 * MIB, 3), ("ab-1", 9, 0),
+    ]  # fmt: skip
+    totals = tab.page._totals.source.data
+    assert totals["workers_rss_bytes"] == [150 * MIB]
+    assert (totals["free_bytes"], totals["memory_bytes"]) == ([250], [1000])
+
+
+def test_each_worker_has_a_line():
+    """The largest first, called by its name."""
+    tab = Tab(Memory).hear(busy(1), busy(2))
+
+    lines = tab.page._workers
+    data = lines._timeline.source.data
+    assert (data["line0"], data["line1"]) == ([100 * MIB] * 2, [50 * MIB] * 2)
+    assert all(map(isnan, data["line2"]))
+    assert [item.label.value for item in lines._items if item.visible] == ["one|11", "12|host"]
+    assert [name for name, _ in lines._hover.tooltips] == ["at", "one|11", "12|host"]
+
+
+def test_what_nobody_measured_is_not_nought():
+    """Curves have gaps there, and tables a dash."""
+    tab = Tab(Memory).hear(snapshot(1, stores=[f.Store(b"", "", 1, 10)], workers=[f.Worker(b"W")]))
+
+    assert isnan(tab.page._totals.source.data["workers_rss_bytes"][0])
+    (store,) = tab.rows("_stores")
+    assert isnan(store["limit"])
+    assert isnan(store["used"])
+
+
+def test_a_full_store_is_marked():
+    """Before there is no room in it at all."""
+    tab = Tab(Memory).hear(snapshot(1, stores=[f.Store(b"", "", 1, 95, 100)]))
+
+    assert 'class="bad"' in tab.html
+
+
+# -- clients -----------------------------------------------------------------------------------
+
+
+def test_clients_are_counted():
+    """Who has most to do comes first; one inside of a task says on which worker."""
+    tab = Tab(Clients).hear(busy(1))
+
+    nested, first = tab.rows()
+    assert (nested["client"], nested["inside"], nested["pending"]) == ("22|host", "one|11", 40)
+    assert (first["client"], first["inside"], first["pending"]) == ("21|host", "", 3)
+    counted = [first[name] for name in ("submitted", "done", "failed", "cancelled", "recalled")]
+    assert counted == [10, 4, 1, 1, 1]
+    assert [first[name] for name in ("graphs", "functions", "objects", "silent")] == [2, 3, 4, 1.5]
+    assert "7 of 10 ended" in tab.html
+
+
+def test_clients_that_left_are_told():
+    """The last one first; of one inside of a task it is known where it was."""
+    came = f.ClientJoined(1.0, 5, "a", 1, b"W1")
+    left = f.ClientLeft(2.0, 5, "a", 1)
+    tab = Tab(Clients).hear(busy(1), batch(1, came, left))
+
+    assert [(row["what"], row["client"], row["inside"]) for row in tab.rows("_moves")] == [
+        ("left", "1|a", "one|11"), ("came", "1|a", "one|11"),
+    ]  # fmt: skip
+
+
+# -- machines ----------------------------------------------------------------------------------
+
+
+def test_machines_are_rows():
+    """With what their workers do, and what is left of them."""
+    tab = Tab(Machines).hear(busy(1))
+
+    (row,) = tab.rows()
+    counted = ("name", "workers", "wanted", "spares", "restarts", "busy", "idle", "queued")
+    assert [row[name] for name in counted] == ["host", 2, 3, 1, 7, 1, 1, 2]
+    assert [row[name] for name in ("cpus", "cpu", "memory", "free", "used")] == [
+        4, 0.25, 1000, 250, 0.75,
+    ]  # fmt: skip
+    assert [row[name] for name in ("agent_cpu", "agent_rss", "lag", "silent")] == [
+        0.1, 5 * MIB, 2.0, 1.5,
+    ]  # fmt: skip
+    assert tab.page._cpu._timeline.source.data["line0"] == [1.0]
+    assert tab.page._free._timeline.source.data["line0"] == [250]
+
+
+def test_a_machine_that_told_nothing_yet_has_dashes():
+    """Not noughts."""
+    (row,) = Tab(Machines).hear(snapshot(1, machines=[f.Machine(b"S1", "a")])).rows()
+
+    assert all(isnan(row[name]) for name in ("cpu", "memory", "free", "used", "agent_cpu", "lag"))
+
+
+def test_messages_of_the_scheduler_are_counted():
+    """By kind, the most common first, with how many there are a second."""
+    tab = Tab(Machines).hear(
+        snapshot(1, sent={"Assign": 10}), snapshot(2, sent={"Assign": 14}, received={"Done": 50})
+    )
+
+    rows = tab.rows("_messages")
+    assert [(row["way"], row["kind"], row["count"], row["per_s"]) for row in rows] == [
+        ("received", "Done", 50, 50.0), ("sent", "Assign", 14, 4.0),
+    ]  # fmt: skip
+
+
+def test_the_scheduler_is_described():
+    """Where it runs, what it is, and what it takes."""
+    html = Tab(Machines).hear(busy(1)).html
+
+    assert all(text in html for text in ("process 7", "1.2", "Python 3.11", "25.0%", "8.0 MiB"))
+
+
+# -- timelines and bars ------------------------------------------------------------------------
+
+
+def test_each_point_is_sent_once():
+    """A further one is added; those that left the window go."""
+    timeline = Timeline(["done"], 2.0)
+    sent: list[object] = []
+    model = Model()
+    document = Document()
+    document.add_root(timeline.source)
+    document.on_change(sent.append)
+    for seq in range(1, 6):
+        model.apply(snapshot(seq), 0.0)
+        timeline.update(model, model.history, lambda one: [one.clock])
+
+    assert timeline.source.data["done"] == [3.0, 4.0, 5.0]
+    assert [type(one).__name__ for one in sent][1:] == ["ColumnsStreamedEvent"] * 4
+
+
+def test_lines_keep_their_places():
+    """Another one must be much larger to take one, and then takes that of the smallest."""
+    before = [b"a", b"b"]
+
+    def after(**sizes):
+        return places_of(
+            before, {key.encode(): size for key, size in sizes.items()}, lambda _: True
+        )
+
+    assert after(a=1.0, b=2.0, c=1.1) == [b"a", b"b"]
+    assert after(a=1.0, b=2.0, c=1.5) == [b"c", b"b"]
+    assert after(a=nan, b=2.0, c=1.5) == [b"c", b"b"]
+
+
+def test_lines_of_the_gone_stay_until_their_place_is_needed():
+    """Or until nothing of them is left in the window."""
+    sizes = {b"b": 2.0}
+    assert places_of([b"a", b"b"], sizes, lambda _: True) == [b"a", b"b"]
+    assert places_of([b"a", b"b"], sizes, lambda _: False) == [None, b"b"]
+    assert places_of([b"a", b"b"], sizes | {b"c": 0.1}, lambda _: True) == [b"c", b"b"]
+
+
+def test_the_largest_get_the_lines():
+    """If there are more than lines."""
+    sizes = {b"%d" % n: float(n) for n in range(100)}
+    places = places_of([None] * LINES, sizes, lambda _: False)
+
+    assert set(places) == {b"%d" % n for n in range(100 - LINES, 100)}
+
+
+def test_bars_say_what_they_show():
+    """In words too, for who does not see them; what there is none of is no part."""
+    bars = Bars(("done", "failed", "left"), LIGHT)
+    assert not bars.root.visible
+    bars.update([Bar("<b>", {"done": 1500, "failed": 0, "left": 1}, "note")])
+
+    assert bars.root.visible
+    assert 'aria-label="1,500 done, 1 left"' in bars.root.text
+    assert "&lt;b&gt;" in bars.root.text
+    assert bars.root.text.count("flex-grow") == 2
