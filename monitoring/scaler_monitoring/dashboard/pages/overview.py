@@ -292,5 +292,5 @@ def news(model: Model) -> str:
     """Return HTML of what happened last."""
     lines = [line.split(" ", 1) for line in view.news(model, NEWS_MAX)]
     if not lines:
-        return words.nothing("Nothing has happened yet but tasks that returned.")
+        return words.nothing("None yet: no task has failed, nobody came or left.")
     return words.table({"at": "time", "what": ""}, lines)

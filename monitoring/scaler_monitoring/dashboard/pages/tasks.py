@@ -140,6 +140,7 @@ class Tasks(Page):
         rows = [_task_row(model, one) for one in last]
         self._shown = {row["key"]: one for row, one in zip(rows, last, strict=True)}
         self._table.update(rows)
+        self._table.root.visible = bool(rows)
         show(self._count, self._sentence(model))
 
     def _matching(self, model: Model, works: Iterable[Work]) -> Iterable[Work]:
