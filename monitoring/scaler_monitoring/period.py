@@ -91,7 +91,7 @@ class Period:
         for after in self.last.functions:
             row = _since(before.get(after.name, feed.Function()), after, (*GROWING, "busy_s"))
             ended = row.done + row.failed
-            row.mean_s = row.busy_s / ended if ended else None
+            row.mean_s = row.busy_s / ended if row.busy_s and ended else None
             if any(getattr(row, name) for name in GROWING):
                 used.append((row, after.pending))
         return sorted(used, key=lambda one: (-one[0].busy_s, -one[0].submitted, one[0].name))

@@ -139,9 +139,9 @@ def render(period: Period) -> str:
         functions=[
             _function(row, pending, busy_s, colours) for row, pending in functions[:FUNCTIONS_MAX]
         ],
-        more_functions=_more(len(functions) - FUNCTIONS_MAX, "functions that took less"),
+        function_notes=list(_function_notes(period, len(functions) - FUNCTIONS_MAX)),
         curves=CURVES,
-        failures=[_failure(period, row) for row in reversed(period.model.failures.values())],
+        failures=[_failure(period, row) for row in _failures(period)],
         deaths=[_death(period, row) for row in reversed(period.model.deaths)],
         machines=_machines(period.last),
         release=period.last.scheduler.release,
@@ -253,7 +253,7 @@ def _tiles(period: Period, efficiency: Efficiency) -> list[tuple[str, str]]:
     tasks, passed_s = period.tasks(), efficiency.passed_s
     last = period.last
     assert last is not None
-    tiles = [
+    return [
         ("tasks done", whole(tasks.done)),
         ("failed", whole(tasks.failed)),
         ("cancelled", whole(tasks.cancelled)),
@@ -265,7 +265,6 @@ def _tiles(period: Period, efficiency: Efficiency) -> list[tuple[str, str]]:
         ("workers' memory at most", binary(period.rss_bytes_max or None)),
         ("objects at most", binary(period.objects_bytes_max)),
     ]
-    return tiles if tasks.recalled == 0 else [*tiles, ("recalled", whole(tasks.recalled))]
 
 
 def _rate(per_s: float) -> str:
@@ -335,8 +334,15 @@ def _stream_about(period: Period) -> str:
     return about + " Scroll to magnify, drag to move; under the pointer it says more."
 
 
-def _more(count: int, what: str) -> str:
-    return f"And {whole(count)} {what}." if count > 0 else ""
+def _function_notes(period: Period, left_out: int) -> Iterator[str]:
+    if left_out > 0:
+        yield f"And {whole(left_out)} functions that took less."
+    recalled = period.tasks().recalled
+    if recalled:
+        yield (
+            "Not among those that were done: what tasks took back that waited for it, to run it "
+            f"themselves ({whole(recalled)})."
+        )
 
 
 def _function(
@@ -350,20 +356,26 @@ def _function(
         "cancelled": whole(row.cancelled),
         "retried": whole(row.retried),
         "pending": whole(pending),
-        "busy": duration(row.busy_s),
+        "busy": duration(row.busy_s or None),
         "each": duration(row.mean_s),
         "share": f"{row.busy_s / busy_s * 100:.1f} %" if busy_s else "-",
     }
+
+
+def _failures(period: Period) -> list[Failures]:
+    """Return the most frequent one first; of two, the later one."""
+    return sorted(period.model.failures.values(), key=lambda row: (-row.count, -row.last.at))
 
 
 def _failure(period: Period, failures: Failures) -> dict[str, str]:
     last, label = failures.last, period.model.label
     title = f"{plain(last.function) or NO_NAME}: {plain(last.error or last.reason)}"
     where = f", on {label(last.worker)}" if last.worker else ""
+    count = f"{whole(failures.count)} tasks; the last one " if failures.count > 1 else ""
     return {
         "title": f"{title}{': ' if last.message else ''}{plain(last.message)}",
-        "about": f"{whole(failures.count)} tasks; the last one at {_clock(period, last.at)}, "
-        f"attempt {last.attempt}, {last.reason}{where}",
+        "about": f"{count}at {_clock(period, last.at)}, attempt {last.attempt}, "
+        f"{last.reason}{where}",
         "traceback": last.traceback,
     }
 

@@ -6,7 +6,7 @@ import json
 import os
 import select
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
@@ -34,18 +34,29 @@ def main() -> None:
     """Be told what to do, and do it."""
     settings = read_settings()
     log_as_told(settings)
-    path = settings["path"]
-    try:
-        _try(path)
-        with Feed(settings["monitor_address"], TOPICS) as listener:
+    with ExitStack() as held:
+        try:
+            _try(settings["path"])
+            listener = held.enter_context(Feed(settings["monitor_address"], TOPICS))
             period = _begin(listener)
-            say_ready()
-            _listen(listener, period)
-            period.is_cut_off = not _end(listener, period)
+        except ScalerError as error:
+            say_ready(error=str(error))
+            sys.exit(1)
+        say_ready()
+        _tell(settings["fd"], _report(listener, period, settings["path"]))
+
+
+def _report(listener: Feed, period: Period, path: str) -> str:
+    """Listen to the end and write the page; return why it could not be, or nothing."""
+    from scaler_monitoring.report import write
+
+    try:
+        _listen(listener, period)
+        period.is_cut_off = not _end(listener, period)
+        write(path, period)
     except ScalerError as error:
-        say_ready(error=str(error))
-        sys.exit(1)
-    _tell(settings["fd"], _write(path, period))
+        return str(error)
+    return ""
 
 
 def _try(path: str) -> None:
@@ -117,17 +128,6 @@ def _messages(listener: Feed, timeout_s: float) -> Iterator[feed.Snapshot | feed
         message = listener.next(left_s)
         if message is not None:
             yield message
-
-
-def _write(path: str, period: Period) -> str:
-    """Write the page; return why not, empty if it is written."""
-    from scaler_monitoring.report import write
-
-    try:
-        write(path, period)
-    except ConfigError as error:
-        return str(error)
-    return ""
 
 
 def _tell(fd: int, error: str) -> None:

@@ -108,6 +108,14 @@ def test_functions_are_told():
     assert "simulate 1,234 1 2 3 3 4.0s 3.24ms 100.0 %" in text_of(period())
 
 
+def test_tasks_that_were_taken_back_are_told():
+    """Else there would be more than came to an end."""
+    made = period()
+    made.last.tasks.recalled = 7
+
+    assert "to run it themselves (7)" in text_of(made)
+
+
 def test_failures_and_deaths_are_told():
     """With the traceback of the last one, and the last words of a worker."""
     text = text_of(period())

@@ -194,7 +194,8 @@ def test_a_replay_says_what_was_seen_live(cluster, tmp_path):
     for now, message in read(path):
         replayed.apply(message, now)
 
-    assert vars(replayed) == vars(live)
+    # As text: what nobody has measured is nan, and equals nothing.
+    assert str(vars(replayed)) == str(vars(live))
     assert {key for key, _ in replayed.failures} == {"raise_this", "die"}
 
     written = Path(path).read_bytes()

@@ -88,10 +88,8 @@ class Timeline:
             for one in new
         ]
         names = list(self.source.data)
-        columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        data: dict[str, Any] = {
-            name: list(column) for name, column in zip(names, columns, strict=True)
-        }
+        columns = map(list, zip(*rows, strict=True)) if rows else [[] for _ in names]
+        data: dict[str, Any] = dict(zip(names, columns, strict=True))
         if is_other:
             self.source.data = data
         else:
