@@ -89,6 +89,10 @@ STYLE = """
     td.number, th.number { text-align: right; }
     td.name { max-width: 12rem; overflow: hidden; text-overflow: ellipsis; }
     a { color: var(--accent); }
+    @media (max-width: 40rem) {
+        th, td { padding: .25rem .35rem; }
+        td.name { max-width: 6.5rem; }
+    }
 """
 """Of what is made here; see :func:`parts.text`."""
 

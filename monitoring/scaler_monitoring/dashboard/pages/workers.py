@@ -132,7 +132,7 @@ class Workers(Page):
                 controls(self._search),
                 self._said,
                 self._table.root,
-                about="sent, queued, free and given count tasks. ITL: it is up, it has a task, it "
+                about="Sent, queued, free and given count tasks. ITL: it is up, it has a task, it "
                 "gets no more for now.",
             ),
             self._one,
