@@ -222,7 +222,7 @@ def stuck(snapshot: feed.Snapshot) -> str:
 def failed(model: Model, href: str) -> str:
     """Return HTML of the kinds of failures, the latest first."""
     if not model.failures:
-        return words.nothing("No task has failed.")
+        return words.nothing("No task has failed lately.")
     kinds = list(reversed(model.failures.values()))
     rows = [
         (
@@ -240,7 +240,7 @@ def failed(model: Model, href: str) -> str:
 def died(model: Model, href: str) -> str:
     """Return HTML of the last workers that died."""
     if not model.deaths:
-        return words.nothing("No worker has died.")
+        return words.nothing("No worker has died lately.")
     rows = [
         (words.clock_time(model, one.at), model.label(one.worker), words.death(one))
         for one in list(reversed(model.deaths))[:FAILURES_MAX]

@@ -75,7 +75,7 @@ class Tasks(Page):
         theme = self.view.theme
         css = inputs_style(theme)
         self._failures = Table(
-            FAILURE_COLUMNS, theme, KINDS_SHOWN, key="key", nothing="No task has failed."
+            FAILURE_COLUMNS, theme, KINDS_SHOWN, key="key", nothing="No task has failed lately."
         )
         self._failures.on_choose(self._on_failure)
         self._failure, self._count, self._detail = (text("", theme, words.STYLE) for _ in range(3))

@@ -103,7 +103,7 @@ class Workers(Page):
         self._search.on_change("value_input", self._on_search)
         self._table = Table(COLUMNS, theme, key="key")
         self._deaths = Table(
-            DEATH_COLUMNS, theme, DEATHS_SHOWN, key="key", nothing="No worker has died."
+            DEATH_COLUMNS, theme, DEATHS_SHOWN, key="key", nothing="No worker has died lately."
         )
         self._table.on_choose(lambda key: self._choose(key, self._deaths))
         self._deaths.on_choose(lambda key: self._choose(key, self._table))
