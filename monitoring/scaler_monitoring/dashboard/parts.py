@@ -137,7 +137,7 @@ class Tiles:
                  grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); }
             div.tile { background: var(--panel); border: 1px solid var(--grid); border-radius: 6px;
                  padding: .4rem .7rem; min-width: 0; }
-            dt { color: var(--muted); font-size: 12px; }
+            dt { color: var(--muted); font-size: 12px; overflow-wrap: anywhere; }
             dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums;
                  overflow-wrap: anywhere; }
             dd.bad { color: var(--bad); font-weight: 700; }
