@@ -7,6 +7,7 @@ users have named reaches the page as data, and is shown as text.
 from __future__ import annotations
 
 import time
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from bokeh.models import (
@@ -63,6 +64,8 @@ STATES = {
 """How work is drawn that ended so: its pattern, and the colour of its edge."""
 HATCH = "#000000"
 """Of patterns: the colours of functions are between black and white on any background."""
+DASHES = ("solid", "dashed", "dotted", "dotdash")
+"""Of curves, whose colours not everybody can tell apart."""
 UNITS = {
     "bytes": "0.0 b",
     "CPUs": "0.[00]",
@@ -191,9 +194,14 @@ def curves(
         **({"height": 240} | _LOOK | options),
     )
     lines: list[DataRenderer] = [
-        page.line("time", column, source=source, color=colour, line_width=2, legend_label=label)
-        for (column, label), colour in zip(series.items(), colours, strict=False)
-    ]
+        page.line(
+            "time", column, source=source, color=colour, line_dash=dash, line_width=2,
+            legend_label=label,
+        )
+        for (column, label), colour, dash in zip(
+            series.items(), cycle(colours), cycle(DASHES), strict=False
+        )
+    ]  # fmt: skip
     form = UNITS[unit]
     page.add_tools(
         HoverTool(

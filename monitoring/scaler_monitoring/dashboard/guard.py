@@ -169,7 +169,8 @@ class Headers(OutputTransform):
         """Return the beginning of an answer, with these headers."""
         headers["Content-Security-Policy"] = self._policy
         headers["X-Content-Type-Options"] = "nosniff"
-        headers["Referrer-Policy"] = "no-referrer"
+        # With less, the form of the settings would come from nowhere.
+        headers["Referrer-Policy"] = "same-origin"
         headers["Cross-Origin-Resource-Policy"] = "same-origin"
         headers["Cross-Origin-Opener-Policy"] = "same-origin"
         if headers.get("Content-Type", "").startswith("text/html"):

@@ -84,10 +84,15 @@ STYLE = """
     th { text-align: left; color: var(--muted); font-weight: 600; font-size: 12px; }
     th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--grid); vertical-align: top;
         overflow-wrap: anywhere; }
-    .number, .time, .name { white-space: nowrap; font-variant-numeric: tabular-nums; width: 1%; }
-    .number { text-align: right; }
-    .name { max-width: 12rem; overflow: hidden; text-overflow: ellipsis; }
+    td.number, td.time, td.name, th.number, th.time, th.name { white-space: nowrap; width: 1%;
+        font-variant-numeric: tabular-nums; }
+    td.number, th.number { text-align: right; }
+    td.name { max-width: 12rem; overflow: hidden; text-overflow: ellipsis; }
     a { color: var(--accent); }
+    @media (max-width: 40rem) {
+        th, td { padding: .25rem .35rem; }
+        td.name { max-width: 6.5rem; }
+    }
 """
 """Of what is made here; see :func:`parts.text`."""
 

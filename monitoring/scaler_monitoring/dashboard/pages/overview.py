@@ -222,7 +222,7 @@ def stuck(snapshot: feed.Snapshot) -> str:
 def failed(model: Model, href: str) -> str:
     """Return HTML of the kinds of failures, the latest first."""
     if not model.failures:
-        return words.nothing("No task has failed.")
+        return words.nothing("No task has failed lately.")
     kinds = list(reversed(model.failures.values()))
     rows = [
         (
@@ -240,7 +240,7 @@ def failed(model: Model, href: str) -> str:
 def died(model: Model, href: str) -> str:
     """Return HTML of the last workers that died."""
     if not model.deaths:
-        return words.nothing("No worker has died.")
+        return words.nothing("No worker has died lately.")
     rows = [
         (words.clock_time(model, one.at), model.label(one.worker), words.death(one))
         for one in list(reversed(model.deaths))[:FAILURES_MAX]
@@ -292,5 +292,5 @@ def news(model: Model) -> str:
     """Return HTML of what happened last."""
     lines = [line.split(" ", 1) for line in view.news(model, NEWS_MAX)]
     if not lines:
-        return words.nothing("Nothing has happened yet but tasks that returned.")
+        return words.nothing("None yet: no task has failed, nobody came or left.")
     return words.table({"at": "time", "what": ""}, lines)

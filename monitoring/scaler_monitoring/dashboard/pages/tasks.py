@@ -75,7 +75,7 @@ class Tasks(Page):
         theme = self.view.theme
         css = inputs_style(theme)
         self._failures = Table(
-            FAILURE_COLUMNS, theme, KINDS_SHOWN, key="key", nothing="No task has failed."
+            FAILURE_COLUMNS, theme, KINDS_SHOWN, key="key", nothing="No task has failed lately."
         )
         self._failures.on_choose(self._on_failure)
         self._failure, self._count, self._detail = (text("", theme, words.STYLE) for _ in range(3))
@@ -140,6 +140,7 @@ class Tasks(Page):
         rows = [_task_row(model, one) for one in last]
         self._shown = {row["key"]: one for row, one in zip(rows, last, strict=True)}
         self._table.update(rows)
+        self._table.root.visible = bool(rows)
         show(self._count, self._sentence(model))
 
     def _matching(self, model: Model, works: Iterable[Work]) -> Iterable[Work]:

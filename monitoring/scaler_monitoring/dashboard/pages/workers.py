@@ -103,7 +103,7 @@ class Workers(Page):
         self._search.on_change("value_input", self._on_search)
         self._table = Table(COLUMNS, theme, key="key")
         self._deaths = Table(
-            DEATH_COLUMNS, theme, DEATHS_SHOWN, key="key", nothing="No worker has died."
+            DEATH_COLUMNS, theme, DEATHS_SHOWN, key="key", nothing="No worker has died lately."
         )
         self._table.on_choose(lambda key: self._choose(key, self._deaths))
         self._deaths.on_choose(lambda key: self._choose(key, self._table))
@@ -132,7 +132,7 @@ class Workers(Page):
                 controls(self._search),
                 self._said,
                 self._table.root,
-                about="sent, queued, free and given count tasks. ITL: it is up, it has a task, it "
+                about="Sent, queued, free and given count tasks. ITL: it is up, it has a task, it "
                 "gets no more for now.",
             ),
             self._one,

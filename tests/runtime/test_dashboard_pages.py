@@ -1,0 +1,297 @@
+"""Every page of the dashboard in a real browser: it says what a run of known totals did."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from operator import add
+
+import psutil
+import pytest
+
+from scaler_exec import Client, SchedulerClusterCombo, WorkerDied
+from scaler_monitoring.dashboard.template import LINKS
+from tests.runtime.browser import DESKTOP, PHONE
+from tests.runtime.helpers import BOUND_S, wait_gone, wait_until, wait_workers
+from tests.runtime.tasks import raise_this
+
+NASTY = '<img src=x onerror="alert(1)">'
+MESSAGE = "<script>alert(2)</script>"
+OBJECT_BYTES = 1_000_000
+NODES = {
+    "held": (time.sleep, 600),
+    **{f"leaf-{leaf}": (add, leaf, leaf) for leaf in range(4)},
+    "end": (max, ["leaf-0", "held"]),
+}
+"""None of it runs: the workers have other things to do."""
+ALL_TEXT = """() => {
+    const found = []
+    const walk = node => {
+        if (node.nodeType === 3) found.push(node.textContent.trim())
+        else if (!["STYLE", "SCRIPT"].includes(node.tagName) && node.hidden !== true)
+            for (const child of (node.shadowRoot ?? node).childNodes) walk(child)
+    }
+    walk(document.querySelector("main"))
+    return found.filter(Boolean).join(" ")
+}"""
+"""All that stands in a page: what Bokeh makes is in shadow trees, where nobody else looks."""
+SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def nasty(number):
+    return number
+
+
+nasty.__qualname__ = nasty.__name__ = NASTY
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fan(client):
+    return sum(client.map(abs, range(5)))
+
+
+@pytest.fixture(scope="module")
+def run(standing):
+    """Return the cluster of the scripted run, when all that is to end has ended.
+
+    50 + 3 tasks of maps and one that has clients of its own return, and so does one graph; 2 tasks
+    fail, one dies with its worker; two tasks and a graph do not end.
+    """
+    with SchedulerClusterCombo(2, dashboard=True) as cluster:
+        wait_workers(2)
+        with Client(cluster.get_address()) as client:
+            assert len(client.map(add, range(50), range(50))) == 50
+            client.map(nasty, range(3))
+            for _ in range(2):
+                client.submit(raise_this, "KeyError", MESSAGE).exception(BOUND_S)
+            assert isinstance(client.submit(die).exception(BOUND_S), WorkerDied)
+            assert client.submit(fan, client).result(BOUND_S) == 10
+            kept = client.send_object(os.urandom(OBJECT_BYTES))
+            assert client.get({"a": (add, 1, 2), "b": (add, "a", 3)}, ["b"]) == {"b": 6}
+            held = [client.submit(time.sleep, 600) for _ in range(2)]
+            wanted = ["end", *(f"leaf-{leaf}" for leaf in range(4))]
+            held += client.get(NODES, wanted, block=False).values()
+            yield cluster
+            assert not any(future.done() for future in held)
+            del kept
+
+
+@pytest.fixture
+def open_page(run, open_window):
+    """Return what opens a page, at its path, and waits until it shows the whole run."""
+
+    def open_page(path, size=DESKTOP):
+        link = run.dashboard_link
+        page = open_window(size).open(link)
+        page.goto(link.partition("/?")[0] + path)
+        page.locator("p.good").wait_for()
+        return page
+
+    return open_page
+
+
+def text_of(page):
+    """Return all that stands in a page, but its links."""
+    return page.evaluate(ALL_TEXT)
+
+
+def wait_for(page, *texts):
+    """Wait until all of these stand in a page."""
+    wait_until(
+        lambda: all(text in text_of(page) for text in texts),
+        f"the page does not say all of {texts}: {text_of(page)}",
+        timeout=20.0,
+    )
+
+
+def tile(page, name):
+    """Return the number in a tile."""
+    found = page.locator("div.tile", has=page.locator(f'dt:text-is("{name}")')).locator("dd")
+    return found.inner_text().split()[0]
+
+
+def row(page, text):
+    """Return the first row of a table with this in it."""
+    return page.locator(".slick-row", has_text=text).first
+
+
+def cells(line):
+    """Return what stands in a row, from the left."""
+    return [one.strip() for one in line.locator(".slick-cell").all_inner_texts()]
+
+
+# -- each page ---------------------------------------------------------------------------------
+
+
+def test_overview(open_page):
+    """Counts by state, functions with what became of them, failures, the death, what is held."""
+    page = open_page("/")
+
+    wait_for(page, "50 of 50 done", "1 of 1 done", "3 of 3 done", f"KeyError: '{MESSAGE}'")
+    counts = {"Done": "55", "Failed": "3", "Running": "2", "Waiting": "1", "Workers died": "1"}
+    for name, count in counts.items():
+        wait_until(lambda: tile(page, name) == count, f"{name} is not {count}")  # noqa: B023
+    wait_for(page, f"{NASTY} ", "signal 9", "running 1:2 die", "976.6 KiB")
+    page.close()
+
+
+def test_task_stream(open_page):
+    """A row for each worker, also for the dead one; each function has its colour."""
+    page = open_page("/stream")
+
+    wait_for(page, "It follows what happens now.", NASTY, "fan", "raise_this")
+    wait_for(page, "1 to 3 of 3")
+    assert page.get_by_role("button", name="Pause").is_visible()
+    page.close()
+
+
+def test_tasks_are_found_and_explained(open_page):
+    """The text above the table chooses; a failure that is chosen shows its remote traceback."""
+    page = open_page("/tasks")
+    wait_for(page, " rows, ", "graph(add)")
+
+    search = page.get_by_label("Function, worker, state or error has in it")
+    search.fill("raise_this")
+    search.press("Enter")
+    wait_for(page, "2 of the last")
+    row(page, "KeyError").click()
+    wait_for(page, "Traceback (most recent call last)", "raise_this", MESSAGE)
+    assert "in raise_this" in text_of(page)
+    page.close()
+
+
+def test_workers(open_page, run):
+    """Two run what does not end; the dead one is not among them, but reported."""
+    page = open_page("/workers")
+
+    wait_for(page, "2 workers.", "signal 9", "1:2")
+    busy = page.locator(".slick-row", has_text="sleep")
+    wait_until(lambda: busy.count() == 2, "two workers are not busy")
+    assert all(cells(line)[2] == "sleep" for line in busy.all())
+    page.close()
+
+
+def test_graphs(open_page):
+    """Nodes by state, and the longest chain of the graph that runs."""
+    page = open_page("/graphs")
+
+    wait_for(page, "0 of 6 ended", "1 of 1 ended")
+    running = row(page, "running")
+    wait_until(
+        lambda: cells(running)[4:13] == ["6", "0", "0", "5", "1", "0", "0", "2", "2"],
+        "the nodes are not counted",
+    )
+    page.close()
+
+
+def test_memory(open_page):
+    """What lies where, and the largest objects with how many need them."""
+    page = open_page("/memory")
+
+    wait_for(page, "976.6 KiB", "home")
+    largest = page.locator(".slick-row", has_text=re.compile("[0-9a-f]{32}"))
+    wait_until(lambda: largest.count() == 1, "the object is not listed")
+    assert cells(largest.first)[1:3] == ["976.6 KiB", "1"]
+    page.close()
+
+
+def test_clients(open_page):
+    """The client with its counts, and that of the task on a worker."""
+    page = open_page("/clients")
+
+    wait_for(page, "58 of 66 ended")
+    mine = row(page, str(os.getpid()))
+    wait_until(lambda: "66" in cells(mine), "the client's tasks are not counted")
+    page.close()
+
+
+def test_machines(open_page):
+    """One machine, on which one worker took the place of another; and the scheduler."""
+    page = open_page("/machines")
+
+    wait_for(page, "process ", "Heartbeat")
+    machine = page.locator(".slick-row").first
+    wait_until(lambda: cells(machine)[1:8] == ["2", "2", "0", "2", "0", "0", "1"], "wrong counts")
+    page.close()
+
+
+def test_settings_change_the_pages(open_page):
+    """What is chosen holds on the other pages, and when one comes back."""
+    page = open_page("/")
+    assert page.evaluate("document.documentElement.className") == "light"
+    page.get_by_role("link", name="Settings").click()
+
+    page.get_by_label("dark", exact=True).check()
+    page.get_by_role("button", name="Save").click()
+
+    page.get_by_label("dark", exact=True).wait_for()
+    assert page.get_by_label("dark", exact=True).is_checked()
+    page.get_by_role("link", name="Overview").click()
+    page.locator("p.good").wait_for()
+    assert page.evaluate("document.documentElement.className") == "dark"
+    page.close()
+
+
+# -- all pages ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [path for path, _ in LINKS])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_pages_fit_and_run_no_code_of_users(open_page, path, size):
+    """None is wider than its window; what users named is text; nothing is asked of elsewhere."""
+    page = open_page("/", size)
+    dialogs: list[str] = []
+
+    def note(dialog):
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", note)
+
+    page.goto(page.url.rstrip("/") + path)
+
+    page.get_by_role("link", name=dict(LINKS)[path]).wait_for()
+    if path != "/settings":
+        page.locator("p.good").wait_for()
+        wait_until(lambda: len(text_of(page)) > 100, "the page stays empty")
+    wait_until(lambda: page.evaluate(SIDEWAYS) <= 0, "the page is wider than its window")
+    assert page.locator("img[src=x]").count() == 0
+    assert not dialogs
+    page.close()
+
+
+def test_pages_are_reached_by_keyboard(open_page):
+    """Tab goes through the links, the first of which skips the others."""
+    page = open_page("/")
+
+    names = []
+    for _ in range(len(LINKS) + 1):
+        page.keyboard.press("Tab")
+        names.append(page.evaluate("document.activeElement.textContent"))
+
+    assert names == ["To the content", *(name for _, name in LINKS)]
+    page.close()
+
+
+def test_a_killed_worker_goes_and_is_reported(open_window):
+    """While somebody looks: its row goes, how it died comes, another takes its place."""
+    with SchedulerClusterCombo(1, dashboard=True) as cluster:
+        link = str(cluster.dashboard_link)
+        page = open_window().open(link)
+        page.goto(link.partition("/?")[0] + "/workers")
+        with Client(cluster.get_address()) as client:
+            pid = client.submit(os.getpid).result()
+            row(page, f"{pid}|").wait_for()
+            psutil.Process(pid).kill()
+            wait_gone(pid)
+
+            wait_for(page, "signal 9")
+            after = client.submit(os.getpid).result()
+            row(page, f"{after}|").wait_for()
+            wait_for(page, "1 worker.")
+        page.close()
