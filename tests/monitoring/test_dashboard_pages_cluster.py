@@ -225,7 +225,7 @@ def test_a_chosen_graph_is_shown_alone():
     assert alone._timeline.source.data["done"] == [3, 3]
 
     tab.hear(
-        batch(1, f.GraphOver(3.0, 1, 64, "host", 10, 9, 1), f.GraphOver(3.5, 1, 99)), snapshot(4)
+        batch(1, f.GraphOver(3.0, 1, 64, "host", 10, 9, 1), f.GraphOver(3.5, 1, 99)), snapshot(6)
     )
     assert tab.page._table.chosen == "1:64"
     assert alone._timeline.source.data["done"] == [3, 3, 9]

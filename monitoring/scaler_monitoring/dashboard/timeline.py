@@ -31,8 +31,10 @@ DASHES = ("solid", "dashed", "dotted", "dotdash")
 LARGER = 1.25
 """Another one takes the place of a line only if it is so much larger: else lines would come and go
 with every breath."""
-
-
+STEPS = 100
+STEP_S_MAX = 5.0
+"""Curves move on when there is a hundredth of their window to add, or after so long: each time a
+browser draws them anew, which costs the machine that may be running the tasks."""
 MARGIN = (0, 5, 0, 5)
 """Of figures, as texts and tables have it."""
 LEGEND_COLUMNS = 3
@@ -58,6 +60,7 @@ class Timeline:
     def __init__(self, fields: Sequence[str], window_s: float) -> None:
         self.source = ColumnDataSource({name: [] for name in ("time", *fields)})
         self._window_s = window_s
+        self._step_s = min(window_s / STEPS, STEP_S_MAX)
         self._of: object = None
         self._last = -inf
         """When the newest point was taken."""
@@ -80,7 +83,7 @@ class Timeline:
         is_other = self._of != (model.run, of)
         last = -inf if is_other else self._last
         new = list(takewhile(lambda one: one.clock > last, shown))[::-1]
-        if not new and not is_other:
+        if not is_other and (not new or new[-1].clock - last < self._step_s):
             return
         self._of = model.run, of
         rows = [
