@@ -265,4 +265,4 @@ def dress(page: figure, theme: Theme) -> None:
         legend.label_text_font_size = "12px"
         legend.background_fill_color = legend.border_line_color = None
         legend.click_policy = "hide"
-        legend.update(padding=2, margin=2)
+        legend.update(padding=2, margin=2, spacing=10)

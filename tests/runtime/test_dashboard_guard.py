@@ -116,13 +116,43 @@ def test_a_wrong_cookie_is_refused(door):
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}",
-             "localhost.evil.example", "[::1", "evil.example@127.0.0.1:{port}", "127.0.0.1;x", ""],
+             "localhost.evil.example", "[::1", "evil.example@127.0.0.1:{port}",
+             "127.0.0.1:1; script-src *", "127.0.0.1/", "[::1]; script-src *", ""],
 )  # fmt: skip
 def test_names_of_others_are_refused(door, host):
     """Who made their own name mean this address gets nothing, though the cookie is right."""
     asked = door.ask("/scaler/", Cookie=door.cookie, Host=host.format(port=door.port))
 
     assert asked.status in {400, 403}
+
+
+def test_a_refusal_says_why(door):
+    """In words: what is missing, or by which name to call it."""
+    assert "the token is missing or wrong" in door.ask("/scaler/").body
+    assert "name it in --hosts" in door.ask("/scaler/", Host="evil.example").body
+
+
+def test_a_link_leads_to_no_other_host(door):
+    """However many slashes its path begins with."""
+    for path in ("//evil.example/", "/\\\\evil.example/", "///evil.example"):
+        answer = door.ask(f"{path}?token={ENCODED}")
+        assert (answer.status, answer.headers["Location"][:13]) == (302, "/evil.example")
+
+
+def test_what_is_too_long_is_not_read(door):
+    """Nobody can make it keep more than settings take."""
+    assert door.ask("/scaler/settings", "POST", "x" * 100_000).status in {400, 413}
+
+
+def test_dark_pages_for_who_wants_them(door):
+    """The browser says so in a header; it is asked to."""
+    wish = {"Cookie": door.cookie, "Sec_CH_Prefers_Color_Scheme": '"dark"'}
+
+    for path in ("/scaler/", "/scaler/settings"):
+        assert '<html lang="en" class="dark">' in door.ask(path, **wish).body
+        answer = door.ask(path, Cookie=door.cookie)
+        assert '<html lang="en" class="light">' in answer.body
+        assert answer.headers["Accept-Ch"] == "Sec-CH-Prefers-Color-Scheme"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "10.1.2.3", "proxy.example"])

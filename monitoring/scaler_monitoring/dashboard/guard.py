@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import secrets
 from contextvars import ContextVar
 from http import HTTPStatus
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
 TOKEN = "token"  # noqa: S105
+HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[\w.-]+))(:\d+)?", re.ASCII)
+"""What stands in a Host header; it is put into another header as it is."""
 FRAME = "iframe"
 FRAMES = "http://127.0.0.1:* http://localhost:* https://localhost:*"
 """Notebooks of this machine may show it in a frame."""
@@ -46,7 +49,7 @@ class Guard:
     def refusal(self, request: HTTPServerRequest) -> str:
         """Return why it is not to be answered; empty: it is."""
         # A page of another site could make its own name mean this address.
-        if not self._is_ours(request.host):
+        if not self._is_ours(name_in(request.host)):
             return "this is not its name: call it by its IP address, or name it in --hosts"
         origin = request.headers.get("Origin")
         is_socket = request.headers.get("Upgrade", "").lower() == "websocket"
@@ -66,8 +69,7 @@ class Guard:
         morsel = request.cookies.get(self.cookie)
         return morsel.value if morsel is not None else ""
 
-    def _is_ours(self, host: str) -> bool:
-        name = _name(host)
+    def _is_ours(self, name: str) -> bool:
         if name == "localhost" or name in self._hosts:
             return True
         try:
@@ -80,12 +82,10 @@ class Guard:
         return urlsplit(origin).netloc.lower() == host.lower()
 
 
-def _name(host: str) -> str:
-    """Return the name in a Host header, without the port."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+def name_in(host: str) -> str:
+    """Return the name or address in a Host header, without its port; empty if that is none."""
+    found = HOST.fullmatch(host)
+    return (found["address"] or found["name"]).lower() if found else ""
 
 
 def _query(request: HTTPServerRequest) -> str:
@@ -122,12 +122,12 @@ class Refuse(RequestHandler):
     """Answers 403, and why."""
 
     def initialize(self, reason: str) -> None:
-        self._reason = reason
+        self._why = reason
 
     def prepare(self) -> None:
         self.set_status(HTTPStatus.FORBIDDEN)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
-        self.finish(f"403: {self._reason}\n")
+        self.finish(f"403: {self._why}\n")
 
 
 class TakeToken(RequestHandler):
@@ -137,18 +137,20 @@ class TakeToken(RequestHandler):
         self._guard = guard
 
     def get(self, *_: str) -> None:
+        # Else "//" would begin the name of another host.
+        path = "/" + self.request.path.lstrip("/\\")
         query = [one for one in parse_qsl(self.request.query) if one[0] != TOKEN]
         self.set_cookie(
             self._guard.cookie, _query(self.request), httponly=True, samesite="Lax", path="/"
         )
-        self.redirect(self.request.path + (f"?{urlencode(query)}" if query else ""))
+        self.redirect(path + (f"?{urlencode(query)}" if query else ""))
 
 
 class Headers(OutputTransform):
     """Adds to every answer what keeps a browser from doing more than it has to."""
 
     def __init__(self, request: HTTPServerRequest) -> None:
-        host = request.host if _name(request.host) else "localhost"
+        host = request.host if name_in(request.host) else "localhost"
         self._policy = "; ".join(
             (
                 "default-src 'none'",

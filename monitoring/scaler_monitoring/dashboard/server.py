@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 UNUSED_MS = 5000
 """A tab that is closed, or could not connect, costs nothing any more after this."""
+BODY_BYTES_MAX = 16_384
+"""All that is ever sent to it are the settings."""
 STATISTICS_MS = 3_600_000
 """Bokeh logs its own statistics as often."""
 
@@ -80,7 +82,7 @@ class Dashboard:
             # Else a page has its own path in it, and is not found behind a proxy.
             absolute_url=None,
         )
-        http = HTTPServer(tornado)
+        http = HTTPServer(tornado, max_body_size=BODY_BYTES_MAX)
         http.add_socket(listener)
         self._http = http
         self._server = BaseServer(IOLoop.current(), tornado, http)

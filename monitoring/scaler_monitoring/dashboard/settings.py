@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 COOKIE = "scaler_settings"
 COOKIE_DAYS = 365
-SCHEME_HEADER = "Sec-CH-Prefers-Color-Scheme"
-"""By which a browser says whether its user wants dark pages, if it was asked to."""
+SCHEME_HEADER = "Sec-Ch-Prefers-Color-Scheme"
+"""By which a browser says whether its user wants dark pages, if it was asked to; so Tornado spells
+it."""
 NAME = "Settings"
 PATH = "/settings"
 

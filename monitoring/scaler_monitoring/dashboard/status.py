@@ -5,10 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from bokeh.models.widgets.markups import Div
-
 from scaler_monitoring import view as words
-from scaler_monitoring.dashboard.parts import style_of
+from scaler_monitoring.dashboard.parts import show, text
 
 if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import View
@@ -19,13 +17,11 @@ class Status:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self.root = Div(text="", sizing_mode="stretch_width", stylesheets=[_style(view)])
+        self.root = text("", view.theme, _CSS)
 
     def update(self) -> None:
         """Show how it is now."""
-        text = self._text()
-        if text != self.root.text:
-            self.root.text = text
+        show(self.root, self._text())
 
     def _text(self) -> str:
         watch = self._view.watch
@@ -57,13 +53,9 @@ def _line(kind: str, html: str) -> str:
     return f'<p class="{kind}"{role}>{html}</p>'
 
 
-def _style(view: View) -> str:
-    return (
-        style_of(view.theme)
-        + """
-        p { margin: 0 0 .4rem; padding: .35rem .7rem; border-left: 5px solid var(--accent);
-            background: var(--panel); overflow-wrap: anywhere; }
-        .waiting { border-color: var(--muted); }
-        .bad { border-color: var(--bad); }
-    """
-    )
+_CSS = """
+    p { margin: 0 0 .4rem; padding: .35rem .7rem; border-left: 5px solid var(--accent);
+        background: var(--panel); overflow-wrap: anywhere; }
+    .waiting { border-color: var(--muted); }
+    .bad { border-color: var(--bad); }
+"""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 LINES = len(SERIES)
 """How many lines a figure has at most."""
-DASHES = ("solid", "dashed", "dotted", "dotdash")
 LARGER = 1.25
 """Another one takes the place of a line only if it is so much larger: else lines would come and go
 with every breath."""
@@ -60,7 +59,7 @@ class Timeline:
     def __init__(self, fields: Sequence[str], window_s: float) -> None:
         self.source = ColumnDataSource({name: [] for name in ("time", *fields)})
         self._window_s = window_s
-        self._step_s = min(window_s / STEPS, STEP_S_MAX)
+        self._step_s = min(window_s / STEPS, STEP_S_MAX) if window_s < inf else 0.0
         self._of: object = None
         self._last = -inf
         """When the newest point was taken."""
@@ -114,13 +113,6 @@ def memory_curves(
     return page
 
 
-def dash_lines(page: figure) -> None:
-    """Let not only colours tell lines apart."""
-    lines: list[Any] = list(page.renderers)
-    for place, line in enumerate(lines):
-        line.glyph.line_dash = DASHES[place % len(DASHES)]
-
-
 class Largest:
     """Curves of those workers, or machines, or stores, that have most of something.
 
@@ -152,7 +144,6 @@ class Largest:
             self.root = curves(self._timeline.source, series, unit, view.theme, SERIES, **options)
         self.root.legend.ncols = LEGEND_COLUMNS
         self._items: list[Any] = list(self.root.legend[0].items)
-        dash_lines(self.root)
         self._hover = next(tool for tool in self.root.tools if isinstance(tool, HoverTool))
 
     def update(self, model: Model, samples: Samples, name_of: Callable[[bytes], str]) -> None:

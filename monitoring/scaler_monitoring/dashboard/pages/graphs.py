@@ -26,7 +26,7 @@ from scaler_monitoring.dashboard.parts import (
     show,
     text,
 )
-from scaler_monitoring.dashboard.timeline import MARGIN, Timeline, dash_lines
+from scaler_monitoring.dashboard.timeline import MARGIN, Timeline
 from scaler_monitoring.dashboard.words import clock_time
 from scaler_monitoring.figures import curves, short
 from scaler_monitoring.theme import FAILED, SERIES
@@ -217,7 +217,6 @@ class _One:
             (SERIES[2], FAILED, SERIES[1]), height=220, margin=MARGIN,
         )  # fmt: skip
         figure.yaxis.axis_label = "nodes"
-        dash_lines(figure)
         self._curve = panel(
             "Nodes that have ended", theme, figure,
             about="Since this page saw the graph first.",

@@ -22,6 +22,7 @@ from scaler_monitoring.dashboard.page import Page, in_one
 from scaler_monitoring.dashboard.parts import controls, inputs_style, show, text
 from scaler_monitoring.figures import (
     ROW_PIXELS,
+    STATES,
     TASK_STREAM_COLUMNS,
     axis_ms,
     short,
@@ -274,6 +275,11 @@ class Stream(Page):
         colours = dict(zip(data["function"], data["colour"], strict=True))
         counts = Counter(data["function"])
         show(self._chips, chips(counts, colours))
+        states = set(data["state"])
+        items: list[Any] = list(self._figure.legend[0].items)
+        for item, state in zip(items, STATES, strict=True):
+            if item.visible != (state in states):
+                item.visible = state in states
         if self._pause.active:
             said = ["It stands still, as it is paused."]
         elif self._is_following:

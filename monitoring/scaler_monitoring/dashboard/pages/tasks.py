@@ -20,13 +20,14 @@ from scaler_monitoring.dashboard.parts import (
     WHOLE,
     Column,
     Table,
+    as_time,
     controls,
     inputs_style,
     panel,
     show,
     text,
 )
-from scaler_monitoring.figures import axis_ms, short
+from scaler_monitoring.figures import short
 from scaler_monitoring.model import CANCELLED, DONE, FAILED, RETRIED
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _failure_row(model: Model, key: tuple[str, str], failures: Failures) -> dict
     last = failures.last
     return {
         "key": _key(key),
-        "last": axis_ms(model.time_of(last.at)),
+        "last": as_time(last.at, model),
         "function": words.function_name(last.function),
         "why": words.reason(last.reason, last.error),
         "tasks": failures.count,
@@ -216,7 +217,7 @@ def _task_row(model: Model, work: Work) -> dict[str, Any]:
     task, took_s = words.task_name(work.session, work.first, work.count), work.end - work.start
     return {
         "key": f"{task} {work.state} {work.attempt} {work.end}",
-        "ended": axis_ms(model.time_of(work.end)),
+        "ended": as_time(work.end, model),
         "task": task,
         "function": words.function_name(work.function),
         "tasks": work.count,

@@ -23,6 +23,7 @@ from scaler_monitoring.dashboard.parts import (
     Column,
     Table,
     as_number,
+    as_time,
     beside,
     controls,
     inputs_style,
@@ -31,7 +32,7 @@ from scaler_monitoring.dashboard.parts import (
     text,
 )
 from scaler_monitoring.dashboard.timeline import Timeline, memory_curves
-from scaler_monitoring.figures import axis_ms, curves, short
+from scaler_monitoring.figures import curves, short
 from scaler_monitoring.theme import SERIES
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ def _death_row(model: Model, death: feed.WorkerDied) -> dict[str, Any]:
     printed = death.stderr_tail.strip().splitlines()
     return {
         "key": death.worker.hex(),
-        "at": axis_ms(model.time_of(death.at)),
+        "at": as_time(death.at, model),
         "worker": model.label(death.worker),
         "how": words.cause(death),
         "task": words.task_name(death.session, death.task) if death.session else "",
