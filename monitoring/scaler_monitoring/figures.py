@@ -16,6 +16,7 @@ from bokeh.models import (
     CDSView,
     ColumnDataSource,
     DataRange1d,
+    DatetimeTicker,
     DatetimeTickFormatter,
     FactorRange,
     GroupFilter,
@@ -44,6 +45,8 @@ TASK_STREAM_COLUMNS = (
     "left", "right", "worker", "function", "colour", "tasks", "took", "state", "attempt", "why",
 )  # fmt: skip
 NO_NAME = "(no name)"
+TIMES = 5
+"""Written along the axis of a curve: there is room for more, but not on a phone."""
 CHARS_MAX = 120
 """Of a text in what is shown under the pointer."""
 ROW_PIXELS = 26
@@ -223,6 +226,7 @@ def curves(
         page.yaxis.ticker = AdaptiveTicker(base=1024, mantissas=[1, 2, 4, 8, 16, 32, 64, 128, 256])
     elif unit == "tasks":
         page.yaxis.ticker = AdaptiveTicker(min_interval=1)
+    page.xaxis.ticker = DatetimeTicker(desired_num_ticks=TIMES)
     _add_time(page)
     dress(page, theme)
     return page

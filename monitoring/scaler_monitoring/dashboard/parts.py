@@ -138,11 +138,14 @@ class Tiles:
             div.tile { background: var(--panel); border: 1px solid var(--grid); border-radius: 6px;
                  padding: .4rem .7rem; min-width: 0; }
             dt { color: var(--muted); font-size: 12px; overflow-wrap: anywhere; }
+            dt::first-letter { text-transform: uppercase; }
             dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums;
                  overflow-wrap: anywhere; }
             dd.bad { color: var(--bad); font-weight: 700; }
             small { display: block; min-height: 1.4em; color: var(--muted); font-size: 12px;
                  font-weight: 400; }
+            /* What comes and goes keeps its room, unless there is nothing of it at all. */
+            dl:not(:has(small:not(:empty))) small { display: none; }
             """,
         )
 

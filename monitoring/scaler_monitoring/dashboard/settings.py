@@ -38,7 +38,7 @@ class Choice:
 CHOICES = {
     "window": Choice(
         "Time window",
-        "How far curves and the task stream reach back.",
+        "How far curves reach back.",
         {"60": "1 minute", "300": "5 minutes", "600": "10 minutes", "1800": "30 minutes"},
     ),
     "scale": Choice(

@@ -54,6 +54,8 @@ WINDOWS: list[Any] = [
     ("600", "10 minutes"),
     ("1800", "30 minutes"),
 ]
+WINDOW = "60"
+"""The one that it begins with."""
 START = (0.0, 1.0)
 """The range before anything is known."""
 SETTLED_MS = 300
@@ -79,10 +81,10 @@ class Stream(Page):
 
     def build(self) -> UIElement:
         """Return its parts."""
-        theme, window = self.view.theme, self.view.settings.window
+        theme = self.view.theme
         css = inputs_style(theme)
         self._window = Select(
-            title="Time shown", options=WINDOWS, value=window, width=130,
+            title="Time shown", options=WINDOWS, value=WINDOW, width=130,
             stylesheets=[css],
         )  # fmt: skip
         self._function = Select(
