@@ -21,6 +21,7 @@ from scaler_monitoring.dashboard.pages.graphs import Graphs
 from scaler_monitoring.dashboard.pages.machines import Machines
 from scaler_monitoring.dashboard.pages.memory import Memory
 from scaler_monitoring.dashboard.settings import Settings
+from scaler_monitoring.dashboard.template import links
 from scaler_monitoring.dashboard.timeline import LINES, Timeline, places_of
 from scaler_monitoring.dashboard.watch import Watch
 from scaler_monitoring.model import Model
@@ -76,7 +77,7 @@ class Tab:
     def __init__(self, kind, theme=LIGHT, **settings):
         watch = Watch("by hand")
         self.model = watch.model
-        self.page = kind(View(watch, theme, Settings(**settings), 1000))
+        self.page = kind(View(watch, theme, Settings(**settings), links(""), 1000))
         self.document = Document()
         self.document.add_root(self.page.root)
 

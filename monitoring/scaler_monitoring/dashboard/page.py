@@ -11,10 +11,10 @@ from bokeh.layouts import column
 from scaler_monitoring.dashboard import guard
 from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, Settings, settings_of
 from scaler_monitoring.dashboard.status import Status
-from scaler_monitoring.dashboard.template import LINKS, template, variables
+from scaler_monitoring.dashboard.template import LINKS, links, template, variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from bokeh.document import Document
     from bokeh.models.ui.ui_element import UIElement
@@ -31,6 +31,8 @@ class View:
     watch: Watch
     theme: Theme
     settings: Settings
+    links: Mapping[str, str]
+    """Where the pages are, by their paths."""
     rows_max: int
     """How many tasks are listed."""
 
@@ -74,15 +76,15 @@ def open_page(
     request = document.session_context.request  # type: ignore[attr-defined]
     settings = settings_of(request.cookies.get(COOKIE, ""))
     theme = settings.theme(str(request.headers.get(SCHEME_HEADER, "")))
-    view = View(watch, theme, settings, rows_max)
-    status, page = Status(view), kind(view)
-    page.root.visible = False
-    name = dict(LINKS)[kind.path]
     # Outside of a frame it has become a cookie.
     token = request.arguments.get(guard.TOKEN, [b""])[-1].decode(errors="replace")
-    document.title = f"{name} · scaler"
+    hrefs = links(prefix, token)
+    view = View(watch, theme, settings, hrefs, rows_max)
+    status, page = Status(view), kind(view)
+    page.root.visible = False
+    document.title = f"{dict(LINKS)[kind.path]} · scaler"
     document.template = template("page.html")
-    document.template_variables.update(variables(prefix, name, theme, guard.nonce.get(), token))
+    document.template_variables.update(variables(hrefs, kind.path, theme, guard.nonce.get()))
     document.add_root(column(status.root, page.root, sizing_mode="stretch_width"))
     shown: tuple[object, ...] = ()
 

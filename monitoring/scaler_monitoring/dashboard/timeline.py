@@ -12,8 +12,9 @@ from bokeh.models.sources import ColumnDataSource
 from bokeh.models.tickers import LogTicker
 from bokeh.models.tools import HoverTool
 
-from scaler_monitoring.figures import UNITS, axis_ms, curves, short
+from scaler_monitoring.figures import UNITS, axis_ms, curves
 from scaler_monitoring.theme import SERIES
+from scaler_monitoring.view import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -166,17 +167,13 @@ class Largest:
 
     def _label(self) -> None:
         for item, name in zip(self._items, self._names, strict=True):
-            item.label = value(_cut(name))
+            item.label = value(short(name, LABEL_CHARS_MAX))
             item.visible = bool(name)
         form = f"{{{self._form}}}"
         named = [(self._fields[i], name) for i, name in enumerate(self._names) if name]
         self._hover.tooltips = [
             ("at", "@time{%H:%M:%S}"), *((name, f"@{field}{form}") for field, name in named),
         ]  # fmt: skip
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= LABEL_CHARS_MAX else name[: LABEL_CHARS_MAX - 1] + "…"
 
 
 def _rows(keys: Sequence[bytes | None], column: int) -> Callable[[Sample], list[float]]:

@@ -21,7 +21,6 @@ from scaler_monitoring.dashboard.parts import (
     as_time,
     panel,
 )
-from scaler_monitoring.figures import short
 
 if TYPE_CHECKING:
     from bokeh.models.ui.ui_element import UIElement
@@ -63,16 +62,11 @@ class Clients(Page):
         self._moves.update(_moves(model))
 
 
-def client_name(client: feed.Client | feed.ClientJoined | feed.ClientLeft) -> str:
-    """Return what a client is called: its process id and its host."""
-    return short(f"{client.pid}|{client.host}")
-
-
 def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
     clients = snapshot.clients
     nested = sum(bool(one.worker) for one in clients)
     return [
-        Tile("clients", view.whole(len(clients) + snapshot.left_out.get("clients", 0))),
+        Tile("clients", view.whole(view.count_of(snapshot, "clients"))),
         Tile("of them inside of tasks", view.whole(nested)),
         Tile("their tasks", view.whole(sum(one.submitted for one in clients))),
         Tile("pending", view.whole(sum(one.pending for one in clients))),
@@ -82,7 +76,7 @@ def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
 def _bar(client: feed.Client) -> Bar:
     ended = client.submitted - client.pending
     return Bar(
-        client_name(client),
+        view.client_name(client),
         {state: getattr(client, state) for state in STATES},
         f"{view.whole(ended)} of {view.whole(client.submitted)} ended",
     )
@@ -103,7 +97,7 @@ _COLUMNS = (
 def _row(client: feed.Client, model: Model) -> dict[str, Any]:
     return {
         "session": client.session,
-        "client": client_name(client),
+        "client": view.client_name(client),
         "inside": _inside(client.worker, model),
         **{name: getattr(client, name) for name in COUNTS},
         "graphs": client.graphs,
@@ -131,7 +125,7 @@ def _moves(model: Model) -> list[dict[str, Any]]:
             "at": as_time(one.at, model),
             "what": "came" if isinstance(one, feed.ClientJoined) else "left",
             "session": one.session,
-            "client": client_name(one),
+            "client": view.client_name(one),
             "inside": _inside(workers.get(one.session, b""), model),
         }
         for one in reversed(told[-ROWS_MAX:])

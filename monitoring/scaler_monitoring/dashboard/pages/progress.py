@@ -81,7 +81,7 @@ class Progress:
 
 
 def _bar(one: feed.Function, per_s: float) -> str:
-    name = words.function_name(one.name)
+    name = view.function_name(one.name)
     counts = {
         "done": one.done,
         "failed": one.failed,
