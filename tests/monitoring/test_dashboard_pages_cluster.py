@@ -250,11 +250,11 @@ def test_bars_of_graphs_are_few():
     """Those that run; of those that are over some, if there is room."""
     over = [f.GraphOver(1.0, 1, n, f"over{n}") for n in range(30)]
     tab = Tab(Graphs).hear(batch(1, *over), busy(2))
-    assert tab.page._bars.root.text.count('class="row"') == graphs.OVER_MAX
+    assert tab.page._bars.root.text.count('class="bar"') == graphs.OVER_MAX
 
     running = [f.Graph(1, 100 + n, nodes=1) for n in range(30)]
     tab.hear(snapshot(3, graphs=running))
-    assert tab.page._bars.root.text.count('class="row"') == BARS_MAX
+    assert tab.page._bars.root.text.count('class="bar"') == BARS_MAX
 
 
 # -- memory ------------------------------------------------------------------------------------

@@ -12,13 +12,14 @@ from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.wire import feed as f
 from scaler_monitoring.dashboard import words
+from scaler_monitoring.dashboard.bars import BARS_MAX
 from scaler_monitoring.dashboard.page import View
 from scaler_monitoring.dashboard.pages.overview import FAILURES_MAX, Overview
-from scaler_monitoring.dashboard.pages.progress import BARS_MAX
 from scaler_monitoring.dashboard.pages.stream import CHIPS_MAX, RECTANGLES_MAX, Stream
 from scaler_monitoring.dashboard.pages.tasks import ROWS_SHOWN, Tasks
 from scaler_monitoring.dashboard.pages.workers import Workers
 from scaler_monitoring.dashboard.settings import Settings
+from scaler_monitoring.dashboard.status import Status
 from scaler_monitoring.dashboard.template import links
 from scaler_monitoring.dashboard.watch import Watch
 from scaler_monitoring.model import Model
@@ -173,7 +174,7 @@ def test_each_function_has_a_bar_and_counts():
     assert "and 3 functions more" in text
     assert "6 of 10 done" in text
     assert "1 failed" in text
-    assert "2 left" in text
+    assert "2 pending" in text
     assert "250ms each" in text
     assert "f0<" not in text
 
@@ -193,6 +194,30 @@ def test_a_function_that_had_tasks_lately_comes_first():
     assert text.index(">new<") < text.index(">old<")
     assert then.index(">new<") < then.index(">old<")
     assert html(page).index(">new<") > html(page).index(">old<")
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [(100.0, "<b>Connected</b> to by hand"), (900.0, "by hand was heard 13m20s ago")],
+)
+def test_the_line_above_says_how_it_is(now, said):
+    """Whether the scheduler is heard, and what is wrong, with names of users as text."""
+    model = known(
+        demands=[f.Demand(EVIL, 2, 65.0), f.Demand("cpu", 3)],
+        machines=[f.Machine(b"M", EVIL, silent_s=9.0)],
+    )
+    seen = Seen(model)
+    seen.now = now
+    status = Status(View(seen, DARK, Settings(), links(""), 1000))
+    status.update()
+
+    assert said in status.root.text
+    if now == 100.0:
+        tasks = f"2 tasks wait for a worker with {ESCAPED}: there has been none for 1m05s"
+        assert f'<p class="bad" role="status">{tasks}</p>' in status.root.text
+        assert f"the machine {ESCAPED} was heard 9.0s ago" in status.root.text
+    assert EVIL not in status.root.text
+    assert "with cpu" not in status.root.text
 
 
 def test_failures_are_grouped():

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 NICENESS = 5
 """It is to slow down nobody."""
-log = logging.getLogger("scaler.dashboard")
 NOISY = ("bokeh", "tornado.access")
 """They warn of every tab that is closed, and every link that is old."""
+
+log = logging.getLogger("scaler.dashboard")
 
 
 def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., None]) -> None:

@@ -31,8 +31,8 @@ class Status:
         if snapshot is None:
             return _line("waiting", f"Listening to {source}: no scheduler was heard yet.")
         if model.is_stale(watch.now):
-            silent = duration(watch.now - (model.heard_at or watch.now))
-            about = f"<b>Disconnected</b>: {source} was heard {silent} ago; what is shown is old."
+            ago = duration(watch.now - (model.heard_at or watch.now))
+            about = f"<b>Disconnected</b>: {source} was heard {ago} ago; what is shown is old."
             return _line("bad", about)
         parts = [
             f"<b>Connected</b> to {source}",

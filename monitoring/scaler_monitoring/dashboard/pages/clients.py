@@ -8,7 +8,7 @@ from bokeh.layouts import column
 
 from scaler_cluster.wire import feed
 from scaler_monitoring import view
-from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
+from scaler_monitoring.dashboard.bars import BARS_MAX, TASK_STATES, Bar, Bars
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     NUMBER,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 500
 COUNTS = ("submitted", "done", "failed", "cancelled", "recalled", "pending")
-STATES = ("done", "pending", "failed", "cancelled", "recalled")
 
 
 class Clients(Page):
@@ -41,7 +40,7 @@ class Clients(Page):
         """Return its parts."""
         theme = self.view.theme
         self._tiles = Tiles(theme)
-        self._bars = Bars(STATES, theme)
+        self._bars = Bars(TASK_STATES, theme)
         self._table = Table(_COLUMNS, theme, nothing="No client is there.")
         self._moves = Table(_MOVES, theme, nothing="No client has come or left lately.")
         return column(
@@ -77,7 +76,7 @@ def _bar(client: feed.Client) -> Bar:
     ended = client.submitted - client.pending
     return Bar(
         view.client_name(client),
-        {state: getattr(client, state) for state in STATES},
+        {state: getattr(client, state) for state in TASK_STATES},
         f"{view.whole(ended)} of {view.whole(client.submitted)} ended",
     )
 
