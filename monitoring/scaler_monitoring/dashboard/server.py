@@ -75,6 +75,8 @@ class Dashboard:
             secret_key=secrets.token_bytes(32),
             sign_sessions=True,
             use_index=False,
+            # The guard has looked at it: before Tornado 6.6, Bokeh would refuse its own pages.
+            extra_websocket_origins=["*"],
             include_headers=[SCHEME_HEADER],
             include_cookies=[COOKIE],
             websocket_max_message_size_bytes=MESSAGE_BYTES_MAX,
