@@ -162,7 +162,7 @@ def test_a_disk_that_is_lost(client, tmp_path) -> None:
 
 def test_without_bokeh(client, tmp_path, monkeypatch) -> None:
     """It is said what to install, before the body runs."""
-    (tmp_path / "bokeh.py").write_text("raise ImportError")
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['bokeh'] = None")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 
     with (
