@@ -100,7 +100,7 @@ def test_it_fits_a_phone(client, open_window, tmp_path, scheme) -> None:
     page = open_report(open_window, path, PHONE)
     page.emulate_media(color_scheme=scheme)
 
-    assert page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
+    page.wait_for_function(f"document.documentElement.scrollWidth === {PHONE[0]}")
     page.wait_for_function(
         """() => {
             const of_page = getComputedStyle(document.body).getPropertyValue("--panel");
