@@ -85,7 +85,9 @@ def test_names_are_text_under_the_pointer(client, open_window, tmp_path) -> None
     for part in range(1, 100):
         page.mouse.move(box["x"] + box["width"] * part / 100, box["y"] + box["height"] / 2)
         # What comes of it is drawn by the frame after the next.
-        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
         if tooltip.count() and tooltip.first.is_visible():
             break
     assert HOSTILE in tooltip.first.inner_text()
