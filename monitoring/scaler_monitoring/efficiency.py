@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scaler_monitoring.view import count_of
+
 if TYPE_CHECKING:
     from scaler_cluster.wire import feed
 
@@ -59,7 +61,7 @@ class Meter:
         self._passed_s += passed_s
         # Between two looks things changed somewhere: half of the time they were as at each.
         for one in (last, snapshot):
-            self._workers_s += passed_s / 2 * _workers(one)
+            self._workers_s += passed_s / 2 * count_of(one, "workers")
             self._blocked_s += passed_s / 2 * sum(row.is_blocked for row in one.workers)
             self._occupied_s += (
                 passed_s / 2 * sum(row.tasks > 0 and not row.is_blocked for row in one.workers)
@@ -84,10 +86,6 @@ class Meter:
             self._blocked_s,
             self._cpu_s,
         )
-
-
-def _workers(snapshot: feed.Snapshot) -> int:
-    return len(snapshot.workers) + snapshot.left_out.get("workers", 0)
 
 
 def _busy_s(snapshot: feed.Snapshot) -> float:

@@ -31,7 +31,7 @@ from bokeh.models.annotations import Title
 from bokeh.plotting import figure
 
 from scaler_monitoring.theme import FAILED
-from scaler_monitoring.view import duration, plain
+from scaler_monitoring.view import NO_NAME, duration, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,11 +44,8 @@ if TYPE_CHECKING:
 TASK_STREAM_COLUMNS = (
     "left", "right", "worker", "function", "colour", "tasks", "took", "state", "attempt", "why",
 )  # fmt: skip
-NO_NAME = "(no name)"
 TIMES = 5
 """Written along the axis of a curve: there is room for more, but not on a phone."""
-CHARS_MAX = 120
-"""Of a text in what is shown under the pointer."""
 ROW_PIXELS = 26
 """What the row of a worker is high."""
 ROWS_PIXELS_MIN, ROWS_PIXELS_MAX = 130, 800
@@ -83,12 +80,6 @@ UNITS = {
 def axis_ms(at: float) -> float:
     """Return seconds since 1970 as a time axis wants them: it knows no time zones but UTC."""
     return (at + time.localtime(at).tm_gmtoff) * 1e3
-
-
-def short(text: str) -> str:
-    """Return a line that fits below a pointer."""
-    text = plain(text)
-    return text if len(text) <= CHARS_MAX else text[: CHARS_MAX - 1] + "…"
 
 
 def stream_columns(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from scaler_cluster.wire import feed
 from scaler_monitoring.samples import Samples
@@ -135,7 +136,7 @@ class Model:
         self.stream: deque[Work] = deque(maxlen=STREAM_MAX)
         """In the order in which they ended."""
         self.streamed = 0
-        """How many were ever added to it: who remembers this knows which of them are new."""
+        """How many were ever added to it; see :meth:`streamed_since`."""
         self.labels: OrderedDict[bytes, str] = OrderedDict()
         """What workers are called, also those that are gone."""
         self.worker_samples = Samples(3, WINDOW_S)
@@ -186,6 +187,11 @@ class Model:
     def label(self, worker: bytes) -> str:
         """Return what a worker is called: its name or its host, with its process id."""
         return self.labels.get(worker) or worker.hex()
+
+    def streamed_since(self, streamed: int) -> list[Work]:
+        """Return what was added to the stream since there were so many, as far as it is there."""
+        count = min(self.streamed - streamed, len(self.stream))
+        return list(islice(reversed(self.stream), count))[::-1]
 
     def _begin(self, run: str) -> None:
         """Another scheduler speaks: what the one before said is of no use any more."""

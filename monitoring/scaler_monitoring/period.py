@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from scaler_cluster.wire import feed
+from scaler_monitoring.curve import Curve
 from scaler_monitoring.efficiency import Meter
 from scaler_monitoring.model import GROWING, Model
 
@@ -33,12 +34,15 @@ class Period:
         """What was there before: what it counts is not of this time."""
         self.is_cut_off = False
         """The scheduler was not heard to the end; set by who listens."""
-        self.curve: list[Figures] = []
+        self._curve: Curve[Figures] = Curve(POINTS_MAX)
         self.rss_bytes_max = 0
         """Of all workers together."""
         self.objects_bytes_max = 0
-        self._stride = 1
-        self._seen = 0
+
+    @property
+    def curve(self) -> list[Figures]:
+        """Return some of its snapshots' figures, evenly spread."""
+        return self._curve.points
 
     @property
     def last(self) -> feed.Snapshot | None:
@@ -56,21 +60,11 @@ class Period:
         if self.first is None or self.first.run != snapshot.run:
             # Another scheduler counted everything in this time.
             self.first = snapshot if self.first is None else _nothing_counted(snapshot)
-            self.curve.clear()
-            self._stride, self._seen = 1, 0
+            self._curve = Curve(POINTS_MAX)
         figures = self.model.history[-1]
         self.rss_bytes_max = max(self.rss_bytes_max, figures.workers_rss_bytes)
         self.objects_bytes_max = max(self.objects_bytes_max, figures.objects_bytes)
-        self._keep(figures)
-
-    def _keep(self, figures: Figures) -> None:
-        """Let a point enter the curves, if it is its turn."""
-        if self._seen % self._stride == 0:
-            self.curve.append(figures)
-        self._seen += 1
-        if len(self.curve) > POINTS_MAX:
-            del self.curve[1::2]
-            self._stride *= 2
+        self._curve.add(figures)
 
     def tasks(self) -> feed.Tasks:
         """Return how many tasks came to what in this time, and where the others stand."""

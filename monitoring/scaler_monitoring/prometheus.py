@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from scaler_cluster.core.totals import OTHERS
 from scaler_cluster.wire import feed
 from scaler_monitoring.model import Model
+from scaler_monitoring.view import NO_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 FUNCTIONS_MAX = 200
 """Functions that are told apart, those that came first; each makes a dozen series."""
 MACHINES_MAX = 1000
-NO_NAME = "(no name)"
-"""Of functions without one: to Prometheus, an empty label is none."""
 
 STATES = ("waiting", "ready", "assigned", "running")
 OUTCOMES = ("done", "failed", "cancelled", "recalled")
@@ -178,6 +177,7 @@ class _Names:
                 self._others.add(name)
                 return OTHERS
             self._own[name] = None
+        # To Prometheus, an empty label is none.
         return name or NO_NAME
 
 

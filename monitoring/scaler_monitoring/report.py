@@ -22,7 +22,6 @@ from jinja2 import Environment
 
 from scaler_cluster.errors import ConfigError
 from scaler_monitoring.figures import (
-    NO_NAME,
     STATES,
     axis_ms,
     curves,
@@ -32,8 +31,11 @@ from scaler_monitoring.figures import (
 from scaler_monitoring.theme import DARK, FAILED, LIGHT, SERIES, FunctionColours, Theme
 from scaler_monitoring.view import (
     binary,
+    clock_time,
+    count_of,
     death,
     duration,
+    function_name,
     manager_names,
     plain,
     whole,
@@ -260,7 +262,7 @@ def _tiles(period: Period, efficiency: Efficiency) -> list[tuple[str, str]]:
         ("retried", whole(tasks.retried)),
         ("tasks per second", _rate(tasks.done / passed_s) if passed_s else "-"),
         ("of workers' time was work", _percent(efficiency, efficiency.working_s)),
-        ("workers at the end", whole(len(last.workers) + last.left_out.get("workers", 0))),
+        ("workers at the end", whole(count_of(last, "workers"))),
         ("workers that died", whole(period.deaths())),
         ("workers' memory at most", binary(period.rss_bytes_max or None)),
         ("objects at most", binary(period.objects_bytes_max)),
@@ -350,7 +352,7 @@ def _function(
 ) -> dict[str, str]:
     return {
         "colour": colours[row.name],
-        "name": plain(row.name) or NO_NAME,
+        "name": function_name(row.name),
         "done": whole(row.done),
         "failed": whole(row.failed),
         "cancelled": whole(row.cancelled),
@@ -369,12 +371,12 @@ def _failures(period: Period) -> list[Failures]:
 
 def _failure(period: Period, failures: Failures) -> dict[str, str]:
     last, label = failures.last, period.model.label
-    title = f"{plain(last.function) or NO_NAME}: {plain(last.error or last.reason)}"
+    title = f"{function_name(last.function)}: {plain(last.error or last.reason)}"
     where = f", on {label(last.worker)}" if last.worker else ""
     count = f"{whole(failures.count)} tasks; the last one " if failures.count > 1 else ""
     return {
         "title": f"{title}{': ' if last.message else ''}{plain(last.message)}",
-        "about": f"{count}at {_clock(period, last.at)}, attempt {last.attempt}, "
+        "about": f"{count}at {clock_time(period.model, last.at)}, attempt {last.attempt}, "
         f"{last.reason}{where}",
         "traceback": last.traceback,
     }
@@ -384,14 +386,10 @@ def _death(period: Period, event: feed.WorkerDied) -> dict[str, str]:
     peak = event.peak_rss_bytes
     memory = f", {binary(peak)} of memory at most" if peak else ""
     return {
-        "title": f"{worker_name(event)}: {plain(death(event))}",
-        "about": f"{_clock(period, event.at)}, on {plain(event.host)}{memory}",
+        "title": f"{worker_name(event)}: {death(event)}",
+        "about": f"{clock_time(period.model, event.at)}, on {plain(event.host)}{memory}",
         "stderr": event.stderr_tail,
     }
-
-
-def _clock(period: Period, at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(period.model.time_of(at)))
 
 
 def _machines(last: feed.Snapshot) -> list[dict[str, str]]:

@@ -68,20 +68,6 @@ class Samples:
         while self.points > POINTS_MAX and len(taken) > 1:
             self._drop()
 
-    def of(self, key: bytes) -> tuple[list[float], ...]:
-        """Return when it was looked at, then each column; nan: not known."""
-        found: tuple[list[float], ...] = tuple([] for _ in range(1 + self.columns))
-        clocks, *columns = found
-        for sample in self.taken:
-            try:
-                index = sample.keys.index(key)
-            except ValueError:
-                continue
-            clocks.append(sample.clock)
-            for values, column in zip(columns, sample.columns, strict=True):
-                values.append(column[index])
-        return found
-
     def forget(self, clock: float) -> None:
         """Forget what was before."""
         while self.taken and self.taken[0].clock < clock:

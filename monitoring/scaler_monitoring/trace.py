@@ -20,7 +20,7 @@ from scaler_cluster.errors import ConfigError
 from scaler_cluster.wire import feed
 from scaler_cluster.wire.feed_codec import as_dict
 from scaler_monitoring import recording
-from scaler_monitoring.view import death, worker_name
+from scaler_monitoring.view import NO_NAME, death, worker_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,6 @@ ABOUT = (
 )
 CLUSTER, WORKERS = 1, 2
 """The processes that a trace has, as far as its reader knows: one for what is nobody's work."""
-NO_NAME = "(no name)"
 FAILED_COLOUR = "terrible"
 """One of the names that chrome://tracing has for colours."""
 SLICES_MAX = 1000

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
     from scaler_monitoring.model import Model
 
+CHARS_MAX = 120
+"""Of a text of users that shares a line with others."""
+NO_NAME = "(no name)"
+TROUBLES_MAX = 5
+"""Kinds of tasks, and machines, of which each is named with what is wrong."""
 SILENT_S = 5.0
 """Of a machine that was heard longer ago, it is said when."""
 UNITS = ("", "k", "m", "g", "t")
@@ -44,8 +49,9 @@ def binary(nbytes: float | None) -> str:
     """Return a number of bytes where there is room for it, as ``37.1 MiB``."""
     if nbytes is None:
         return "-"
-    power = min(max(int(nbytes).bit_length() - 1, 0) // 10, len(UNITS) - 1)
-    return f"{nbytes / 1024**power:.1f} {UNITS[power].upper()}iB" if power else f"{nbytes:.0f} B"
+    number = size(nbytes)
+    unit = number[-1]
+    return f"{number} B" if unit.isdigit() else f"{number[:-1]} {unit.upper()}iB"
 
 
 def duration(seconds: float | None) -> str:
@@ -73,6 +79,50 @@ def plain(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
+def short(text: str, most: int = CHARS_MAX) -> str:
+    """Return text of users as one line of so many characters at most."""
+    text = plain(text)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def clock_time(model: Model, at: float) -> str:
+    """Return a moment of the scheduler's clock as people say it, ``14:05:09``."""
+    return time.strftime("%H:%M:%S", time.localtime(model.time_of(at)))
+
+
+# -- names -----------------------------------------------------------------------------------
+
+
+def function_name(function: str) -> str:
+    """Return the name of a function, on one line."""
+    return plain(function) or NO_NAME
+
+
+def task_name(session: int, first: int, count: int = 1) -> str:
+    """Return what contiguous tasks are called in the whole cluster, ``3:17`` or ``3:17-20``."""
+    return f"{session}:{first}-{first + count - 1}" if count > 1 else f"{session}:{first}"
+
+
+def worker_name(worker: feed.Worker | feed.WorkerJoined | feed.WorkerDied) -> str:
+    """Return what a worker is called: its name or its host, with its process id."""
+    name, host, pid = short(worker.name), short(worker.host), worker.pid
+    return f"{name}|{pid}" if name else f"{pid}|{host}"
+
+
+def client_name(client: feed.Client | feed.ClientJoined | feed.ClientLeft) -> str:
+    """Return what a client is called: its process id and its host."""
+    return f"{client.pid}|{short(client.host)}"
+
+
+def manager_names(machines: Sequence[feed.Machine]) -> dict[bytes, str]:
+    """Return names of machines: that of the host, and what tells two of one host apart."""
+    hosts = Counter(machine.host for machine in machines)
+    return {
+        one.machine: short(one.host) + (f"|{one.machine[1:3].hex()}" if hosts[one.host] > 1 else "")
+        for one in machines
+    }
+
+
 # -- the worker table ------------------------------------------------------------------------
 
 
@@ -83,6 +133,26 @@ class Row:
     worker: feed.Worker
     machine: feed.Machine
     manager: str
+
+    @property
+    def task(self) -> str:
+        """The function that runs; empty: none."""
+        return plain(self.worker.function) if self.worker.tasks else ""
+
+    @property
+    def age_s(self) -> float | None:
+        """How long it has run; None: none runs."""
+        return self.worker.age_s if self.worker.tasks else None
+
+    @property
+    def queued(self) -> int:
+        """How many tasks wait behind it."""
+        return max(self.worker.tasks - 1, 0)
+
+    @property
+    def itl(self) -> str:
+        """Three digits: the worker is up; it has a task; it gets no more for now."""
+        return f"1{self.worker.tasks > 0:d}{self.worker.free == 0:d}"
 
 
 @dataclass(frozen=True)
@@ -101,15 +171,6 @@ class Column:
     is_text: bool = False
 
 
-def worker_name(worker: feed.Worker | feed.WorkerJoined | feed.WorkerDied) -> str:
-    """Return what a worker is called: its name or its host, with its process id."""
-    return plain(f"{worker.name}|{worker.pid}" if worker.name else f"{worker.pid}|{worker.host}")
-
-
-def _queued(row: Row) -> int:
-    return max(row.worker.tasks - 1, 0)
-
-
 def _lag(row: Row) -> tuple[float, float] | None:
     lag_s, silent_s = row.machine.lag_s, row.machine.silent_s
     return None if lag_s is None else (silent_s if silent_s > SILENT_S else 0.0, lag_s)
@@ -122,19 +183,6 @@ def _show_lag(lag: tuple[float, float] | None) -> str:
     return f"({duration(lag[0])}) {duration(lag[1])}" if lag[0] else duration(lag[1])
 
 
-def _itl(row: Row) -> str:
-    """Three digits: it is up; it has a task; it gets no more for now."""
-    return f"1{row.worker.tasks > 0:d}{row.worker.free == 0:d}"
-
-
-def _task(row: Row) -> str:
-    return plain(row.worker.function) if row.worker.tasks else ""
-
-
-def _age(row: Row) -> float | None:
-    return row.worker.age_s if row.worker.tasks else None
-
-
 COLUMNS = (
     Column("manager", "g", lambda row: row.manager, rank=5, is_text=True),
     Column("worker", "n", lambda row: worker_name(row.worker), is_text=True),
@@ -145,12 +193,12 @@ COLUMNS = (
     Column("os_rss_free", "F", lambda row: row.machine.free_bytes, size, 6),
     Column("free", "f", lambda row: row.worker.free, rank=3),
     Column("sent", "w", lambda row: row.worker.tasks),
-    Column("queued", "d", _queued, rank=1),
+    Column("queued", "d", lambda row: row.queued, rank=1),
     Column("suspended", "s", lambda row: int(row.worker.is_blocked), rank=4),
     Column("lag", "l", _lag, _show_lag, 2),
-    Column("ITL", "i", _itl, rank=9),
-    Column("age", "a", _age, duration),
-    Column("task", "t", _task, rank=1, is_text=True),
+    Column("ITL", "i", lambda row: row.itl, rank=9),
+    Column("age", "a", lambda row: row.age_s, duration),
+    Column("task", "t", lambda row: row.task, rank=1, is_text=True),
 )
 KEYS = {column.key: column for column in COLUMNS} | {
     "q": next(column for column in COLUMNS if column.name == "queued")
@@ -197,15 +245,6 @@ def worker_rows(snapshot: feed.Snapshot) -> list[Row]:
 
 
 _NOWHERE = feed.Machine()
-
-
-def manager_names(machines: Sequence[feed.Machine]) -> dict[bytes, str]:
-    """Return names of machines: that of the host, and what tells two of one host apart."""
-    hosts = Counter(machine.host for machine in machines)
-    return {
-        one.machine: plain(one.host) + (f"|{one.machine[1:3].hex()}" if hosts[one.host] > 1 else "")
-        for one in machines
-    }
 
 
 # -- what stands above and below it ----------------------------------------------------------
@@ -265,18 +304,27 @@ def shortcuts() -> str:
 
 def totals(snapshot: feed.Snapshot) -> str:
     """Return how many machines and workers there are, and how many workers are on their way."""
-    workers = len(snapshot.workers) + snapshot.left_out.get("workers", 0)
-    managers = len(snapshot.machines) + snapshot.left_out.get("machines", 0)
-    pending = sum(max(one.wanted - (one.workers - one.spares), 0) for one in snapshot.machines)
+    workers, managers = count_of(snapshot, "workers"), count_of(snapshot, "machines")
+    pending = pending_workers(snapshot)
     more = f", {pending} pending" if pending else ""
     return f"Total {managers} manager(s) with {workers} worker(s){more}"
+
+
+def count_of(snapshot: feed.Snapshot, table: str) -> int:
+    """Return how many rows a table of a snapshot has, with those that had no room in it."""
+    return len(getattr(snapshot, table)) + snapshot.left_out.get(table, 0)
+
+
+def pending_workers(snapshot: feed.Snapshot) -> int:
+    """Return how many workers are on their way."""
+    return sum(max(one.wanted - (one.workers - one.spares), 0) for one in snapshot.machines)
 
 
 def clients(snapshot: feed.Snapshot) -> list[Line]:
     """Return the clients, and how many tasks of theirs have not ended."""
     ordered = sorted(snapshot.clients, key=lambda row: -row.pending)
     return [
-        (plain(f"{row.pid}|{row.host}") + (" (nested)" if row.worker else ""), whole(row.pending))
+        (client_name(row) + (" (nested)" if row.worker else ""), whole(row.pending))
         for row in ordered
     ]
 
@@ -287,7 +335,7 @@ def functions(model: Model) -> list[Line]:
     ordered = sorted(model.snapshot.functions, key=lambda row: (-row.pending, -row.submitted))
     return [
         (
-            plain(row.name) or "(no name)",
+            function_name(row.name),
             whole(row.pending),
             whole(row.done),
             whole(row.failed),
@@ -312,12 +360,28 @@ def troubles(model: Model, now: float) -> list[str]:
         found.append(f"{model.missed} messages of the feed were missed")
     for table, count in snapshot.left_out.items():
         found.append(f"{count} {table} are not shown")
-    found += [
-        f"{whole(one.tasks)} tasks wait for a worker with {plain(one.what)}: there is none"
+    unmet = [
+        f"{whole(one.tasks)} tasks wait for a worker with {short(one.what)}: "
+        f"there has been none for {duration(one.unmet_s)}"
         for one in snapshot.demands
         if one.unmet_s is not None
     ]
-    return found
+    return found + _first(unmet, "kinds of tasks wait")
+
+
+def silent(snapshot: feed.Snapshot) -> list[str]:
+    """Return which machines are not heard; terminals say so in the column lag."""
+    told = [
+        f"the machine {short(one.host)} was heard {duration(one.silent_s)} ago"
+        for one in snapshot.machines
+        if one.silent_s > SILENT_S
+    ]
+    return _first(told, "machines are silent")
+
+
+def _first(told: list[str], what: str) -> list[str]:
+    more = len(told) - TROUBLES_MAX
+    return [*told[:TROUBLES_MAX], *([f"{whole(more)} more {what}"] if more > 0 else [])]
 
 
 def news(model: Model, count: int) -> list[str]:
@@ -328,8 +392,7 @@ def news(model: Model, count: int) -> list[str]:
             break
         text = _tell(event)
         if text:
-            when = time.strftime("%H:%M:%S", time.localtime(model.time_of(event.at)))
-            lines.append(f"{when} {plain(text)}")
+            lines.append(f"{clock_time(model, event.at)} {plain(text)}")
     return lines
 
 
@@ -339,23 +402,27 @@ def _tell(event: feed.Event) -> str:
 
 
 def _tasks(event: feed.Failed | feed.Cancelled) -> str:
-    last = f"-{event.first + event.count - 1}" if event.count > 1 else ""
-    return f"{event.session}:{event.first}{last} {event.function}"
+    return f"{task_name(event.session, event.first, event.count)} {event.function}"
+
+
+def cause(event: feed.WorkerDied) -> str:
+    """Return how a worker died."""
+    if event.out_of_memory:
+        return "out of memory"
+    exited = f"signal {event.signal}" if event.signal else f"exit code {event.exit_code}"
+    return plain(event.reason) or exited
 
 
 def death(event: feed.WorkerDied) -> str:
     """Return how a worker died, and what it ran."""
-    how = "out of memory" if event.out_of_memory else event.reason
-    if not how:
-        how = f"signal {event.signal}" if event.signal else f"exit code {event.exit_code}"
-    what = f", running {event.session}:{event.task} {event.function}" if event.session else ""
-    return f"{how}{what}"
+    ran = f"{task_name(event.session, event.task)} {plain(event.function)}"
+    return f"{cause(event)}, running {ran}" if event.session else cause(event)
 
 
 _TELLERS: dict[type[feed.Event], Callable[..., str]] = {
     feed.Failed: lambda x: f"task {_tasks(x)} failed: {x.error or x.reason} {x.message}".rstrip(),
     feed.Retried: lambda x: (
-        f"task {x.session}:{x.task} {x.function} runs again: {x.error or x.reason}"
+        f"task {task_name(x.session, x.task)} {x.function} runs again: {x.error or x.reason}"
     ),
     feed.Cancelled: lambda x: f"task {_tasks(x)} cancelled",
     feed.WorkerJoined: lambda x: f"worker {x.pid}|{x.host} came",
@@ -363,8 +430,8 @@ _TELLERS: dict[type[feed.Event], Callable[..., str]] = {
     feed.WorkerDied: lambda x: f"worker {x.pid}|{x.host} died: {death(x)}",
     feed.MachineJoined: lambda x: f"machine {x.host} came, for {x.workers} workers",
     feed.MachineLeft: lambda x: f"machine {x.host} is gone",
-    feed.ClientJoined: lambda x: f"client {x.pid}|{x.host} came",
-    feed.ClientLeft: lambda x: f"client {x.pid}|{x.host} left",
+    feed.ClientJoined: lambda x: f"client {client_name(x)} came",
+    feed.ClientLeft: lambda x: f"client {client_name(x)} left",
 }
 
 

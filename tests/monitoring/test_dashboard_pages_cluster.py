@@ -21,6 +21,7 @@ from scaler_monitoring.dashboard.pages.graphs import Graphs
 from scaler_monitoring.dashboard.pages.machines import Machines
 from scaler_monitoring.dashboard.pages.memory import Memory
 from scaler_monitoring.dashboard.settings import Settings
+from scaler_monitoring.dashboard.template import links
 from scaler_monitoring.dashboard.timeline import LINES, Timeline, places_of
 from scaler_monitoring.dashboard.watch import Watch
 from scaler_monitoring.model import Model
@@ -76,7 +77,7 @@ class Tab:
     def __init__(self, kind, theme=LIGHT, **settings):
         watch = Watch("by hand")
         self.model = watch.model
-        self.page = kind(View(watch, theme, Settings(**settings), 1000))
+        self.page = kind(View(watch, theme, Settings(**settings), links(""), 1000))
         self.document = Document()
         self.document.add_root(self.page.root)
 
@@ -249,11 +250,11 @@ def test_bars_of_graphs_are_few():
     """Those that run; of those that are over some, if there is room."""
     over = [f.GraphOver(1.0, 1, n, f"over{n}") for n in range(30)]
     tab = Tab(Graphs).hear(batch(1, *over), busy(2))
-    assert tab.page._bars.root.text.count('class="row"') == graphs.OVER_MAX
+    assert tab.page._bars.root.text.count('class="bar"') == graphs.OVER_MAX
 
     running = [f.Graph(1, 100 + n, nodes=1) for n in range(30)]
     tab.hear(snapshot(3, graphs=running))
-    assert tab.page._bars.root.text.count('class="row"') == BARS_MAX
+    assert tab.page._bars.root.text.count('class="bar"') == BARS_MAX
 
 
 # -- memory ------------------------------------------------------------------------------------

@@ -12,13 +12,15 @@ from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.wire import feed as f
 from scaler_monitoring.dashboard import words
+from scaler_monitoring.dashboard.bars import BARS_MAX
 from scaler_monitoring.dashboard.page import View
 from scaler_monitoring.dashboard.pages.overview import FAILURES_MAX, Overview
-from scaler_monitoring.dashboard.pages.progress import BARS_MAX
 from scaler_monitoring.dashboard.pages.stream import CHIPS_MAX, RECTANGLES_MAX, Stream
 from scaler_monitoring.dashboard.pages.tasks import ROWS_SHOWN, Tasks
 from scaler_monitoring.dashboard.pages.workers import Workers
 from scaler_monitoring.dashboard.settings import Settings
+from scaler_monitoring.dashboard.status import Status
+from scaler_monitoring.dashboard.template import links
 from scaler_monitoring.dashboard.watch import Watch
 from scaler_monitoring.model import Model
 from scaler_monitoring.theme import DARK
@@ -58,7 +60,7 @@ def known(*events, clock=100.0, seq=1, batch=None, model=None, **fields):
 
 def opened(kind, model, *, rows_max=50_000, **settings):
     """Return a page in a document, that shows this."""
-    page = kind(View(Seen(model), DARK, Settings(**settings), rows_max))
+    page = kind(View(Seen(model), DARK, Settings(**settings), links(""), rows_max))
     Document().add_root(page.root)
     page.update(model)
     return page
@@ -172,7 +174,7 @@ def test_each_function_has_a_bar_and_counts():
     assert "and 3 functions more" in text
     assert "6 of 10 done" in text
     assert "1 failed" in text
-    assert "2 left" in text
+    assert "2 pending" in text
     assert "250ms each" in text
     assert "f0<" not in text
 
@@ -194,12 +196,28 @@ def test_a_function_that_had_tasks_lately_comes_first():
     assert html(page).index(">new<") > html(page).index(">old<")
 
 
-def test_what_nobody_can_run_is_said():
-    """With what is missing, for how many tasks and how long."""
-    text = html(opened(Overview, known(demands=[f.Demand("gpu", 2, 65.0), f.Demand("cpu", 3)])))
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [(100.0, "<b>Connected</b> to by hand"), (900.0, "by hand was heard 13m20s ago")],
+)
+def test_the_line_above_says_how_it_is(now, said):
+    """Whether the scheduler is heard, and what is wrong, with names of users as text."""
+    model = known(
+        demands=[f.Demand(EVIL, 2, 65.0), f.Demand("cpu", 3)],
+        machines=[f.Machine(b"M", EVIL, silent_s=9.0)],
+    )
+    seen = Seen(model)
+    seen.now = now
+    status = Status(View(seen, DARK, Settings(), links(""), 1000))
+    status.update()
 
-    assert "2 tasks wait for a worker with gpu: there has been none for 1m05s." in text
-    assert "with cpu" not in text
+    assert said in status.root.text
+    if now == 100.0:
+        tasks = f"2 tasks wait for a worker with {ESCAPED}: there has been none for 1m05s"
+        assert f'<p class="bad" role="status">{tasks}</p>' in status.root.text
+        assert f"the machine {ESCAPED} was heard 9.0s ago" in status.root.text
+    assert EVIL not in status.root.text
+    assert "with cpu" not in status.root.text
 
 
 def test_failures_are_grouped():
@@ -559,11 +577,6 @@ def test_workers_are_found_by_what_they_have_in_them():
 
 def test_words():
     """Numbers with what they are of, on pages."""
-    assert words.amount(None) == "-"
-    assert words.amount(999) == "999 B"
-    assert words.amount(37.1 * 2**20) == "37.1 MiB"
     assert words.many(1, "task") == "1 task"
     assert words.many(2000, "task") == "2,000 tasks"
-    assert words.task_name(3, 17) == "3:17"
-    assert words.task_name(3, 17, 4) == "3:17-20"
     assert words.printed("Title", " \n") == ""

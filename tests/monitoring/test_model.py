@@ -241,9 +241,12 @@ def test_each_has_its_own_history():
     )  # fmt: skip
     model = fed(before, after)
 
-    assert model.worker_samples.of(W) == ([1.0, 2.0], [0.5, 1.0], [10, 20], [3, 1])
-    assert model.machine_samples.of(b"S1") == ([2.0], [2.0], [5], [9])
-    assert model.store_samples.of(b"") == ([2.0], [70], [7])
+    columns = [[list(one) for one in taken.columns] for taken in model.worker_samples.taken]
+    assert columns == [[[0.5], [10], [3]], [[1.0], [20], [1]]]
+    machine, store = model.machine_samples.taken[-1], model.store_samples.taken[-1]
+    assert (machine.clock, machine.keys) == (2.0, (b"S1",))
+    assert [list(one) for one in machine.columns] == [[2.0], [5], [9]]
+    assert [list(one) for one in store.columns] == [[70], [7]]
 
 
 def test_failures_are_grouped():

@@ -19,6 +19,13 @@ def few(monkeypatch):
     return Samples(1, 100.0)
 
 
+def rows_of(samples, key):
+    """Return when somebody was looked at, and what its figures were."""
+    found = [(one.clock, one.keys.index(key), one.columns) for one in samples.taken
+             if key in one.keys]  # fmt: skip
+    return [(clock, *(column[index] for column in columns)) for clock, index, columns in found]
+
+
 def test_who_comes_later_begins_later():
     """And who is gone has a history that ends."""
     made = Samples(2, 100.0)
@@ -26,11 +33,10 @@ def test_who_comes_later_begins_later():
     made.add(2.0, [b"b", b"a"], [(5, 50), (2, None)])
     made.add(3.0, [b"b"], [(6, 60)])
 
-    clocks, low, high = made.of(b"a")
-    assert (clocks, low, high[0]) == ([1.0, 2.0], [1, 2], 10)
-    assert math.isnan(high[1])
-    assert made.of(b"b") == ([2.0, 3.0], [5, 6], [50, 60])
-    assert made.of(b"c") == ([], [], [])
+    first, second = rows_of(made, b"a")
+    assert (first, second[:2]) == ((1.0, 1, 10), (2.0, 2))
+    assert math.isnan(second[2])
+    assert rows_of(made, b"b") == [(2.0, 5, 50), (3.0, 6, 60)]
 
 
 def test_what_is_old_is_forgotten(few):
@@ -38,7 +44,7 @@ def test_what_is_old_is_forgotten(few):
     for clock in 0.0, 50.0, 120.0:
         few.add(clock, [b"a"], [(clock,)])
 
-    assert few.of(b"a") == ([50.0, 120.0], [50.0, 120.0])
+    assert rows_of(few, b"a") == [(50.0, 50.0), (120.0, 120.0)]
 
 
 def test_many_are_looked_at_less_often(few):

@@ -161,8 +161,37 @@ def test_troubles_are_told():
         "the scheduler was heard 1m40s ago",
         "2 messages of the feed were missed",
         "7 workers are not shown",
-        "3 tasks wait for a worker with gpu=1: there is none",
+        "3 tasks wait for a worker with gpu=1: there has been none for 2.0s",
     ]
+
+
+def test_troubles_are_few():
+    """Of machines that are silent and of tasks that nobody can run some are named."""
+    snapshot = a_snapshot(demands=[f.Demand("x" * 1000, 3, 2.0)] * 30)
+    snapshot.machines = [f.Machine(b"%d" % n, f"host{n}", silent_s=9.0) for n in range(30)]
+    unmet, silent = view.troubles(a_model(snapshot), 1.0), view.silent(snapshot)
+
+    assert silent[0] == "the machine host0 was heard 9.0s ago"
+    assert silent[-1] == f"{30 - view.TROUBLES_MAX} more machines are silent"
+    assert len(unmet) == len(silent) == view.TROUBLES_MAX + 1
+    assert max(map(len, unmet)) < 2 * view.CHARS_MAX
+
+
+def test_bytes_are_read_where_there_is_room():
+    """With a space, and the unit in full."""
+    sizes = (None, 999, 1000, 37.1 * 2**20, 2.0**60)
+
+    assert [view.binary(one) for one in sizes] == [
+        "-", "999 B", "1.0 KiB", "37.1 MiB", "1048576.0 TiB",
+    ]  # fmt: skip
+
+
+def test_names_are_short():
+    """However long somebody made those of a worker and its host: the process id stays."""
+    worker = f.Worker(b"W", name="n" * 9999, pid=7)
+
+    assert view.worker_name(worker).endswith("n…|7")
+    assert len(view.worker_name(worker)) < 2 * view.CHARS_MAX
 
 
 @pytest.mark.parametrize("kind", [kind for kind in f.EVENT_KINDS.values()])  # noqa: C416

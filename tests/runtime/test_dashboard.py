@@ -22,6 +22,8 @@ LOOK_S = 60.0
 WARM_S = 20.0
 """How long it takes until a tab has all that it keeps."""
 GROWTH_BYTES = 20e6
+ROOM_BYTES = 4096
+"""Enough for what is logged, not for what is recorded."""
 
 
 @pytest.fixture
@@ -128,6 +130,49 @@ def test_it_ends_in_order(shell, open_window, end):
     window.excuse("ERR_CONNECTION_REFUSED")
     window.excuse("websocket")
     page.close()
+
+
+def no_more_room(command, recording):
+    """Wait until a process of a command records; let it write no more files."""
+    wait_until(lambda: recording.exists() and recording.stat().st_size, "nothing is recorded")
+    for one in (psutil.Process(command.pid), *psutil.Process(command.pid).children()):
+        if str(recording) in [file.path for file in one.open_files()]:
+            one.rlimit(psutil.RLIMIT_FSIZE, (ROOM_BYTES, ROOM_BYTES))
+
+
+def test_a_recording_that_has_no_room_ends_the_command(shell, tmp_path):
+    """It is said in one line, with status 2; what was recorded can be read."""
+    recording = tmp_path / "run.rec"
+    with SchedulerClusterCombo(1) as cluster, Client(cluster.get_address()) as client:
+        command = shell.start(
+            f"scaler_ui {cluster.get_monitor_address()} --port 0 --record {recording}"
+        )
+        command.address("dashboard at ")
+
+        no_more_room(command, recording)
+
+        wait_until(lambda: client.map(abs, range(99)) and command.process.poll(), "it goes on")
+        assert command.end() == 2
+        assert command.err.startswith(f"scaler_ui: cannot write {recording}: ")
+        assert command.err.count("\n") == 1
+
+
+def test_a_stack_says_why_its_dashboard_ends(shell, tmp_path):
+    """It goes on without."""
+    port, recording = free_port(3), tmp_path / "run.rec"
+    (tmp_path / "stack.toml").write_text(
+        f'[scheduler]\nscheduler_address = "tcp://127.0.0.1:{port}"\n'
+        "status_report_interval_seconds = 0.1\n"
+        f'[webui]\nport = 0\nrecord = "{recording}"\n'
+    )
+    stack = shell.start(f"scaler {tmp_path}/stack.toml")
+    stack.address("dashboard at ")
+
+    no_more_room(stack, recording)
+
+    with Client(f"tcp://127.0.0.1:{port}"):
+        stack.wait_for(f"the dashboard ends: cannot write {recording}")
+    assert stack.interrupt() == 0
 
 
 # -- what it says of the scheduler -------------------------------------------------------------

@@ -144,8 +144,6 @@ def test_what_a_dashboard_is_told(open_door) -> None:
         "record": None,
         "replay": None,
         "fd": door.listener.fileno(),
-        "host": "127.0.0.1",
-        "port": door.port,
         "token": "secret",
         "prefix": "/p",
         "hosts": ["127.0.0.1", socket.gethostname(), "proxy"],

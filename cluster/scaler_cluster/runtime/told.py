@@ -110,19 +110,16 @@ def told_dashboard(settings: WebSettings, door: WebDoor) -> dict[str, Any]:
 
     ``monitor_address`` is what it watches, and ``record`` the file that it writes that to, or None;
     or else ``replay`` is the recording that it shows. ``fd`` is the descriptor of a socket that
-    listens already at ``host`` (without brackets) and ``port``, inherited by this number; ``token``
-    is what a browser must bring, ``prefix`` what paths begin with, "" or as "/scaler"; ``hosts``
-    are the names by which a browser may call it besides IP addresses and localhost, ``link`` what
-    it says once it is ready. ``interval_s`` is how often browsers are told, ``rows_max`` how many
-    tasks are listed. Without ``logging`` it is quiet.
+    listens already, inherited by this number; ``token`` is what a browser must bring, ``prefix``
+    what paths begin with, "" or as "/scaler"; ``hosts`` are the names by which a browser may call
+    it besides IP addresses and localhost, ``link`` what it says once it is ready. ``interval_s`` is
+    how often browsers are told, ``rows_max`` how many tasks are listed.
     """
     return {
         "monitor_address": settings.monitor_address,
         "record": settings.record,
         "replay": settings.replay,
         "fd": door.listener.fileno(),
-        "host": door.host,
-        "port": door.port,
         "token": door.token,
         "prefix": door.prefix,
         "hosts": [door.host, host_name(), *settings.hosts],

@@ -25,6 +25,8 @@ def _stripes(angle: str, width: str, step: str, ink: str) -> str:
     return _LINES.format(angle=angle, ink=ink, width=width, step=step)
 
 
+TASK_STATES = ("done", "pending", "failed", "cancelled", "recalled")
+"""What becomes of tasks, as clients and functions count them."""
 LOOKS = {
     "done": (SERIES[2], "none"),
     "ended": (SERIES[2], "none"),
@@ -48,22 +50,21 @@ class Bar:
     counts: Mapping[str, int]
     """By state, one of LOOKS, in the order in which they are drawn."""
     note: str = ""
+    """What else there is to say; how many failed is said anyhow."""
 
 
 class Bars:
-    """Bars below each other, with what their patterns mean."""
+    """Bars, as many beside each other as there is room for, with what their patterns mean."""
 
     def __init__(self, states: Sequence[str], theme: Theme) -> None:
         self._key = "".join(f'<li><i class="{state}"></i>{escape(state)}</li>' for state in states)
         self.root = text("", theme, _CSS)
-        self.root.visible = False
 
-    def update(self, bars: Sequence[Bar]) -> None:
-        """Show these, or nothing if there is none."""
-        html = f'<ul class="key">{self._key}</ul>{"".join(map(_bar, bars))}'
-        show(self.root, html)
-        if self.root.visible is not bool(bars):
-            self.root.visible = bool(bars)
+    def update(self, bars: Sequence[Bar], about: str = "") -> None:
+        """Show these, and a sentence below; nothing if there is neither."""
+        key, drawn = f'<ul class="key">{self._key}</ul>', "".join(map(_bar, bars))
+        html = f'{key}<ul class="bars">{drawn}</ul>' if bars else ""
+        show(self.root, html + (f"<p>{escape(about)}</p>" if about else ""))
 
 
 def _bar(bar: Bar) -> str:
@@ -73,32 +74,31 @@ def _bar(bar: Bar) -> str:
         for state, count in shown.items()
     )
     said = ", ".join(f"{view.whole(count)} {state}" for state, count in shown.items())
+    failed = f"<b>{view.whole(shown['failed'])} failed</b> · " if "failed" in shown else ""
+    name = escape(bar.name)
     return (
-        f'<div class="row"><span class="name">{escape(bar.name)}</span>'
-        f'<span class="note">{escape(bar.note)}</span>'
-        f'<div class="bar" role="img" aria-label="{escape(said)}">{parts}</div></div>'
+        f'<li><div class="name" title="{name}">{name}</div>'
+        f'<div class="bar" role="img" aria-label="{escape(said)}">{parts}</div>'
+        f"<small>{failed}{escape(bar.note)}</small></li>"
     )
 
 
 _CSS = """
-    .key { list-style: none; margin: 0 0 .4rem; padding: 0; display: flex; flex-wrap: wrap;
-        gap: 0 1rem; color: var(--muted); font-size: 12px; }
+    ul { list-style: none; margin: 0; padding: 0; }
+    p, .key, small { color: var(--muted); font-size: 12px; font-variant-numeric: tabular-nums; }
+    p { margin: .4rem 0; }
+    b { color: var(--bad); }
+    .key { display: flex; flex-wrap: wrap; gap: 0 1rem; margin-bottom: .4rem; }
     .key i { display: inline-block; width: 1.6em; height: .9em; margin-right: .4em;
-        vertical-align: -.1em; }
-    .row { display: grid; grid-template-columns: minmax(8rem, 18rem) 1fr minmax(9rem, 16rem);
-        gap: 0 .7rem; align-items: center; margin-bottom: .3rem; }
-    .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; grid-area: 1 / 1; }
-    .note { color: var(--muted); font-variant-numeric: tabular-nums; grid-area: 1 / 3; }
-    .bar { grid-area: 1 / 2; display: flex; height: 1.1rem; overflow: hidden;
+        vertical-align: -.1em; outline: 1px solid var(--muted); outline-offset: -1px; }
+    .bars { display: grid; gap: .55rem 1.5rem; margin-bottom: .5rem;
+        grid-template-columns: repeat(auto-fill, minmax(min(27rem, 100%), 1fr)); }
+    li { min-width: 0; }
+    .name { font-weight: 600; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+    .bar { display: flex; height: .9rem; margin-top: 2px; overflow: hidden;
         background: var(--panel); outline: 1px solid var(--muted); outline-offset: -1px;
         border-radius: 3px; }
     .bar i { min-width: 3px; flex-basis: 0; }
-    .key i { outline: 1px solid var(--muted); outline-offset: -1px; }
-    @media (max-width: 40rem) {
-        .row { grid-template-columns: 1fr auto; }
-        .note { grid-area: 1 / 2; }
-        .bar { grid-area: 2 / 1 / 3 / 3; }
-    }
 """ + "".join(
     f".{state} {{ background: {pattern}, {colour}; }}\n"
     if pattern != "none"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import inf
+from time import perf_counter as clock
 from typing import TYPE_CHECKING, ClassVar
 
 from bokeh.layouts import column
 
 from scaler_monitoring.dashboard import guard
+from scaler_monitoring.dashboard.pace import BUSY_S, is_busy
 from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, Settings, settings_of
 from scaler_monitoring.dashboard.status import Status
-from scaler_monitoring.dashboard.template import LINKS, template, variables
+from scaler_monitoring.dashboard.template import LINKS, links, template, variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from bokeh.document import Document
     from bokeh.models.ui.ui_element import UIElement
@@ -31,6 +34,8 @@ class View:
     watch: Watch
     theme: Theme
     settings: Settings
+    links: Mapping[str, str]
+    """Where the pages are, by their paths."""
     rows_max: int
     """How many tasks are listed."""
 
@@ -74,21 +79,24 @@ def open_page(
     request = document.session_context.request  # type: ignore[attr-defined]
     settings = settings_of(request.cookies.get(COOKIE, ""))
     theme = settings.theme(str(request.headers.get(SCHEME_HEADER, "")))
-    view = View(watch, theme, settings, rows_max)
-    status, page = Status(view), kind(view)
-    page.root.visible = False
-    name = dict(LINKS)[kind.path]
     # Outside of a frame it has become a cookie.
     token = request.arguments.get(guard.TOKEN, [b""])[-1].decode(errors="replace")
-    document.title = f"{name} · scaler"
+    hrefs = links(prefix, token)
+    view = View(watch, theme, settings, hrefs, rows_max)
+    status, page = Status(view), kind(view)
+    page.root.visible = False
+    document.title = f"{dict(LINKS)[kind.path]} · scaler"
     document.template = template("page.html")
-    document.template_variables.update(variables(prefix, name, theme, guard.nonce.get(), token))
+    document.template_variables.update(variables(hrefs, kind.path, theme, guard.nonce.get()))
     document.add_root(column(status.root, page.root, sizing_mode="stretch_width"))
     shown: tuple[object, ...] = ()
+    shown_at = -inf
 
     def update() -> None:
-        nonlocal shown
-        model = watch.model
+        nonlocal shown, shown_at
+        model, now = watch.model, clock()
+        if now - shown_at < BUSY_S and is_busy(model):
+            return
         status.update()
         if model.snapshot is None:
             return
@@ -96,7 +104,7 @@ def open_page(
         if state != shown:
             page.update(model)
             page.root.visible = True
-            shown = state
+            shown, shown_at = state, now
 
     update()
     document.add_periodic_callback(lambda: in_one(document, update), int(interval_s * 1000))

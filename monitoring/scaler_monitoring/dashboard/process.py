@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.errors import ConfigError, ScalerError
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
+    READY_FD_VARIABLE,
     log_as_told,
     read_settings,
     say_ready,
@@ -26,12 +27,15 @@ NICENESS = 5
 NOISY = ("bokeh", "tornado.access")
 """They warn of every tab that is closed, and every link that is old."""
 
+log = logging.getLogger("scaler.dashboard")
+
 
 def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., None]) -> None:
-    """Serve a dashboard until the lifeline comes to its end; ``tell`` it once it answers.
+    """Serve a dashboard until the lifeline comes to its end; ``tell`` its link once it answers.
 
     ``settings`` are those of :func:`scaler_cluster.runtime.told.told_dashboard`. Raises
-    ConfigError if Bokeh is not there, or a setting cannot work.
+    ConfigError if Bokeh is not there, a setting cannot work, or, later on, there is no room left
+    for what is recorded.
     """
     try:
         import bokeh as _  # noqa: F401
@@ -54,12 +58,12 @@ async def _serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., No
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     listener = socket.socket(fileno=settings["fd"])
     listener.setblocking(False)
-    with contextlib.ExitStack() as held:
-        if settings.get("replay"):
-            watch: LiveWatch | Replay = Replay(settings["replay"])
-        else:
-            watch = LiveWatch(settings["monitor_address"], settings.get("record"))
-            held.enter_context(watch)
+    watch = (
+        Replay(settings["replay"])
+        if settings["replay"]
+        else LiveWatch(settings["monitor_address"], settings["record"])
+    )
+    with contextlib.closing(watch):
         guard = Guard(
             settings["token"], listener.getsockname()[1], settings["prefix"], settings["hosts"]
         )
@@ -97,7 +101,11 @@ def main() -> None:
     try:
         serve(settings, LIFELINE_FD, say_ready)
     except ScalerError as error:
-        say_ready(error=str(error))
+        if READY_FD_VARIABLE in os.environ:
+            say_ready(error=str(error))
+        else:
+            # Nobody waits for a word of it any more.
+            log.error("the dashboard ends: %s", error)  # noqa: TRY400
         sys.exit(1)
 
 

@@ -29,6 +29,8 @@ UNUSED_MS = 5000
 """A tab that is closed, or could not connect, costs nothing any more after this."""
 BODY_BYTES_MAX = 16_384
 """All that is ever sent to it are the settings."""
+MESSAGE_BYTES_MAX = 1 << 20
+"""Of what a page sends: what was typed, which rows were chosen, how wide its figures are."""
 STATISTICS_MS = 3_600_000
 """Bokeh logs its own statistics as often."""
 
@@ -62,7 +64,6 @@ class Dashboard:
         applications: dict[str, Any] = {
             kind.path: Application(FunctionHandler(opener(kind))) for kind in PAGES
         }
-        # Threads are for blocking calls, of which there are none.
         tornado = GuardedTornado(
             applications,
             guard=guard,
@@ -75,6 +76,7 @@ class Dashboard:
             use_index=False,
             include_headers=[SCHEME_HEADER],
             include_cookies=[COOKIE],
+            websocket_max_message_size_bytes=MESSAGE_BYTES_MAX,
             unused_session_lifetime_milliseconds=UNUSED_MS,
             check_unused_sessions_milliseconds=UNUSED_MS,
             stats_log_frequency_milliseconds=STATISTICS_MS,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
 from tornado.web import RequestHandler
 
 from scaler_monitoring.dashboard import guard
-from scaler_monitoring.dashboard.template import render
+from scaler_monitoring.dashboard.template import links, template, variables
 from scaler_monitoring.theme import DARK, LIGHT
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ COOKIE_DAYS = 365
 SCHEME_HEADER = "Sec-Ch-Prefers-Color-Scheme"
 """By which a browser says whether its user wants dark pages, if it was asked to; so Tornado spells
 it."""
-NAME = "Settings"
 PATH = "/settings"
 
 
@@ -97,14 +96,14 @@ class SettingsHandler(RequestHandler):
         """Answer with the form."""
         settings = settings_of(self.get_cookie(COOKIE, "") or "")
         theme = settings.theme(self.request.headers.get(SCHEME_HEADER, ""))
-        about: dict[str, Any] = {
-            "choices": CHOICES,
-            "settings": asdict(settings),
-            "source": self._source,
-        }
-        token = self.get_query_argument(guard.TOKEN, "")
-        frame = self._prefix, NAME, theme, guard.nonce.get(), token
-        self.finish(render("settings.html", *frame, **about))
+        hrefs = links(self._prefix, self.get_query_argument(guard.TOKEN, ""))
+        page = template("settings.html").render(
+            **variables(hrefs, PATH, theme, guard.nonce.get()),
+            choices=CHOICES,
+            settings=asdict(settings),
+            source=self._source,
+        )
+        self.finish(page)
 
     def post(self) -> None:
         """Keep what was chosen, and show the form again."""

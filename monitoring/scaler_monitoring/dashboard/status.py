@@ -5,8 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from scaler_monitoring import view as words
 from scaler_monitoring.dashboard.parts import show, text
+from scaler_monitoring.dashboard.words import many
+from scaler_monitoring.view import count_of, duration, plain, silent, troubles, whole
 
 if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import View
@@ -25,26 +26,26 @@ class Status:
 
     def _text(self) -> str:
         watch = self._view.watch
-        model, source = watch.model, escape(words.plain(watch.source))
+        model, source = watch.model, escape(plain(watch.source))
         snapshot = model.snapshot
         if snapshot is None:
             return _line("waiting", f"Listening to {source}: no scheduler was heard yet.")
         if model.is_stale(watch.now):
-            silent = words.duration(watch.now - (model.heard_at or watch.now))
-            about = f"<b>Disconnected</b>: {source} was heard {silent} ago; what is shown is old."
+            ago = duration(watch.now - (model.heard_at or watch.now))
+            about = f"<b>Disconnected</b>: {source} was heard {ago} ago; what is shown is old."
             return _line("bad", about)
-        workers = len(snapshot.workers) + snapshot.left_out.get("workers", 0)
         parts = [
             f"<b>Connected</b> to {source}",
-            f"up {words.duration(snapshot.scheduler.up_s)}",
-            f"{words.whole(workers)} worker{'s' * (workers != 1)}",
-            f"{words.whole(model.rates.tasks.get('done', 0.0))} tasks/s",
+            f"up {duration(snapshot.scheduler.up_s)}",
+            many(count_of(snapshot, "workers"), "worker"),
+            f"{whole(model.rates.tasks.get('done', 0.0))} tasks/s",
         ]
         if model.restarts:
             times = "once" if model.restarts == 1 else f"{model.restarts} times"
             parts.append(f"scheduler restarted {times}")
         lines = [_line("good", " · ".join(parts))]
-        lines += [_line("bad", escape(text)) for text in words.troubles(model, watch.now)]
+        wrong = troubles(model, watch.now) + silent(snapshot)
+        lines += [_line("bad", escape(text)) for text in wrong]
         return "".join(lines)
 
 

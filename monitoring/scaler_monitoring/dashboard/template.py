@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jinja2 import Template
 
     from scaler_monitoring.theme import Theme
@@ -41,18 +43,20 @@ def template(name: str) -> Template:
     return _environment().get_template(name)
 
 
-def variables(prefix: str, name: str, theme: Theme, nonce: str, token: str = "") -> dict[str, Any]:
-    """Return what every page needs: links to the others, colours, what its scripts must bear.
+def links(prefix: str, token: str = "") -> dict[str, str]:
+    """Return the link to each page, by its path.
 
-    A ``token`` is put into the links, for a page in a frame, which has no cookies.
+    A ``token`` is put into them, for a page in a frame, which has no cookies.
     """
     query = f"?{urlencode({'token': token})}" if token else ""
-    links = [(f"{prefix}{path}{query}", title, title == name) for path, title in LINKS]
-    return {"links": links, "name": name, "theme": theme, "nonce": nonce}
+    return {path: f"{prefix}{path}{query}" for path, _ in LINKS}
 
 
-def render(
-    page: str, prefix: str, name: str, theme: Theme, nonce: str, token: str, **more: object
-) -> str:
-    """Return a page that Bokeh has no part in."""
-    return template(page).render(**variables(prefix, name, theme, nonce, token), **more)
+def variables(hrefs: Mapping[str, str], path: str, theme: Theme, nonce: str) -> dict[str, Any]:
+    """Return what the page at a path needs: links, colours, what its scripts must bear."""
+    return {
+        "links": [(hrefs[where], title, where == path) for where, title in LINKS],
+        "name": dict(LINKS)[path],
+        "theme": theme,
+        "nonce": nonce,
+    }

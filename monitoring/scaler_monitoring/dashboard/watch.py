@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from time import perf_counter as clock
-from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_monitoring.feed import Feed
 from scaler_monitoring.model import Model
 from scaler_monitoring.recording import Recorder, read
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
-
-log = logging.getLogger(__name__)
+log = logging.getLogger("scaler.dashboard")
 
 LOOK_S = 0.5
 """How often it is looked whether there is something, should a wake-up have been lost."""
@@ -36,9 +31,16 @@ class Watch:
         """The moment that is shown, by the clock that :meth:`Model.apply` was told."""
         raise NotImplementedError
 
+    async def run(self) -> None:
+        """Take in what comes, without end."""
+        await asyncio.Event().wait()
+
+    def close(self) -> None:
+        """Take in no more."""
+
 
 class LiveWatch(Watch):
-    """Listens to a scheduler, from within the running event loop, until it is left.
+    """Listens to a scheduler, from within the running event loop, until it is closed.
 
     With a ``record`` file, what is heard is written there as well. Raises ConfigError if that
     cannot be written, ClusterUnreachable if nothing can ever answer at the address.
@@ -47,8 +49,8 @@ class LiveWatch(Watch):
     def __init__(self, address: str, record: str | None = None) -> None:
         super().__init__(address)
         self._loop = asyncio.get_running_loop()
-        self._recorder = Recorder(record) if record else None
         self._feed = Feed(address)
+        self._recorder = Recorder(record) if record else None
 
     @property
     def now(self) -> float:
@@ -77,25 +79,13 @@ class LiveWatch(Watch):
             while True:
                 self._read()
                 came.clear()
-                with_bound = asyncio.wait_for(came.wait(), LOOK_S)
-                try:
-                    await with_bound
-                except (TimeoutError, asyncio.TimeoutError):
-                    continue
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(came.wait(), LOOK_S)
         finally:
             self._loop.remove_reader(self._feed.fd)
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Listen no more."""
+    def close(self) -> None:
+        """Listen no more, and let go of the file."""
         self._feed.close()
         if self._recorder is not None:
             self._recorder.close()
@@ -116,7 +106,3 @@ class Replay(Watch):
     def now(self) -> float:
         """When the last message had arrived."""
         return self._now
-
-    async def run(self) -> None:
-        """There is nothing to take in."""
-        await asyncio.Event().wait()

@@ -1,48 +1,14 @@
-"""What pages say of tasks, workers and times: text, and HTML with all of it escaped."""
+"""What pages say besides what terminals do: text, and HTML with all of it escaped."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
 
 from scaler_monitoring import view
-from scaler_monitoring.figures import NO_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from scaler_cluster.wire import feed
-    from scaler_monitoring.model import Model
-
-BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def clock_time(model: Model, at: float) -> str:
-    """Return a moment of the scheduler's clock as people say it, ``14:05:09``."""
-    return time.strftime("%H:%M:%S", time.localtime(model.time_of(at)))
-
-
-def task_name(session: int, first: int, count: int = 1) -> str:
-    """Return what contiguous tasks are called in the whole cluster, ``3:17`` or ``3:17-20``."""
-    return f"{session}:{first}-{first + count - 1}" if count > 1 else f"{session}:{first}"
-
-
-def function_name(function: str) -> str:
-    """Return the name of a function, on one line."""
-    return view.plain(function) or NO_NAME
-
-
-def amount(nbytes: float | None) -> str:
-    """Return a number of bytes, as ``37.1 MiB``."""
-    if nbytes is None:
-        return "-"
-    power = 0
-    while nbytes >= 1000 and power < len(BYTE_UNITS) - 1:
-        nbytes /= 1024
-        power += 1
-    return f"{nbytes:.1f} {BYTE_UNITS[power]}" if power else f"{nbytes:.0f} B"
 
 
 def many(count: int, what: str) -> str:
@@ -55,14 +21,10 @@ def reason(why: str, error: str) -> str:
     return view.plain(error or why)
 
 
-def death(event: feed.WorkerDied) -> str:
-    """Return how a worker died, and what it ran."""
-    return view.plain(view.death(event))
-
-
-def cause(event: feed.WorkerDied) -> str:
-    """Return how a worker died."""
-    return death(replace(event, session=0))
+def object_name(name: bytes) -> str:
+    """Return the id of an object: random bytes, or a worker's id with a number."""
+    text = name.decode("ascii", errors="replace")
+    return text if text.isascii() and text.isprintable() else name.hex()
 
 
 # -- HTML ------------------------------------------------------------------------------------

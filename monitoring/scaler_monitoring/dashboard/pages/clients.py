@@ -8,7 +8,7 @@ from bokeh.layouts import column
 
 from scaler_cluster.wire import feed
 from scaler_monitoring import view
-from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
+from scaler_monitoring.dashboard.bars import BARS_MAX, TASK_STATES, Bar, Bars
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     NUMBER,
@@ -21,7 +21,6 @@ from scaler_monitoring.dashboard.parts import (
     as_time,
     panel,
 )
-from scaler_monitoring.figures import short
 
 if TYPE_CHECKING:
     from bokeh.models.ui.ui_element import UIElement
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 500
 COUNTS = ("submitted", "done", "failed", "cancelled", "recalled", "pending")
-STATES = ("done", "pending", "failed", "cancelled", "recalled")
 
 
 class Clients(Page):
@@ -42,7 +40,7 @@ class Clients(Page):
         """Return its parts."""
         theme = self.view.theme
         self._tiles = Tiles(theme)
-        self._bars = Bars(STATES, theme)
+        self._bars = Bars(TASK_STATES, theme)
         self._table = Table(_COLUMNS, theme, nothing="No client is there.")
         self._moves = Table(_MOVES, theme, nothing="No client has come or left lately.")
         return column(
@@ -63,16 +61,11 @@ class Clients(Page):
         self._moves.update(_moves(model))
 
 
-def client_name(client: feed.Client | feed.ClientJoined | feed.ClientLeft) -> str:
-    """Return what a client is called: its process id and its host."""
-    return short(f"{client.pid}|{client.host}")
-
-
 def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
     clients = snapshot.clients
     nested = sum(bool(one.worker) for one in clients)
     return [
-        Tile("clients", view.whole(len(clients) + snapshot.left_out.get("clients", 0))),
+        Tile("clients", view.whole(view.count_of(snapshot, "clients"))),
         Tile("of them inside of tasks", view.whole(nested)),
         Tile("their tasks", view.whole(sum(one.submitted for one in clients))),
         Tile("pending", view.whole(sum(one.pending for one in clients))),
@@ -82,8 +75,8 @@ def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
 def _bar(client: feed.Client) -> Bar:
     ended = client.submitted - client.pending
     return Bar(
-        client_name(client),
-        {state: getattr(client, state) for state in STATES},
+        view.client_name(client),
+        {state: getattr(client, state) for state in TASK_STATES},
         f"{view.whole(ended)} of {view.whole(client.submitted)} ended",
     )
 
@@ -103,7 +96,7 @@ _COLUMNS = (
 def _row(client: feed.Client, model: Model) -> dict[str, Any]:
     return {
         "session": client.session,
-        "client": client_name(client),
+        "client": view.client_name(client),
         "inside": _inside(client.worker, model),
         **{name: getattr(client, name) for name in COUNTS},
         "graphs": client.graphs,
@@ -131,7 +124,7 @@ def _moves(model: Model) -> list[dict[str, Any]]:
             "at": as_time(one.at, model),
             "what": "came" if isinstance(one, feed.ClientJoined) else "left",
             "session": one.session,
-            "client": client_name(one),
+            "client": view.client_name(one),
             "inside": _inside(workers.get(one.session, b""), model),
         }
         for one in reversed(told[-ROWS_MAX:])

@@ -11,6 +11,7 @@ from bokeh.layouts import column
 
 from scaler_cluster.wire import feed
 from scaler_monitoring import view
+from scaler_monitoring.curve import Curve
 from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
@@ -27,8 +28,7 @@ from scaler_monitoring.dashboard.parts import (
     text,
 )
 from scaler_monitoring.dashboard.timeline import MARGIN, Timeline
-from scaler_monitoring.dashboard.words import clock_time
-from scaler_monitoring.figures import curves, short
+from scaler_monitoring.figures import curves
 from scaler_monitoring.theme import FAILED, SERIES
 
 if TYPE_CHECKING:
@@ -69,15 +69,12 @@ class Known:
     """By the scheduler's clock; None: nobody has told."""
     over_at: float | None = None
     """None: it runs."""
-    curve: list[Point] = field(default_factory=list)
-    stride: int = 1
-    """Each so-and-so-many-th point is kept."""
-    _seen: int = 0
+    curve: Curve[Point] = field(default_factory=lambda: Curve(POINTS_MAX))
 
     @property
     def name(self) -> str:
         """Return what it is called, as a line."""
-        return short(self.graph.name) or "(no name)"
+        return view.short(self.graph.name) or view.NO_NAME
 
     @property
     def state(self) -> str:
@@ -88,15 +85,9 @@ class Known:
 
     def see(self, clock: float) -> None:
         """Add a point to its curve, unless there is one of this moment."""
-        if self.curve and self.curve[-1].clock >= clock:
-            return
-        if self._seen % self.stride == 0:
-            graph = self.graph
-            self.curve.append(Point(clock, graph.done, graph.failed, graph.cancelled))
-        self._seen += 1
-        if len(self.curve) > POINTS_MAX:
-            del self.curve[1::2]
-            self.stride *= 2
+        points = self.curve.points
+        if not points or points[-1].clock < clock:
+            self.curve.add(self._point(clock))
 
     def end(self, event: feed.GraphOver) -> None:
         """Take in that it is over."""
@@ -105,9 +96,12 @@ class Known:
             self.graph, nodes=event.nodes, is_whole=True, waiting=0, ready=0, assigned=0,
             done=event.done, failed=event.failed, cancelled=event.cancelled, chain_left=None,
         )  # fmt: skip
-        if self.curve:
-            self._seen = 0
-            self.see(event.at)
+        points = self.curve.points
+        if points and points[-1].clock < event.at:
+            self.curve.end(self._point(event.at))
+
+    def _point(self, clock: float) -> Point:
+        return Point(clock, self.graph.done, self.graph.failed, self.graph.cancelled)
 
 
 class Ledger:
@@ -195,7 +189,7 @@ class Graphs(Page):
         self._tiles.update(_tiles(running, model.snapshot.left_out.get("graphs", 0)))
         shown = min(max(len(running), OVER_MAX), BARS_MAX)
         self._bars.update([_bar(one, model) for one in list(graphs.values())[:shown]])
-        clients = {one.session: f"{one.pid}|{one.host}" for one in model.snapshot.clients}
+        clients = {one.session: view.client_name(one) for one in model.snapshot.clients}
         self._table.update([_row(key, one, clients, model) for key, one in graphs.items()])
         self._show()
 
@@ -250,10 +244,10 @@ class _One:
         self._states.update([replace(_bar(known, model), name="nodes")])
         self._chain.update(_chain(graph))
         self._timeline.update(
-            model, known.curve, lambda one: (one.done, one.failed, one.cancelled),
-            (key_of(graph), known.stride),
+            model, known.curve.points, lambda one: (one.done, one.failed, one.cancelled),
+            (key_of(graph), known.curve.stride),
         )  # fmt: skip
-        shown = [*self._above, *([self._curve] * (len(known.curve) > 1))]
+        shown = [*self._above, *([self._curve] * (len(known.curve.points) > 1))]
         if shown != self.root.children:
             self.root.children = shown
 
@@ -297,7 +291,7 @@ def _bar(known: Known, model: Model) -> Bar:
     ended = graph.done + graph.failed + graph.cancelled
     note = f"{view.whole(ended)} of {view.whole(graph.nodes)} ended"
     if known.over_at is not None:
-        note += f" at {clock_time(model, known.over_at)}"
+        note += f" at {view.clock_time(model, known.over_at)}"
     return Bar(known.name, {state: getattr(graph, state) for state in STATES}, note)
 
 

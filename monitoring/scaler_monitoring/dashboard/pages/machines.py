@@ -24,7 +24,6 @@ from scaler_monitoring.dashboard.parts import (
     panel,
 )
 from scaler_monitoring.dashboard.timeline import LINES, Largest
-from scaler_monitoring.dashboard.words import amount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,8 +147,8 @@ def _scheduler(process: feed.Process) -> list[Tile]:
         Tile("up", view.duration(process.up_s)),
         Tile("CPU", view.percent(process.cpu), "of one"),
         Tile("lag", view.duration(process.lag_s), "at most"),
-        Tile("memory", amount(process.rss_bytes)),
-        Tile("free memory", amount(process.free_bytes)),
+        Tile("memory", view.binary(process.rss_bytes)),
+        Tile("free memory", view.binary(process.free_bytes)),
     ]
 
 

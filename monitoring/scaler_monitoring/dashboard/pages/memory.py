@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bokeh.layouts import column
 
 from scaler_monitoring import view
+from scaler_monitoring.dashboard import words
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     BYTES,
@@ -21,8 +22,6 @@ from scaler_monitoring.dashboard.parts import (
     panel,
 )
 from scaler_monitoring.dashboard.timeline import LINES, Largest, Timeline, memory_curves
-from scaler_monitoring.dashboard.words import amount
-from scaler_monitoring.figures import short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +97,7 @@ def store_names(snapshot: feed.Snapshot) -> dict[bytes, str]:
     """Return what the places are called in which objects lie."""
     machines = view.manager_names(snapshot.machines)
     return {
-        one.machine: machines.get(one.machine) or short(one.address) or "home"
+        one.machine: machines.get(one.machine) or view.short(one.address) or "home"
         for one in snapshot.stores
     }
 
@@ -111,17 +110,17 @@ def _figures(figures: Figures) -> tuple[float | None, ...]:
 
 def _tiles(snapshot: feed.Snapshot, places: Mapping[bytes, str]) -> list[Tile]:
     tiles = [
-        Tile("objects", view.whole(snapshot.objects), amount(snapshot.objects_bytes)),
+        Tile("objects", view.whole(snapshot.objects), view.binary(snapshot.objects_bytes)),
         Tile(
             "resident memory of workers",
-            amount(sum(one.rss_bytes or 0 for one in snapshot.workers)),
+            view.binary(sum(one.rss_bytes or 0 for one in snapshot.workers)),
         ),
     ]
     tiles += [
         Tile(
             f"stored at {places[one.machine]}",
-            amount(one.nbytes),
-            f"of {amount(one.memory_limit)}" if one.memory_limit else "",
+            view.binary(one.nbytes),
+            f"of {view.binary(one.memory_limit)}" if one.memory_limit else "",
             is_bad=one.memory_limit > 0 and one.nbytes > FULL * one.memory_limit,
         )
         for one in sorted(snapshot.stores, key=lambda one: -one.nbytes)[:LINES]
@@ -166,15 +165,9 @@ _LARGEST = (
 
 def _object(one: feed.LargeObject) -> dict[str, Any]:
     return {
-        "object": object_name(one.object),
+        "object": words.object_name(one.object),
         "size": one.nbytes,
         "users": one.users,
         "workers": one.workers,
         "stores": one.stores,
     }
-
-
-def object_name(name: bytes) -> str:
-    """Return the id of an object: random bytes, or a worker's id with a number."""
-    text = name.decode("ascii", errors="replace")
-    return text if text.isascii() and text.isprintable() else name.hex()

@@ -13,7 +13,6 @@ from scaler_monitoring.dashboard import words
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.pages.progress import Progress
 from scaler_monitoring.dashboard.parts import Tile, Tiles, beside, panel, show, text
-from scaler_monitoring.dashboard.template import LINKS
 from scaler_monitoring.dashboard.timeline import Timeline, memory_curves
 from scaler_monitoring.figures import curves
 from scaler_monitoring.theme import SERIES
@@ -100,14 +99,13 @@ class Overview(Page):
         """Return its parts."""
         theme = self.view.theme
         self._tiles = Tiles(theme)
-        self._stuck, self._failed, self._died, self._holders, self._news = (
-            text("", theme, words.STYLE) for _ in range(5)
+        self._failed, self._died, self._holders, self._news = (
+            text("", theme, words.STYLE) for _ in range(4)
         )
         self._progress = Progress(theme)
         self._timeline = Timeline(list(COLUMNS), self.view.settings.window_s)
         return column(
             self._tiles.root,
-            self._stuck,
             beside(
                 panel("Failures", theme, self._failed),
                 panel("Workers that died", theme, self._died),
@@ -141,20 +139,12 @@ class Overview(Page):
         snapshot = model.snapshot
         assert snapshot is not None
         self._tiles.update(tiles(model, snapshot))
-        show(self._stuck, stuck(snapshot))
-        show(self._failed, failed(model, self._href("/tasks")))
-        show(self._died, died(model, self._href("/workers")))
+        show(self._failed, failed(model, self.view.links["/tasks"]))
+        show(self._died, died(model, self.view.links["/workers"]))
         self._progress.update(model)
         self._timeline.update(model, model.history, _row)
         show(self._holders, holders(model, snapshot))
         show(self._news, news(model))
-
-    def _href(self, path: str) -> str:
-        """Return a link to another page, as those above the page are."""
-        document = self.root.document
-        known = document.template_variables.get("links", ()) if document is not None else ()
-        index = [where for where, _ in LINKS].index(path)
-        return known[index][0] if known else path
 
 
 def tiles(model: Model, snapshot: feed.Snapshot) -> list[Tile]:
@@ -162,9 +152,7 @@ def tiles(model: Model, snapshot: feed.Snapshot) -> list[Tile]:
     tasks, per_s, process = snapshot.tasks, model.rates.tasks, snapshot.scheduler
     figures = model.history[-1]
     workers = snapshot.workers
-    busy = sum(1 for one in workers if one.tasks)
-    all_workers = len(workers) + snapshot.left_out.get("workers", 0)
-    clients = len(snapshot.clients) + snapshot.left_out.get("clients", 0)
+    busy, there = sum(one.tasks > 0 for one in workers), view.count_of(snapshot, "workers")
     lasting = figures.machines_cpus
     cpu = f"of {words.many(lasting, 'CPU')}" if lasting else "CPUs"
     return [
@@ -175,7 +163,7 @@ def tiles(model: Model, snapshot: feed.Snapshot) -> list[Tile]:
         Tile("Assigned", view.whole(tasks.assigned), "behind what runs"),
         Tile("Ready", view.whole(tasks.ready), "for a worker"),
         Tile("Waiting", view.whole(tasks.waiting), "for other tasks"),
-        Tile("Workers busy", view.whole(busy), f"of {view.whole(all_workers)}"),
+        Tile("Workers busy", view.whole(busy), f"of {view.whole(there)}"),
         Tile(
             "Workers died",
             view.whole(snapshot.worker_deaths),
@@ -183,13 +171,13 @@ def tiles(model: Model, snapshot: feed.Snapshot) -> list[Tile]:
             bool(model.deaths),
         ),
         Tile("CPUs of workers", f"{figures.workers_cpu:.1f}", cpu),
-        Tile("Memory of workers", words.amount(figures.workers_rss_bytes), "resident"),
+        Tile("Memory of workers", view.binary(figures.workers_rss_bytes), "resident"),
         Tile(
             "Large objects",
-            words.amount(snapshot.objects_bytes),
+            view.binary(snapshot.objects_bytes),
             words.many(snapshot.objects, "object"),
         ),
-        Tile("Clients", view.whole(clients), "with nested ones"),
+        Tile("Clients", view.whole(view.count_of(snapshot, "clients")), "with nested ones"),
         Tile(
             "Scheduler", view.percent(process.cpu), f"of a CPU, lag {view.duration(process.lag_s)}"
         ),
@@ -203,22 +191,6 @@ def _per_s(rate: float | None) -> str:
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
-def stuck(snapshot: feed.Snapshot) -> str:
-    """Return HTML of what does not go on; nothing if all does."""
-    said = [
-        f"{words.many(demand.tasks, 'task')} wait for a worker with {view.plain(demand.what)}: "
-        f"there has been none for {view.duration(demand.unmet_s)}."
-        for demand in snapshot.demands
-        if demand.unmet_s is not None
-    ]
-    said += [
-        f"The machine {view.plain(one.host)} was not heard for {view.duration(one.silent_s)}."
-        for one in snapshot.machines
-        if one.silent_s > view.SILENT_S
-    ]
-    return "".join(f'<p class="bad">{escape(one)}</p>' for one in said)
-
-
 def failed(model: Model, href: str) -> str:
     """Return HTML of the kinds of failures, the latest first."""
     if not model.failures:
@@ -226,9 +198,9 @@ def failed(model: Model, href: str) -> str:
     kinds = list(reversed(model.failures.values()))
     rows = [
         (
-            words.clock_time(model, one.last.at),
+            view.clock_time(model, one.last.at),
             view.whole(one.count),
-            words.function_name(one.last.function),
+            view.function_name(one.last.function),
             clipped(f"{one.last.error or one.last.reason}: {one.last.message}".rstrip(": ")),
         )
         for one in kinds[:FAILURES_MAX]
@@ -242,7 +214,7 @@ def died(model: Model, href: str) -> str:
     if not model.deaths:
         return words.nothing("No worker has died lately.")
     rows = [
-        (words.clock_time(model, one.at), model.label(one.worker), words.death(one))
+        (view.clock_time(model, one.at), model.label(one.worker), view.death(one))
         for one in list(reversed(model.deaths))[:FAILURES_MAX]
     ]
     head = {"at": "time", "worker": "name", "how": ""}
@@ -256,8 +228,7 @@ def _more(count: int, about: str, page: str, href: str) -> str:
 
 def clipped(message: str) -> str:
     """Return the beginning of a message, on one line."""
-    line = view.plain(" ".join(message.split()))
-    return line if len(line) <= MESSAGE_CHARS_MAX else line[: MESSAGE_CHARS_MAX - 1] + "…"
+    return view.short(" ".join(message.split()), MESSAGE_CHARS_MAX)
 
 
 def holders(model: Model, snapshot: feed.Snapshot) -> str:
@@ -265,13 +236,13 @@ def holders(model: Model, snapshot: feed.Snapshot) -> str:
     held = [one for one in snapshot.workers if one.rss_bytes]
     held.sort(key=lambda one: -(one.rss_bytes or 0))
     rows = [
-        (f"worker {model.label(one.worker)}", words.amount(one.rss_bytes), _does(one))
+        (f"worker {model.label(one.worker)}", view.binary(one.rss_bytes), _does(one))
         for one in held[:HOLDERS_MAX]
     ]
     rows += [
         (
-            f"object {one.object.hex()[-12:]}",
-            words.amount(one.nbytes),
+            f"object {words.object_name(one.object)}",
+            view.binary(one.nbytes),
             f"{words.many(one.users, 'user')}, mapped by {words.many(one.workers, 'worker')}",
         )
         for one in snapshot.largest[:HOLDERS_MAX]
@@ -284,7 +255,7 @@ def holders(model: Model, snapshot: feed.Snapshot) -> str:
 def _does(worker: feed.Worker) -> str:
     limit = worker.memory_limit_bytes
     share = f"{(worker.rss_bytes or 0) / limit:.0%} of its limit" if limit else ""
-    runs = f"runs {words.function_name(worker.function)}" if worker.tasks else "runs nothing"
+    runs = f"runs {view.function_name(worker.function)}" if worker.tasks else "runs nothing"
     return ", ".join(filter(None, (share, runs)))
 
 

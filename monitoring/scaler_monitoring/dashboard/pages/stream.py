@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from html import escape
-from itertools import islice
 from math import nan
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,7 +24,6 @@ from scaler_monitoring.figures import (
     STATES,
     TASK_STREAM_COLUMNS,
     axis_ms,
-    short,
     stream_columns,
     task_stream,
 )
@@ -114,7 +112,7 @@ class Stream(Page):
         self._rows: list[str] = []
         """What the workers are called that are shown."""
         self._ended: dict[bytes, float] = {}
-        """When a worker's last work ended."""
+        """When a worker's last work ended, if it was in the time that is shown."""
         self._restarts = -1
         for range_end in ("start", "end"):
             self._range.on_change(range_end, self._on_range)
@@ -176,9 +174,7 @@ class Stream(Page):
         if model.restarts != self._restarts:
             self._begin(model)
             return
-        count = min(model.streamed - self._streamed, len(model.stream))
-        added = list(islice(reversed(model.stream), count))[::-1]
-        self._streamed = model.streamed
+        added, self._streamed = model.streamed_since(self._streamed), model.streamed
         self._learn(model, added)
         self._follow_now(model)
         works = self._seen(model, added)
@@ -213,9 +209,9 @@ class Stream(Page):
             if work.worker:
                 self._ended[work.worker] = work.end
         since = snapshot.clock - float(self._window.value)
+        self._ended = {worker: end for worker, end in self._ended.items() if end >= since}
         alive = [one.worker for one in snapshot.workers]
-        gone = [worker for worker, end in self._ended.items() if end >= since]
-        labels = list(dict.fromkeys(model.label(one) for one in (*alive, *gone)))
+        labels = list(dict.fromkeys(model.label(one) for one in (*alive, *self._ended)))
         groups = _groups(len(labels))
         _offer(self._group, groups)
         self._group.visible = len(groups) > 1
@@ -226,7 +222,7 @@ class Stream(Page):
             axis.factors = factors
             self._figure.height = 90 + ROW_PIXELS * max(len(factors), 3)
         names = sorted({one.name for one in snapshot.functions[:FUNCTIONS_MAX]} - {ALL})
-        _offer(self._function, [*FUNCTIONS, *((name, short(name)) for name in names)])
+        _offer(self._function, [*FUNCTIONS, *((name, view.short(name)) for name in names)])
 
     def _follow_now(self, model: Model) -> None:
         assert model.snapshot is not None

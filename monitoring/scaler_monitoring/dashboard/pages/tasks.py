@@ -27,7 +27,6 @@ from scaler_monitoring.dashboard.parts import (
     show,
     text,
 )
-from scaler_monitoring.figures import short
 from scaler_monitoring.model import CANCELLED, DONE, FAILED, RETRIED
 
 if TYPE_CHECKING:
@@ -130,9 +129,7 @@ class Tasks(Page):
         if model.restarts != self._restarts:
             self._restarts, self._streamed = model.restarts, 0
             self._found.clear()
-        count = min(model.streamed - self._streamed, len(model.stream))
-        added = list(islice(reversed(model.stream), count))[::-1]
-        self._streamed = model.streamed
+        added, self._streamed = model.streamed_since(self._streamed), model.streamed
         self._found.extend(self._matching(model, added))
         oldest = model.stream[0].end if model.stream else float("inf")
         while self._found and self._found[0].end < oldest:
@@ -206,20 +203,20 @@ def _failure_row(model: Model, key: tuple[str, str], failures: Failures) -> dict
     return {
         "key": _key(key),
         "last": as_time(last.at, model),
-        "function": words.function_name(last.function),
+        "function": view.function_name(last.function),
         "why": words.reason(last.reason, last.error),
         "tasks": failures.count,
-        "message": short(" ".join(last.message.split())),
+        "message": view.short(" ".join(last.message.split())),
     }
 
 
 def _task_row(model: Model, work: Work) -> dict[str, Any]:
-    task, took_s = words.task_name(work.session, work.first, work.count), work.end - work.start
+    task, took_s = view.task_name(work.session, work.first, work.count), work.end - work.start
     return {
         "key": f"{task} {work.state} {work.attempt} {work.end}",
         "ended": as_time(work.end, model),
         "task": task,
-        "function": words.function_name(work.function),
+        "function": view.function_name(work.function),
         "tasks": work.count,
         "state": work.state,
         "took": took_s,
@@ -233,49 +230,43 @@ def _task_row(model: Model, work: Work) -> dict[str, Any]:
 def failure_detail(model: Model, failures: Failures) -> str:
     """Return HTML of the last failure of a kind."""
     last = failures.last
-    task = words.task_name(last.session, last.first, last.count)
-    about = words.facts(
-        {
-            "the last": f"task {task}, at {words.clock_time(model, last.at)}",
-            "function": words.function_name(last.function),
-            "worker": model.label(last.worker) if last.worker else "none",
-            "attempt": view.whole(last.attempt),
-            "why": view.plain(f"{last.reason} {last.error}".strip()),
-        }
-    )
-    return about + _said(model, last)
+    task = view.task_name(last.session, last.first, last.count)
+    return _detail(model, last, {"the last": f"task {task}, at {view.clock_time(model, last.at)}"})
 
 
 def task_detail(model: Model, work: Work) -> str:
     """Return HTML of all that is known of a task."""
     took_s = work.end - work.start
-    took = f"{view.duration(took_s)}" + (
-        f", {view.duration(took_s / work.count)} each" if work.count > 1 else ""
-    )
-    about = words.facts(
-        {
-            "task": words.task_name(work.session, work.first, work.count),
-            "function": words.function_name(work.function),
-            "state": work.state,
-            "when": f"{words.clock_time(model, work.start)} to {words.clock_time(model, work.end)}",
-            "took": took,
-            "worker": model.label(work.worker) if work.worker else "none",
-            "attempt": view.whole(work.attempt),
-            "why": view.plain(f"{work.reason} {work.error}".strip()),
-        }
-    )
-    return about + _said(model, work)
+    each = f", {view.duration(took_s / work.count)} each" if work.count > 1 else ""
+    about = {
+        "task": view.task_name(work.session, work.first, work.count),
+        "state": work.state,
+        "when": f"{view.clock_time(model, work.start)} to {view.clock_time(model, work.end)}",
+        "took": view.duration(took_s) + each,
+    }
+    return _detail(model, work, about)
+
+
+def _detail(model: Model, one: Work | feed.Failed, about: dict[str, str]) -> str:
+    """Return HTML of what is known of tasks, after what there is to say about them first."""
+    more = {
+        "function": view.function_name(one.function),
+        "worker": model.label(one.worker) if one.worker else "none",
+        "attempt": view.whole(one.attempt),
+        "why": view.plain(f"{one.reason} {one.error}".strip()),
+    }
+    return words.facts(about | more) + _said(model, one)
 
 
 def _said(model: Model, failed: Work | feed.Failed) -> str:
     """Return HTML of its message and traceback, and of what its worker printed, if that died."""
     parts = [
         words.printed("Message", failed.message),
-        words.printed("Remote traceback", getattr(failed, "traceback", "")),
+        words.printed("Remote traceback", failed.traceback),
     ]
     for death in model.deaths:
         if death.worker == failed.worker and failed.worker and failed.reason == "worker_died":
-            parts.append(words.facts({"the worker died of": words.death(death)}))
+            parts.append(words.facts({"the worker died of": view.death(death)}))
             parts.append(words.printed("The worker's last lines", death.stderr_tail))
     if not any(parts) and failed.reason:
         parts.append(words.nothing("There is no message; those of long ago are forgotten."))

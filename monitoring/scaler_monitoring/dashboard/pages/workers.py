@@ -32,7 +32,7 @@ from scaler_monitoring.dashboard.parts import (
     text,
 )
 from scaler_monitoring.dashboard.timeline import Timeline, memory_curves
-from scaler_monitoring.figures import curves, short
+from scaler_monitoring.figures import curves
 from scaler_monitoring.theme import SERIES
 
 if TYPE_CHECKING:
@@ -221,9 +221,9 @@ def _words(row: dict[str, Any]) -> str:
 def _sentence(snapshot: feed.Snapshot, found: int, is_searched: bool) -> str:
     if not snapshot.workers:
         return words.nothing("No worker is there.")
-    pending = sum(max(one.wanted - one.workers + one.spares, 0) for one in snapshot.machines)
-    there = len(snapshot.workers) + snapshot.left_out.get("workers", 0)
-    said = [words.many(there, "worker") + f", {pending} more are starting" * bool(pending)]
+    pending = view.pending_workers(snapshot)
+    there = words.many(view.count_of(snapshot, "workers"), "worker")
+    said = [f"{there}, {pending} more are starting" if pending else there]
     if is_searched:
         said.append(f"{view.whole(found)} of them match")
     if found > ROWS_MAX:
@@ -233,22 +233,20 @@ def _sentence(snapshot: feed.Snapshot, found: int, is_searched: bool) -> str:
 
 def _state(worker: feed.Worker) -> str:
     """Return what is special about a worker."""
-    said = [
-        name
-        for name, is_so in (
-            ("leaving", worker.is_leaving),
-            ("stalled", worker.is_stalled),
-            ("spare", worker.is_spare),
-        )
-        if is_so
-    ]
-    return ", ".join(said)
+    special = {
+        "leaving": worker.is_leaving,
+        "stalled": worker.is_stalled,
+        "spare": worker.is_spare,
+    }
+    return ", ".join(name for name, is_so in special.items() if is_so)
 
 
 def _capabilities(worker: feed.Worker) -> str:
-    return ", ".join(
-        view.plain(name) + ("" if value < 0 else f"={value:g}")
-        for name, value in worker.capabilities.items()
+    return view.short(
+        ", ".join(
+            name + ("" if value < 0 else f"={value:g}")
+            for name, value in worker.capabilities.items()
+        )
     )
 
 
@@ -259,14 +257,14 @@ def _row(model: Model, row: view.Row) -> dict[str, Any]:
         "key": worker.worker.hex(),
         "worker": model.label(worker.worker),
         "manager": row.manager,
-        "task": short(worker.function) if worker.tasks else "",
-        "age": worker.age_s if worker.tasks else UNKNOWN,
+        "task": view.short(row.task),
+        "age": as_number(row.age_s),
         "cpu": as_number(worker.cpu),
-        "rss": as_number(worker.rss_bytes),
-        "limit": as_number(worker.memory_limit_bytes),
+        "rss": as_number(rss),
+        "limit": as_number(limit),
         "of_limit": rss / limit if rss is not None and limit else UNKNOWN,
         "sent": worker.tasks,
-        "queued": max(worker.tasks - 1, 0),
+        "queued": row.queued,
         "free": worker.free,
         "given": worker.given,
         "suspended": "waits" if worker.is_blocked else "",
@@ -274,7 +272,7 @@ def _row(model: Model, row: view.Row) -> dict[str, Any]:
         "capabilities": _capabilities(worker),
         "up": worker.up_s,
         "lag": as_number(machine.lag_s),
-        "itl": f"1{worker.tasks > 0:d}{worker.free == 0:d}",
+        "itl": row.itl,
         "agt_cpu": as_number(machine.agent_cpu),
         "agt_rss": as_number(machine.agent_rss_bytes),
         "os_rss_free": as_number(machine.free_bytes),
@@ -288,24 +286,24 @@ def _death_row(model: Model, death: feed.WorkerDied) -> dict[str, Any]:
         "key": death.worker.hex(),
         "at": as_time(death.at, model),
         "worker": model.label(death.worker),
-        "how": words.cause(death),
-        "task": words.task_name(death.session, death.task) if death.session else "",
-        "function": short(death.function),
+        "how": view.cause(death),
+        "task": view.task_name(death.session, death.task) if death.session else "",
+        "function": view.short(death.function),
         "peak": as_number(death.peak_rss_bytes),
-        "printed": short(printed[-1]) if printed else "",
+        "printed": view.short(printed[-1]) if printed else "",
     }
 
 
 def _facts(row: view.Row) -> str:
     worker, machine = row.worker, row.machine
     died = words.many(machine.restarts, "worker")
-    memory = words.amount(worker.rss_bytes)
+    memory = view.binary(worker.rss_bytes)
     if worker.memory_limit_bytes:
-        memory += f" of {words.amount(worker.memory_limit_bytes)}, where it is killed"
+        memory += f" of {view.binary(worker.memory_limit_bytes)}, where it is killed"
     task = "nothing"
     if worker.tasks:
-        name = words.task_name(worker.session, worker.task)
-        task = f"{name} {words.function_name(worker.function)}, for {view.duration(worker.age_s)}"
+        name = view.task_name(worker.session, worker.task)
+        task = f"{name} {view.function_name(worker.function)}, for {view.duration(worker.age_s)}"
     return words.facts(
         {
             "machine": row.manager + (f", {died} died there" if machine.restarts else ""),
@@ -320,14 +318,14 @@ def _facts(row: view.Row) -> str:
 
 
 def _death_facts(model: Model, death: feed.WorkerDied) -> str:
-    name = words.task_name(death.session, death.task)
-    ran = f"{name} {words.function_name(death.function)}" if death.session else "nothing"
+    name = view.task_name(death.session, death.task)
+    ran = f"{name} {view.function_name(death.function)}" if death.session else "nothing"
     return words.facts(
         {
-            "died": f"at {words.clock_time(model, death.at)}",
-            "of": words.cause(death),
+            "died": f"at {view.clock_time(model, death.at)}",
+            "of": view.cause(death),
             "ran": ran,
-            "peak memory": words.amount(death.peak_rss_bytes),
+            "peak memory": view.binary(death.peak_rss_bytes),
             "machine": view.plain(death.host),
         }
     ) + (
@@ -339,9 +337,9 @@ def _death_facts(model: Model, death: feed.WorkerDied) -> str:
 def _last_tasks(model: Model, works: Iterable[Work]) -> str:
     rows = [
         (
-            words.clock_time(model, one.end),
-            words.task_name(one.session, one.first, one.count),
-            words.function_name(one.function),
+            view.clock_time(model, one.end),
+            view.task_name(one.session, one.first, one.count),
+            view.function_name(one.function),
             one.state,
             view.duration(one.end - one.start),
             words.reason(one.reason, one.error),
