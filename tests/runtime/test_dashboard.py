@@ -60,7 +60,7 @@ def test_an_embedded_cluster_brings_its_own(open_window, make):
 
 def test_without_bokeh_there_is_none(tmp_path, monkeypatch):
     """An error names the extra, and nothing is left."""
-    (tmp_path / "bokeh.py").write_text("raise ImportError")
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['bokeh'] = None")
     path = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}" if path else str(tmp_path))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import re
 import secrets
+from contextlib import suppress
 from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -17,11 +19,16 @@ from tornado.web import OutputTransform, RequestHandler
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bokeh.server.connection import ServerConnection
+    from bokeh.server.views.ws import WSHandler
     from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
 TOKEN = "token"  # noqa: S105
 HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[\w.-]+))(:\d+)?", re.ASCII)
 """What stands in a Host header; it is put into another header as it is."""
+GOING_AWAY = 1001
+"""What a WebSocket says when its server ends."""
+GOODBYE_S = 1.0
 FRAME = "iframe"
 FRAMES = "http://127.0.0.1:* http://localhost:* https://localhost:*"
 """Notebooks of this machine may show it in a frame."""
@@ -98,6 +105,8 @@ class GuardedTornado(BokehTornado):
     def __init__(self, *args: Any, guard: Guard, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._guard = guard
+        self._tabs: dict[ServerConnection, WSHandler] = {}
+        self._no_tabs = asyncio.Event()
         self.add_transform(Headers)
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
@@ -111,6 +120,30 @@ class GuardedTornado(BokehTornado):
         if is_page and guard.is_token(_query(request)) and not is_framed(request):
             return self.get_handler_delegate(request, TakeToken, {"guard": guard})
         return super().find_handler(request, **kwargs)
+
+    def new_connection(
+        self, protocol: Any, socket: WSHandler, application_context: Any, session: Any
+    ) -> ServerConnection:
+        """Take in a tab, as Bokeh asks."""
+        connection = super().new_connection(protocol, socket, application_context, session)
+        self._tabs[connection] = socket
+        return connection
+
+    def client_lost(self, connection: ServerConnection) -> None:
+        """Let a tab go, as Bokeh asks."""
+        super().client_lost(connection)
+        self._tabs.pop(connection, None)
+        if not self._tabs:
+            self._no_tabs.set()
+
+    async def close_tabs(self) -> None:
+        """Let all tabs go; those that do not answer are waited for a moment."""
+        self._no_tabs.clear()
+        for socket in self._tabs.values():
+            socket.close(GOING_AWAY)
+        if self._tabs:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._no_tabs.wait(), GOODBYE_S)
 
 
 def is_framed(request: HTTPServerRequest) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import inf
+from time import perf_counter as clock
 from typing import TYPE_CHECKING, ClassVar
 
 from bokeh.layouts import column
 
 from scaler_monitoring.dashboard import guard
+from scaler_monitoring.dashboard.pace import BUSY_S, is_busy
 from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, Settings, settings_of
 from scaler_monitoring.dashboard.status import Status
 from scaler_monitoring.dashboard.template import LINKS, links, template, variables
@@ -87,10 +90,13 @@ def open_page(
     document.template_variables.update(variables(hrefs, kind.path, theme, guard.nonce.get()))
     document.add_root(column(status.root, page.root, sizing_mode="stretch_width"))
     shown: tuple[object, ...] = ()
+    shown_at = -inf
 
     def update() -> None:
-        nonlocal shown
-        model = watch.model
+        nonlocal shown, shown_at
+        model, now = watch.model, clock()
+        if now - shown_at < BUSY_S and is_busy(model):
+            return
         status.update()
         if model.snapshot is None:
             return
@@ -98,7 +104,7 @@ def open_page(
         if state != shown:
             page.update(model)
             page.root.visible = True
-            shown = state
+            shown, shown_at = state, now
 
     update()
     document.add_periodic_callback(lambda: in_one(document, update), int(interval_s * 1000))

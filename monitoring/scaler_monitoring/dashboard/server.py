@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -88,12 +87,14 @@ class Dashboard:
         )
         http = HTTPServer(tornado, max_body_size=BODY_BYTES_MAX)
         http.add_socket(listener)
+        self._tornado = tornado
         self._http = http
         self._server = BaseServer(IOLoop.current(), tornado, http)
         self._server.start()
 
     async def close(self) -> None:
         """Answer no more, and let go of all tabs."""
+        self._http.stop()
+        await self._tornado.close_tabs()
         self._server.stop()
         await self._http.close_all_connections()
-        await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from bokeh.models.sources import ColumnDataSource
 from bokeh.models.tickers import LogTicker
 from bokeh.models.tools import HoverTool
 
+from scaler_monitoring.dashboard.pace import is_busy
 from scaler_monitoring.figures import UNITS, axis_ms, curves
 from scaler_monitoring.theme import SERIES
 from scaler_monitoring.view import short
@@ -33,8 +34,8 @@ LARGER = 1.25
 with every breath."""
 STEPS = 100
 STEP_S_MAX = 5.0
-"""Curves move on when there is a hundredth of their window to add, or after so long: each time a
-browser draws them anew, which costs the machine that may be running the tasks."""
+"""Curves move on when there is a hundredth of their window to add, or after so long, as they do
+while this machine is busy: each time a browser draws them anew."""
 MARGIN = (0, 5, 0, 5)
 """Of figures, as texts and tables have it."""
 LEGEND_COLUMNS = 3
@@ -83,7 +84,8 @@ class Timeline:
         is_other = self._of != (model.run, of)
         last = -inf if is_other else self._last
         new = list(takewhile(lambda one: one.clock > last, shown))[::-1]
-        if not is_other and (not new or new[-1].clock - last < self._step_s):
+        step_s = STEP_S_MAX if is_busy(model) else self._step_s
+        if not is_other and (not new or new[-1].clock - last < step_s):
             return
         self._of = model.run, of
         rows = [
