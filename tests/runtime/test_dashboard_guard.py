@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import os
 import re
@@ -141,7 +142,9 @@ def test_a_link_leads_to_no_other_host(door):
 
 def test_what_is_too_long_is_not_read(door):
     """Nobody can make it keep more than settings take."""
-    assert door.ask("/scaler/settings", "POST", "x" * 100_000).status in {400, 413}
+    # Some versions of Tornado close the connection while it is still on its way.
+    with contextlib.suppress(ConnectionError):
+        assert door.ask("/scaler/settings", "POST", "x" * 100_000).status in {400, 413}
 
 
 def test_dark_pages_for_who_wants_them(door):
