@@ -29,6 +29,7 @@ HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[\w.-]+))(:\d+)?",
 GOING_AWAY = 1001
 """What a WebSocket says when its server ends."""
 GOODBYE_S = 1.0
+"""Whoever does not answer by then is left alone."""
 FRAME = "iframe"
 FRAMES = "http://127.0.0.1:* http://localhost:* https://localhost:*"
 """Notebooks of this machine may show it in a frame."""
@@ -132,7 +133,10 @@ class GuardedTornado(BokehTornado):
     def client_lost(self, connection: ServerConnection) -> None:
         """Let a tab go, as Bokeh asks."""
         super().client_lost(connection)
-        self._tabs.pop(connection, None)
+        socket = self._tabs.pop(connection, None)
+        if socket is not None:
+            # Its end would be noticed a second time, and Bokeh fail over that.
+            socket.connection = None
         if not self._tabs:
             self._no_tabs.set()
 

@@ -55,7 +55,8 @@ async def _serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., No
     from scaler_monitoring.dashboard.server import Dashboard
     from scaler_monitoring.dashboard.watch import LiveWatch, Replay
 
-    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    end: asyncio.Future[None] = loop.create_future()
     listener = socket.socket(fileno=settings["fd"])
     listener.setblocking(False)
     watch = (
@@ -78,20 +79,17 @@ async def _serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., No
 
         def look() -> None:
             # A signal sends a byte, the end of the lifeline an empty one.
-            if not os.read(lifeline, 4096):
-                over.set()
+            if not os.read(lifeline, 4096) and not end.done():
+                end.set_result(None)
 
         loop.add_reader(lifeline, look)
-        listening = asyncio.ensure_future(watch.run())
+        watch.listen(end)
         tell(link=settings["link"])
-        ended = asyncio.ensure_future(over.wait())
-        await asyncio.wait({listening, ended}, return_when=asyncio.FIRST_COMPLETED)
-        loop.remove_reader(lifeline)
-        await dashboard.close()
-        ended.cancel()
-        listening.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await listening
+        try:
+            await end
+        finally:
+            loop.remove_reader(lifeline)
+            await dashboard.close()
 
 
 def main() -> None:

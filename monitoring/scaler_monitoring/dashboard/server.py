@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from bokeh.application import Application
@@ -11,7 +13,7 @@ from bokeh.server.server import BaseServer
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
-from scaler_monitoring.dashboard.guard import Guard, GuardedTornado
+from scaler_monitoring.dashboard.guard import GOODBYE_S, Guard, GuardedTornado
 from scaler_monitoring.dashboard.page import open_page
 from scaler_monitoring.dashboard.pages import PAGES
 from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, SettingsHandler
@@ -97,4 +99,5 @@ class Dashboard:
         self._http.stop()
         await self._tornado.close_tabs()
         self._server.stop()
-        await self._http.close_all_connections()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._http.close_all_connections(), GOODBYE_S)

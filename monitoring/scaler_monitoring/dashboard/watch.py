@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from time import perf_counter as clock
+from typing import TYPE_CHECKING
 
-from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_monitoring.feed import Feed
 from scaler_monitoring.model import Model
 from scaler_monitoring.recording import Recorder, read
+
+if TYPE_CHECKING:
+    from scaler_cluster.wire import feed
 
 log = logging.getLogger("scaler.dashboard")
 
@@ -31,9 +34,8 @@ class Watch:
         """The moment that is shown, by the clock that :meth:`Model.apply` was told."""
         raise NotImplementedError
 
-    async def run(self) -> None:
-        """Take in what comes, without end."""
-        await asyncio.Event().wait()
+    def listen(self, end: asyncio.Future[None]) -> None:
+        """Take in what comes from now on; ``end`` gets the error with which that ends."""
 
     def close(self) -> None:
         """Take in no more."""
@@ -51,41 +53,53 @@ class LiveWatch(Watch):
         self._loop = asyncio.get_running_loop()
         self._feed = Feed(address)
         self._recorder = Recorder(record) if record else None
+        self._timer: asyncio.TimerHandle | None = None
+        """There is one while it listens."""
 
     @property
     def now(self) -> float:
         """This moment."""
         return clock()
 
+    def listen(self, end: asyncio.Future[None]) -> None:
+        """Take in what comes; ``end`` gets a ConfigError if it cannot be recorded."""
+        self._end = end
+        self._loop.add_reader(self._feed.fd, self._read)
+        self._look()
+
+    def _look(self) -> None:
+        """Read, also if no wake-up came."""
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+        self._read()
+
     def _read(self) -> None:
+        try:
+            while (message := self._next()) is not None:
+                now = clock()
+                self.model.apply(message, now)
+                if self._recorder is not None:
+                    self._recorder.apply(message, now)
+        except ConfigError as error:
+            self._stop()
+            if not self._end.done():
+                self._end.set_exception(error)
+
+    def _next(self) -> feed.Snapshot | feed.Events | None:
         while True:
             try:
-                message = self._feed.next()
+                return self._feed.next()
             except RemoteProtocolError as error:
                 log.warning("what the scheduler publishes cannot be read: %s", error)
-                continue
-            if message is None:
-                return
-            now = clock()
-            self.model.apply(message, now)
-            if self._recorder is not None:
-                self._recorder.apply(message, now)
 
-    async def run(self) -> None:
-        """Take in what comes, without end; raises ConfigError if it cannot be recorded."""
-        came = asyncio.Event()
-        self._loop.add_reader(self._feed.fd, came.set)
-        try:
-            while True:
-                self._read()
-                came.clear()
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(came.wait(), LOOK_S)
-        finally:
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
             self._loop.remove_reader(self._feed.fd)
+            self._timer = None
 
     def close(self) -> None:
         """Listen no more, and let go of the file."""
+        self._stop()
         self._feed.close()
         if self._recorder is not None:
             self._recorder.close()
