@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import os
+import signal
 import threading
 import time
 
@@ -217,9 +218,32 @@ def test_a_replay_shows_what_was_recorded(shell, open_window, tmp_path):
     replay = shell.start(f"scaler_ui --replay {recording} --port 0")
     page = window.open(replay.address("dashboard at "))
 
-    connected(page)
+    assert connected(page).startswith("Recording")
     assert "500" in page.locator("div.tile", has_text="done").locator("dd").first.inner_text()
     assert len(said) == page.locator("div.tile dd").count()
+    page.close()
+
+
+def test_a_page_goes_on_with_the_next_dashboard(shell, open_window):
+    """At the same port and with the same token; until then, and with another one, it says so."""
+    port = free_port()
+    begin = f"scaler_ui tcp://127.0.0.1:1 --port {port} --token"
+    first = shell.start(f"{begin} ours")
+    window = open_window()
+    for expected in ("ERR_CONNECTION_REFUSED", "403", "failed:", "WebSocket"):
+        window.excuse(expected)
+    page = window.open(first.address("dashboard at "))
+    page.get_by_text("no scheduler was heard yet").wait_for()
+
+    os.killpg(first.pid, signal.SIGKILL)
+    page.get_by_text("The dashboard has gone").wait_for()
+    second = shell.start(f"{begin} ours")
+    page.locator("#lost").wait_for(state="hidden")
+    page.get_by_text("no scheduler was heard yet").wait_for()
+
+    assert second.interrupt() == 0
+    shell.start(f"{begin} other").wait_for("dashboard at ")
+    page.get_by_text("There is another dashboard now").wait_for()
     page.close()
 
 

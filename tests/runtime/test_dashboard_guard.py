@@ -14,8 +14,7 @@ import pytest
 from tests.runtime.helpers import BOUND_S, free_port
 from tests.runtime.shell import Shell
 
-TOKEN = "a+token/of=ours"
-ENCODED = "a%2Btoken%2Fof%3Dours"
+TOKEN = ENCODED = "a-token_of.ours~"
 
 
 @dataclass

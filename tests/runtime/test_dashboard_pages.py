@@ -278,6 +278,22 @@ def test_pages_are_reached_by_keyboard(open_page):
     page.close()
 
 
+def test_tables_do_not_keep_the_keyboard(open_page):
+    """Tab leads from the table of failures to what follows it."""
+    page = open_page("/tasks")
+    cell = row(page, "KeyError").locator(".slick-cell").first
+    cell.click()
+
+    def is_past():
+        page.keyboard.press("Tab")
+        return page.get_by_label("Function, worker, state or error has in it").evaluate(
+            "one => one.getRootNode().activeElement === one"
+        )
+
+    assert any(is_past() for _ in range(12))
+    page.close()
+
+
 def test_a_killed_worker_goes_and_is_reported(open_window):
     """While somebody looks: its row goes, how it died comes, another takes its place."""
     with SchedulerClusterCombo(1, dashboard=True) as cluster:

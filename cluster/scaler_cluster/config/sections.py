@@ -22,6 +22,7 @@ from scaler_cluster.config.values import (
     PRELOAD,
     STORAGES,
     TEXT,
+    TOKEN,
     choice,
     seconds,
     whole,
@@ -393,7 +394,7 @@ class WebSettings(Logging):
     )
     token: str | None = option(
         "what a browser must know, as part of the link (default: a new one each time)",
-        TEXT,
+        TOKEN,
         default=None,
     )
     record: str | None = option("a file to write what happens to as well", FILE, default=None)

@@ -7,6 +7,7 @@ with what is wrong, as the end of a sentence that begins with the setting's name
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from ipaddress import ip_address
@@ -183,6 +184,13 @@ def _read_host_and_port(value: str) -> str:
         raise ValueError(f"must be host:port, as 127.0.0.1:8081, not {value!r}") from None
 
 
+def _read_token(text: str) -> str:
+    # It stands in links and cookies as it is.
+    if not re.fullmatch(r"[\w.~-]+", text, re.ASCII):
+        raise ValueError(f"must be made of letters, digits, -, ., _ and ~, not {text!r}")
+    return text
+
+
 def _read_prefix(value: str) -> str:
     """Return what paths begin with: nothing, or a slash and more that does not end with one."""
     path = value.strip().strip("/")
@@ -194,6 +202,7 @@ def _read_prefix(value: str) -> str:
 PORT = whole(0, most=PORT_MAX)
 HOST = Kind("HOST", "a host", (str,), lambda text: _read_host(text.strip(), text, listens=True))
 HOST_AND_PORT = Kind("HOST:PORT", "a text as host:port", (str,), _read_host_and_port)
+TOKEN = Kind("TOKEN", "a text of letters, digits, -, ., _ and ~", (str,), _read_token)
 PREFIX = Kind("PATH", "a path as /scaler", (str,), _read_prefix)
 LISTEN = Kind("ADDRESS", "an address", (str,), lambda text: read_address(text, listens=True))
 CONNECT = Kind("ADDRESS", "an address", (str,), read_address)

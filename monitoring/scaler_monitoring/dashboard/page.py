@@ -87,6 +87,8 @@ def open_page(
     page.root.visible = False
     document.title = f"{dict(LINKS)[kind.path]} · scaler"
     document.template = template("page.html")
+    # The page does both itself: Bokeh would ask for a session that is gone.
+    document.config.update(reconnect_session=False, notify_connection_status=False)
     document.template_variables.update(variables(hrefs, kind.path, theme, guard.nonce.get()))
     document.add_root(column(status.root, page.root, sizing_mode="stretch_width"))
     shown: tuple[object, ...] = ()

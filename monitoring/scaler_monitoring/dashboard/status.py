@@ -29,13 +29,14 @@ class Status:
         model, source = watch.model, escape(plain(watch.source))
         snapshot = model.snapshot
         if snapshot is None:
-            return _line("waiting", f"Listening to {source}: no scheduler was heard yet.")
+            about = f"Listening to {source}: no scheduler was heard yet."
+            return _line("waiting", f"{about} Is that the monitor address that it printed?")
         if model.is_stale(watch.now):
             ago = duration(watch.now - (model.heard_at or watch.now))
             about = f"<b>Disconnected</b>: {source} was heard {ago} ago; what is shown is old."
             return _line("bad", about)
         parts = [
-            f"<b>Connected</b> to {source}",
+            watch.said_of(source),
             f"up {duration(snapshot.scheduler.up_s)}",
             many(count_of(snapshot, "workers"), "worker"),
             f"{whole(model.rates.tasks.get('done', 0.0))} tasks/s",

@@ -59,4 +59,5 @@ def variables(hrefs: Mapping[str, str], path: str, theme: Theme, nonce: str) -> 
         "name": dict(LINKS)[path],
         "theme": theme,
         "nonce": nonce,
+        "settings_link": hrefs["/settings"],
     }

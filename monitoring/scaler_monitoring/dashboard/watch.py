@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,10 @@ class Watch:
     def now(self) -> float:
         """The moment that is shown, by the clock that :meth:`Model.apply` was told."""
         raise NotImplementedError
+
+    def said_of(self, source: str) -> str:
+        """Return HTML that says what is shown, of this source."""
+        return f"<b>Connected</b> to {source}"
 
     def listen(self, end: asyncio.Future[None]) -> None:
         """Take in what comes from now on; ``end`` gets the error with which that ends."""
@@ -115,6 +120,12 @@ class Replay(Watch):
         for arrived_at, message in read(path):
             self.model.apply(message, arrived_at)
             self._now = arrived_at
+
+    def said_of(self, source: str) -> str:
+        """Return HTML that says of when it is."""
+        last = self.model.snapshot
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last.time)) if last else "?"
+        return f"<b>Recording</b> {source}, as it ended at {at}"
 
     @property
     def now(self) -> float:

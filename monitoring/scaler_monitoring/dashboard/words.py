@@ -9,6 +9,9 @@ from scaler_monitoring import view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+NO_FAILURE = "No failure was heard of in the last half hour."
+NO_DEATH = "No death was heard of in the last half hour."
+"""Single events are told to who listens only: counts know of those before as well."""
 
 
 def many(count: int, what: str) -> str:

@@ -136,7 +136,7 @@ _STORES = (
     Column("size", "size", BYTES, 80),
     Column("limit", "limit", BYTES, 80),
     Column("used", "used", PERCENT, 70),
-    Column("up", "is up", width=60),
+    Column("up", "is up", width=100),
 )
 
 
@@ -150,7 +150,7 @@ def _store(store: feed.Store, places: Mapping[bytes, str]) -> dict[str, Any]:
         "size": store.nbytes,
         "limit": limit or UNKNOWN,
         "used": store.nbytes / limit if limit else UNKNOWN,
-        "up": "yes" if store.is_up else "no",
+        "up": "yes" if store.is_up else "no" if store.objects else "not needed yet",
     }
 
 

@@ -194,7 +194,7 @@ def _per_s(rate: float | None) -> str:
 def failed(model: Model, href: str) -> str:
     """Return HTML of the kinds of failures, the latest first."""
     if not model.failures:
-        return words.nothing("No task has failed lately.")
+        return words.nothing(words.NO_FAILURE)
     kinds = list(reversed(model.failures.values()))
     rows = [
         (
@@ -212,7 +212,7 @@ def failed(model: Model, href: str) -> str:
 def died(model: Model, href: str) -> str:
     """Return HTML of the last workers that died."""
     if not model.deaths:
-        return words.nothing("No worker has died lately.")
+        return words.nothing(words.NO_DEATH)
     rows = [
         (view.clock_time(model, one.at), model.label(one.worker), view.death(one))
         for one in list(reversed(model.deaths))[:FAILURES_MAX]
@@ -261,7 +261,9 @@ def _does(worker: feed.Worker) -> str:
 
 def news(model: Model) -> str:
     """Return HTML of what happened last."""
-    lines = [line.split(" ", 1) for line in view.news(model, NEWS_MAX)]
+    lines = [
+        view.short(line, MESSAGE_CHARS_MAX).split(" ", 1) for line in view.news(model, NEWS_MAX)
+    ]
     if not lines:
         return words.nothing("None yet: no task has failed, nobody came or left.")
     return words.table({"at": "time", "what": ""}, lines)

@@ -75,7 +75,11 @@ class Tasks(Page):
         theme = self.view.theme
         css = inputs_style(theme)
         self._failures = Table(
-            FAILURE_COLUMNS, theme, KINDS_SHOWN, key="key", nothing="No task has failed lately."
+            FAILURE_COLUMNS,
+            theme,
+            KINDS_SHOWN,
+            key="key",
+            nothing=words.NO_FAILURE,
         )
         self._failures.on_choose(self._on_failure)
         self._failure, self._count, self._detail = (text("", theme, words.STYLE) for _ in range(3))

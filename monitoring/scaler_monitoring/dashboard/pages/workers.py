@@ -104,7 +104,11 @@ class Workers(Page):
         self._search.on_change("value_input", self._on_search)
         self._table = Table(COLUMNS, theme, key="key")
         self._deaths = Table(
-            DEATH_COLUMNS, theme, DEATHS_SHOWN, key="key", nothing="No worker has died lately."
+            DEATH_COLUMNS,
+            theme,
+            DEATHS_SHOWN,
+            key="key",
+            nothing=words.NO_DEATH,
         )
         self._table.on_choose(lambda key: self._choose(key, self._deaths))
         self._deaths.on_choose(lambda key: self._choose(key, self._table))
