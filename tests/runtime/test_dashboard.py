@@ -128,8 +128,8 @@ def test_it_ends_in_order(shell, open_window, end):
 
     assert command.err == ""
     # The browser says that it is gone.
-    window.excuse("ERR_CONNECTION_REFUSED")
-    window.excuse("websocket")
+    for expected in ("ERR_CONNECTION_REFUSED", "WebSocket", "/settings"):
+        window.excuse(expected)
     page.close()
 
 
