@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from scaler_cluster.client import progress as module
 from scaler_exec import Client, ClusterBroken, ScalerExecutor
-from tests.runtime.helpers import BOUND_S, run_program, wait_until
+from tests.runtime.helpers import BOUND_S, run_program, wait_until, wait_workers
 from tests.runtime.tasks import hold, raise_this
 
 
@@ -43,6 +43,7 @@ class Bar:
 def shared():
     """Return an executor that all of these use."""
     with ScalerExecutor(2) as made:
+        wait_workers(2)
         yield made
 
 

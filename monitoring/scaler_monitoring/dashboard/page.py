@@ -108,7 +108,8 @@ def open_page(
             page.root.visible = True
             shown, shown_at = state, now
 
-    update()
+    # Not at once: Bokeh may call this in a thread, while the model changes.
+    document.add_next_tick_callback(lambda: in_one(document, update))
     document.add_periodic_callback(lambda: in_one(document, update), int(interval_s * 1000))
 
 
