@@ -1,4 +1,4 @@
-"""Objects to bytes and back: the only place, beside the worker's loop, that ever unpickles.
+"""Objects to bytes and back. Exceptions have a module of their own: ``exceptions``.
 
 C pickle first; cloudpickle for what it cannot do, and for what it would name as a member of
 ``__main__``, which is another module in another process.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import pickle
-import reprlib
-import traceback
 from hashlib import blake2b
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,12 +17,11 @@ import cloudpickle
 
 from scaler_cluster import errors
 from scaler_cluster.ids import FUNCTION_ID_BYTES, FUNCTION_NAME_CHARS_MAX
-from scaler_cluster.wire import messages as m
+from scaler_cluster.texts import named, show
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX, Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from scaler_cluster.core.client import Function, Objects
     from scaler_cluster.objects.sent import SentObjects
@@ -33,12 +30,6 @@ if TYPE_CHECKING:
 PROTOCOL = 5
 OBJECT_BYTES = 64 * 1024
 """From here on a buffer, or the pickle of one argument, is an object: stored once, then mapped."""
-TEXT_CHARS_MAX = 100_000
-"""Tracebacks and messages are cut to this: an endless recursion's text must stay sendable."""
-
-_describe = reprlib.Repr()
-_describe.maxother = _describe.maxstring = 80
-
 
 loads = pickle.loads
 c_dumps = pickle.dumps
@@ -214,14 +205,6 @@ def _checked(data: bytes) -> bytes:
             f"({BATCH_BYTES_MAX}): split it"
         )
     return data
-
-
-def named(value: object) -> str:
-    """Return the type of a value and what it looks like, for people."""
-    try:
-        return f"{type(value).__qualname__} {_describe.repr(value)}"
-    except Exception:
-        return type(value).__qualname__
 
 
 def dumps_call(
@@ -433,106 +416,3 @@ def function_name(function: Any) -> str:
     except Exception:
         name = None
     return name if type(name) is str and name else type(function).__qualname__
-
-
-# -- exceptions ------------------------------------------------------------------------------
-
-
-def show(error: BaseException, to_text: Callable[[object], str] = repr) -> str:
-    """Return an exception's text, whatever its ``__str__`` and ``__repr__`` do."""
-    try:
-        text = to_text(error)
-    except Exception:
-        text = f"{type(error).__qualname__} (its text cannot be made)"
-    return sendable(text[:TEXT_CHARS_MAX])
-
-
-def sendable(text: str) -> str:
-    """Return the text with lone surrogates, which UTF-8 cannot hold, written out."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-def dumps_exception(
-    error: BaseException, trace: TracebackType | None
-) -> tuple[bytes, dict[str, Any]]:
-    """Return an exception's pickle (empty if it has none) and its description in plain text."""
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    detail = {
-        "type": type(error).__qualname__,
-        "message": show(error, str),
-        "traceback": sendable(text[-TEXT_CHARS_MAX:]),
-    }
-    try:
-        payload = dumps(error)
-        pickle.loads(payload)
-    except BaseException:
-        payload = b""
-    return payload, detail
-
-
-def loads_exception(payload: Buffer, detail: dict[str, Any]) -> BaseException:
-    """Return a remote exception, or what stands in for it; the remote traceback is its cause."""
-    error: BaseException | None = None
-    if len(payload):
-        try:
-            error = pickle.loads(payload)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            error = None
-    if not isinstance(error, BaseException):
-        error = errors.RemoteException(
-            f"{detail.get('type')}: {detail.get('message')} "
-            "(the exception itself could not be pickled, or not unpickled here)"
-        )
-    # Not by an assignment: an exception that is a frozen dataclass would refuse it.
-    cause = errors.RemoteTraceback(str(detail.get("traceback", "")))
-    BaseException.__setattr__(error, "__cause__", cause)
-    return error
-
-
-def failure_to_exception(failure: m.Failed) -> BaseException:
-    """Return the exception that a failed task's future raises."""
-    kind, detail = failure.kind, failure.detail
-    if kind == m.FAILED_EXCEPTION:
-        return loads_exception(failure.payload, detail)
-    if kind == m.FAILED_TIMEOUT:
-        return errors.TaskTimeout(f"the task ran longer than {detail.get('timeout_s')} s")
-    if kind == m.FAILED_WORKER_DIED:
-        fields = {k: v for k, v in detail.items() if k in errors.Death.__dataclass_fields__}
-        death = errors.Death(**fields)
-        return errors.WorkerDied(describe_death(death), death)
-    if kind == m.FAILED_LOST:
-        return errors.TaskLost(
-            f"the task was lost with the machine or worker that held it ({detail.get('losses')} "
-            "times) and may not be started again"
-        )
-    if kind == m.FAILED_MISSING:
-        return errors.MissingObjects(
-            str(detail.get("message", "the task names an object that this client does not have"))
-        )
-    if kind == m.FAILED_UNPLACED:
-        return errors.NoSuitableWorker(str(detail.get("message", "no worker could run the task")))
-    cls = (
-        errors.DeserializeObjectError if kind == m.FAILED_DESERIALIZE else errors.ResultUnpicklable
-    )
-    error = cls(str(detail.get("message", "")))
-    error.__cause__ = errors.RemoteTraceback(str(detail.get("traceback", "")))
-    return error
-
-
-def describe_death(death: errors.Death) -> str:
-    """Return a death's diagnosis as a sentence and the last lines of stderr."""
-    if death.signal is not None:
-        how = f"was killed by signal {death.signal}"
-    else:
-        how = f"exited with code {death.exit_code}"
-    if death.reason:
-        how += f" ({death.reason})"
-    text = (
-        f"the worker process {death.pid} on {death.host} {how} while it ran this task; "
-        f"peak memory {death.peak_rss_bytes / 1e6:.0f} MB"
-    )
-    if death.stderr_tail:
-        text += f"; the end of its stderr:\n{death.stderr_tail}"
-    return text

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import FutureInside, ObjectStorageException, PayloadError
+from scaler_cluster.exceptions import failure_to_exception
+from scaler_cluster.texts import show
 from scaler_cluster.wire.messages import Failed
 
 if TYPE_CHECKING:
@@ -238,7 +240,7 @@ def load(payload: object, timeout: float | None = None) -> tuple[Any, BaseExcept
     Raises TimeoutError if it lies elsewhere, and is not here within ``timeout`` seconds.
     """
     if isinstance(payload, Failed):
-        return None, payloads.failure_to_exception(payload)
+        return None, failure_to_exception(payload)
     if isinstance(payload, BaseException):
         return None, payload
     try:
@@ -251,7 +253,7 @@ def load(payload: object, timeout: float | None = None) -> tuple[Any, BaseExcept
     except ObjectStorageException as error:
         return None, error
     except BaseException as error:
-        failure = PayloadError(f"the result cannot be unpickled here: {payloads.show(error)}")
+        failure = PayloadError(f"the result cannot be unpickled here: {show(error)}")
         failure.__cause__ = error
         return None, failure
     raise concurrent.futures.TimeoutError

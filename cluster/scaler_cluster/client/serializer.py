@@ -17,6 +17,7 @@ import cloudpickle
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import PayloadError
+from scaler_cluster.texts import named, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,9 +134,7 @@ class Serialization:
         except PayloadError:
             raise
         except Exception as error:
-            raise PayloadError(
-                f"cannot serialize {payloads.named(value)}: {payloads.show(error)}"
-            ) from error
+            raise PayloadError(f"cannot serialize {named(value)}: {show(error)}") from error
 
 
 class ByteItems(bytes):

@@ -17,6 +17,7 @@ from scaler_cluster.client.graph import Arrangement
 from scaler_cluster.client.packing import pack
 from scaler_cluster.core.graph import SUPPLIED
 from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull, StorageUnreachable
+from scaler_cluster.exceptions import dumps_exception
 from scaler_cluster.nodes import Call
 from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.wire import messages as m
@@ -204,7 +205,7 @@ class SessionGraphs:
         try:
             message = _supply_of(task, future, self._session, held)
         except (PayloadError, StorageFull, StorageUnreachable, MissingObjects) as error:
-            data, detail = payloads.dumps_exception(error, error.__traceback__)
+            data, detail = dumps_exception(error, error.__traceback__)
             message = m.Supply(task, m.FAILED_EXCEPTION, data, (), detail)
         with self._session.connection.lock:
             self._session.core.say(message)
@@ -230,7 +231,7 @@ def _supply_of(
         return m.Supply(task, "", payload.payload, payload.objects)
     error = future.exception()
     if error is not None:
-        trace, detail = payloads.dumps_exception(error, error.__traceback__)
+        trace, detail = dumps_exception(error, error.__traceback__)
         return m.Supply(task, m.FAILED_EXCEPTION, trace, (), detail)
     if not session.connection.stores:
         return m.Supply(task, "", payloads.dumps(future.result()))

@@ -7,7 +7,7 @@ import io
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from scaler_cluster.payload import sendable
+from scaler_cluster.texts import sendable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

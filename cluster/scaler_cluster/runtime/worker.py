@@ -23,12 +23,14 @@ from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.placement import has_all, is_named
 from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
 from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull
+from scaler_cluster.exceptions import dumps_exception
 from scaler_cluster.links.link import HUB
 from scaler_cluster.nodes import NodeLoader, NotReturned, call_node
 from scaler_cluster.runtime import inside
 from scaler_cluster.runtime.interrupts import TaskInterrupted, deferred
 from scaler_cluster.runtime.output import TaskOutput, undivert
 from scaler_cluster.runtime.profile import measured
+from scaler_cluster.texts import show
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -204,8 +206,8 @@ class WorkerShell:
 
     def _fail_all(self, work: Work, error: BaseException, what: str) -> None:
         core = self._core
-        _, detail = payloads.dumps_exception(error, error.__traceback__)
-        detail["message"] = f"{what}: {payloads.show(error)}"
+        _, detail = dumps_exception(error, error.__traceback__)
+        detail["message"] = f"{what}: {show(error)}"
         kind = m.FAILED_MISSING if isinstance(error, MissingObjects) else m.FAILED_DESERIALIZE
         index = 0
         while True:
@@ -487,17 +489,17 @@ def describe_failure(
 ) -> tuple[str, bytes, dict[str, Any]]:
     """Return kind, payload and detail of a task's failure; ``culprit`` could not be unpickled."""
     trace = error.__traceback__
-    payload, detail = payloads.dumps_exception(error, trace.tb_next if trace else None)
+    payload, detail = dumps_exception(error, trace.tb_next if trace else None)
     if stage == m.FAILED_DESERIALIZE and isinstance(error, MissingObjects):
         # What a node needs was lost on the way: the scheduler may be able to have it made again.
         stage = m.FAILED_MISSING
         detail["message"] = str(error)
     elif stage == m.FAILED_DESERIALIZE:
-        detail["message"] = f"the worker cannot unpickle {culprit}: {payloads.show(error)}"
+        detail["message"] = f"the worker cannot unpickle {culprit}: {show(error)}"
     elif stage == m.FAILED_RESULT and isinstance(error, StorageFull):
         stage = m.FAILED_EXCEPTION
     elif stage == m.FAILED_RESULT:
-        cause = payloads.show(error, str if isinstance(error, PayloadError) else repr)
+        cause = show(error, str if isinstance(error, PayloadError) else repr)
         detail["message"] = f"the worker cannot pickle the result: {cause}"
     return stage, payload if stage == m.FAILED_EXCEPTION else b"", detail
 
