@@ -10,6 +10,7 @@ from scaler_cluster.core.supervisor import (
     BACKOFF_MAX_S,
     BACKOFF_S,
     HEARTBEAT_S,
+    STARTS_MAX,
     STILLBORN_MAX,
     Exit,
     SupervisorConfig,
@@ -63,6 +64,24 @@ def test_every_slot_gets_a_worker_at_once():
     assert [index for index, _ in spawned] == [0, 1, 2]
     assert [name[:4] for _, name in spawned] == [b"Wxyz"] * 3
     assert len({name for _, name in spawned}) == 3
+
+
+def test_many_workers_are_ordered_bit_by_bit():
+    """No more starts are under way than fit into the fork server's socket."""
+    core = make(workers=3 * STARTS_MAX)
+    core.tick(NOW)
+    ordered = [index for index, _ in core.to_spawn]
+    assert ordered == list(range(STARTS_MAX))
+    # Nothing is due until the fork server answers.
+    assert core.deadline == NOW + HEARTBEAT_S
+
+    core.to_spawn.clear()
+    for index in ordered[:2]:
+        core.spawned(index, 1000 + index)
+
+    assert core.deadline == NOW
+    core.tick(NOW)
+    assert [index for index, _ in core.to_spawn] == [STARTS_MAX, STARTS_MAX + 1]
 
 
 def test_a_worker_is_started_once(core):

@@ -18,6 +18,9 @@ LAG_S = 1.0
 BACKOFF_S = 0.1
 """First pause before a worker that died before it was ready is started again; it doubles."""
 BACKOFF_MAX_S = 10.0
+STARTS_MAX = 16
+"""Workers whose start is under way at once: more than keep the fork server busy, and far fewer than
+fill the socket to it, where the supervisor would wait, and be deaf."""
 SPARES_MIN = 4
 """Workers that may take the place of blocked ones, on a machine with few."""
 STILLBORN_MAX = 5
@@ -212,8 +215,14 @@ class SupervisorCore:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` is next due."""
-        gone_at = self._heard_at + self.config.death_timeout_s
-        return min([self._heartbeat_at, gone_at, *(slot.spawn_at for _, slot in self._vacant())])
+        due = min(self._heartbeat_at, self._heard_at + self.config.death_timeout_s)
+        if self._startable():
+            due = min([due, *(slot.spawn_at for _, slot in self._vacant())])
+        return due
+
+    def _startable(self) -> int:
+        """Return how many workers may be started now."""
+        return STARTS_MAX - sum(bool(slot.peer) and not slot.pid for slot in self.slots)
 
     def _vacant(self) -> list[tuple[int, WorkerSlot]]:
         """Return the places in which a worker is to be."""
@@ -231,12 +240,12 @@ class SupervisorCore:
             self._heartbeat_at = now + self.config.heartbeat_s
             self._outbox.append(m.Heartbeat())
         self._check_scheduler(now)
-        for index, slot in self._vacant():
-            if slot.spawn_at <= now:
-                self._made += 1
-                self.restarts += slot.follows_death
-                slot.peer = b"W" + self._peer[1:] + self._made.to_bytes(4, "big")
-                self.to_spawn.append((index, slot.peer))
+        due = [(index, slot) for index, slot in self._vacant() if slot.spawn_at <= now]
+        for index, slot in due[: self._startable()] if due else ():
+            self._made += 1
+            self.restarts += slot.follows_death
+            slot.peer = b"W" + self._peer[1:] + self._made.to_bytes(4, "big")
+            self.to_spawn.append((index, slot.peer))
 
     def _check_scheduler(self, now: float) -> None:
         silence_s = now - self._heard_at

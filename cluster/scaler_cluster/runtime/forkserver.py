@@ -5,7 +5,9 @@ command, reaps, and reports. When the supervisor is gone it kills the workers an
 itself gone, the kernel kills them.
 
 Requests and reports are lines of JSON over a socket pair; a new worker's stderr comes along as a
-file descriptor.
+file descriptor. A report may wait until the supervisor reads it, or is gone. The supervisor must
+never wait for the fork server: were both to wait, neither would see the other's end. So it has at
+most ``STARTS_MAX`` requests under way, and the socket has room for many more.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ from scaler_cluster.runtime.process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+END_TIMEOUT_S = 5.0
+"""A fork server that has not ended after this, as one that is stopped, is killed."""
 
 
 def kill_group(pid: int, number: int = signal.SIGKILL) -> None:
@@ -53,8 +58,23 @@ def start(worker_main: Callable[[dict[str, Any]], int]) -> tuple[int, socket.soc
         # The kernel does not end this one with its parent: what tasks started has to be killed
         # first. The end of the socket pair tells of the parent's death as surely.
         _serve(theirs, worker_main)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
     finally:
         os._exit(0)
+
+
+def end(pid: int, channel: socket.socket) -> None:
+    """End the server with its workers, and wait for that."""
+    channel.settimeout(END_TIMEOUT_S)
+    with contextlib.suppress(OSError):
+        channel.shutdown(socket.SHUT_WR)
+        # It may still report; its end comes after that.
+        while channel.recv(65536):
+            continue
+    channel.close()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 def _serve(channel: socket.socket, worker_main: Callable[[dict[str, Any]], int]) -> None:
@@ -67,29 +87,41 @@ def _serve(channel: socket.socket, worker_main: Callable[[dict[str, Any]], int])
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     os.set_blocking(wake_read, False)
     children: dict[int, int] = {}
-    with selectors.DefaultSelector() as selector:
-        selector.register(channel, selectors.EVENT_READ)
-        selector.register(wake_read, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select():
-                if key.fileobj is channel:
-                    try:
-                        request = channel.recv(65536)
-                    except ConnectionError:
-                        request = b""
-                    if not request:
-                        for pid in children:
-                            kill_group(pid)
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(channel, selectors.EVENT_READ)
+            selector.register(wake_read, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is not channel:
+                        _drain(wake_read)
+                    elif not _obey(channel, worker_main, children):
                         return
-                    order = json.loads(request)
-                    pid, errors_fd = _fork_worker(order, worker_main)
-                    children[pid] = order["slot"]
-                    report = json.dumps({"slot": order["slot"], "pid": pid}).encode()
-                    socket.send_fds(channel, [report], [errors_fd])
-                    os.close(errors_fd)
-                else:
-                    _drain(wake_read)
-            _reap(channel, children)
+                _reap(channel, children)
+    except ConnectionError:
+        # The supervisor died with words of ours unread.
+        return
+    finally:
+        for pid in children:
+            kill_group(pid)
+
+
+def _obey(
+    channel: socket.socket,
+    worker_main: Callable[[dict[str, Any]], int],
+    children: dict[int, int],
+) -> bool:
+    """Start a worker as the supervisor asks; return False if that is gone."""
+    request = channel.recv(65536)
+    if not request:
+        return False
+    order = json.loads(request)
+    pid, errors_fd = _fork_worker(order, worker_main)
+    children[pid] = order["slot"]
+    report = json.dumps({"slot": order["slot"], "pid": pid}).encode()
+    socket.send_fds(channel, [report], [errors_fd])
+    os.close(errors_fd)
+    return True
 
 
 def _drain(fd: int) -> None:
@@ -123,10 +155,7 @@ def _reap(channel: socket.socket, children: dict[int, int]) -> None:
             report["signal"] = os.WTERMSIG(status)
         else:
             report["exit_code"] = os.WEXITSTATUS(status)
-        try:
-            channel.send(json.dumps(report).encode())
-        except OSError:
-            return
+        channel.send(json.dumps(report).encode())
 
 
 def _fork_worker(

@@ -116,6 +116,16 @@ def log_as_told(settings: dict[str, Any], level: str = "WARNING", *, suffix: str
         logging.basicConfig(stream=sys.stderr, level=level, format=form)
 
 
+def allow_many_files() -> None:
+    """Let this process open as many files as it may: each worker and each client is one or two."""
+    if sys.platform != "win32":
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def die_with_parent(parent: int) -> None:
     """Let the kernel kill this process when its parent dies; it ends now if that has happened.
 

@@ -34,6 +34,7 @@ from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
     address_after,
+    allow_many_files,
     log_as_told,
     read_settings,
     say_ready,
@@ -423,6 +424,7 @@ def _publish(link: zmq_link.ZmqLink, settings: dict[str, Any]) -> zmq_link.Publi
 def run(settings: dict[str, Any], lifeline: int | None, tell: Callable[..., object]) -> None:
     """Run a scheduler in this process; see :func:`serve`."""
     log.info("use event loop: %s", settings.get("event_loop"))
+    allow_many_files()
     if settings.get("event_loop") == "uvloop":
         try:
             import uvloop

@@ -7,6 +7,7 @@ user code, so nothing a task does keeps it from its heartbeat.
 from __future__ import annotations
 
 import base64
+import contextlib
 import faulthandler
 import io
 import json
@@ -40,6 +41,7 @@ from scaler_cluster.runtime.directories import (
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
+    allow_many_files,
     host_name,
     log_as_told,
     make_peer_id,
@@ -99,6 +101,7 @@ class SupervisorShell:
         log.info("ClusterProcess: starting %s workers, %s", workers, pace)
         # Before there are threads or sockets: the fork server is a copy of this process.
         self._server_pid, self._server = forkserver.start(self._worker_main(settings))
+        allow_many_files()
         self._core = SupervisorCore(config, self._peer, self._host, clock())
         self._settings = settings
         self._lifeline = lifeline
@@ -176,9 +179,10 @@ class SupervisorShell:
         for index, peer in core.to_spawn:
             base = index * SLOT_WORDS
             self._words[base : base + SLOT_WORDS] = memoryview(bytes(SLOT_WORDS * 8)).cast("Q")
-            self._server.send(
-                json.dumps(self._order | {"slot": index, "peer": peer.hex()}).encode()
-            )
+            order = json.dumps(self._order | {"slot": index, "peer": peer.hex()}).encode()
+            with contextlib.suppress(ConnectionError):
+                # Of one that is gone, the socket tells next.
+                self._server.send(order)
         core.to_spawn.clear()
         for index in core.to_kill:
             if core.slots[index].pid:
@@ -248,14 +252,20 @@ class SupervisorShell:
     # -- workers -----------------------------------------------------------------------------
 
     def _on_server(self) -> None:
-        data, fds, _, _ = socket.recv_fds(self._server, 65536, 1)
+        try:
+            data, fds, _, _ = socket.recv_fds(self._server, 65536, 1)
+        except ConnectionError:
+            data = b""
         if not data:
             self._core.leave = "its fork server died"
             return
         report = json.loads(data)
         index = report["slot"]
-        if fds:
+        if "peak_rss_bytes" not in report:
             self._core.spawned(index, report["pid"])
+            if not fds:
+                self._core.leave = "too many files are open: see ulimit -n"
+                return
             log.info("Worker[%s] started", _name_of(self._settings, index) or index)
             self._stderr[index] = WorkerStderr(fds[0], self._selector, self._passage)
             return
@@ -322,8 +332,7 @@ class SupervisorShell:
         for slot in self._core.slots:
             if slot.pid:
                 forkserver.kill_group(slot.pid)
-        self._server.close()
-        os.waitpid(self._server_pid, 0)
+        forkserver.end(self._server_pid, self._server)
         for stderr in self._stderr.values():
             stderr.close()
         self._passage.close()
