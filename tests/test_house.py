@@ -39,9 +39,14 @@ FLOORS = (
     ("scaler_cluster.client.future",),
     ("scaler_cluster.objects", "scaler_cluster.nodes", "scaler_cluster.exceptions"),
     ("scaler_cluster.core", "scaler_cluster.links", "scaler_cluster.payload"),
-    ("scaler_cluster.config",),
-    ("scaler_cluster.preload", "scaler_cluster.logs", "scaler_cluster.wire"),
-    ("scaler_cluster.errors", "scaler_cluster.ids", "scaler_cluster.texts"),
+    ("scaler_cluster.config", "scaler_cluster.unpicklable"),
+    (
+        "scaler_cluster.preload",
+        "scaler_cluster.logs",
+        "scaler_cluster.wire",
+        "scaler_cluster.texts",
+    ),
+    ("scaler_cluster.errors", "scaler_cluster.ids"),
     ("scaler_cluster",),
 )
 FLOOR = {room: height for height, rooms in enumerate(reversed(FLOORS)) for room in rooms}

@@ -153,6 +153,14 @@ class ClusterBroken(ScalerError, BrokenExecutor):
     """No task can run any more; the message says why."""
 
 
+class TaskInterrupted(BaseException):
+    """Raised inside a running task to stop it: it was cancelled, or its time is over."""
+
+
+INTERRUPTS = (KeyboardInterrupt, TaskInterrupted)
+"""What a signal handler raises, wherever its thread is: never the fault of the code there."""
+
+
 class RemoteTraceback(Exception):
     """Shows the traceback of a remote exception as the cause of the local one."""
 

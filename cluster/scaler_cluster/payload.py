@@ -17,7 +17,8 @@ import cloudpickle
 
 from scaler_cluster import errors
 from scaler_cluster.ids import FUNCTION_ID_BYTES, FUNCTION_NAME_CHARS_MAX
-from scaler_cluster.texts import named, show
+from scaler_cluster.texts import named
+from scaler_cluster.unpicklable import why
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX, Batch
 
 if TYPE_CHECKING:
@@ -154,18 +155,18 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
         data = pickle.dumps(value, PROTOCOL, buffer_callback=collector)
         if b"__main__" not in data:
             return _checked(data)
-    except errors.PayloadError:
+    except (errors.PayloadError, *errors.INTERRUPTS):
         raise
-    except Exception:  # noqa: S110 - whatever C pickle stumbles over, cloudpickle may not
+    except BaseException:  # noqa: S110 - whatever C pickle stumbles over, cloudpickle may not
         pass
     if collector is not None:
         del collector.buffers[before:]
     try:
         return _checked(cloudpickle.dumps(value, PROTOCOL, buffer_callback=collector))
-    except errors.PayloadError:
+    except (errors.PayloadError, *errors.INTERRUPTS):
         raise
-    except Exception as error:
-        raise errors.PayloadError(f"cannot pickle {named(value)}: {show(error, str)}") from error
+    except BaseException as error:
+        raise errors.PayloadError(f"cannot pickle {named(value)}: {why(value, error)}") from error
 
 
 def dumps_batch(values: Sequence[object], *, check_size: bool) -> Batch | None:
@@ -187,7 +188,9 @@ def dumps_batch(values: Sequence[object], *, check_size: bool) -> Batch | None:
             return None if has_room and max(map(len, parts)) >= OBJECT_BYTES else batch
     except LargeBuffer:
         return None
-    except Exception:  # noqa: S110 - as in dumps
+    except errors.INTERRUPTS:
+        raise
+    except BaseException:  # noqa: S110 - as in dumps
         pass
     collector = Collector() if check_size else None
     parts = [dumps(value, collector) for value in values]
@@ -224,9 +227,9 @@ def dumps_call(
                 data = pickle.dumps(value, PROTOCOL, buffer_callback=keep_small)
                 if len(data) < OBJECT_BYTES and b"__main__" not in data:
                     return data, ()
-            except errors.FutureInside:
+            except (errors.FutureInside, *errors.INTERRUPTS):
                 raise
-            except Exception:  # noqa: S110 - the longer way says what is wrong
+            except BaseException:  # noqa: S110 - the longer way says what is wrong
                 pass
     try:
         return _dumps_large(args, kwargs) if stores else (dumps(value), ())
@@ -241,7 +244,8 @@ def check_call(
     function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> None:
     """Raise PayloadError that names the argument, if there is one that cannot be pickled."""
-    for name, one in (*((f"argument {i}", v) for i, v in enumerate(args)), *kwargs.items()):
+    keyed = ((f"argument {name!r}", one) for name, one in kwargs.items())
+    for name, one in (*((f"argument {i}", one) for i, one in enumerate(args)), *keyed):
         if type(one) is ObjectReference:
             # It is replaced before it would be pickled.
             continue

@@ -5,6 +5,8 @@ from __future__ import annotations
 import reprlib
 from typing import TYPE_CHECKING
 
+from scaler_cluster.errors import INTERRUPTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,17 +19,38 @@ _describe.maxother = _describe.maxstring = 80
 
 def named(value: object) -> str:
     """Return the type of a value and what it looks like, for people."""
+    return f"{type(value).__qualname__} {look_of(value)}".rstrip()
+
+
+def look_of(value: object) -> str:
+    """Return what a value looks like, cut to a line; empty if its ``__repr__`` fails."""
     try:
-        return f"{type(value).__qualname__} {_describe.repr(value)}"
-    except Exception:
-        return type(value).__qualname__
+        return sendable(_describe.repr(value))
+    except INTERRUPTS:
+        raise
+    except BaseException:
+        return ""
+
+
+def kind_of(value: object) -> str:
+    """Return the name of a value's type, with its module unless that is ``builtins``."""
+    kind = type(value)
+    in_module = "" if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}."
+    return in_module + kind.__qualname__
+
+
+def with_article(noun: str) -> str:
+    """Return a noun after ``a`` or ``an``."""
+    return f"{'an' if noun.lstrip('_')[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def show(error: BaseException, to_text: Callable[[object], str] = repr) -> str:
     """Return an exception's text, whatever its ``__str__`` and ``__repr__`` do."""
     try:
         text = to_text(error)
-    except Exception:
+    except INTERRUPTS:
+        raise
+    except BaseException:
         text = f"{type(error).__qualname__} (its text cannot be made)"
     return sendable(text[:TEXT_CHARS_MAX])
 

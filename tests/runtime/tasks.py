@@ -38,13 +38,29 @@ def fail(how: str) -> None:
 
 
 class FailsAtPickle:
-    """Goes wrong when it is pickled."""
+    """Goes wrong when it is pickled. May be called, but nobody ever gets so far."""
 
     def __init__(self, how: str) -> None:
         self.how = how
 
     def __reduce__(self):
         fail(self.how)
+
+    def __call__(self) -> None:
+        raise AssertionError("called")
+
+
+class RaisesAtPickle:
+    """Raises an exception of Python when it is pickled; may be called, as above."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __reduce__(self):
+        raise_this(self.name, "on purpose")
+
+    def __call__(self) -> None:
+        raise AssertionError("called")
 
 
 class FailsAtUnpickle:
@@ -74,6 +90,16 @@ def _fail_in(pid: int) -> FailsAtUnpickleIn:
     if os.getpid() == pid:
         fail("raise")
     return FailsAtUnpickleIn(pid)
+
+
+def make(name: str, *args: object) -> object:
+    """Make an instance of a class of this module."""
+    return globals()[name](*args)
+
+
+def make_lock_in_record(name: str) -> dict[str, object]:
+    """Return what cannot be pickled, and why not lies deep in it."""
+    return {"records": [{"name": name}, {"lock": threading.Lock()}]}
 
 
 def make_unpicklable(how: str) -> FailsAtPickle:

@@ -244,8 +244,9 @@ HUGE = HEADER_BYTES_MAX + 1
     [
         ((inc, LOCK), "argument 0 of inc: cannot pickle lock"),
         ((total, [1.5, [LOCK]]), "argument 0 of total: cannot pickle list"),
-        (Call(inc, [], {"i": LOCK}), "i of inc: cannot pickle lock"),
+        (Call(inc, [], {"i": LOCK}), "argument 'i' of inc: cannot pickle lock"),
         ((lambda _=LOCK: 1,), "cannot pickle function"),
+        ((total, {"a": [LOCK]}), "argument 0 of total: cannot pickle dict"),
     ],
 )
 def test_an_unpicklable_node_is_named(client, node, named, flags) -> None:

@@ -41,6 +41,8 @@ class MapCall:
         self._call = call
         self._options = options
         self._again = again
+        self.chunksize = 1
+        """Number of items that a call is given, but for the last."""
         self.asked = 0
         """Number of tasks asked for."""
         self.segments: dict[int, Any] = {}
@@ -129,7 +131,7 @@ class MapCall:
             except (PayloadError, StorageFull, StorageUnreachable) as error:
                 self._send_run(run, shared)
                 run, nbytes = [], 0
-                self._put_here(error)
+                self._put_here(self._blame(item, error))
                 continue
             self._are_large |= bool(objects)
             if objects != shared or nbytes + len(payload) > RUN_BYTES_MAX:
@@ -147,6 +149,20 @@ class MapCall:
             self.segments[self.asked] = result
             self.asked += 1
             self._arrived += 1
+
+    def _blame(self, item: Any, error: Exception) -> Exception:
+        """Return the error of the next call, with the item's place if that cannot be pickled."""
+        if self._called is None or not isinstance(error, PayloadError):
+            return error
+        is_chunk = self._call == m.CALL_CHUNK
+        for index, args in enumerate(item if is_chunk else [item], self.asked * self.chunksize):
+            try:
+                payloads.check_call(self._called, args, {})
+            except PayloadError as named:
+                placed = PayloadError(f"item {index} of the map: {named}")
+                placed.__cause__ = named.__cause__
+                return placed
+        return error
 
     def _submit_linked(self, item: Any) -> Linked:
         """Submit a call that takes the results of futures; of a chunk, each one by itself."""
@@ -262,6 +278,7 @@ def map_calls(
     kind = m.CALL_CHUNK if chunksize > 1 else m.CALL_ARGS
     end = None if timeout is None else monotonic() + timeout
     call = make(session, function, kind, options, again=again)
+    call.chunksize = chunksize
     owner = _Owner(session, call)
     ahead = None if buffersize is None else max(1, -(-buffersize // chunksize))
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.core.client import RUN_BYTES_MAX
-from scaler_cluster.errors import PayloadError
+from scaler_cluster.errors import INTERRUPTS, PayloadError
 from scaler_cluster.nodes import PREVIOUS, FunctionTable, Link, Result
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -225,7 +225,9 @@ class _Packer:
         try:
             payload = payloads.c_dumps(links, payloads.PROTOCOL, buffer_callback=self._keep)
             is_plain = len(payload) < payloads.OBJECT_BYTES and b"__main__" not in payload
-        except Exception:
+        except INTERRUPTS:
+            raise
+        except BaseException:
             # The longer way says what is wrong, if anything is.
             is_plain = False
         if not is_plain:

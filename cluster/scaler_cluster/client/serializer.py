@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import cloudpickle
 
 from scaler_cluster import payload as payloads
-from scaler_cluster.errors import PayloadError
+from scaler_cluster.errors import INTERRUPTS, PayloadError
 from scaler_cluster.texts import named, show
 
 if TYPE_CHECKING:
@@ -131,9 +131,9 @@ class Serialization:
     def _serialize(self, value: Any) -> bytes:
         try:
             return self._serializer.serialize(value)
-        except PayloadError:
+        except (PayloadError, *INTERRUPTS):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise PayloadError(f"cannot serialize {named(value)}: {show(error)}") from error
 
 

@@ -11,14 +11,11 @@ from _signal import signal as set_handler
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.errors import TaskInterrupted
 from scaler_cluster.runtime.readiness import notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class TaskInterrupted(BaseException):
-    """Raised inside a running task to stop it."""
 
 
 class TaskExpired(TaskInterrupted):

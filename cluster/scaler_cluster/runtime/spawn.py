@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
-from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.errors import ClusterUnreachable, ConfigError, PayloadError
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.runtime.dashboard_link import DashboardLink
 from scaler_cluster.runtime.directories import name_directories, remove_directories
@@ -152,7 +152,7 @@ class EmbeddedCluster:
             "sys_path": [path or str(Path.cwd()) for path in sys.path],
         }
         if initializer is not None:
-            packed = payloads.dumps((initializer, initargs))
+            packed = _pack_initializer(initializer, initargs)
             settings["initializer"] = base64.b64encode(packed).decode()
         if max_tasks_per_child is not None:
             settings["max_tasks_per_child"] = max_tasks_per_child
@@ -251,6 +251,19 @@ class EmbeddedCluster:
         for child in reversed(self._children):
             child.stop(STOP_TIMEOUT_S)
         remove_directories(self._places)
+
+
+def _pack_initializer(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> bytes:
+    """Pickle both together; raises PayloadError, which names what of them is at fault."""
+    try:
+        return payloads.dumps((initializer, initargs))
+    except PayloadError:
+        try:
+            payloads.dumps(initializer)
+            payloads.check_call(initializer, initargs, {})
+        except PayloadError as error:
+            raise PayloadError(f"the initializer: {error}") from error.__cause__
+        raise
 
 
 def _open_door() -> WebDoor:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import payload as payloads
 from scaler_cluster.core.children import Lent
 from scaler_cluster.core.client import FUNCTIONS_MAX
+from scaler_cluster.errors import TaskInterrupted
 from scaler_cluster.nodes import NodeLoader
-from scaler_cluster.runtime.interrupts import TaskExpired, TaskInterrupted, deferred
+from scaler_cluster.runtime.interrupts import TaskExpired, deferred
 from scaler_cluster.runtime.profile import measured
 from scaler_cluster.runtime.scope import Scope, current
 from scaler_cluster.runtime.worker import INTERRUPT_SIGNAL, describe_failure

@@ -22,12 +22,12 @@ from scaler_cluster import payload as payloads
 from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.placement import has_all, is_named
 from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
-from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull
+from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull, TaskInterrupted
 from scaler_cluster.exceptions import dumps_exception
 from scaler_cluster.links.link import HUB
 from scaler_cluster.nodes import NodeLoader, NotReturned, call_node
 from scaler_cluster.runtime import inside
-from scaler_cluster.runtime.interrupts import TaskInterrupted, deferred
+from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.runtime.output import TaskOutput, undivert
 from scaler_cluster.runtime.profile import measured
 from scaler_cluster.texts import show
