@@ -10,13 +10,15 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from scaler_cluster import arguments
 from scaler_cluster.client.map import map_calls
-from scaler_cluster.core.placement import to_capabilities
+from scaler_cluster.config.values import read_given_address
 from scaler_cluster.errors import ClusterBroken, ConfigError
 from scaler_cluster.runtime import inside
 from scaler_cluster.runtime.process import usable_cpus
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.runtime.spawn import START_TIMEOUT_S, EmbeddedCluster
+from scaler_cluster.texts import shown
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.progress import Bar
+    from scaler_cluster.config.values import HasAddress
     from scaler_cluster.runtime.dashboard_link import DashboardLink
 
 T = TypeVar("T")
 CLOSED = "cannot schedule new futures after shutdown"
+START_METHODS = ("fork", "spawn", "forkserver")
+MEMORY_LIMIT_MIN = 32 << 20
+"""A worker that has done nothing yet takes 21 MB on Linux, with Python 3.10 to 3.13."""
 
 
 class ScalerExecutor(Executor):
@@ -39,22 +45,27 @@ class ScalerExecutor(Executor):
     Args:
         max_workers: Number of workers of the embedded cluster; default: the CPUs that this
             process may use.
-        address: Address of a running scheduler to join instead, as ``tcp://10.0.0.1:8516``.
+        address: Address of a running scheduler to join instead, as ``tcp://10.0.0.1:8516``, or a
+            :class:`SchedulerClusterCombo`.
         initializer: Called in each worker of the embedded cluster before its first task. If it
             raises, the executor is broken, with the traceback.
-        initargs: Its arguments.
+        initargs: Its arguments, a tuple or list.
         max_tasks_per_child: Tasks after which a worker is replaced by a new process.
-        mp_context: Accepted, without effect: workers are forked from a server of the engine.
-        memory_limit: Bytes of resident memory beyond which a worker is killed.
-        object_memory_limit: Bytes of shared memory that large arguments and results may take
-            together before further ones go to disk; default: 80 % of what the machine has.
+        mp_context: A context of ``multiprocessing``, or the name of a start method. Accepted,
+            without effect: workers are forked from a server of the engine.
+        memory_limit: Resident memory beyond which a worker is killed, in bytes or as text such as
+            "2GB" or "512 MiB"; 32 MiB or more. Default: none.
+        object_memory_limit: Shared memory that large arguments and results may take together
+            before further ones go to disk, given in the same way; default: 80 % of what the
+            machine has.
         stream_output: Whether what tasks print is printed here, wherever they ran.
-        timeout: Seconds to wait for the scheduler at ``address``.
+        timeout: Seconds to wait for the scheduler at ``address``; default: 10.
         dashboard: Whether the embedded cluster has one, see :attr:`dashboard_link`.
 
     Raises:
-        ValueError: A number is not positive, an option needs an embedded cluster, or what the
-            dashboard needs is not installed.
+        TypeError: An argument has the wrong type.
+        ValueError: A number is out of its bounds, an address or a size is none, an option needs an
+            embedded cluster, or what the dashboard needs is not installed.
         ClusterUnreachable: Nobody answers at ``address``.
 
     """
@@ -67,22 +78,36 @@ class ScalerExecutor(Executor):
         initargs: tuple[Any, ...] = (),
         *,
         max_tasks_per_child: int | None = None,
-        address: str | None = None,
-        memory_limit: int | None = None,
-        object_memory_limit: int | None = None,
+        address: str | HasAddress | None = None,
+        memory_limit: int | str | None = None,
+        object_memory_limit: int | str | None = None,
         stream_output: bool = False,
         timeout: float = CONNECT_TIMEOUT_S,
         dashboard: bool = False,
     ) -> None:
-        if max_workers is not None and max_workers <= 0:
-            raise ValueError("max_workers must be greater than 0")
-        if max_tasks_per_child is not None and not isinstance(max_tasks_per_child, int):
-            raise TypeError("max_tasks_per_child must be an integer")
-        if max_tasks_per_child is not None and max_tasks_per_child <= 0:
-            raise ValueError("max_tasks_per_child must be >= 1")
+        if max_workers is not None:
+            max_workers = arguments.whole("max_workers", max_workers, 1, bound="greater than 0")
+        _check_context(mp_context)
         if initializer is not None and not callable(initializer):
-            raise TypeError("initializer must be a callable")
-        self._options = intern_options(TaskOptions(stream_output=stream_output))
+            raise TypeError(f"initializer must be a callable, not {shown(initializer)}")
+        initargs = tuple(arguments.instance("initargs", initargs, (tuple, list), "a tuple"))
+        if max_tasks_per_child is not None:
+            max_tasks_per_child = arguments.whole(
+                "max_tasks_per_child", max_tasks_per_child, 1, bound=">= 1"
+            )
+        if memory_limit is not None:
+            bound = "32 MiB or more, as a worker that does nothing takes most of that"
+            memory_limit = arguments.size(
+                "memory_limit", memory_limit, MEMORY_LIMIT_MIN, bound=bound
+            )
+        if object_memory_limit is not None:
+            object_memory_limit = arguments.size("object_memory_limit", object_memory_limit)
+        timeout = arguments.seconds("timeout", timeout)
+        arguments.flag("dashboard", dashboard)
+        address = read_given_address(address)
+        self._options = intern_options(
+            TaskOptions(stream_output=arguments.flag("stream_output", stream_output))
+        )
         nested = inside.nested_session(address)
         if address is not None or nested is not None:
             given = (initializer, max_tasks_per_child, memory_limit, object_memory_limit)
@@ -152,28 +177,35 @@ class ScalerExecutor(Executor):
             capabilities: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it only
                 has to be there.
 
+        Raises:
+            TypeError: An option has the wrong type.
+            ConfigError: It is out of its bounds, or ``retries`` and ``at_most_once`` are both
+                given.
+
         """
-        check_options(timeout, retries, at_most_once=at_most_once)
+        options = replace(
+            self._options,
+            priority=arguments.whole("priority", priority),
+            timeout_s=None if timeout is None else arguments.seconds("timeout", timeout),
+            retries=arguments.whole("retries", retries, 0),
+            at_most_once=arguments.flag("at_most_once", at_most_once),
+            capabilities=arguments.capabilities("capabilities", capabilities),
+        )
+        if retries and at_most_once:
+            raise ConfigError("retries must be 0 where at_most_once is True")
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
-        view._options = intern_options(
-            replace(
-                self._options,
-                priority=priority,
-                timeout_s=timeout,
-                retries=retries,
-                at_most_once=at_most_once,
-                capabilities=to_capabilities(capabilities),
-            )
-        )
+        view._options = intern_options(options)
         return view
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
         """Schedule ``fn(*args, **kwargs)`` and return its future.
 
-        Raises RuntimeError after :meth:`shutdown`, BrokenExecutor if no task can run any more.
-        What cannot be pickled fails its own future.
+        Raises RuntimeError after :meth:`shutdown`, BrokenExecutor if no task can run any more,
+        TypeError if ``fn`` cannot be called. What cannot be pickled fails its own future.
         """
+        if not callable(fn):
+            arguments.function(fn, "submit")
         return self._session.submit(fn, args, kwargs, self._options)
 
     def map(
@@ -198,12 +230,14 @@ class ScalerExecutor(Executor):
 
         Dropping the iterator cancels what has not run. An exception ends it.
         """
-        if buffersize is not None and not isinstance(buffersize, int):
-            raise TypeError("buffersize must be an integer or None")
-        if buffersize is not None and buffersize < 1:
-            raise ValueError("buffersize must be None or > 0")
-        if chunksize < 1:
-            raise ValueError("chunksize must be >= 1.")
+        arguments.function(fn, "map")
+        if timeout is not None:
+            timeout = arguments.seconds("timeout", timeout, any_sign=True)
+        chunksize = arguments.whole("chunksize", chunksize, 1, bound=">= 1")
+        if buffersize is not None:
+            buffersize = arguments.whole(
+                "buffersize", buffersize, 1, wants="an integer or None", bound="None or > 0"
+            )
         if type(self).submit is not ScalerExecutor.submit or "submit" in self.__dict__:
             # Somebody watches or changes each submission: let them see each.
             results = _map_by_submit(self, fn, iterables, timeout, buffersize)
@@ -270,14 +304,14 @@ class ScalerExecutor(Executor):
         )
 
 
-def check_options(timeout: float | None, retries: int, *, at_most_once: bool) -> None:
-    """Raise ConfigError if these task options cannot work."""
-    if timeout is not None and timeout <= 0:
-        raise ConfigError(f"timeout must be greater than 0 seconds, not {timeout}")
-    if retries < 0:
-        raise ConfigError(f"retries must be 0 or more, not {retries}")
-    if retries and at_most_once:
-        raise ConfigError("a task that may start at most once cannot have retries")
+def _check_context(mp_context: object) -> None:
+    if isinstance(mp_context, str):
+        if mp_context not in START_METHODS:
+            names = ", ".join(START_METHODS)
+            raise ConfigError(f"mp_context must be one of {names}, not {mp_context!r}")
+    elif mp_context is not None and not hasattr(mp_context, "get_start_method"):
+        wants = "a context of multiprocessing, the name of a start method or None"
+        raise TypeError(f"mp_context must be {wants}, not {shown(mp_context)}")
 
 
 def _map_by_submit(

@@ -40,6 +40,7 @@ FLOORS = (
     ("scaler_cluster.objects", "scaler_cluster.nodes", "scaler_cluster.exceptions"),
     ("scaler_cluster.core", "scaler_cluster.links", "scaler_cluster.payload"),
     ("scaler_cluster.config", "scaler_cluster.unpicklable"),
+    ("scaler_cluster.arguments",),
     (
         "scaler_cluster.preload",
         "scaler_cluster.logs",

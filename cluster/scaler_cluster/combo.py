@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster import arguments
 from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.runtime.spawn import EmbeddedCluster
@@ -58,7 +59,7 @@ class SchedulerClusterCombo:
         garbage_collect_interval_seconds: How often a worker collects garbage, between tasks;
             0: never.
         trim_memory_threshold_bytes: Resident memory beyond which a worker then gives free memory
-            back to the system.
+            back to the system, in bytes or as text such as "1GiB".
         per_worker_task_queue_size: How many tasks a worker is given ahead at most.
         hard_processor_suspend: Accepted; a worker whose task waits for others is not stopped,
             another process takes its place.
@@ -76,6 +77,7 @@ class SchedulerClusterCombo:
         dashboard: Whether there is one, see :attr:`dashboard_link`.
 
     Raises:
+        TypeError: A setting has the wrong type.
         ConfigError: A setting is wrong, the address cannot be bound, no object storage answers, or
             what the dashboard needs is not installed.
 
@@ -100,7 +102,7 @@ class SchedulerClusterCombo:
         load_balance_seconds: float = SchedulerSettings.load_balance_seconds,
         load_balance_trigger_times: int = SchedulerSettings.load_balance_trigger_times,
         garbage_collect_interval_seconds: float = ClusterSettings.garbage_collect_interval_seconds,
-        trim_memory_threshold_bytes: int = ClusterSettings.trim_memory_threshold_bytes,
+        trim_memory_threshold_bytes: int | str = ClusterSettings.trim_memory_threshold_bytes,
         per_worker_task_queue_size: int = ClusterSettings.per_worker_task_queue_size,
         hard_processor_suspend: bool = ClusterSettings.hard_processor_suspend,
         protected: bool = True,
@@ -116,11 +118,13 @@ class SchedulerClusterCombo:
         per_worker_queue_size: int | None = None,
         dashboard: bool = False,
     ) -> None:
-        if n_workers < 0:
-            raise ConfigError(f"n_workers must be 0 or more, not {n_workers}")
+        n_workers = arguments.whole("n_workers", n_workers, 0)
+        arguments.flag("dashboard", dashboard)
+        arguments.instance("worker_manager_id", worker_manager_id, str, "a text")
         if security_config is not None:
             raise ConfigError("security_config must be None: there is no encryption yet")
-        storages: Sequence[str] = object_storage_address or ()
+        if object_storage_address is None:
+            object_storage_address = ()
         log: dict[str, Any] = {
             "logging_paths": logging_paths,
             "logging_level": logging_level,
@@ -132,8 +136,9 @@ class SchedulerClusterCombo:
             if hasattr(scaler_policy, name)
         }
         scheduler = SchedulerSettings.of(
+            {"scheduler_address": "address", "io_threads": "scheduler_io_threads"},
             scheduler_address=PRIVATE if address is None else address,
-            object_storage_address=storages,
+            object_storage_address=object_storage_address,
             monitor_address=monitor_address,
             protected=protected,
             max_number_of_tasks_waiting=max_number_of_tasks_waiting,
@@ -147,10 +152,15 @@ class SchedulerClusterCombo:
             **policy,
             **log,
         )
+        if per_worker_capabilities is None:
+            per_worker_capabilities = {}
+        if per_worker_queue_size is not None:
+            per_worker_task_queue_size = per_worker_queue_size
         cluster = ClusterSettings.of(
+            {"io_threads": "worker_io_threads"},
             scheduler_address=PRIVATE,
-            per_worker_capabilities=per_worker_capabilities or {},
-            per_worker_task_queue_size=per_worker_queue_size or per_worker_task_queue_size,
+            per_worker_capabilities=per_worker_capabilities,
+            per_worker_task_queue_size=per_worker_task_queue_size,
             heartbeat_interval_seconds=heartbeat_interval_seconds,
             task_timeout_seconds=task_timeout_seconds,
             death_timeout_seconds=death_timeout_seconds,

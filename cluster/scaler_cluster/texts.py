@@ -58,3 +58,8 @@ def show(error: BaseException, to_text: Callable[[object], str] = repr) -> str:
 def sendable(text: str) -> str:
     """Return the text with lone surrogates, which UTF-8 cannot hold, written out."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def shown(value: object) -> str:
+    """Return what a value looks like, in short, or at least of what type it is."""
+    return look_of(value) or with_article(kind_of(value))

@@ -372,7 +372,7 @@ def test_retries(client, tmp_path) -> None:
     flaky = dask.delayed(_fail_once)(str(tmp_path / "ran"))
 
     assert flaky.compute(scheduler=client.dask_get, retries=1) == "ran twice"
-    with pytest.raises(ConfigError, match="retries is an integer"):
+    with pytest.raises(ConfigError, match="retries must be 0 or more"):
         flaky.compute(scheduler=client.dask_get, retries=-1)
 
 

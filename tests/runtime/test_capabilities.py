@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from scaler_cluster.errors import ConfigError, NoSuitableWorker
+from scaler_cluster.errors import NoSuitableWorker
 from scaler_cluster.runtime.spawn import EmbeddedCluster
 from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime.helpers import BOUND_S, wait_until, wait_workers
@@ -129,13 +129,6 @@ def test_it_fails_after_a_time_if_that_is_set() -> None:
             assert client.submit(pid_of).result(BOUND_S)
     finally:
         cluster.stop()
-
-
-@pytest.mark.parametrize("wrong", [{"gpu": "1"}, {"gpu": -2}, {"": 1}, {"gpu": None}])
-def test_what_is_no_capability_is_refused_at_the_door(client, wrong) -> None:
-    """Before anything is sent."""
-    with pytest.raises(ConfigError, match="capability"):
-        client.submit_verbose(pid_of, (), {}, wrong)
 
 
 # -- Dask ----------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_its_parameters_are_the_documented_ones() -> None:
     ("settings", "message"),
     [
         ({"n_workers": -1}, "n_workers must be 0 or more"),
-        ({"address": "localhost"}, "scheduler_address must begin with tcp://"),
+        ({"address": "localhost"}, "^address must begin with tcp://"),
         ({"heartbeat_interval_seconds": 0}, "heartbeat_interval_seconds must be greater than 0"),
         ({"per_worker_capabilities": {"gpu": -2}}, "per_worker_capabilities must be 0 or more"),
         ({"per_worker_task_queue_size": 0}, "per_worker_task_queue_size must be 1 or more"),

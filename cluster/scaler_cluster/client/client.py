@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
+from scaler_cluster import arguments
 from scaler_cluster.client.calls import rows_of, takes
 from scaler_cluster.client.map import map_calls
 from scaler_cluster.client.serializer import DefaultSerializer, Serialization
-from scaler_cluster.core.placement import to_capabilities
+from scaler_cluster.config.values import STORAGES, read_given_address
 from scaler_cluster.errors import ConfigError, PayloadError
 from scaler_cluster.runtime import inside
 from scaler_cluster.runtime.session import Session
+from scaler_cluster.texts import shown
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from os import PathLike
     from types import TracebackType
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.client.serializer import Serializer
+    from scaler_cluster.config.values import HasAddress
     from scaler_cluster.payload import ObjectReference
     from scaler_cluster.runtime.dashboard_link import DashboardLink
 
@@ -55,8 +59,8 @@ class Client:
     becomes another client of the same cluster, with the same settings.
 
     Args:
-        address: Address of the scheduler, as :meth:`SchedulerClusterCombo.get_address` gives it;
-            not needed inside of tasks.
+        address: Address of the scheduler, as ``tcp://10.0.0.1:8516``, or the
+            :class:`SchedulerClusterCombo` itself; not needed inside of tasks.
         profiling: Whether what each submitted task takes is measured, for
             :meth:`ScalerFuture.profiling_info`.
         timeout_seconds: How long to wait for the scheduler, and how long it may be silent later.
@@ -69,6 +73,7 @@ class Client:
         security_config: Must be None: there is no encryption yet.
 
     Raises:
+        TypeError: An argument has the wrong type.
         ClusterUnreachable: Nobody answers at ``address`` in time.
         ConfigError: There is no address, outside of tasks; or a setting cannot work.
 
@@ -79,7 +84,7 @@ class Client:
 
     def __init__(
         self,
-        address: str | None = None,
+        address: str | HasAddress | None = None,
         profiling: bool = False,
         timeout_seconds: float = 60.0,
         heartbeat_interval_seconds: float = 2.0,
@@ -90,25 +95,23 @@ class Client:
     ) -> None:
         if security_config is not None:
             raise ConfigError("security_config must be None: there is no encryption yet")
-        storages = object_storage_address or ()
-        if isinstance(storages, str):
-            storages = (storages,)
-        for name, value in (
-            ("timeout_seconds", timeout_seconds),
-            ("heartbeat_interval_seconds", heartbeat_interval_seconds),
-        ):
-            if not value > 0:
-                raise ConfigError(f"{name} must be greater than 0, not {value}")
+        if serializer is not None:
+            wants = "a class or an object with serialize() and deserialize()"
+            arguments.having("serializer", serializer, ("serialize", "deserialize"), wants)
+        storages: tuple[str, ...] = ()
+        if object_storage_address is not None:
+            storages = STORAGES.argument("object_storage_address", object_storage_address)
         self._prepare(
             _Settings(
-                profiling,
-                timeout_seconds,
-                heartbeat_interval_seconds,
+                arguments.flag("profiling", profiling),
+                arguments.seconds("timeout_seconds", timeout_seconds),
+                arguments.seconds("heartbeat_interval_seconds", heartbeat_interval_seconds),
                 serializer,
-                stream_output,
-                tuple(storages),
+                arguments.flag("stream_output", stream_output),
+                storages,
             )
         )
+        address = read_given_address(address)
         self._session = self._open(address, "")
         self._address = self._session.address
         self._cluster = self._session.core.welcome.homes[0].disk
@@ -121,8 +124,7 @@ class Client:
         options = TaskOptions(stream_output=settings.stream_output)
         self._options = intern_options(options)
         """Of tasks that have no futures: what those took, nobody could ask for."""
-        self._profiled = replace(options, profiling=True)
-        self._task_options = self._profiled if settings.profiling else self._options
+        self._task_options = intern_options(replace(options, profiling=settings.profiling))
         self._persisted: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
         """Values of Dask's collections that are on the cluster, as long as somebody has them."""
 
@@ -169,9 +171,12 @@ class Client:
         ``profiling=True`` (or False) is no argument of the function, unless that takes it: it
         says whether this task is measured, see :meth:`ScalerFuture.profiling_info`.
 
-        Raises SessionClosed after :meth:`disconnect`. What cannot be pickled fails its own future.
+        Raises SessionClosed after :meth:`disconnect`, TypeError if ``fn`` cannot be called. What
+        cannot be pickled fails its own future.
         """
-        return self.submit_verbose(fn, args, kwargs)
+        if not callable(fn):
+            arguments.function(fn, "submit")
+        return self._submit(fn, args, kwargs, self._task_options, again=False)
 
     def submit_verbose(
         self,
@@ -193,11 +198,27 @@ class Client:
                 were first passed.
 
         """
+        arguments.function(fn, "submit")
+        args = tuple(arguments.instance("args", args, (tuple, list), "a tuple"))
+        arguments.instance("kwargs", kwargs, dict, "a dict")
+        options = _demanding(capabilities, self._task_options)
+        again = arguments.flag("reserialize", reserialize)
+        return self._submit(fn, args, kwargs, options, again=again)
+
+    def _submit(
+        self,
+        fn: Callable[..., T],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: TaskOptions,
+        *,
+        again: bool,
+    ) -> ScalerFuture[T]:
         function: Callable[..., Any] = fn
-        options = self._task_options
         if kwargs and "profiling" in kwargs and not takes(fn, "profiling"):
             kwargs = dict(kwargs)
-            options = self._profiled if kwargs.pop("profiling") else self._options
+            is_profiled = arguments.flag("profiling", kwargs.pop("profiling"))
+            options = intern_options(replace(options, profiling=is_profiled))
         serialization = self._serialization
         if serialization is not None:
             try:
@@ -206,8 +227,7 @@ class Client:
                 kwargs = {name: serialization.value(value) for name, value in kwargs.items()}
             except PayloadError as error:
                 return self._session.failed(error)
-        options = _demanding(capabilities, options)
-        return self._session.submit(function, args, kwargs, options, again=reserialize)
+        return self._session.submit(function, args, kwargs, options, again=again)
 
     def map(
         self,
@@ -227,6 +247,7 @@ class Client:
         nothing but tuples, and either ``fn`` cannot be called with one argument, or all of them
         have one item. New code says :meth:`starmap`.
         """
+        arguments.function(fn, "map")
         if not iterables:
             raise TypeError("map() must have at least one iterable")
         items: Iterable[Iterable[Any]] = ()
@@ -251,7 +272,8 @@ class Client:
         reserialize: bool = False,
     ) -> list[T]:
         """Return ``[fn(*args) for args in iterable]``; otherwise as :meth:`map`."""
-        function: Callable[..., Any] = fn
+        function: Callable[..., Any] = arguments.function(fn, "starmap")
+        arguments.flag("reserialize", reserialize)
         items: Iterator[Iterable[Any]] = iter(iterable)
         serialization = self._serialization
         if serialization is not None:
@@ -284,6 +306,7 @@ class Client:
                 :meth:`dask_get` takes.
 
         Raises:
+            TypeError: An argument has the wrong type.
             KeyError: A key is missing, wanted twice, or named and not in the graph.
             CycleError: Of ``graphlib``; nodes depend on each other.
             PayloadError: A node cannot be pickled; it says which, and nothing was run.
@@ -293,8 +316,12 @@ class Client:
             return self.dask_get(graph, keys, **named)
         if named:
             raise TypeError(f"get() got an unexpected keyword argument {next(iter(named))!r}")
+        arguments.instance("graph", graph, Mapping, "a dict of nodes")
+        if isinstance(keys, str) or not isinstance(keys, Iterable):
+            raise TypeError(f"keys must be a list of keys of the graph, not {shown(keys)}")
+        arguments.flag("reserialize", reserialize)
         wanted = list(keys)
-        if not block:
+        if not arguments.flag("block", block):
             options = _demanding(capabilities, self._task_options)
             return self._start_graph(graph, wanted, options, again=reserialize)
         options = _demanding(capabilities, self._options)
@@ -386,6 +413,8 @@ class Client:
         As a positional argument of its own, as often as wanted, until :meth:`clear`. Raises
         PayloadError if it cannot be pickled, StorageFull if there is no room for it.
         """
+        if name is not None:
+            arguments.instance("name", name, str, "a text")
         value = obj if self._serialization is None else self._serialization.value(obj)
         return self._session.send_object(value, name or f"<obj {type(obj).__qualname__}>")
 
@@ -455,9 +484,9 @@ def _is_of_dask(graph: Any, keys: Any) -> bool:
 
 
 def _demanding(capabilities: Mapping[str, float] | None, options: TaskOptions) -> TaskOptions:
-    if not capabilities:
+    if capabilities is None:
         return options
-    return replace(options, capabilities=to_capabilities(capabilities))
+    return replace(options, capabilities=arguments.capabilities("capabilities", capabilities))
 
 
 def _revive(address: str, cluster: str, settings: _Settings) -> Client:

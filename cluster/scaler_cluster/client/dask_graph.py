@@ -11,9 +11,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster import arguments
 from scaler_cluster.client.graph import itself
-from scaler_cluster.core.placement import to_capabilities
-from scaler_cluster.errors import ConfigError
 from scaler_cluster.nodes import Call, Ref
 
 try:
@@ -121,22 +120,21 @@ def _add_persisted(client: Client, dsk: Graph, nodes: dict[Hashable, Any], wante
 def merge_options(options: TaskOptions, named: Mapping[str, Any]) -> TaskOptions:
     """Return task options with what Dask's keyword arguments, or annotations, say of tasks.
 
-    Raises ConfigError for values that a task cannot have.
+    Raises TypeError or ConfigError for values that a task cannot have.
     """
     changes: dict[str, Any] = {}
-    for name in ("retries", "priority"):
+    for name, least in (("retries", 0), ("priority", -arguments.WHOLE_MAX)):
         value = named.get(name)
-        if value is None:
-            continue
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or value != int(value) or (name == "retries" and value < 0):
-            raise ConfigError(f"{name} is an integer for all tasks, not {value!r}")
-        changes[name] = int(value)
-    if named.get("resources"):
-        changes["capabilities"] = to_capabilities(named["resources"])
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if value is not None:
+            changes[name] = arguments.whole(name, value, least)
+    resources = named.get("resources")
+    if resources is not None:
+        changes["capabilities"] = arguments.capabilities("resources", resources)
     workers = named.get("workers")
-    if workers and not named.get("allow_other_workers"):
-        changes["workers"] = (workers,) if isinstance(workers, str) else tuple(workers)
+    if workers is not None and not named.get("allow_other_workers"):
+        changes["workers"] = arguments.names("workers", workers)
     return replace(options, **changes) if changes else options
 
 

@@ -7,17 +7,19 @@ for each.
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from contextlib import contextmanager
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any, Protocol
 
+from scaler_cluster import arguments
 from scaler_cluster.client.future import ScalerFuture
 from scaler_cluster.client.map import MapCall, map_calls
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.texts import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from scaler_cluster.runtime.session import Session
 
@@ -76,17 +78,21 @@ def _make(total: int | None) -> Bar:
 
 def watch(futures: Iterable[ScalerFuture[Any]], bar: Bar | None) -> None:
     """Show how many of these have come back, until all have."""
+    if not isinstance(futures, Iterable):
+        raise TypeError(f"futures must be a list of futures, not {shown(futures)}")
+    if bar is not None:
+        _check_bar("bar", bar)
     pending = list(futures.values() if isinstance(futures, Mapping) else futures)
     for one in pending:
         if not isinstance(one, ScalerFuture):
-            raise TypeError(f"progress is shown of futures of this client, not of {one!r:.100}")
-    with showing(bar, len(pending)) as shown:
+            raise TypeError(f"progress is shown of futures of this client, not of {shown(one)}")
+    with showing(bar, len(pending)) as visible:
         while pending:
             began, before = clock(), len(pending)
             pending = [one for one in pending if not one.done()]
             if len(pending) < before:
-                shown.update(before - len(pending))
-            _wait_for_last(pending, shown, clock() + max(LOOK_S, SHARE * (clock() - began)))
+                visible.update(before - len(pending))
+            _wait_for_last(pending, visible, clock() + max(LOOK_S, SHARE * (clock() - began)))
 
 
 def _wait_for_last(pending: list[ScalerFuture[Any]], bar: Bar, end: float) -> None:
@@ -109,12 +115,19 @@ def bar_of(
 ) -> tuple[Bar | None, int | None]:
     """Return the bar that was given, if it was one, and how many items a zip of these has.
 
-    None: nobody knows before its end.
+    None: nobody knows before its end. Raises TypeError for what is neither True nor a bar.
     """
+    if progress is not True:
+        _check_bar("progress", progress)
     total = None
     if all(isinstance(one, Sized) for one in iterables):
         total = min((len(one) for one in iterables), default=0)  # type: ignore[arg-type]
     return None if isinstance(progress, bool) else progress, total
+
+
+def _check_bar(name: str, bar: object) -> None:
+    wants = "a bar of tqdm, or an object with its update(), refresh(), close() and total"
+    arguments.having(name, bar, ("update", "refresh", "close", "total"), wants)
 
 
 def map_shown(

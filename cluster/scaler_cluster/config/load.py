@@ -62,7 +62,7 @@ class Table:
                 raise ConfigError(f"{self.where(key)} is {one.name} by another name: give one")
             try:
                 found[one.name] = one.kind.check(value)
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise ConfigError(f"{self.where(key)} {error}") from None
         return found
 

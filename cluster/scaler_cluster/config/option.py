@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields
 from inspect import get_annotations
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scaler_cluster.config.values import suggest
 from scaler_cluster.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Self
 
     from scaler_cluster.config.values import Kind
@@ -93,16 +96,17 @@ class Section:
         )
 
     @classmethod
-    def of(cls, **values: Any) -> Self:
-        """Return a section with these values; raises ConfigError if one is wrong."""
+    def of(cls, called: Mapping[str, str] = MappingProxyType({}), /, **values: Any) -> Self:
+        """Return a section with these values, of which the caller has ``called`` some otherwise.
+
+        Raises TypeError or ConfigError if one is wrong.
+        """
         known = {one.name: one for one in cls.options()}
         checked = {}
         for name, value in values.items():
             if name not in known:
                 raise ConfigError(f"there is no setting {name!r}{suggest(name, known)}")
-            try:
-                is_default = value is None and known[name].default is None
-                checked[name] = None if is_default else known[name].kind.check(value)
-            except ValueError as error:
-                raise ConfigError(f"{name} {error}") from None
+            is_default = value is None and known[name].default is None
+            kind = known[name].kind
+            checked[name] = None if is_default else kind.argument(called.get(name, name), value)
         return cls(**checked)

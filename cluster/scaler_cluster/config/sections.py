@@ -24,6 +24,7 @@ from scaler_cluster.config.values import (
     TEXT,
     TOKEN,
     choice,
+    nbytes,
     seconds,
     whole,
 )
@@ -221,8 +222,8 @@ class ClusterSettings(Logging):
         default=30,
     )
     trim_memory_threshold_bytes: int = option(
-        "resident memory beyond which a worker then gives free memory back",
-        whole(0),
+        "resident memory beyond which a worker then gives free memory back, as 1GiB",
+        nbytes(0),
         "-tm",
         default=1 << 30,
     )
@@ -295,9 +296,8 @@ class StorageSettings(Logging):
         is_positional=True,
     )
     memory_limit: int | None = option(
-        "bytes of shared memory that objects may take, more go to disk (default: 80 %% of "
-        "/dev/shm)",
-        whole(1),
+        "shared memory that objects may take, as 8GB, more go to disk (default: 80 %% of /dev/shm)",
+        nbytes(1),
         default=None,
     )
     identity: str = option("accepted", TEXT, default="ObjectStorageServer")

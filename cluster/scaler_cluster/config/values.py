@@ -11,10 +11,14 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from ipaddress import ip_address
+from numbers import Integral, Real
 from re import ASCII, fullmatch
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from scaler_cluster.arguments import read_size
+from scaler_cluster.errors import ConfigError
 from scaler_cluster.preload import parse_preload
+from scaler_cluster.texts import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,12 +43,22 @@ class Kind:
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any) -> Any:
-        """Return what a value of TOML or of a program means; raises ValueError."""
-        if not isinstance(value, self.types) or (
-            isinstance(value, bool) and bool not in self.types
-        ):
-            raise ValueError(f"must be {self.wants}, not {value!r}")
+        """Return what a value of TOML or of a program means; raises TypeError or ValueError."""
+        is_one = isinstance(value, self.types) and (
+            not isinstance(value, bool) or bool in self.types
+        )
+        if not is_one:
+            raise TypeError(f"must be {self.wants}, not {shown(value)}")
         return self.read(value)
+
+    def argument(self, name: str, value: Any) -> Any:
+        """Return what an argument of this name means; raises TypeError or ConfigError."""
+        try:
+            return self.check(value)
+        except TypeError as error:
+            raise TypeError(f"{name} {error}") from None
+        except ValueError as error:
+            raise ConfigError(f"{name} {error}") from None
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -70,7 +84,7 @@ def whole(least: int, unset: int | None = None, most: float = math.inf) -> Kind:
             raise ValueError(f"must be {bounds}{also}, not {number}")
         return number
 
-    return Kind("N", "a whole number", (int,), read)
+    return Kind("N", "a whole number", (Integral,), read)
 
 
 def seconds(*, zero: bool = False, negative: bool = False) -> Kind:
@@ -89,7 +103,19 @@ def seconds(*, zero: bool = False, negative: bool = False) -> Kind:
             raise ValueError(f"must be {bound}, not {number:g}")
         return int(number) if number == int(number) else number
 
-    return Kind("SECONDS", wants, (int, float), read)
+    return Kind("SECONDS", wants, (Real,), read)
+
+
+def nbytes(least: int) -> Kind:
+    """Return the kind of sizes from ``least`` on: numbers of bytes, or texts as "2GB"."""
+
+    def read(value: Any) -> int:
+        number = read_size(value)
+        if number < least:
+            raise ValueError(f"must be {least} or more, not {value!r}")
+        return number
+
+    return Kind("SIZE", "a number of bytes or a text such as 2GB", (Real, str), read)
 
 
 def choice(*known: str) -> Kind:
@@ -137,7 +163,8 @@ def read_address(text: str, *, listens: bool = False) -> str:
     """
     scheme, mark, rest = text.strip().partition("://")
     if not mark:
-        raise ValueError(f"must begin with tcp:// or ipc://, as tcp://127.0.0.1:8516, not {text!r}")
+        meant = f"tcp://{scheme}" if fullmatch(r"[^:/\s]+:\d+", scheme) else "tcp://127.0.0.1:8516"
+        raise ValueError(f"must begin with tcp:// or ipc://, as {meant}, not {text!r}")
     if scheme == "ipc":
         if not rest or len(rest.encode()) > SOCKET_PATH_MAX:
             raise ValueError(f"must have a path of 1 to {SOCKET_PATH_MAX} bytes, not {text!r}")
@@ -153,6 +180,25 @@ def read_address(text: str, *, listens: bool = False) -> str:
     if not listens and not int(port):
         raise ValueError(f"must have the port at which somebody listens, not 0: {text!r}")
     return f"tcp://{_read_host(host, text, listens=listens)}:{int(port)}"
+
+
+class HasAddress(Protocol):
+    """A cluster that can be joined, as :class:`SchedulerClusterCombo`."""
+
+    def get_address(self) -> str:
+        """Return the address of its scheduler."""
+
+
+def read_given_address(given: str | HasAddress | None) -> str | None:
+    """Return the address that a program gives to join a cluster, or the cluster; None stays None.
+
+    Raises TypeError or ConfigError.
+    """
+    if given is None:
+        return None
+    get_address = getattr(given, "get_address", None)
+    address: str = CONNECT.argument("address", get_address() if callable(get_address) else given)
+    return address
 
 
 def _read_host(host: str, text: str, *, listens: bool) -> str:
@@ -205,7 +251,7 @@ HOST_AND_PORT = Kind("HOST:PORT", "a text as host:port", (str,), _read_host_and_
 TOKEN = Kind("TOKEN", "a text of letters, digits, -, ., _ and ~", (str,), _read_token)
 PREFIX = Kind("PATH", "a path as /scaler", (str,), _read_prefix)
 LISTEN = Kind("ADDRESS", "an address", (str,), lambda text: read_address(text, listens=True))
-CONNECT = Kind("ADDRESS", "an address", (str,), read_address)
+CONNECT = Kind("ADDRESS", "a text such as tcp://127.0.0.1:8516", (str,), read_address)
 STORAGES = Kind("ADDRESS,...", "an address or a list of them", (str, list, tuple), _read_storages)
 
 

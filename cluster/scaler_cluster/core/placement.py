@@ -6,9 +6,7 @@ offered is never exceeded as long as a task that demands more does not go there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from scaler_cluster.errors import ConfigError
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,19 +27,6 @@ class Kind:
         """Those that have little ahead."""
         self.count = 0
         """Number of its workers."""
-
-
-def to_capabilities(given: Mapping[Any, Any] | None) -> Capabilities:
-    """Return capabilities as they travel; raises ConfigError for what cannot be one."""
-    for name, amount in (given or {}).items():
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"a capability has a name, which {name!r} is not")
-        if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= -1:
-            raise ConfigError(
-                f"capability {name!r} is an amount, or -1 if it only has to be there, not "
-                f"{amount!r}"
-            )
-    return tuple(sorted((given or {}).items()))
 
 
 def has_all(offered: Mapping[str, float], demanded: Capabilities) -> bool:

@@ -184,15 +184,11 @@ class WorkerShell:
 
     # -- the main thread ---------------------------------------------------------------------
 
-    def _load(self, work: Work) -> Callable[..., Any] | None:
-        """Return what to call with a payload's items, or None if it cannot be unpickled."""
+    def _load(self, work: Work) -> Callable[..., Any]:
+        """Return what to call with a payload's items; raises whatever unpickling it raises."""
         entry = work.function
         if entry.call is None:
-            try:
-                entry.call = payloads.loads(entry.payload, buffers=self._store.map(entry.objects))
-            except BaseException as error:
-                self._fail_all(work, error, "the worker cannot unpickle the function")
-                return None
+            entry.call = payloads.loads(entry.payload, buffers=self._store.map(entry.objects))
         function = entry.call
         message = work.message
         kind = m.CALL_NODE if isinstance(message, m.AssignNodes) else message.call
@@ -240,8 +236,10 @@ class WorkerShell:
         slot[SLOT_WORK] += 1
         slot[SLOT_TASK] = work.first
         slot[SLOT_SESSION] = work.session
-        call = self._load(work)
-        if call is None:
+        try:
+            call = self._load(work)
+        except BaseException as caught:
+            self._fail_all(work, caught, "the worker cannot unpickle the function")
             return
         loads: Callable[[Any], Any] = payloads.loads
         if message.objects:
