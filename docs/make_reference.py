@@ -246,9 +246,10 @@ Of each command: what it is called in a file, its flags, what it is by default, 
 [configuration.md](configuration.md) says how they are given.
 
 A size is a number of bytes, or a text with a unit: `"2GB"`, `"512 MiB"`, `"1.5 GiB"`, `"64k"`.
-A thousand bytes make 1 kB, a thousand kB 1 MB, and so on with GB, TB and PB. 1024 bytes make 1 KiB,
-1024 KiB 1 MiB, and so on with GiB, TiB and PiB. Upper and lower case are the same, the space and the
-`B` may be left out. The same holds for `memory_limit` and `object_memory_limit` of `ScalerExecutor`.
+A thousand bytes make 1 kB, a thousand kB 1 MB, and so on with GB, TB and PB. 1024 bytes make
+1 KiB, 1024 KiB 1 MiB, and so on with GiB, TiB and PiB. Upper and lower case are the same, the space
+and the `B` may be left out. `memory_limit` and `object_memory_limit` of `ScalerExecutor` are sizes
+as well.
 """
 
 
