@@ -10,6 +10,8 @@ from scaler_cluster.core.supervisor import (
     BACKOFF_MAX_S,
     BACKOFF_S,
     HEARTBEAT_S,
+    SAMPLE_MAX_S,
+    SAMPLE_MIN_S,
     STARTS_MAX,
     STILLBORN_MAX,
     Exit,
@@ -224,7 +226,7 @@ def test_too_many_stillborn_workers_break_the_cluster():
 
     _, failed = sent(core)
     assert failed == (
-        "InitializerFailed: 5 workers in a row died before they were ready (exit code 3)\n"
+        "InitializerFailed: 5 workers in a row died before their first task (exit code 3)\n"
         "last words"
     )
     assert spawn(core, now + 1000) == []
@@ -309,6 +311,42 @@ def test_too_much_memory_kills():
     assert isinstance(lost, m.WorkerLost)
     assert lost.death["out_of_memory"]
     assert "110 MB exceeded the limit of 100 MB" in lost.death["reason"]
+
+
+def test_workers_that_load_too_much_break_the_cluster():
+    """Killed again and again before their first task, for their memory, none would ever run one."""
+    core = make(1, memory_limit_bytes=100_000_000)
+    for turn in range(STILLBORN_MAX):
+        spawn(core, NOW + 100 * turn)
+        core.sampled(0, 150_000_000)
+        assert core.slots[0].spawn_at < math.inf
+        core.died(0, an_exit(ready=turn % 2 == 0), NOW + 100 * turn)
+
+    assert core.slots[0].spawn_at == math.inf
+    (broken,) = [one for one in core.take_actions() if isinstance(one, m.InitializerFailed)]
+    assert "before their first task" in broken.text
+    assert "150 MB exceeded the limit of 100 MB" in broken.text
+
+
+def test_tasks_that_take_too_much_break_nothing():
+    """A worker that ran a task is started again at once, however often it is killed for memory."""
+    core = make(1, memory_limit_bytes=100_000_000)
+    for turn in range(3 * STILLBORN_MAX):
+        spawn(core, NOW + turn)
+        core.sampled(0, 150_000_000)
+        core.died(0, an_exit(ran=(1, turn)), NOW + turn)
+
+        assert core.slots[0].spawn_at == NOW + turn
+
+
+def test_memory_is_looked_at_more_often_near_the_limit():
+    """As often as a worker could have come to it meanwhile, within bounds."""
+    core = make(1, memory_limit_bytes=1_000_000_000)
+
+    assert core.sample_after_s(200_000_000) == pytest.approx(0.2)
+    assert core.sample_after_s(990_000_000) == SAMPLE_MIN_S
+    assert core.sample_after_s(2_000_000_000) == SAMPLE_MIN_S
+    assert make(1, memory_limit_bytes=10**12).sample_after_s(0) == SAMPLE_MAX_S
 
 
 def test_without_a_limit_memory_is_free(core):

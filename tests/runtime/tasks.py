@@ -239,6 +239,13 @@ def allocate(nbytes: int, release: str) -> None:
     wait_for(release)
 
 
+def load_much() -> None:
+    """Hold 200 MB for ever."""
+    block = b"x" * 200_000_000
+    time.sleep(FOREVER_S)
+    del block
+
+
 def square(number: int) -> int:
     """Return the square."""
     return number * number

@@ -11,7 +11,7 @@ import threading
 import psutil
 import pytest
 
-from scaler_exec import ScalerExecutor, WorkerDied
+from scaler_exec import ClusterBroken, ScalerExecutor, WorkerDied
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, cluster_process, run_program, wait_gone, wait_until
 
@@ -137,6 +137,15 @@ def test_a_task_that_takes_too_much_memory_is_killed(make_executor, flags) -> No
     assert "limit of 150 MB" in error.death.reason
     assert error.death.peak_rss_bytes > 150 * MEGABYTE
     assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def test_workers_that_load_too_much_break_the_executor(make_executor) -> None:
+    """An initializer that alone exceeds the limit fails everything, with a sentence: no hang."""
+    executor = make_executor(1, memory_limit="64 MiB", initializer=tasks.load_much)
+    error = executor.submit(tasks.square, 3).exception(BOUND_S)
+
+    assert type(error) is ClusterBroken
+    assert "exceeded the limit of 67 MB per worker" in str(error)
 
 
 def test_a_task_within_its_memory_is_left_alone(make_executor) -> None:
@@ -314,8 +323,6 @@ def _close_streams() -> None:
 @pytest.mark.parametrize("method", ["terminate_workers", "kill_workers"])
 def test_the_workers_can_be_ended(make_executor, flags, method) -> None:
     """terminate_workers and kill_workers break what is pending and leave no process."""
-    from scaler_exec import ClusterBroken
-
     executor = make_executor(2)
     done = executor.submit(tasks.square, 3)
     assert done.result(BOUND_S) == 9

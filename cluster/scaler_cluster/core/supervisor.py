@@ -25,6 +25,10 @@ SPARES_MIN = 4
 """Workers that may take the place of blocked ones, on a machine with few."""
 STILLBORN_MAX = 5
 """Workers in a row that die before they are ready: then none will, and the cluster is broken."""
+GROWTH_BYTES_PER_S = 4e9
+"""No process grows much faster: the system has to clear each page that it hands out."""
+SAMPLE_MIN_S, SAMPLE_MAX_S = 0.02, 0.5
+"""How often memory is looked at, where there is a limit."""
 
 
 def spares_max(workers: int) -> int:
@@ -164,6 +168,11 @@ class SupervisorCore:
                 f"{limit / 1e6:.0f} MB per worker",
             )
 
+    def sample_after_s(self, rss_bytes: int) -> float:
+        """Return when to look at memory again, if the largest resident set is this large."""
+        left_s = (self.config.memory_limit_bytes - rss_bytes) / GROWTH_BYTES_PER_S
+        return min(max(left_s, SAMPLE_MIN_S), SAMPLE_MAX_S)
+
     def seen(self, index: int, ran: tuple[int, int, int], now: float) -> None:
         """A worker runs this task, or ran it last; asked for often if there is a timeout."""
         slot = self.slots[index]
@@ -190,7 +199,10 @@ class SupervisorCore:
         lost = m.WorkerLost(slot.peer, end.session, end.task, death)
         self._outbox.append(lost)
         self.slots[index] = WorkerSlot(spawn_at=now, follows_death=not lost.is_orderly)
-        if end.ready or slot.reason:
+        if slot.out_of_memory and not end.session:
+            # So will be every other: it is what each loads before its first task.
+            pass
+        elif end.ready or slot.reason:
             self._stillborn = 0
             return
         self._stillborn += 1
@@ -198,8 +210,9 @@ class SupervisorCore:
             text = end.stderr_tail
             if not end.initializer_failed:
                 how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+                how = slot.reason or how
                 text = (
-                    f"{STILLBORN_MAX} workers in a row died before they were ready ({how})\n{text}"
+                    f"{STILLBORN_MAX} workers in a row died before their first task ({how})\n{text}"
                 )
             self._outbox.append(m.InitializerFailed(text))
             if self.config.leaves_if_broken:

@@ -69,8 +69,6 @@ log = logging.getLogger("scaler.supervisor")
 
 INITIALIZER_EXIT_CODE = 66
 """A worker exits with this when its initializer raised."""
-SAMPLE_S = 0.5
-"""How often memory is looked at, where there is a limit."""
 LOOKS = 20
 """How often tasks are looked at within their timeout, where there is one for all."""
 LOOK_MIN_S, LOOK_MAX_S = 0.02, 0.5
@@ -303,10 +301,13 @@ class SupervisorShell:
     def _sample(self, now: float) -> None:
         from scaler_cluster.runtime.vitals import rss_bytes
 
-        self._sample_at = now + SAMPLE_S
+        largest = 0
         for index, slot in enumerate(self._core.slots):
             if slot.pid:
-                self._core.sampled(index, rss_bytes(slot.pid))
+                nbytes = rss_bytes(slot.pid)
+                self._core.sampled(index, nbytes)
+                largest = max(largest, nbytes)
+        self._sample_at = now + self._core.sample_after_s(largest)
 
     def _look(self, now: float) -> None:
         """See what the workers run."""
