@@ -68,7 +68,11 @@ class SessionForked(ScalerError, RuntimeError):
 
 
 class PayloadError(ScalerError):
-    """An object could not be pickled or unpickled; the message says which and why."""
+    """An object could not be pickled or unpickled.
+
+    The message says which, which part of it is at fault, why, and what to do if that is known. What
+    was raised there is the cause.
+    """
 
 
 class FutureInside(PayloadError, TypeError):
@@ -76,11 +80,18 @@ class FutureInside(PayloadError, TypeError):
 
 
 class DeserializeObjectError(PayloadError):
-    """A worker could not unpickle the function or the arguments of this task."""
+    """A worker could not unpickle the function or the arguments of this task.
+
+    If a module is missing there, or is another version, the message names the module, the machine,
+    the Python and what to do.
+    """
 
 
 class ResultUnpicklable(PayloadError):
-    """The task finished, but a worker could not pickle what it returned."""
+    """The task finished, but a worker could not pickle what it returned.
+
+    The message says which part of it is at fault, and why.
+    """
 
 
 class ObjectStorageException(ScalerError):
@@ -100,9 +111,10 @@ class MissingObjects(ObjectStorageException):
 
 
 class RemoteException(ScalerError):
-    """Stands in for an exception that could not be pickled, or not unpickled here.
+    """Stands in for an exception whose class could not be pickled, or not unpickled here.
 
-    The text holds the original type's name and message; the remote traceback is the cause.
+    The text holds the original type's name and message, and why it did not come itself; the remote
+    traceback is the cause.
     """
 
 

@@ -279,10 +279,11 @@ class TwoArguments(Exception):
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__(f"{first} and {second}")
+        self.second = second
 
 
 class Locked(Exception):
-    """Cannot be pickled: it holds a lock."""
+    """Cannot be pickled as a whole: it holds a lock."""
 
     def __init__(self) -> None:
         super().__init__("locked")
@@ -331,6 +332,17 @@ def raise_this(name: str, *args: object) -> None:
     """Raise an exception of this module, or of Python."""
     kind = globals().get(name) or getattr(__import__("builtins"), name)
     raise kind(*args)
+
+
+def raise_local(text: str) -> None:
+    """Raise an exception of a class that cannot be pickled."""
+    lock = threading.Lock()
+
+    class Local(Exception):
+        def held(self) -> object:
+            return lock
+
+    raise Local(text)
 
 
 def raise_chained() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
 import traceback
+from types import ModuleType
 
 import pytest
 
@@ -15,7 +18,7 @@ from scaler_exec import (
     ScalerExecutor,
 )
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S
+from tests.runtime.helpers import BOUND_S, run_program
 
 
 def failure(executor, *call) -> BaseException:
@@ -81,20 +84,86 @@ def test_exceptions_that_end_a_program_end_only_the_task(single, name) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("call", "kind"),
     [
-        ((tasks.raise_this, "TwoArguments", 1, 2), "TwoArguments: 1 and 2"),
-        ((tasks.raise_this, "Locked"), "Locked: locked"),
-        ((tasks.raise_this, "Unspeakable"), "Unspeakable"),
+        (("TwoArguments", 1, 2), tasks.TwoArguments),
+        (("Locked",), tasks.Locked),
     ],
 )
-def test_an_exception_that_cannot_travel_is_replaced(executor, call, text) -> None:
-    """RemoteException stands in for it: type name, text and remote traceback."""
-    error = failure(executor, *call)
+def test_an_exception_that_pickle_cannot_bring_back_comes_all_the_same(executor, call, kind):
+    """Whatever its __init__ takes and whatever it holds: who expects it catches it."""
+    with pytest.raises(kind) as caught:
+        executor.submit(tasks.raise_this, *call).result(BOUND_S)
+    with pytest.raises(kind):
+        list(executor.map(tasks.raise_this, *([one] for one in call)))
+
+    assert type(caught.value) is kind
+    assert "in raise_this" in str(caught.value.__cause__)
+
+
+def test_an_exception_of_two_arguments_is_whole(executor) -> None:
+    """Its args, text and attributes are there."""
+    error = failure(executor, tasks.raise_this, "TwoArguments", 1, 2)
+
+    assert (error.args, str(error), vars(error)) == (("1 and 2",), "1 and 2", {"second": 2})
+
+
+def test_what_of_an_exception_cannot_be_pickled_is_told(executor) -> None:
+    """The rest of it comes, with a note."""
+    error = failure(executor, tasks.raise_this, "Locked")
+
+    assert (str(error), hasattr(error, "lock")) == ("locked", False)
+    assert (
+        "The attribute lock of this exception did not come: it is a _thread.lock"
+        in (vars(error)["__notes__"][0])
+    )
+
+
+def test_an_exception_that_cannot_be_shown_is_replaced(executor) -> None:
+    """RemoteException names the type, and shows the remote traceback."""
+    error = failure(executor, tasks.raise_this, "Unspeakable")
 
     assert type(error) is RemoteException
-    assert text in str(error)
+    assert "Unspeakable" in str(error)
     assert "in raise_this" in str(error.__cause__)
+
+
+def test_an_exception_that_cannot_travel_is_replaced(executor) -> None:
+    """RemoteException stands in for it: type name, text, reason, a hint and remote traceback."""
+    error = failure(executor, tasks.raise_local, "some text")
+
+    assert type(error) is RemoteException
+    assert "Local: some text" in str(error)
+    assert "its closure variable lock is a _thread.lock, which cannot be pickled" in str(error)
+    assert "__reduce__" in str(error)
+    assert "in raise_local" in str(error.__cause__)
+
+
+def test_a_script_catches_its_own_exception() -> None:
+    """Also a class of __main__, whose __init__ takes two arguments, is the same one there."""
+    done = run_program(
+        """
+from scaler_exec import ScalerExecutor
+
+class MyError(Exception):
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+def fail(code):
+    raise MyError(code, "text")
+
+if __name__ == "__main__":
+    with ScalerExecutor(1) as executor:
+        for call in (executor.submit(fail, 5).result, lambda: list(executor.map(fail, [5]))):
+            try:
+                call()
+            except MyError as error:
+                print(error, error.code, error.args)
+"""
+    )
+
+    assert done.stdout == "text 5 ('text',)\n" * 2, done
 
 
 def test_an_exception_that_does_not_unpickle_here_is_replaced(executor) -> None:
@@ -163,9 +232,6 @@ def test_an_unpicklable_result_says_what_it_is(executor) -> None:
 
 def test_an_unimportable_function_says_so(executor, monkeypatch) -> None:
     """A function of a module that the worker cannot import fails with DeserializeObjectError."""
-    import sys
-    from types import ModuleType
-
     module = ModuleType("only_here")
     exec("def function(): return 1", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)
@@ -173,8 +239,42 @@ def test_an_unimportable_function_says_so(executor, monkeypatch) -> None:
     error = failure(executor, module.function)
 
     assert type(error) is DeserializeObjectError
-    assert "only_here" in str(error)
     assert isinstance(error, PayloadError)
+    assert "The module only_here is missing in the worker process " in str(error)
+    assert f" on {platform.node()} (Python {platform.python_version()}, {sys.executable})" in (
+        str(error)
+    )
+    assert "PYTHONPATH of scaler_cluster" in str(error)
+    assert "cloudpickle.register_pickle_by_value(only_here)" in str(error)
+
+
+def test_a_module_that_an_argument_needs_is_named(executor, monkeypatch) -> None:
+    """So it is for an argument that needs it, for an item of a map, and a node of a graph."""
+    module = ModuleType("only_here")
+    exec("class Model: pass", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    bad = module.Model()
+
+    with pytest.raises(DeserializeObjectError, match="argument 1: .*The module only_here is miss"):
+        executor.submit(pow, 1, bad).result(BOUND_S)
+    with pytest.raises(DeserializeObjectError, match="The module only_here is missing"):
+        list(executor.map(tasks.square, [bad]))
+    with pytest.raises(DeserializeObjectError, match="The module only_here is missing"):
+        executor.submit(pow, executor.submit(tasks.square, 2), bad).result(BOUND_S)
+
+
+def test_another_version_of_a_module_is_named(executor, monkeypatch) -> None:
+    """What the worker's module lacks, where that is, and what to do."""
+    names = {"__name__": tasks.__name__}
+    exec("def only_here(): return 1", names)
+    monkeypatch.setattr(tasks, "only_here", names["only_here"], raising=False)
+
+    error = failure(executor, names["only_here"])
+
+    assert type(error) is DeserializeObjectError
+    assert "Can't get attribute 'only_here' on <module 'tests.runtime.tasks'" in str(error)
+    assert "another version in the worker process " in str(error)
+    assert "restart the workers" in str(error)
 
 
 def test_every_call_of_result_raises_the_same_exception(executor) -> None:

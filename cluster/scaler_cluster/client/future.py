@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import FutureInside, ObjectStorageException, PayloadError
-from scaler_cluster.exceptions import failure_to_exception
+from scaler_cluster.exceptions import failure_to_exception, lacking
 from scaler_cluster.texts import show
 from scaler_cluster.wire.messages import Failed
 
@@ -253,7 +253,8 @@ def load(payload: object, timeout: float | None = None) -> tuple[Any, BaseExcept
     except ObjectStorageException as error:
         return None, error
     except BaseException as error:
-        failure = PayloadError(f"the result cannot be unpickled here: {show(error)}")
+        reason = f"{show(error)}{lacking(error)}"
+        failure = PayloadError(f"the result cannot be unpickled here: {reason}")
         failure.__cause__ = error
         return None, failure
     raise concurrent.futures.TimeoutError

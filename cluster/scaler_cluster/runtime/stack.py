@@ -145,7 +145,9 @@ class Stack:
                 if failure == m.FAILED_EXCEPTION and tries < child.options.retries:
                     tries += 1
                     continue
-                return m.Failed(child.first, *describe_failure(failure, error, culprit))
+                return m.Failed(
+                    child.first, *describe_failure(failure, error, culprit, self._shell.where)
+                )
 
     def _load_node(self, lent: Lent, functions: Any) -> tuple[Any, ...]:
         """Return function, arguments and keyword arguments of a node."""

@@ -23,7 +23,7 @@ from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.placement import has_all, is_named
 from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
 from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull, TaskInterrupted
-from scaler_cluster.exceptions import dumps_exception
+from scaler_cluster.exceptions import dumps_exception, lacking
 from scaler_cluster.links.link import HUB
 from scaler_cluster.nodes import NodeLoader, NotReturned, call_node
 from scaler_cluster.runtime import inside
@@ -93,6 +93,9 @@ class WorkerShell:
         self.address = address
         """Of the scheduler."""
         self.peer = peer
+        name = f"the worker {hello.name}, " if hello.name else "the worker "
+        self.where = f"{name}process {hello.pid} on {hello.host}"
+        """What this process is called in errors."""
         self.nested: NestedSession | None = None
         """Where its tasks submit tasks; None as long as they never did."""
         self._hello = hello
@@ -203,7 +206,7 @@ class WorkerShell:
     def _fail_all(self, work: Work, error: BaseException, what: str) -> None:
         core = self._core
         _, detail = dumps_exception(error, error.__traceback__)
-        detail["message"] = f"{what}: {show(error)}"
+        detail["message"] = f"{what}: {show(error)}{lacking(error, self.where)}"
         kind = m.FAILED_MISSING if isinstance(error, MissingObjects) else m.FAILED_DESERIALIZE
         index = 0
         while True:
@@ -351,7 +354,7 @@ class WorkerShell:
         elif isinstance(error, NotReturned) and stage == m.FAILED_DESERIALIZE:
             core.skipped(work)
         else:
-            core.erred(work, *describe_failure(stage, error, culprit))
+            core.erred(work, *describe_failure(stage, error, culprit, self.where))
 
     def _printed(self, work: Work) -> Callable[[str, str], None]:
         def printed(stream: str, text: str) -> None:
@@ -483,9 +486,12 @@ def _is_untimely(frame: FrameType | None) -> bool:
 
 
 def describe_failure(
-    stage: str, error: BaseException, culprit: str
+    stage: str, error: BaseException, culprit: str, where: str
 ) -> tuple[str, bytes, dict[str, Any]]:
-    """Return kind, payload and detail of a task's failure; ``culprit`` could not be unpickled."""
+    """Return kind, payload and detail of a task's failure.
+
+    ``culprit`` could not be unpickled, and ``where`` is this process, both for people.
+    """
     trace = error.__traceback__
     payload, detail = dumps_exception(error, trace.tb_next if trace else None)
     if stage == m.FAILED_DESERIALIZE and isinstance(error, MissingObjects):
@@ -493,7 +499,8 @@ def describe_failure(
         stage = m.FAILED_MISSING
         detail["message"] = str(error)
     elif stage == m.FAILED_DESERIALIZE:
-        detail["message"] = f"the worker cannot unpickle {culprit}: {show(error)}"
+        reason = f"{show(error)}{lacking(error, where)}"
+        detail["message"] = f"the worker cannot unpickle {culprit}: {reason}"
     elif stage == m.FAILED_RESULT and isinstance(error, StorageFull):
         stage = m.FAILED_EXCEPTION
     elif stage == m.FAILED_RESULT:
