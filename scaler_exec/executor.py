@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
-from scaler_cluster.client.map import map_calls
+from scaler_cluster.client.map import map_calls, zipped
 from scaler_cluster.config.values import read_given_address
 from scaler_cluster.errors import ClusterBroken, ConfigError
 from scaler_cluster.runtime import inside
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.config.values import HasAddress
+    from scaler_cluster.payload import ObjectReference
     from scaler_cluster.runtime.dashboard_link import DashboardLink
 
 T = TypeVar("T")
@@ -108,6 +109,7 @@ class ScalerExecutor(Executor):
         self._options = intern_options(
             TaskOptions(stream_output=arguments.flag("stream_output", stream_output))
         )
+        self._reserialize = False
         nested = inside.nested_session(address)
         if address is not None or nested is not None:
             given = (initializer, max_tasks_per_child, memory_limit, object_memory_limit)
@@ -166,6 +168,7 @@ class ScalerExecutor(Executor):
         retries: int = 0,
         at_most_once: bool = False,
         capabilities: Mapping[str, float] | None = None,
+        reserialize: bool = False,
     ) -> ScalerExecutor:
         """Return this executor with other options for what is submitted through the returned one.
 
@@ -176,6 +179,9 @@ class ScalerExecutor(Executor):
             at_most_once: Never start a task twice, even if its machine was lost.
             capabilities: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it only
                 has to be there.
+            reserialize: Whether the content of large arguments is looked at also if they are
+                read-only. Otherwise a read-only array is taken to be what it was when it was
+                first passed.
 
         Raises:
             TypeError: An option has the wrong type.
@@ -195,6 +201,7 @@ class ScalerExecutor(Executor):
             raise ConfigError("retries must be 0 where at_most_once is True")
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
+        view._reserialize = arguments.flag("reserialize", reserialize)
         view._options = intern_options(options)
         return view
 
@@ -206,7 +213,7 @@ class ScalerExecutor(Executor):
         """
         if not callable(fn):
             arguments.function(fn, "submit")
-        return self._session.submit(fn, args, kwargs, self._options)
+        return self._session.submit(fn, args, kwargs, self._options, again=self._reserialize)
 
     def map(
         self,
@@ -246,18 +253,41 @@ class ScalerExecutor(Executor):
             from scaler_cluster.client.progress import bar_of, shown_results
 
             return shown_results(results, *bar_of(progress, iterables))
-        items = zip(*iterables, strict=False)
+        items, steady = zipped(iterables)
         named: dict[str, Any] = {
+            "steady": steady,
             "timeout": timeout,
             "chunksize": chunksize,
             "buffersize": buffersize,
             "options": self._options,
+            "again": self._reserialize,
         }
         if progress is False:
             return map_calls(self._session, fn, items, **named)
         from scaler_cluster.client.progress import bar_of, map_shown
 
         return map_shown(self._session, fn, items, *bar_of(progress, iterables), **named)
+
+    def send_object(self, value: object, name: str | None = None) -> ObjectReference:
+        """Store a value now, and return a reference that may be passed to tasks in its place.
+
+        Each use costs next to nothing: what the value becomes later makes no difference. The
+        reference must be a positional argument of its own. The value stays on the cluster as long
+        as the reference lives.
+
+        Args:
+            value: What tasks get; of any size.
+            name: What the reference is called, for people; default: the value's type.
+
+        Raises:
+            PayloadError: The value cannot be pickled.
+            StorageFull: There is no room for it.
+            RuntimeError: The executor was shut down.
+
+        """
+        if name is not None:
+            arguments.instance("name", name, str, "a text")
+        return self._session.send_object(value, name or f"<obj {type(value).__qualname__}>")
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more work, and end the embedded cluster once what was submitted is done.

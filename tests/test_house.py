@@ -37,9 +37,20 @@ FLOORS = (
     # What a session fills with results. The client that users hold lives above it.
     ("scaler_cluster.client.map", "scaler_cluster.client.graph", "scaler_cluster.client.packing"),
     ("scaler_cluster.client.future",),
-    ("scaler_cluster.objects", "scaler_cluster.nodes", "scaler_cluster.exceptions"),
+    (
+        "scaler_cluster.objects",
+        "scaler_cluster.nodes",
+        "scaler_cluster.exceptions",
+        "scaler_cluster.function_pickler",
+    ),
     ("scaler_cluster.core", "scaler_cluster.links", "scaler_cluster.payload"),
-    ("scaler_cluster.config", "scaler_cluster.unpicklable"),
+    (
+        "scaler_cluster.config",
+        "scaler_cluster.unpicklable",
+        "scaler_cluster.by_value",
+        "scaler_cluster.function_cache",
+        "scaler_cluster.reloads",
+    ),
     ("scaler_cluster.arguments",),
     (
         "scaler_cluster.preload",

@@ -165,6 +165,11 @@ def fetch(node: int) -> Any:
     return loader.value(node)
 
 
+def call_with(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Make one call of a chunk, whose arguments were pickled by themselves."""
+    return function(*args)
+
+
 def call_node(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Make the call that :meth:`NodeLoader.load` returned."""
     return function(*args, **kwargs)

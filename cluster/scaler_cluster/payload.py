@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import functools
 import pickle
-from hashlib import blake2b
-from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
-
-import cloudpickle
 
 from scaler_cluster import errors
-from scaler_cluster.ids import FUNCTION_ID_BYTES, FUNCTION_NAME_CHARS_MAX
+from scaler_cluster.by_value import dumps_by_value
 from scaler_cluster.texts import named
 from scaler_cluster.unpicklable import why
-from scaler_cluster.wire.batch import BATCH_BYTES_MAX, Batch
+from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from scaler_cluster.core.client import Function, Objects
-    from scaler_cluster.objects.sent import SentObjects
     from scaler_cluster.wire.batch import Buffer
 
 PROTOCOL = 5
@@ -106,10 +99,10 @@ class Whole:
 class ObjectReference:
     """A value that was sent ahead: a whole positional argument of a task may be this instead.
 
-    Equal if they name the same object.
+    The value stays on the cluster as long as this lives. Equal if they name the same object.
     """
 
-    __slots__ = ("name", "object_id", "size", "whole")
+    __slots__ = ("__weakref__", "name", "object_id", "release", "size", "whole")
 
     def __init__(self, name: str, size: int, whole: Whole) -> None:
         self.name = name
@@ -120,6 +113,8 @@ class ObjectReference:
         """What stands for it where it is pickled."""
         self.object_id = b"".join(map(bytes, whole.parts))
         """Ids of its parts."""
+        self.release: Callable[[], object] = lambda: None
+        """Lets go of it, once; what stored it calls this at the end of the reference."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ObjectReference):
@@ -162,43 +157,16 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
     if collector is not None:
         del collector.buffers[before:]
     try:
-        return _checked(cloudpickle.dumps(value, PROTOCOL, buffer_callback=collector))
+        return _checked(dumps_by_value(value, PROTOCOL, collector))
     except (errors.PayloadError, *errors.INTERRUPTS):
         raise
     except BaseException as error:
         raise errors.PayloadError(f"cannot pickle {named(value)}: {why(value, error)}") from error
 
 
-def dumps_batch(values: Sequence[object], *, check_size: bool) -> Batch | None:
-    """Pickle values one by one into a batch; None if some are large and that is to be checked.
-
-    Raises PayloadError, naming no one. Values that C pickle would name as members of
-    ``__main__`` go the longer way, each.
-    """
-    callback = keep_small if check_size else None
-    try:
-        parts = [pickle.dumps(values[0], PROTOCOL, buffer_callback=callback)]
-        if check_size and len(parts[0]) >= OBJECT_BYTES:
-            # Not the others then: the same large value may be in all of them.
-            return None
-        parts += [pickle.dumps(value, PROTOCOL, buffer_callback=callback) for value in values[1:]]
-        batch = Batch.of(parts)
-        if b"__main__" not in batch.data:
-            has_room = check_size and batch.nbytes >= OBJECT_BYTES
-            return None if has_room and max(map(len, parts)) >= OBJECT_BYTES else batch
-    except LargeBuffer:
-        return None
-    except errors.INTERRUPTS:
-        raise
-    except BaseException:  # noqa: S110 - as in dumps
-        pass
-    collector = Collector() if check_size else None
-    parts = [dumps(value, collector) for value in values]
-    if collector is not None and (collector.buffers or max(map(len, parts)) >= OBJECT_BYTES):
-        return None
-    if sum(map(len, parts)) >= BATCH_BYTES_MAX:
-        raise errors.PayloadError("these values are too large for one message")
-    return Batch.of(parts)
+def is_plain(data: bytes) -> bool:
+    """Return True if a C pickle is small, and names nothing that other processes do not have."""
+    return len(data) < OBJECT_BYTES and b"__main__" not in data
 
 
 def _checked(data: bytes) -> bytes:
@@ -225,7 +193,7 @@ def dumps_call(
         else:
             try:
                 data = pickle.dumps(value, PROTOCOL, buffer_callback=keep_small)
-                if len(data) < OBJECT_BYTES and b"__main__" not in data:
+                if is_plain(data):
                     return data, ()
             except (errors.FutureInside, *errors.INTERRUPTS):
                 raise
@@ -343,70 +311,6 @@ class Constant:
     def label(self) -> str:
         """What people call it."""
         raise NotImplementedError
-
-
-class FunctionPickler:
-    """Pickles functions, each once as long as it lives.
-
-    So a function that is changed in place after its first use (a closure's cell, a global of
-    ``__main__``) keeps running as it was. ``stored`` returns what keeps the large buffers of
-    functions; without it they stay in the pickle.
-    """
-
-    def __init__(self, stored: Callable[[], SentObjects] | None) -> None:
-        self._stored = stored
-        self._known: WeakKeyDictionary[Any, Function] = WeakKeyDictionary()
-
-    def __call__(self, function: Callable[..., Any], held: list[bytes]) -> Function:
-        """Return digest, pickle, objects and name; raises PayloadError, StorageFull.
-
-        Objects that were stored just now are added to ``held``: to be released after its use.
-        """
-        kind = type(function)
-        cacheable = (
-            kind in _CACHEABLE
-            or (kind is BuiltinFunctionType and type(function.__self__) is ModuleType)  # type: ignore[attr-defined]
-            or isinstance(function, Constant)
-        )
-        if cacheable or kind is functools.partial:
-            known = self._known.get(function)
-            if known is not None:
-                return known
-        collector = Collector() if self._stored is not None else None
-        try:
-            payload = dumps(function, collector)
-            if collector is not None and len(payload) >= OBJECT_BYTES:
-                collector.buffers.clear()
-                payload = dumps(Whole.of(function), collector)
-        except errors.PayloadError as error:
-            raise errors.PayloadError(
-                f"the function {function_name(function)}: {error}"
-            ) from error.__cause__
-        objects: Objects = ()
-        if self._stored is not None and collector is not None and collector.buffers:
-            objects = self._stored().hold(collector.buffers)
-            held += objects
-        digest = blake2b(payload + b"".join(objects), digest_size=FUNCTION_ID_BYTES).digest()
-        packed = digest, payload, objects, function_name(function)[:FUNCTION_NAME_CHARS_MAX]
-        if self._stored is not None and objects:
-            # What is heavy is not pickled anew for each use: a partial counts like an array.
-            cacheable = cacheable or kind is functools.partial
-            self._stored().watch(getattr(function, "__self__", function), packed)
-        if cacheable:
-            self._known[function] = packed
-        return packed
-
-    def remember(self, function: FunctionType, packed: Function) -> None:
-        """Note what a function was unpickled from, which serves as its pickle."""
-        self._known[function] = packed
-
-    def clear(self) -> None:
-        """Pickle everything anew: objects that functions name were dropped."""
-        self._known.clear()
-
-
-# Not bound methods, of builtins neither, nor light partials: what they hold may change.
-_CACHEABLE = (FunctionType, type)
 
 
 def function_name(function: Any) -> str:

@@ -11,10 +11,11 @@ import pytest
 from scaler_cluster.core.client import ClientCore
 from scaler_cluster.errors import StorageFull
 from scaler_cluster.ids import segment_names
+from scaler_cluster.objects import digest, sent
 from scaler_cluster.objects.client_store import ClientStore
 from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.segments import Segments
-from scaler_cluster.objects.sent import CallObjects, SentObjects
+from scaler_cluster.objects.sent import CallObjects, Key, SentObjects
 from scaler_cluster.payload import Collector, Token, Whole, dumps, loads
 from scaler_cluster.wire import messages as m
 
@@ -122,26 +123,95 @@ def test_views_are_known_by_what_they_view(store):
     assert store.told() == []
 
 
-def test_a_changed_buffer_is_the_old_one_unless_asked_again(store):
-    """Unless it is asked to look what was stored first is named; with it, what is there now."""
+def test_a_changed_buffer_is_stored_anew(store):
+    """What a task gets is what the buffer holds when it is passed, whoever changed it."""
     value = array(1.0)
-    store.hold(value)
-    value[:] = 2.0
-
-    assert store.hold(value)[1][0] == 1.0
-    assert store.hold(value, looked_at=set())[1][0] == 2.0
-    assert store.hold(value)[1][0] == 2.0
+    view = value[:]
+    for fill in (1.0, 2.0, 2.0, 3.0, 1.0):
+        view[:] = fill
+        assert store.hold(value)[1][0] == fill
     assert len(store.segments.inventory()) == 1
 
 
-def test_looking_again_stores_nothing_if_nothing_changed(store):
-    """Equal content is recognised after all."""
+def test_an_unchanged_buffer_is_stored_once(store):
+    """However often it is looked at."""
     value = array()
     store.hold(value)
 
-    _, _, told = store.hold(value, looked_at=set())
-    assert told == []
+    for _ in range(3):
+        assert store.hold(value)[2] == []
+        assert store.hold(value, again=True)[2] == []
     assert len(store.segments.inventory()) == 1
+
+
+def test_one_changed_byte_is_seen_wherever_it_is(store):
+    """Also in parts that different threads look at."""
+    value = np.zeros(5 << 20)
+    for index in (0, 1 << 20, 3 << 20, -1):
+        store.hold(value)
+        value[index] += 1
+        assert store.hold(value)[1][index] == value[index]
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """Return the sizes of the buffers whose content was looked at, as far as it is known."""
+    looks = []
+
+    def fingerprint_of(data):
+        looks.append(data.nbytes)
+        return fingerprint(data)
+
+    fingerprint = digest.fingerprint_of
+    monkeypatch.setattr(sent, "fingerprint_of", fingerprint_of)
+    return looks
+
+
+def test_what_nobody_may_write_to_is_not_looked_at(store, looks):
+    """A read-only array that owns its memory, or whose owner is read-only, is taken at its word."""
+    value = array()
+    value.flags.writeable = False
+    for one in (value, value[1:], value):
+        store.hold(one)
+        store.hold(one)
+
+    assert looks == []
+    store.hold(value, again=True)
+    assert looks == [value.nbytes]
+
+
+def test_what_somebody_else_may_write_to_is_looked_at(store):
+    """A read-only view of an array that may be written to is no promise."""
+    value = array(1.0)
+    view = value.view()
+    view.flags.writeable = False
+    store.hold(view)
+    value[:] = 2.0
+
+    assert store.hold(view)[1][0] == 2.0
+
+
+def test_what_was_changed_before_it_became_read_only_is_seen(store, looks):
+    """The promise begins when it is first kept, not when the array was first passed."""
+    value = array(1.0)
+    store.hold(value)
+    value[:] = 2.0
+    value.flags.writeable = False
+
+    assert store.hold(value)[1][0] == 2.0
+    before = len(looks)
+    assert store.hold(value)[1][0] == 2.0
+    assert len(looks) == before
+
+
+def test_what_was_looked_at_just_now_is_not_looked_at_again(store, looks):
+    """Within one call that runs no code of the user in between."""
+    value = array()
+    looked_at: set[Key] = set()
+    store.hold(value)
+    for _ in range(5):
+        store.hold(value, looked_at=looked_at)
+    assert looks == [value.nbytes]
 
 
 def test_what_cannot_be_watched_is_held_by_the_call(store):
@@ -191,7 +261,7 @@ def test_no_room_leaves_nothing_behind(store, monkeypatch):
 def test_a_large_list_is_pickled_once_per_map(store):
     """Lists, dicts and strings are known by identity until the map is all asked for."""
     large = list(range(SIZE))
-    call = CallObjects(store.sent, again=False)
+    call = CallObjects(store.sent, again=False, steady=True)
 
     one, other = call.shrink((1, large)), call.shrink((2, large))
     assert one[0] == 1
@@ -207,7 +277,59 @@ def test_a_large_list_is_pickled_once_per_map(store):
 def test_small_values_stay_what_they_are(store):
     """Nothing stands for a value that is not large."""
     small = ([1], "text", np.zeros(10), array())
-    call = CallObjects(store.sent, again=False)
+    call = CallObjects(store.sent, again=False, steady=True)
 
     assert all(a is b for a, b in zip(call.shrink(small), small, strict=True))
     call.close()
+
+
+def test_a_list_that_may_have_changed_is_pickled_anew(store):
+    """Where code of the user runs between two items, only what never changes is kept."""
+    large, text = list(range(SIZE)), "x" * SIZE
+    call = CallObjects(store.sent, again=False, steady=False)
+    first = call.shrink((large, text))
+    large[0] = 7
+
+    second = call.shrink((large, text))
+    assert first[1] is second[1]
+    assert bytes(first[0].parts[0]) != bytes(second[0].parts[0])
+    call.close()
+
+
+def test_a_call_that_goes_on_later_looks_again(store):
+    """What was known by its identity is pickled anew after code of the user has run."""
+    large = list(range(SIZE))
+    call = CallObjects(store.sent, again=False, steady=True)
+    first = call.shrink((large,))
+    large[0] = 7
+    assert call.shrink((large,)) == first
+    call.resume()
+
+    assert bytes(call.shrink((large,))[0].parts[0]) != bytes(first[0].parts[0])
+    call.close()
+
+
+# -- what was sent ahead ---------------------------------------------------------------------
+
+
+def test_what_was_sent_lives_as_long_as_the_reference(store):
+    """Its end releases the object, once."""
+    reference = store.sent.send([1, 2], "numbers")
+    assert store.told() == [("Object", 1)]
+    reference.release()
+    assert store.told() == [("Release", 1)]
+    del reference
+    assert store.told() == []
+
+
+def test_a_reference_of_before_a_clear_releases_nothing_after_it(store):
+    """The same content was sent anew: that is another reference's."""
+    old = store.sent.send([1, 2], "numbers")
+    store.sent.clear()
+    new = store.sent.send([1, 2], "numbers")
+    store.told()
+    del old
+
+    assert store.told() == []
+    del new
+    assert store.told() == [("Release", 1)]

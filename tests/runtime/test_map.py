@@ -213,6 +213,72 @@ def test_a_buffered_map_after_shutdown_ends_with_what_was_submitted(executor) ->
             next(results)
 
 
+# -- maps that nobody takes anything from --------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"chunksize": 3}, {"buffersize": 20}], ids=str)
+def test_a_map_that_nobody_keeps_runs(tmp_path, options) -> None:
+    """Its calls are made, as in the standard library: only who has begun to take may cancel."""
+    path = tmp_path / "lines"
+    path.touch()
+    with ScalerExecutor(2) as executor:
+        executor.map(tasks.append_line, [str(path)] * 20, map(str, range(20)), **options)
+
+    assert sorted(path.read_text().split(), key=int) == [str(n) for n in range(20)]
+
+
+def test_a_map_whose_iterator_is_begun_and_dropped_is_cancelled(single, flags) -> None:
+    """What has not run when the iterator goes never will."""
+    results = single.map(_touch_after, range(1000), itertools.repeat(flags.path("")))
+    assert next(results) == 0
+    del results
+    gc.collect()
+    assert single.submit(tasks.square, 3).result(BOUND_S) == 9
+
+    assert not os.path.exists(flags.path("") + "999")
+
+
+def _touch_after(number, path):
+    import time
+
+    if number:
+        time.sleep(0.01)
+    if number > 900:
+        open(path + str(number), "w").close()
+    return number
+
+
+def test_a_map_that_nobody_keeps_keeps_nothing(executor, tmp_path) -> None:
+    """Its results are dropped as they come, and it is forgotten with the last of them."""
+    path = tmp_path / "lines"
+    path.touch()
+    executor.map(tasks.append_line, [str(path)] * 5, "abcde")
+    executor.map(bytes, [1_000_000] * 3)
+    session = executor._session
+
+    def is_forgotten() -> bool:
+        session.wake()
+        return not session.core.calls
+
+    wait_until(is_forgotten, "the maps are kept")
+    assert sorted(path.read_text().split()) == list("abcde")
+
+
+def test_what_was_taken_before_an_error_in_the_input_runs(tmp_path) -> None:
+    """As in the standard library: these calls were made when the iterable raised."""
+    path = tmp_path / "lines"
+    path.touch()
+
+    def names():
+        yield from "abc"
+        raise KeyError("input")
+
+    with ScalerExecutor(2) as executor, pytest.raises(KeyError):
+        executor.map(tasks.append_line, itertools.repeat(str(path)), names())
+
+    assert sorted(path.read_text().split()) == list("abc")
+
+
 # -- what is kept --------------------------------------------------------------------------------
 
 

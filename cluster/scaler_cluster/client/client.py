@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from scaler_cluster import arguments
 from scaler_cluster.client.calls import rows_of, takes
-from scaler_cluster.client.map import map_calls
+from scaler_cluster.client.map import STEADY, map_calls, zipped
 from scaler_cluster.client.serializer import DefaultSerializer, Serialization
 from scaler_cluster.config.values import STORAGES, read_given_address
 from scaler_cluster.errors import ConfigError, PayloadError
@@ -194,8 +194,8 @@ class Client:
             kwargs: Its keyword arguments; ``profiling`` among them as in :meth:`submit`.
             capabilities: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it only
                 has to be there. While no worker has it, the task waits, and the log says so.
-            reserialize: Look at large arguments anew, which may have been changed since they
-                were first passed.
+            reserialize: Look also at the content of large arguments that are read-only, which
+                otherwise are taken to be what they were when they were first passed.
 
         """
         arguments.function(fn, "submit")
@@ -250,7 +250,6 @@ class Client:
         arguments.function(fn, "map")
         if not iterables:
             raise TypeError("map() must have at least one iterable")
-        items: Iterable[Iterable[Any]] = ()
         if len(iterables) == 1:
             rows, is_old = rows_of(fn, iterables[0])
             if is_old:
@@ -259,10 +258,10 @@ class Client:
                     DeprecationWarning,
                     stacklevel=2,
                 )
-            items = rows if is_old else zip(rows, strict=False)
-        else:
-            items = zip(*iterables, strict=False)
-        return self.starmap(fn, items, capabilities=capabilities, reserialize=reserialize)
+                return self.starmap(fn, rows, capabilities=capabilities, reserialize=reserialize)
+            iterables = (rows,)
+        items, steady = zipped(iterables)
+        return self._map(fn, items, capabilities, again=reserialize, steady=steady)
 
     def starmap(
         self,
@@ -272,15 +271,32 @@ class Client:
         reserialize: bool = False,
     ) -> list[T]:
         """Return ``[fn(*args) for args in iterable]``; otherwise as :meth:`map`."""
-        function: Callable[..., Any] = arguments.function(fn, "starmap")
-        arguments.flag("reserialize", reserialize)
-        items: Iterator[Iterable[Any]] = iter(iterable)
+        arguments.function(fn, "starmap")
+        items = iter(iterable)
+        steady = type(items) in STEADY
+        return self._map(fn, items, capabilities, again=reserialize, steady=steady)
+
+    def _map(
+        self,
+        fn: Callable[..., T],
+        items: Iterator[Iterable[Any]],
+        capabilities: Mapping[str, float] | None,
+        *,
+        again: bool,
+        steady: bool,
+    ) -> list[T]:
+        arguments.flag("reserialize", again)
+        function: Callable[..., Any] = fn
         serialization = self._serialization
         if serialization is not None:
             function = serialization.function(fn)
-            items = (tuple(map(serialization.value, args)) for args in iterable)
+            value = serialization.value
+            items = (tuple(map(value, args)) for args in items)
         options = _demanding(capabilities, self._options)
-        return list(map_calls(self._session, function, items, options=options, again=reserialize))
+        results = map_calls(
+            self._session, function, items, options=options, again=again, steady=steady
+        )
+        return list(results)
 
     def get(
         self,
@@ -408,10 +424,16 @@ class Client:
         return reporting(self.monitor_address, path)
 
     def send_object(self, obj: Any, name: str | None = None) -> ObjectReference:
-        """Store a value now, and return what may be passed to tasks in its place.
+        """Store a value now, and return a reference that may be passed to tasks in its place.
 
-        As a positional argument of its own, as often as wanted, until :meth:`clear`. Raises
-        PayloadError if it cannot be pickled, StorageFull if there is no room for it.
+        Each use costs next to nothing: what the value becomes later makes no difference. The
+        reference must be a positional argument of its own. The value stays on the cluster as long
+        as the reference lives, or until :meth:`clear`.
+
+        Raises:
+            PayloadError: The value cannot be pickled.
+            StorageFull: There is no room for it.
+
         """
         if name is not None:
             arguments.instance("name", name, str, "a text")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import itertools
 import sys
 from time import monotonic
@@ -12,12 +11,19 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import payload as payloads
 from scaler_cluster.client.future import load
 from scaler_cluster.core.client import RUN_BYTES_MAX
-from scaler_cluster.errors import FutureInside, PayloadError, StorageFull, StorageUnreachable
+from scaler_cluster.errors import (
+    INTERRUPTS,
+    FutureInside,
+    PayloadError,
+    StorageFull,
+    StorageUnreachable,
+)
+from scaler_cluster.nodes import call_with
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.objects.sent import CallObjects
@@ -26,13 +32,22 @@ if TYPE_CHECKING:
 RUN_TASKS_FIRST = 64
 """The first message of a map is small, so that workers start soon; the next ones grow."""
 RUN_TASKS_MAX = 2048
+NAMING_BYTES = 20
+"""A shorter pickle names no module."""
+SIMPLE = frozenset((type(None), bool, int, float, complex, str, bytes))
+"""Types of values that never change."""
+_BUILTIN: tuple[Iterable[Any], ...] = (
+    [], (), "", b"", {}, {}.values(), {}.items(), set(), range(0), range(1 << 64),
+)  # fmt: skip
+STEADY = frozenset((itertools.repeat, itertools.count, *(type(iter(one)) for one in _BUILTIN)))
+"""Types of iterators that run no code of the user between two items."""
 
 
 class MapCall:
     """What is known of one map. The session fills it under its lock."""
 
     def __init__(self, session: Session, function: Callable[..., Any], call: int,
-                 options: m.TaskOptions, *, again: bool) -> None:  # fmt: skip
+                 options: m.TaskOptions, *, again: bool, steady: bool) -> None:  # fmt: skip
         self._session = session
         self._held: list[bytes] = []
         self._called: Callable[..., Any] | None = function
@@ -43,6 +58,7 @@ class MapCall:
         self._again = again
         self.chunksize = 1
         """Number of items that a call is given, but for the last."""
+        self._is_steady = steady
         self.asked = 0
         """Number of tasks asked for."""
         self.segments: dict[int, Any] = {}
@@ -54,6 +70,7 @@ class MapCall:
         self._objects: CallObjects | None = None
         self._are_large = False
         """True if there was something large in the last group: then it is likely in the next."""
+        self._is_unwatched = False
         self.error: BaseException | None = None
         self.first = session.open_call(self)
 
@@ -66,24 +83,33 @@ class MapCall:
 
     def settle(self, index: int, batch: Batch) -> None:
         """Tasks from ``index`` on returned these."""
-        self.segments[index] = batch
-        self._arrived += len(batch)
+        self._put(index, batch, len(batch))
 
     def returned(self, index: int, result: object) -> None:
         """One task returned a value that lies in segments."""
-        self.segments[index] = result
-        self._arrived += 1
+        self._put(index, result)
 
     def fail(self, index: int, failure: m.Failed) -> None:
         """One task failed."""
-        self.segments[index] = failure
-        self._arrived += 1
+        self._put(index, failure)
 
     def cancelled(self, index: int, count: int) -> None:
         """Tasks from ``index`` on will not run."""
         for task in range(index, index + count):
-            self.segments[task] = concurrent.futures.CancelledError()
+            self._put(task, concurrent.futures.CancelledError())
+
+    def _put(self, index: int, result: object, count: int = 1) -> None:
         self._arrived += count
+        if not self._is_unwatched:
+            self.segments[index] = result
+        elif self._arrived == self.asked:
+            self._session.drop_call(self, cancel=False)
+
+    def leave(self) -> bool:
+        """Nobody will take results; return True if the map is over, else its tasks go on."""
+        self._is_unwatched = True
+        self.segments.clear()
+        return self._arrived == self.asked
 
     def abort(self, error: BaseException) -> None:
         """Nothing more will come back."""
@@ -95,60 +121,73 @@ class MapCall:
     def ask(self, items: Iterator[Any]) -> int:
         """Submit a call for each of ``items``; return how many there were.
 
-        An item that cannot be pickled fails by itself, when its turn comes.
+        Each item is pickled when it is taken: who makes them may change one when it is asked for
+        the next. An item that cannot be pickled fails by itself, when its turn comes.
         """
         begin = self.asked
-        stores = self._session.connection.stores
-        while group := list(itertools.islice(items, self._run_tasks)):
-            batch = None
-            if not self._are_large:
-                with contextlib.suppress(PayloadError):
-                    batch = payloads.dumps_batch(group, check_size=stores)
-            if batch is None:
-                self._ask_each(group)
-                self._run_tasks = RUN_TASKS_FIRST
-                continue
-            for part in batch.split(RUN_BYTES_MAX):
-                self._send(part)
-            room = RUN_BYTES_MAX * len(batch) // batch.nbytes
-            self._run_tasks = max(1, min(2 * self._run_tasks, RUN_TASKS_MAX, room))
+        if self._objects is not None:
+            self._objects.resume()
+        while self._ask_run(itertools.islice(items, self._run_tasks)):
+            pass
         return self.asked - begin
 
-    def _ask_each(self, group: list[Any]) -> None:
-        """Submit items of which some are large, or cannot be pickled."""
+    def _ask_run(self, items: Iterator[Any]) -> bool:
+        """Submit calls of a few items; return False if there were fewer than that."""
+        room, begin = self._run_tasks, self.asked
         run: list[bytes] = []
         shared: tuple[bytes, ...] = ()
         nbytes = 0
-        self._are_large = False
-        for item in group:
-            try:
-                payload, objects = self._pack(item)
-            except FutureInside:
-                self._send_run(run, shared)
-                run, nbytes = [], 0
-                self._put_here(self._submit_linked(item))
-                continue
-            except (PayloadError, StorageFull, StorageUnreachable) as error:
-                self._send_run(run, shared)
-                run, nbytes = [], 0
-                self._put_here(self._blame(item, error))
-                continue
-            self._are_large |= bool(objects)
-            if objects != shared or nbytes + len(payload) > RUN_BYTES_MAX:
-                self._send_run(run, shared)
-                run, shared, nbytes = [], objects, 0
-            run.append(payload)
-            nbytes += len(payload)
-        self._send_run(run, shared)
+        append, dumps, protocol = run.append, payloads.c_dumps, payloads.PROTOCOL
+        keep = payloads.keep_small if self._session.connection.stores else None
+        is_slow, self._are_large = self._are_large, False
+        try:
+            for item in items:
+                if not is_slow:
+                    try:
+                        payload = dumps(item, protocol, buffer_callback=keep)
+                    except INTERRUPTS:
+                        raise
+                    except BaseException:  # noqa: S110 - the longer way says what is wrong
+                        pass
+                    else:
+                        if len(payload) < NAMING_BYTES or payloads.is_plain(payload):
+                            append(payload)
+                            continue
+                    is_slow = True
+                try:
+                    payload, objects = self._pack(item)
+                except FutureInside:
+                    self._send_run(run, shared)
+                    self._put_here(self._submit_linked(item))
+                    continue
+                except (PayloadError, StorageFull, StorageUnreachable) as error:
+                    self._send_run(run, shared)
+                    self._put_here(self._blame(item, error))
+                    continue
+                self._are_large |= bool(objects)
+                if objects != shared or nbytes + len(payload) > RUN_BYTES_MAX:
+                    self._send_run(run, shared)
+                    shared, nbytes = objects, 0
+                append(payload)
+                nbytes += len(payload)
+        finally:
+            # Also if the next item could not be made: what was taken before is asked for.
+            nbytes = self._send_run(run, shared)
         if self._objects is not None:
             self._objects.end_group()
+        if is_slow:
+            self._run_tasks = RUN_TASKS_FIRST
+        elif nbytes:
+            fitting = RUN_BYTES_MAX * (self.asked - begin) // nbytes
+            self._run_tasks = max(1, min(2 * room, RUN_TASKS_MAX, fitting))
+        return self.asked - begin == room
 
     def _put_here(self, result: object) -> None:
         """Let a call that is not one of this map's tasks have come back with this."""
         with self._session.connection.lock:
-            self.segments[self.asked] = result
+            index = self.asked
             self.asked += 1
-            self._arrived += 1
+            self._put(index, result)
 
     def _blame(self, item: Any, error: Exception) -> Exception:
         """Return the error of the next call, with the item's place if that cannot be pickled."""
@@ -157,7 +196,8 @@ class MapCall:
         is_chunk = self._call == m.CALL_CHUNK
         for index, args in enumerate(item if is_chunk else [item], self.asked * self.chunksize):
             try:
-                payloads.check_call(self._called, args, {})
+                if type(args) is not payloads.Whole:
+                    payloads.check_call(self._called, args, {})
             except PayloadError as named:
                 placed = PayloadError(f"item {index} of the map: {named}")
                 placed.__cause__ = named.__cause__
@@ -169,10 +209,15 @@ class MapCall:
         if self._called is None:
             raise AssertionError("everything was asked for")
         is_chunk = self._call == m.CALL_CHUNK
-        futures = [
-            self._session.submit(self._called, tuple(args), {}, self._options, again=self._again)
-            for args in (item if is_chunk else [item])
-        ]
+        futures = []
+        for args in item if is_chunk else [item]:
+            is_frozen = type(args) is payloads.Whole
+            function, call = (
+                (call_with, (self._called, args)) if is_frozen else (self._called, args)
+            )
+            futures.append(
+                self._session.submit(function, tuple(call), {}, self._options, again=self._again)
+            )
         self.linked += futures
         return Linked(futures, is_chunk=is_chunk)
 
@@ -180,19 +225,47 @@ class MapCall:
         """Pickle what a call is given; return also the objects that it refers to."""
         if not self._session.connection.stores:
             return payloads.dumps(item), ()
-        if self._objects is None:
-            self._objects = self._session.call_objects(again=self._again)
-        objects = self._objects
-        chunked = self._call == m.CALL_CHUNK
+        objects = self._call_objects()
         collector = payloads.Collector()
-        item = [objects.shrink(args) for args in item] if chunked else objects.shrink(item)
+        if self._call == m.CALL_CHUNK:
+            item = [one if type(one) is payloads.Whole else objects.shrink(one) for one in item]
+        else:
+            item = objects.shrink(item)
         payload = payloads.dumps(item, collector)
         return payload, objects.hold(collector.buffers)
 
-    def _send_run(self, payloads_: list[bytes], objects: tuple[bytes, ...]) -> None:
-        if payloads_:
-            for part in Batch.of(payloads_).split(RUN_BYTES_MAX):
-                self._send(part, objects)
+    def freeze(self, args: tuple[Any, ...]) -> Any:
+        """Return the arguments of one call of a chunk so that they stay as they are now."""
+        if all(type(one) in SIMPLE for one in args):
+            return args
+        objects: tuple[bytes, ...] = ()
+        collector = None
+        try:
+            if self._session.connection.stores:
+                collector = payloads.Collector()
+                args = self._call_objects().shrink(args)
+            payload = payloads.dumps(args, collector)
+            if collector is not None:
+                objects = self._call_objects().hold(collector.buffers)
+        except (FutureInside, PayloadError):
+            # The chunk will meet it again.
+            return args
+        return payloads.Whole(payloads.load_parts, (payload, *map(payloads.Token, objects)))
+
+    def _call_objects(self) -> CallObjects:
+        if self._objects is None:
+            self._objects = self._session.call_objects(again=self._again, steady=self._is_steady)
+        return self._objects
+
+    def _send_run(self, run: list[bytes], objects: tuple[bytes, ...]) -> int:
+        """Submit what was pickled, and empty it; return how many bytes it was."""
+        if not run:
+            return 0
+        batch = Batch.of(run)
+        run.clear()
+        for part in batch.split(RUN_BYTES_MAX):
+            self._send(part, objects)
+        return batch.nbytes
 
     def _send(self, batch: Batch, objects: tuple[bytes, ...] = ()) -> None:
         first = self.first + self.asked
@@ -245,14 +318,22 @@ class Linked:
 class _Owner:
     """Lives as long as a map's results may be asked for; its death drops the map."""
 
-    __slots__ = ("_call", "_session")
+    __slots__ = ("_call", "_session", "is_begun")
 
     def __init__(self, session: Session, call: MapCall) -> None:
         self._session = session
         self._call = call
+        self.is_begun = False
+        """True once somebody has asked for a result: only then its death cancels the others."""
 
     def __del__(self) -> None:
-        self._session.drop_call(self._call)
+        self._session.drop_call(self._call, cancel=self.is_begun)
+
+
+def zipped(iterables: Iterable[Iterable[Any]]) -> tuple[Iterator[Any], bool]:
+    """Return what ``zip`` does, and whether no code of the user runs between two items."""
+    iterators = [iter(one) for one in iterables]
+    return zip(*iterators, strict=False), all(type(one) in STEADY for one in iterators)
 
 
 def map_calls(
@@ -265,21 +346,22 @@ def map_calls(
     buffersize: int | None = None,
     options: m.TaskOptions = m.DEFAULT_OPTIONS,
     again: bool = False,
+    steady: bool = False,
     make: Callable[..., MapCall] = MapCall,
 ) -> Iterator[Any]:
     """Return the results of ``function(*item)`` for ``items``, in order, as they come.
 
-    The first calls (all of them without ``buffersize``) are submitted before this returns.
-    With ``again`` large arguments are looked at anew. Other parameters as
-    :meth:`ScalerExecutor.map`.
+    The first calls (all of them without ``buffersize``) are submitted before this returns. With
+    ``again`` also those large arguments are looked at that nobody may write to; ``steady`` as
+    :func:`zipped` says it. Other parameters as :meth:`ScalerExecutor.map`.
     """
-    if chunksize > 1:
-        items = _chunks(items, chunksize)
     kind = m.CALL_CHUNK if chunksize > 1 else m.CALL_ARGS
     end = None if timeout is None else monotonic() + timeout
-    call = make(session, function, kind, options, again=again)
+    call = make(session, function, kind, options, again=again, steady=steady)
     call.chunksize = chunksize
     owner = _Owner(session, call)
+    if chunksize > 1:
+        items = _chunks(items if steady else map(call.freeze, items), chunksize)
     ahead = None if buffersize is None else max(1, -(-buffersize // chunksize))
     try:
         with session.leading():
@@ -293,10 +375,7 @@ def map_calls(
     # its result another, for ever.
     step = sys.maxsize if ahead is None else max(1, ahead // 4)
     more = None if ahead is None else items
-    results = _results(call, owner, more, step, end, chunked=chunksize > 1)
-    # Under way, it lets go of the map when it is closed; before, that depends on the Python.
-    next(results)
-    return results
+    return _results(call, owner, more, step, end, chunked=chunksize > 1)
 
 
 def _chunks(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
@@ -308,9 +387,9 @@ def _results(
     call: MapCall, owner: _Owner, more: Iterator[Any] | None, step: int, end: float | None,
     *, chunked: bool,
 ) -> Iterator[Any]:  # fmt: skip
+    owner.is_begun = True
     index = taken = 0
     try:
-        yield None
         while index < call.asked:
             segment = call.wait(index, None if end is None else end - monotonic())
             if isinstance(segment, Batch):

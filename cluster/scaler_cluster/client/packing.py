@@ -58,7 +58,7 @@ class Packed:
     def call_objects(self) -> CallObjects:
         """Return what stores the large values of this graph."""
         if self._call_objects is None:
-            self._call_objects = self.session.call_objects(again=self._again)
+            self._call_objects = self.session.call_objects(again=self._again, steady=True)
         return self._call_objects
 
     def close(self) -> None:

@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from hashlib import blake2b
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import cloudpickle
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.errors import INTERRUPTS, PayloadError
+from scaler_cluster.function_cache import FunctionCache
 from scaler_cluster.texts import named, show
 
 if TYPE_CHECKING:
@@ -104,22 +104,23 @@ class Serialization:
         self._pickled = cloudpickle.dumps(serializer, payloads.PROTOCOL)
         self.serializer = serializer
         self._token = blake2b(self._pickled, digest_size=16).digest()
-        self._functions: WeakKeyDictionary[Any, SerializedFunction] = WeakKeyDictionary()
+        self._functions: FunctionCache[SerializedFunction] = FunctionCache()
         _known[self._token] = serializer
 
     def function(self, function: Callable[..., Any]) -> Any:
-        """Return what to submit in place of a function, which is serialized once.
+        """Return what to submit in place of a function, serialized once until it changes.
 
         Raises PayloadError, as does :meth:`value`.
         """
         is_plain = type(function) is FunctionType
         known = self._functions.get(function) if is_plain else None
         if known is None:
+            state = self._functions.look(function) if is_plain else None
             data = self._serialize(function)
             name = payloads.function_name(function)
             known = SerializedFunction(self._token, self._pickled, data, name)
             if is_plain:
-                self._functions[function] = known
+                self._functions.put(function, state, known)
         return known
 
     def value(self, value: Any) -> Any:

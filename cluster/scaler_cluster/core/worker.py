@@ -29,12 +29,14 @@ some 0.2 ms each when it finds their caches cold: every 2 ms, that was a tenth o
 class FunctionEntry:
     """A function that this worker was sent, and what it became when it was unpickled."""
 
-    __slots__ = ("call", "objects", "payload")
+    __slots__ = ("call", "objects", "payload", "set_classes")
 
     def __init__(self, payload: Buffer, objects: tuple[bytes, ...]) -> None:
         self.payload = payload
         self.objects = objects
         self.call: Callable[..., Any] | None = None
+        self.set_classes: int | None = None
+        """What ``by_value.set_classes()`` was when it was unpickled; None: it set no class."""
 
 
 class Work:

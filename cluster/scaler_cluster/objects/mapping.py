@@ -9,6 +9,8 @@ import ctypes
 import mmap
 import os
 
+from scaler_cluster.objects.unchanging import Unchanging
+
 MAP_FIXED = 0x10
 MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -34,7 +36,7 @@ def map_file(fd: int, *, writable: bool) -> memoryview:
         return memoryview(b"")
     try:
         # The object owns the place, and gives it back at its end; the file is put there.
-        place = mmap.mmap(-1, nbytes)
+        place = (mmap.mmap if writable else Unchanging)(-1, nbytes)
     except OSError:
         return _read(fd, bytearray(nbytes), writable=writable)
     address = ctypes.addressof(ctypes.c_char.from_buffer(place))

@@ -1,4 +1,8 @@
-"""What a client has stored: each buffer is written once, as long as whoever owns it lives."""
+"""What a client has stored: each buffer is written once, as long as its owner lives.
+
+A task gets what its argument was when the task was submitted. So a buffer that was stored before is
+looked at again, unless nobody may write to it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.errors import MissingObjects, StorageUnreachable
+from scaler_cluster.objects.digest import fingerprint_of
 from scaler_cluster.objects.remote_store import Incoming
+from scaler_cluster.objects.unchanging import may_not_change
 from scaler_cluster.payload import ObjectReference, Token, Whole, loads
 
 if TYPE_CHECKING:
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 
 SMALL = frozenset((bool, float, int, type(None)))
 """Types of values that need not be looked at."""
+IMMUTABLE = frozenset((bytes, str))
+"""Types of large values that are known by their identity while they are held."""
 Key: TypeAlias = tuple[int, int, int]
 """Identity of a buffer: of its owner, its address and its size."""
 
@@ -87,23 +95,42 @@ class StoredResult:
         self._sent.drop(self._message.objects)
 
 
+class _Stored:
+    """A buffer that was stored, as long as its owner lives."""
+
+    __slots__ = ("fingerprint", "is_constant", "object_id", "owner")
+
+    def __init__(
+        self, object_id: bytes, owner: weakref.ref[Any], fingerprint: bytes, *, is_constant: bool
+    ) -> None:
+        self.object_id = object_id
+        self.owner = owner
+        self.fingerprint = fingerprint
+        """Of its content; empty: not made yet, as most buffers are stored only once."""
+        self.is_constant = is_constant
+        """Whether nobody could write to it when it was looked at last."""
+
+
 class SentObjects:
     """Stores buffers, and counts who of this process still needs each.
 
     A buffer is known by its owner (the array at the end of a chain of views), its address and its
-    size: as long as that owner lives, the same buffer is not looked at again, even if its content
-    was changed. Equal content is stored once. ``lock`` is the core's; no bytes move under it.
+    size, as long as that owner lives. If anybody may write to it, its content is compared by a
+    fingerprint each time. Equal content is stored once. ``lock`` is the core's; no bytes move under
+    it.
     """
 
     def __init__(self, core: ClientCore, lock: threading.Lock, store: ClientStore) -> None:
         self._core = core
         self._lock = lock
         self.store = store
-        self._known: dict[Key, tuple[bytes, weakref.ref[Any]]] = {}
+        self._known: dict[Key, _Stored] = {}
         self._functions: dict[Key, bytes] = {}
         """Functions to be forgotten with their owner."""
         self._held: dict[bytes, int] = {}
         """How many owners and calls in here need each object."""
+        self._cleared = 0
+        """How often everything was let go of."""
         self._dead: deque[Key] = deque()
         """Buffers whose owner died."""
         self._dropped: deque[Objects] = deque()
@@ -112,16 +139,31 @@ class SentObjects:
         """What calls need no longer."""
         self._results: weakref.WeakSet[StoredResult] = weakref.WeakSet()
 
-    def hold(self, buffers: Iterable[memoryview], looked_at: set[Key] | None = None) -> Objects:
+    def hold(
+        self,
+        buffers: Iterable[memoryview],
+        *,
+        again: bool = False,
+        looked_at: set[Key] | None = None,
+    ) -> Objects:
         """Return the ids of buffers, stored now unless they are; the caller releases them.
 
-        With a set it looks at the bytes of buffers that are not in there, known or not, and puts
-        them in. Raises StorageFull, StorageUnreachable, MissingObjects.
+        Args:
+            buffers: What to store.
+            again: Whether to look also at the content of buffers that nobody may write to.
+            looked_at: Buffers that need not be looked at, as no code of the user has run since
+                they were; those that are looked at now are added.
+
+        Raises:
+            StorageFull: There is no room.
+            StorageUnreachable: The storage is on another machine and does not answer.
+            MissingObjects: An object that was sent ahead was cleared.
+
         """
         ids: list[bytes] = []
         try:
             for buffer in buffers:
-                ids.append(self._hold(buffer, looked_at))  # noqa: PERF401 - it may raise half-way
+                ids.append(self._hold(buffer, again, looked_at))  # noqa: PERF401 - it may raise
         except BaseException:
             self.release(ids)
             raise
@@ -150,27 +192,37 @@ class SentObjects:
         digest, _, objects, _ = function
         with self._lock:
             for number, one in enumerate(objects):
-                self._remember((id(owner), 0, number), owner, one)
+                self._remember((id(owner), 0, number), owner, one, b"", is_constant=False)
             before = self._functions.get((id(owner), 0, 0))
             if before is not None and before != digest:
                 self._core.forget(before)
             self._functions[id(owner), 0, 0] = digest
 
     def send(self, value: object, name: str) -> ObjectReference:
-        """Store a value, whatever its size; it stays until :meth:`clear`.
+        """Store a value, whatever its size, for as long as the reference to it lives.
 
-        Raises PayloadError, StorageFull.
+        Or until :meth:`clear`. Raises PayloadError, StorageFull.
         """
         whole = Whole.of(value, large=0)
         assert isinstance(whole, Whole)
         parts = [memoryview(part) for part in whole.parts]
         objects = self.hold(parts)
         size = sum(part.nbytes for part in parts)
-        return ObjectReference(name, size, Whole(whole.load, tuple(map(Token, objects))))
+        reference = ObjectReference(name, size, Whole(whole.load, tuple(map(Token, objects))))
+        release = weakref.finalize(reference, self._release_sent, objects, self._cleared)
+        release.atexit = False
+        reference.release = release
+        return reference
+
+    def _release_sent(self, objects: Objects, cleared: int) -> None:
+        if cleared == self._cleared:
+            self.release(objects)
 
     def clear(self) -> None:
         """Let go of everything; what was asked for already still finds it."""
         with self._lock:
+            self.sweep()
+            self._cleared += 1
             self._known.clear()
             for function in self._functions.values():
                 self._core.forget(function)
@@ -211,34 +263,68 @@ class SentObjects:
             key = self._dead.popleft()
             known = self._known.get(key)
             # Another owner may have come to live at the same place.
-            if known is not None and known[1]() is None:
+            if known is not None and known.owner() is None:
                 del self._known[key]
-                self._let_go((known[0],))
+                self._let_go((known.object_id,))
                 function = self._functions.pop(key, None)
                 if function is not None:
                     self._core.forget(function)
 
-    def _hold(self, buffer: memoryview, looked_at: set[Key] | None) -> bytes:
+    def _hold(self, buffer: memoryview, again: bool, looked_at: set[Key] | None) -> bytes:
         if type(buffer.obj) is Token:
             one = bytes(buffer.obj)
-            with self._lock:
-                if one not in self._held:
-                    raise MissingObjects(
-                        f"object {one.hex()} was cleared, or is another client's: send it again"
-                    )
-                self._held[one] += 1
+            if not self._hold_stored(one):
+                raise MissingObjects(
+                    f"object {one.hex()} was cleared, or is another client's: send it again"
+                )
             return one
         key, owner = identify(buffer)
-        again = looked_at is not None and key not in looked_at
-        if not again:
-            with self._lock:
-                known = self._known.get(key)
-                if known is not None and known[1]() is not None and known[0] in self._held:
-                    self._held[known[0]] += 1
-                    return known[0]
+        is_constant = may_not_change(buffer)
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None and known.owner() is None:
+                known = None
+        fingerprint = b""
+        if known is not None:
+            is_same = (looked_at is not None and key in looked_at) or (
+                is_constant and known.is_constant and not again
+            )
+            if not is_same:
+                fingerprint = fingerprint_of(buffer)
+                is_same = fingerprint == known.fingerprint
+            if is_same and self._hold_stored(known.object_id):
+                known.is_constant = is_constant
+                if looked_at is not None:
+                    looked_at.add(key)
+                return known.object_id
+        is_likely = known is not None and not known.fingerprint
+        one = self._store(buffer, key, owner, fingerprint, likely=is_likely, constant=is_constant)
+        if looked_at is not None:
+            looked_at.add(key)
+        return one
+
+    def _hold_stored(self, one: bytes) -> bool:
+        """Hold an object if it is stored; return whether it is."""
+        with self._lock:
+            if one not in self._held:
+                return False
+            self._held[one] += 1
+            return True
+
+    def _store(
+        self,
+        buffer: memoryview,
+        key: Key,
+        owner: object,
+        fingerprint: bytes,
+        *,
+        likely: bool,
+        constant: bool,
+    ) -> bytes:
+        """Return the id of a buffer, which is held; if that is ``likely`` stored, look first."""
         segment = one = b""
         while not one:
-            segment, one = self.store.write_new(buffer, self._held, likely=again)
+            segment, one = self.store.write_new(buffer, self._held, likely=likely)
             with self._lock:
                 if one in self._held:
                     self._held[one] += 1
@@ -251,14 +337,14 @@ class SentObjects:
                     # Another thread let go of the equal one at this moment.
                     one = b""
                     continue
-                self._remember(key, owner, one)
-        if looked_at is not None:
-            looked_at.add(key)
+                self._remember(key, owner, one, fingerprint, is_constant=constant)
         if segment:
             self.store.remove(segment)
         return one
 
-    def _remember(self, key: Key, owner: object, one: bytes) -> None:
+    def _remember(
+        self, key: Key, owner: object, one: bytes, fingerprint: bytes, *, is_constant: bool
+    ) -> None:
         dead = self._dead
         try:
             reference = weakref.ref(owner, lambda _: dead.append(key))
@@ -266,10 +352,10 @@ class SentObjects:
             # Whoever cannot be watched is held by the call alone.
             return
         before = self._known.get(key)
-        self._known[key] = one, reference
+        self._known[key] = _Stored(one, reference, fingerprint, is_constant=is_constant)
         self._held[one] += 1
         if before is not None:
-            self._let_go((before[0],))
+            self._let_go((before.object_id,))
 
     def _let_go(self, objects: Iterable[bytes]) -> None:
         gone = []
@@ -285,24 +371,35 @@ class SentObjects:
 
 
 class CallObjects:
-    """What the tasks of one map refer to.
+    """What the tasks of one call (a map, a graph) refer to.
 
-    Tasks are asked for in groups. A large value is known by its identity as long as each group
-    has it: so it is pickled once, and a map without end does not collect all it ever passed.
+    Tasks are asked for in groups; what one group refers to is held until the next one was asked
+    for, which may refer to it as well. In a ``steady`` call no code of the user runs between two
+    items, so a large value is pickled and looked at once for all of them; see :meth:`resume`.
     """
 
-    def __init__(self, sent: SentObjects, *, again: bool) -> None:
+    def __init__(self, sent: SentObjects, *, again: bool, steady: bool) -> None:
         self._sent = sent
-        self._looked_at: set[Key] | None = set() if again else None
+        self._again = again
+        self._looked_at: set[Key] | None = set() if steady else None
+        self._is_steady = steady
         self._before: dict[int, tuple[object, Whole, Objects]] = {}
         """Large values of the last group by their id, what stands for each, and its objects."""
         self._now: dict[int, tuple[object, Whole, Objects]] = {}
         """The same of this group."""
         self._used: list[bytes] = []
 
+    def resume(self) -> None:
+        """Code of the user has run: look at everything again."""
+        if self._looked_at is not None:
+            self._looked_at.clear()
+        for _, _, objects in (*self._before.values(), *self._now.values()):
+            self._used += objects
+        self._before, self._now = {}, {}
+
     def hold(self, buffers: Iterable[memoryview]) -> Objects:
         """Return the ids of buffers, stored unless they are; held until the group is over."""
-        objects = self._sent.hold(buffers, self._looked_at)
+        objects = self._sent.hold(buffers, again=self._again, looked_at=self._looked_at)
         self._used += objects
         return objects
 
@@ -318,8 +415,12 @@ class CallObjects:
             whole = Whole.of(value)
             if type(whole) is not Whole:
                 return value
-            objects = self._sent.hold(map(memoryview, whole.parts), self._looked_at)
+            parts = [memoryview(part) for part in whole.parts]
+            objects = self._sent.hold(parts, again=self._again, looked_at=self._looked_at)
             known = value, Whole(whole.load, tuple(map(Token, objects))), objects
+            if not self._is_steady and type(value) not in IMMUTABLE:
+                self._used += objects
+                return known[1]
         self._now[id(value)] = known
         return known[1]
 

@@ -56,7 +56,7 @@ class Connection:
         """True if large values are stored; else they travel inside of messages."""
         self.core.stand_in = lambda message: self._stored().stand_in(message)
         self._exchange = Exchange(os.getpid())
-        self._dropped_calls: deque[MapCall] = deque()
+        self._dropped_calls: deque[tuple[MapCall, bool]] = deque()
         self._tick_at = 0.0
         self.peer = make_peer_id("C")
         self._detours: dict[str, str] = {}
@@ -141,9 +141,9 @@ class Connection:
         reached_at = self._detours.get(storage, storage)
         return RemoteStore(reached_at, self.address, make_peer_id("F"))
 
-    def drop_call(self, call: MapCall) -> None:
-        """Forget a map with the next :meth:`pump`; takes no lock."""
-        self._dropped_calls.append(call)
+    def drop_call(self, call: MapCall, *, cancel: bool) -> None:
+        """Forget a map with the next :meth:`pump`, or once it is over; takes no lock."""
+        self._dropped_calls.append((call, cancel))
 
     def spin(self) -> bool:
         """Return True if something has arrived, or does within a moment in which it is likely."""
@@ -194,9 +194,12 @@ class Connection:
         if self.sent is not None:
             self.sent.sweep()
         while self._dropped_calls:
-            call = self._dropped_calls.popleft()
+            call, cancel = self._dropped_calls.popleft()
+            if not (call.leave() or cancel):
+                # It comes again when everything has come back.
+                continue
             core.close_call(call.first, call.asked)
-            if call.linked:
+            if call.linked and cancel:
                 core.cancel([future.task_id for future in call.linked])
 
     def leave(self) -> None:

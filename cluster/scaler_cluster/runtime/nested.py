@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from scaler_cluster.client.map import MapCall
     from scaler_cluster.client.packing import Packed
     from scaler_cluster.core.client import Function
+    from scaler_cluster.core.worker import FunctionEntry
     from scaler_cluster.objects.client_store import ClientStore
     from scaler_cluster.payload import ObjectReference
     from scaler_cluster.runtime.profile import Took
@@ -187,12 +188,6 @@ class NestedSession(Session):
                     "there is no task here that could submit tasks: in a worker, clients work "
                     "only inside of tasks"
                 )
-            entry = work.function
-            if type(entry.call) is FunctionType and not entry.objects:
-                # It may well be what this task submits, and cloudpickle takes its time.
-                name = function_name(entry.call)
-                packed = work.message.function, bytes(entry.payload), (), name
-                self.remember(entry.call, packed)
             self.stack.begin()
             scope = self._task = Scope(work.message.depth, 0)
         if threading.current_thread() is threading.main_thread():
@@ -223,14 +218,16 @@ class NestedSession(Session):
             for future in futures:
                 future._cancel_here()  # type: ignore[attr-defined]
             references, scope.references = scope.references, []
-            for reference in references:
-                self.release([bytes(part) for part in reference.whole.parts])
+            for release in references:
+                release()
             self._after(settled)
             self._lead.wake_others()
 
-    def remember(self, function: FunctionType, packed: Function) -> None:
-        """Note what a function was unpickled from: so it is pickled, should a task submit it."""
-        self._pickle_function.remember(function, packed)
+    def remember(self, digest: bytes, entry: FunctionEntry) -> None:
+        """Note what a function was unpickled from just now: a task may well submit it itself."""
+        if type(entry.call) is FunctionType and not entry.objects and entry.set_classes is None:
+            packed = digest, bytes(entry.payload), (), function_name(entry.call)
+            self._pickle_function.remember(entry.call, packed)
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -330,7 +327,7 @@ class NestedSession(Session):
         """Store a value until the task ends; see :class:`Session`."""
         scope = self.scope()
         reference = super().send_object(value, name)
-        scope.references.append(reference)
+        scope.references.append(reference.release)
         return reference
 
     def clear_objects(self) -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import threading
-
-    from scaler_cluster.payload import ObjectReference
+    from collections.abc import Callable
 
 _numbers = itertools.count(1)
 
@@ -26,7 +25,7 @@ class Scope:
         self.level = level
         """How many tasks are below it on the stack of its thread."""
         self.is_over = False
-        self.references: list[ObjectReference] = []
+        self.references: list[Callable[[], object]] = []
         """What it sent ahead."""
         self.seceded = False
         """It said that it would not use its worker's slot for a while."""

@@ -32,7 +32,9 @@ from scaler_cluster.errors import (
     StorageFull,
     StorageUnreachable,
 )
+from scaler_cluster.function_pickler import FunctionPickler
 from scaler_cluster.links.link import as_reached
+from scaler_cluster.reloads import watch_reloads
 from scaler_cluster.runtime.connection import Connection
 from scaler_cluster.runtime.dashboard_link import DashboardLink
 from scaler_cluster.runtime.graphs import SessionGraphs
@@ -109,8 +111,9 @@ class Session:
         except BaseException:
             self._close_sockets()
             raise
+        watch_reloads()
         stored = self.connection.stored if self.connection.stores else None
-        self._pickle_function = payloads.FunctionPickler(stored)
+        self._pickle_function = FunctionPickler(stored)
         self._thread = threading.Thread(target=self._io, name="scaler-io", daemon=True)
         self._thread.start()
         _sessions.add(self)
@@ -167,7 +170,7 @@ class Session:
     ) -> ScalerFuture[Any]:
         """Ask for one call; what cannot be pickled or stored fails its future alone.
 
-        With ``again`` large arguments are looked at anew. Raises MissingObjects.
+        With ``again`` also what nobody may write to is looked at. Raises MissingObjects.
         """
         if self._closed or self._forked or self.connection.error is not None:
             self.check_usable()
@@ -232,8 +235,7 @@ class Session:
             stores = self.connection.stores
             payload, buffers = payloads.dumps_call(function, args, kwargs, stores=stores)
             if buffers:
-                looked_at: set[Any] | None = set() if again else None
-                objects = self.connection.stored().hold(buffers, looked_at)
+                objects = self.connection.stored().hold(buffers, again=again)
                 held += objects
         except BaseException:
             self.release(held)
@@ -284,11 +286,11 @@ class Session:
             self.connection.sent.clear()
             self._lead.wake_io()
 
-    def call_objects(self, *, again: bool) -> CallObjects:
-        """Return what stores the large values of one map."""
+    def call_objects(self, *, again: bool, steady: bool) -> CallObjects:
+        """Return what stores the large values of one map or graph."""
         from scaler_cluster.objects.sent import CallObjects
 
-        return CallObjects(self.connection.stored(), again=again)
+        return CallObjects(self.connection.stored(), again=again, steady=steady)
 
     def open_call(self, call: MapCall) -> int:
         """Take a map in; return the id that its first task will have."""
@@ -314,10 +316,13 @@ class Session:
                 settled = self.connection.pump()
             self._after(settled)
 
-    def drop_call(self, call: MapCall) -> None:
-        """Nobody will ask this map for results any more; called from a finalizer, so no lock."""
+    def drop_call(self, call: MapCall, *, cancel: bool) -> None:
+        """Nobody will ask this map for results any more; called from a finalizer, so no lock.
+
+        With ``cancel`` what has not run will not.
+        """
         if not self._forked:
-            self.connection.drop_call(call)
+            self.connection.drop_call(call, cancel=cancel)
             self._lead.wake_io()
 
     # -- waiting -----------------------------------------------------------------------------

@@ -7,18 +7,23 @@ import sys
 import threading
 from functools import partial
 from time import perf_counter as clock
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
 from scaler_cluster.core.children import Lent
 from scaler_cluster.core.client import FUNCTIONS_MAX
+from scaler_cluster.core.worker import FunctionEntry
 from scaler_cluster.errors import TaskInterrupted
 from scaler_cluster.nodes import NodeLoader
 from scaler_cluster.runtime.interrupts import TaskExpired, deferred
 from scaler_cluster.runtime.profile import measured
 from scaler_cluster.runtime.scope import Scope, current
-from scaler_cluster.runtime.worker import INTERRUPT_SIGNAL, describe_failure
+from scaler_cluster.runtime.worker import (
+    INTERRUPT_SIGNAL,
+    describe_failure,
+    is_loaded,
+    load_function,
+)
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -43,7 +48,7 @@ class Stack:
     def __init__(self, session: NestedSession, shell: WorkerShell) -> None:
         self._session = session
         self._shell = shell
-        self._functions: dict[bytes, Callable[..., Any]] = {}
+        self._functions: dict[bytes, FunctionEntry] = {}
         self._recursion_limit = sys.getrecursionlimit()
         self._limited: list[Scope] = []
         """Tasks with a timeout on the stack of the main thread, the lowest first."""
@@ -158,15 +163,16 @@ class Stack:
 
     def _load(self, packed: Function) -> Callable[..., Any]:
         digest, payload, objects, _ = packed
-        function = self._functions.get(digest) or self._shell.loaded_function(digest)
-        if function is None:
-            function = payloads.loads(payload, buffers=self._views(objects))
+        entry = self._functions.get(digest) or self._shell.loaded_function(digest)
+        if entry is None:
+            entry = FunctionEntry(payload, objects)
             if len(self._functions) >= FUNCTIONS_MAX:
                 self._functions.clear()
-            self._functions[digest] = function
-            if type(function) is FunctionType and not objects:
-                self._session.remember(function, packed)
-        return function
+            self._functions[digest] = entry
+        if not is_loaded(entry):
+            load_function(entry, self._views(objects))
+            self._session.remember(digest, entry)
+        return entry.call  # type: ignore[return-value]
 
     def _views(self, objects: tuple[bytes, ...]) -> list[memoryview]:
         return [self._session.core.views[one] for one in objects]

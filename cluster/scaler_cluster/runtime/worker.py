@@ -19,6 +19,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
+from scaler_cluster.by_value import set_classes
 from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.placement import has_all, is_named
 from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
@@ -34,14 +35,16 @@ from scaler_cluster.texts import show
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
+    from scaler_cluster.core.worker import FunctionEntry
     from scaler_cluster.links.zmq_link import ZmqLink
     from scaler_cluster.objects.worker_store import WorkerStore
     from scaler_cluster.runtime.nested import NestedSession
     from scaler_cluster.runtime.profile import Took
     from scaler_cluster.runtime.upkeep import Upkeep
+    from scaler_cluster.wire.batch import Buffer
 
 OVERDUE_S = 0.005
 """Results that wait so long are reported by the main thread, between two tasks: the tasks leave
@@ -190,9 +193,12 @@ class WorkerShell:
     def _load(self, work: Work) -> Callable[..., Any]:
         """Return what to call with a payload's items; raises whatever unpickling it raises."""
         entry = work.function
-        if entry.call is None:
-            entry.call = payloads.loads(entry.payload, buffers=self._store.map(entry.objects))
-        function = entry.call
+        if not is_loaded(entry):
+            load_function(entry, self._store.map(entry.objects))
+            if self.nested is not None:
+                self.nested.remember(work.message.function, entry)
+        # What a peer sent that speaks for itself may be None: that fails where it is called.
+        function: Callable[..., Any] = entry.call  # type: ignore[assignment]
         message = work.message
         kind = m.CALL_NODE if isinstance(message, m.AssignNodes) else message.call
         if kind == m.CALL_ARGS:
@@ -433,10 +439,9 @@ class WorkerShell:
         """Return segments as buffers; raises MissingObjects."""
         return self._store.map(segments)
 
-    def loaded_function(self, digest: bytes) -> Callable[..., Any] | None:
+    def loaded_function(self, digest: bytes) -> FunctionEntry | None:
         """Return a function that tasks which were sent here have called."""
-        entry = self._core.functions.get(digest)
-        return entry.call if entry is not None else None
+        return self._core.functions.get(digest)
 
     # -- the control thread ------------------------------------------------------------------
 
@@ -470,6 +475,19 @@ class WorkerShell:
                 pause_s = min(pause_s, TICK_MAX_S)
                 if core.interrupt_due():
                     signal.pthread_kill(self._main, INTERRUPT_SIGNAL)
+
+
+def load_function(entry: FunctionEntry, buffers: Sequence[Buffer]) -> None:
+    """Unpickle a function; raises what that raises."""
+    before = set_classes()
+    entry.call = payloads.loads(entry.payload, buffers=buffers)
+    after = set_classes()
+    entry.set_classes = after if after != before else None
+
+
+def is_loaded(entry: FunctionEntry) -> bool:
+    """Return True if a function was unpickled, and its classes have the attributes that it knew."""
+    return entry.call is not None and entry.set_classes in {None, set_classes()}
 
 
 def _is_untimely(frame: FrameType | None) -> bool:

@@ -1,0 +1,335 @@
+"""What was made of a function, for as long as nothing that the function uses has changed.
+
+To pickle a function by value takes some 20 us, to see that it is unchanged one or two. It is
+unchanged if its code, its defaults, what its closure holds and the globals that it names are the
+very same objects as before, and if these cannot change themselves (numbers, strings, modules) or
+are looked at in the same way (functions, classes, lists, dictionaries, plain instances). What else
+a function refers to, such as an array, may have changed unseen: then it is pickled anew each time.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import sys
+import types
+from itertools import chain, repeat
+from operator import is_
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+import cloudpickle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+T = TypeVar("T")
+OBJECTS_MAX = 256
+"""A function that refers to more objects than this is pickled anew: looking would take as long."""
+
+_MISSING = object()
+_missing = repeat(_MISSING)
+_END = (object(),)
+
+_NEVER_CHANGE = frozenset(
+    (
+        type(None), type(...), type(NotImplemented), bool, int, float, complex, str, bytes, range,
+        types.BuiltinFunctionType, types.CodeType, types.GetSetDescriptorType,
+        types.MemberDescriptorType, types.MethodDescriptorType, types.WrapperDescriptorType,
+        types.ClassMethodDescriptorType, types.MethodWrapperType, types.GenericAlias,
+    )
+)  # fmt: skip
+_NEVER_CHANGE_BY_NAME = frozenset(
+    (
+        "_abc._abc_data", "datetime.date", "datetime.datetime", "datetime.time",
+        "datetime.timedelta", "datetime.timezone", "decimal.Decimal", "fractions.Fraction",
+        "logging.Logger", "logging.RootLogger", "numpy.ufunc", "re.Pattern", "types.UnionType",
+        "typing.TypeVar", "typing._GenericAlias", "typing._SpecialForm",
+        "typing._UnionGenericAlias", "uuid.UUID",
+    )
+)  # fmt: skip
+"""The same, of modules that are not imported for it; a logger is pickled by its name."""
+
+
+def is_importable(value: Any) -> bool:
+    """Return True if a function or class is pickled by its name, which other processes import."""
+    module, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if type(module) is not str or module == "__main__" or type(path) is not str:
+        return False
+    found: Any = sys.modules.get(module)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found is value and module not in cloudpickle.list_registry_pickle_by_value()
+
+
+class FunctionCache(Generic[T]):
+    """Keeps one value per function, weakly.
+
+    :meth:`look` comes before something is made of a function, :meth:`put` after it: what changes
+    in between is noticed by the next :meth:`get`.
+    """
+
+    def __init__(self) -> None:
+        self._entries: WeakKeyDictionary[Any, tuple[Any, T | None]] = WeakKeyDictionary()
+
+    def get(self, function: Callable[..., Any]) -> T | None:
+        """Return what was put for a function; None if there is nothing, or it has changed."""
+        entry = self._entries.get(function)
+        if entry is None:
+            return None
+        state, made = entry
+        return made if state is True or (state and state.holds(function)) else None
+
+    def look(self, function: Callable[..., Any]) -> Any:
+        """Return what :meth:`put` takes.
+
+        Most functions are used once, or change: only the second time it is worth a snapshot.
+        """
+        if is_importable(function):
+            return True
+        if type(function) is not types.FunctionType:
+            return False
+        entry = self._entries.get(function)
+        if entry is None:
+            return None
+        return entry[0] is not False and (Snapshot.of(function) or False)
+
+    def put(self, function: Callable[..., Any], state: Any, made: T) -> None:
+        """Keep what was made of a function; with the state True for as long as that lives."""
+        self._entries[function] = state, (made if state else None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+
+
+class Snapshot:
+    """The objects that a function refers to, directly or not; it does not keep the function."""
+
+    __slots__ = ("_dicts", "_expected", "_holders", "_keys", "_names", "_own", "_root", "_views")
+
+    def __init__(self, walk: _Walk) -> None:
+        root = walk.root
+        self._root = root.__code__, root.__defaults__, root.__kwdefaults__
+        self._holders, self._names = walk.holders, walk.names
+        self._dicts, self._keys = walk.dicts, walk.keys
+        self._views = walk.views
+        self._own = walk.own
+        self._expected = (*walk.attributes, *walk.entries, *walk.items, *_END)
+
+    @classmethod
+    def of(cls, function: types.FunctionType) -> Snapshot | None:
+        """Return a function's snapshot; None if it refers to what may change unseen."""
+        walk = _Walk(function)
+        return cls(walk) if walk.run() else None
+
+    def holds(self, function: types.FunctionType) -> bool:
+        """Return True if nothing has changed."""
+        code, defaults, kwdefaults = self._root
+        if (
+            function.__code__ is not code
+            or function.__defaults__ is not defaults
+            or function.__kwdefaults__ is not kwdefaults
+        ):
+            return False
+        now = chain(
+            map(getattr, self._holders, self._names, _missing),
+            map(dict.get, self._dicts, self._keys, _missing),
+            chain.from_iterable(self._views),
+            _END,
+        )
+        try:
+            if not all(map(is_, now, self._expected)):
+                return False
+        except (ValueError, RuntimeError):
+            # A closure's cell is empty now, or another thread changes a dictionary.
+            return False
+        return not self._own or all(d.get(key) is function for d, key in self._own)
+
+
+class _Walk:
+    """Follows what a function refers to, and notes where each object is found."""
+
+    def __init__(self, root: types.FunctionType) -> None:
+        self.root = root
+        self.holders: list[Any] = []
+        self.names: list[str] = []
+        self.attributes: list[Any] = []
+        """Attributes by name of objects, and what they are."""
+        self.dicts: list[dict[str, Any]] = []
+        self.keys: list[str] = []
+        self.entries: list[Any] = []
+        """Globals by name, and what they are."""
+        self.views: list[Collection[Any]] = []
+        self.items: list[Any] = []
+        """What is looked at item by item, and what it holds in all."""
+        self.own: list[tuple[dict[str, Any], str]] = []
+        """Globals that are the function itself: a snapshot that held it would keep it for ever."""
+        self._seen: dict[int, Any] = {}
+        self._todo: list[Any] = []
+
+    def run(self) -> bool:
+        """Return True if everything was followed to what cannot change unseen."""
+        self._seen[id(self.root)] = self.root
+        if not self._follow_function(self.root):
+            return False
+        while self._todo:
+            if not self._visit(self._todo.pop()):
+                return False
+        return True
+
+    def _visit(self, value: Any) -> bool:
+        kind = type(value)
+        if kind in _NEVER_CHANGE:
+            return True
+        if value is self.root:
+            return False
+        if id(value) in self._seen:
+            return True
+        self._seen[id(value)] = value
+        if len(self._seen) > OBJECTS_MAX:
+            return False
+        follow = _FOLLOW.get(kind)
+        if follow is not None:
+            return follow(self, value)
+        if f"{kind.__module__}.{kind.__qualname__}" in _NEVER_CHANGE_BY_NAME:
+            return True
+        if isinstance(value, type):
+            return self._follow_class(value)
+        return self._follow_instance(value)
+
+    def _look_at(self, view: Collection[Any]) -> bool:
+        """Note all items of something that may be iterated again and again."""
+        if len(view) > OBJECTS_MAX:
+            return False
+        items = tuple(view)
+        self.views.append(view)
+        self.items += items
+        self._todo += items
+        return True
+
+    def _note(self, holder: Any, name: str, value: Any) -> None:
+        self.holders.append(holder)
+        self.names.append(name)
+        self.attributes.append(value)
+
+    def _follow_function(self, function: types.FunctionType) -> bool:
+        if function is not self.root:
+            if is_importable(function):
+                return True
+            for name in ("__code__", "__defaults__", "__kwdefaults__"):
+                self._note(function, name, getattr(function, name))
+        self._todo += (function.__defaults__, function.__kwdefaults__, function.__dict__)
+        for cell in function.__closure__ or ():
+            try:
+                content = cell.cell_contents
+            except ValueError:
+                return False
+            self._note(cell, "cell_contents", content)
+            self._todo.append(content)
+        namespace = function.__globals__
+        for name in dict.fromkeys(_names_in(function.__code__)):
+            value = namespace.get(name, _MISSING)
+            if value is self.root:
+                self.own.append((namespace, name))
+                continue
+            self.dicts.append(namespace)
+            self.keys.append(name)
+            self.entries.append(value)
+            if value is not _MISSING:
+                self._todo.append(value)
+        return True
+
+    def _follow_class(self, cls: type) -> bool:
+        if is_importable(cls):
+            return True
+        self._note(cls, "__bases__", cls.__bases__)
+        self._todo += (type(cls), *cls.__bases__)
+        return self._follow_dict(vars(cls))
+
+    def _follow_instance(self, value: Any) -> bool:
+        """Follow the attributes of an instance, if these are all that pickle takes of it."""
+        kind = type(value)
+        if not _is_plain(kind):
+            return False
+        self._note(value, "__class__", kind)
+        for base in kind.__mro__:
+            for name, one in vars(base).items():
+                if type(one) is types.MemberDescriptorType:
+                    content = getattr(value, name, _MISSING)
+                    self._note(value, name, content)
+                    if content is not _MISSING:
+                        self._todo.append(content)
+        namespace = getattr(value, "__dict__", None)
+        if namespace is not None:
+            self._note(value, "__dict__", namespace)
+            self._todo.append(namespace)
+        self._todo.append(kind)
+        return True
+
+    def _follow_dict(self, value: Any) -> bool:
+        return self._look_at(value.keys()) and self._look_at(value.values())
+
+    def _follow_items(self, value: Any) -> bool:
+        """Follow what cannot get other items: to see that it is the same one is enough."""
+        self._todo += value
+        return True
+
+    def _follow_parts(self, value: Any) -> bool:
+        names = _PARTS[type(value)]
+        self._todo += (getattr(value, name) for name in names)
+        return True
+
+    def _follow_module(self, module: types.ModuleType) -> bool:
+        return sys.modules.get(module.__name__) is module
+
+
+_PARTS: dict[type, tuple[str, ...]] = {
+    property: ("fget", "fset", "fdel"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    types.MethodType: ("__func__", "__self__"),
+    functools.partial: ("func", "args", "keywords", "__dict__"),
+}
+_FOLLOW: dict[type, Callable[[_Walk, Any], bool]] = {
+    types.FunctionType: _Walk._follow_function,
+    type: _Walk._follow_class,
+    types.ModuleType: _Walk._follow_module,
+    dict: _Walk._follow_dict,
+    types.MappingProxyType: _Walk._follow_dict,
+    list: _Walk._look_at,
+    set: _Walk._look_at,
+    tuple: _Walk._follow_items,
+    frozenset: _Walk._follow_items,
+    **dict.fromkeys(_PARTS, _Walk._follow_parts),
+}
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    """Yield all names that code, or code inside of it, could mean globals by."""
+    yield from code.co_names
+    for one in code.co_consts:
+        if type(one) is types.CodeType:
+            yield from _names_in(one)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return True if pickle takes nothing of an instance but its ``__dict__`` and its slots."""
+    return (
+        all(getattr(kind, name, None) is getattr(object, name, None) for name in _PICKLING)
+        and kind not in copyreg.dispatch_table
+        and all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
+    )
+
+
+_PICKLING = (
+    "__getattr__",
+    "__getattribute__",
+    "__getnewargs__",
+    "__getnewargs_ex__",
+    "__getstate__",
+    "__reduce__",
+    "__reduce_ex__",
+)
+_HEAP_TYPE = 1 << 9
+"""Flag of classes that were made by Python code (CPython's ``Py_TPFLAGS_HEAPTYPE``)."""

@@ -1,0 +1,71 @@
+"""Modules that were reloaded: workers reload them, too, before they run what comes after that.
+
+A function of a module travels by its name, so a worker runs what its own module has by that name.
+After ``importlib.reload`` in the client, a worker that has the module would keep the old code, and
+one that has not would import the new.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import sys
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+    from scaler_cluster.wire.batch import Buffer
+
+Reloads: TypeAlias = "tuple[tuple[str, bytes], ...]"
+"""Modules and what names their last reload, in the order of these."""
+
+_last: dict[str, bytes] = {}
+_noted: Reloads = ()
+
+
+class _Watcher:
+    """Asked for every module that is imported: only ``importlib.reload`` names a target."""
+
+    @staticmethod
+    def find_spec(
+        name: str,
+        path: Sequence[str] | None = None,  # noqa: ARG004 - so it is called
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Note a reload, and leave the finding to others."""
+        if target is not None:
+            _note(name, os.urandom(8))
+        return None
+
+
+def watch_reloads() -> None:
+    """Note the modules that are reloaded in this process from now on; idempotent."""
+    if _Watcher not in sys.meta_path:
+        sys.meta_path.insert(0, _Watcher)
+
+
+def noted_reloads() -> Reloads:
+    """Return what was reloaded so far: the same tuple until there is more."""
+    return _noted
+
+
+def load_after_reloads(reloads: Reloads, stream: Buffer, *buffers: Buffer) -> Any:
+    """Unpickle a value once the modules that this process has are as new as the sender's."""
+    for name, reload in reloads:
+        if _last.get(name) != reload:
+            module = sys.modules.get(name)
+            if module is not None:
+                importlib.reload(module)
+            _note(name, reload)
+    return pickle.loads(stream, buffers=buffers)
+
+
+def _note(name: str, reload: bytes) -> None:
+    global _noted  # noqa: PLW0603
+    _last.pop(name, None)
+    _last[name] = reload
+    _noted = tuple(_last.items())
