@@ -75,6 +75,26 @@ def broadcast(run: Run, *, sent: bool = False) -> dict[str, float]:
     return {"seconds": seconds, "memory": memory / 1e6}
 
 
+def submitted(run: Run, *, writable: bool) -> dict[str, float]:
+    """Submit one array again and again; of a writable one each submit sees whether it changed."""
+    indices = [index * 1000 for index in range(SHARED_BY)]
+    with freed(run), run.opened() as peer:
+        peer.collect(peer.share(pick, np.zeros(10), [0] * 10 * WORKERS))
+        with freed(run):
+            arrays = [np.arange(ARRAY_BYTES // 8, dtype=np.float64)]
+            arrays[0].flags.writeable = writable
+
+            def work() -> list[float]:
+                handles = [peer.submit(partial(pick, index=index), arrays[0]) for index in indices]
+                values: list[float] = peer.collect(handles)
+                return values
+
+            seconds, values = timed(work)
+            check(values, [float(index) for index in indices])
+            arrays.clear()
+    return {"seconds": seconds}
+
+
 def results(run: Run) -> dict[str, float]:
     """Make arrays in tasks, and take each as it comes."""
     with run.opened() as peer, freed(run):
@@ -144,6 +164,17 @@ SCENARIOS = (
         BROADCAST,
         partial(broadcast, sent=True),
         peers=("ours",),
+    ),
+    *(
+        Scenario(
+            f"submit_{name}",
+            f"{SHARED_BY} submits of a {name.replace('_', '-')} array of "
+            f"{ARRAY_BYTES // 1_000_000} MB",
+            (Metric("seconds", "s", "less"),),
+            partial(submitted, writable=name == "writable"),
+            peers=("ours", "dask"),
+        )
+        for name in ("read_only", "writable")
     ),
     Scenario(
         "large_results",

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.processes import cpu_usage
 from benchmarks.scenario import Metric, Run, Scenario, check, timed
 from benchmarks.tasks import noop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from benchmarks.peers import Peer
 
 MAP_TASKS = 100_000
 SUBMITS = 20_000
 WARM_UP_TASKS = 2_000
+CLOSURES = 4_000
+SCRIPT = """
+OFFSET, SCALE = 0, 1
+def scaled(value):
+    return value * SCALE
+def work(value):
+    return scaled(value) + OFFSET
+"""
 CHUNK = 100
 MEASURED_S = 0.5
 """A fast engine is through in a tenth of that; then it does it again, until this has passed."""
@@ -66,6 +75,36 @@ def submitted(run: Run) -> dict[str, float]:
         return _repeat(count, lambda: work(peer, count))
 
 
+def script_function() -> Iterator[Callable[[int], int]]:
+    """Yield one function of a script, which names two globals and a helper, again and again."""
+    script: dict[str, Any] = {"__name__": "__main__"}
+    exec(SCRIPT, script)
+    return itertools.repeat(script["work"])
+
+
+def closures() -> Iterator[Callable[[int], int]]:
+    """Yield functions, each made anew, as where ``submit`` is given a lambda in a loop."""
+    for number in itertools.count():
+        yield lambda value, zero=number - number: value + zero
+
+
+def submitted_by_value(
+    run: Run, functions: Callable[[], Iterator[Callable[[int], int]]], tasks: int
+) -> dict[str, float]:
+    """Submit functions that no worker can import, then collect."""
+    every = functions()
+
+    def work(peer: Peer, count: int) -> list[int]:
+        handles = [peer.submit(next(every), item) for item in range(count)]
+        results: list[int] = peer.collect(handles)
+        return results
+
+    count = run.count(tasks)
+    with run.opened() as peer:
+        work(peer, run.count(WARM_UP_TASKS))
+        return _repeat(count, lambda: work(peer, count))
+
+
 METRICS = (
     Metric("rate", "tasks/s", "more"),
     Metric("client_cpu", "us/task", "less"),
@@ -85,6 +124,20 @@ SCENARIOS = (
         METRICS,
         partial(mapped, chunksize=CHUNK),
         without={"dask": "its map has no chunks"},
+    ),
+    Scenario(
+        "submit_script",
+        f"{SUBMITS:,} submits of a function of a script, then collect",
+        METRICS,
+        partial(submitted_by_value, functions=script_function, tasks=SUBMITS),
+        peers=("ours", "loky", "dask"),
+    ),
+    Scenario(
+        "submit_closures",
+        f"{CLOSURES:,} submits of closures, each a new one, then collect",
+        METRICS,
+        partial(submitted_by_value, functions=closures, tasks=CLOSURES),
+        peers=("ours", "loky", "dask"),
     ),
     Scenario("submit_collect", f"{SUBMITS:,} submits, then collect", METRICS, submitted),
 )
