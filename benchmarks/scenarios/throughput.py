@@ -85,7 +85,11 @@ def script_function() -> Iterator[Callable[[int], int]]:
 def closures() -> Iterator[Callable[[int], int]]:
     """Yield functions, each made anew, as where ``submit`` is given a lambda in a loop."""
     for number in itertools.count():
-        yield lambda value, zero=number - number: value + zero
+
+        def add_nothing(value: int, zero: int = number - number) -> int:
+            return value + zero
+
+        yield add_nothing
 
 
 def submitted_by_value(
