@@ -61,18 +61,9 @@ def mapped(run: Run, chunksize: int) -> dict[str, float]:
         return _repeat(count, lambda: list(peer.map(noop, range(count), chunksize)))
 
 
-def submitted(run: Run) -> dict[str, float]:
-    """Submit all, then collect all."""
-
-    def work(peer: Peer, count: int) -> list[int]:
-        handles = [peer.submit(noop, item) for item in range(count)]
-        results: list[int] = peer.collect(handles)
-        return results
-
-    count = run.count(SUBMITS)
-    with run.opened() as peer:
-        work(peer, run.count(WARM_UP_TASKS))
-        return _repeat(count, lambda: work(peer, count))
+def no_ops() -> Iterator[Callable[[int], int]]:
+    """Yield one function that workers import, again and again."""
+    return itertools.repeat(noop)
 
 
 def script_function() -> Iterator[Callable[[int], int]]:
@@ -92,10 +83,10 @@ def closures() -> Iterator[Callable[[int], int]]:
         yield add_nothing
 
 
-def submitted_by_value(
+def submitted(
     run: Run, functions: Callable[[], Iterator[Callable[[int], int]]], tasks: int
 ) -> dict[str, float]:
-    """Submit functions that no worker can import, then collect."""
+    """Submit all, then collect all."""
     every = functions()
 
     def work(peer: Peer, count: int) -> list[int]:
@@ -133,15 +124,20 @@ SCENARIOS = (
         "submit_script",
         f"{SUBMITS:,} submits of a function of a script, then collect",
         METRICS,
-        partial(submitted_by_value, functions=script_function, tasks=SUBMITS),
+        partial(submitted, functions=script_function, tasks=SUBMITS),
         peers=("ours", "loky", "dask"),
     ),
     Scenario(
         "submit_closures",
         f"{CLOSURES:,} submits of closures, each a new one, then collect",
         METRICS,
-        partial(submitted_by_value, functions=closures, tasks=CLOSURES),
+        partial(submitted, functions=closures, tasks=CLOSURES),
         peers=("ours", "loky", "dask"),
     ),
-    Scenario("submit_collect", f"{SUBMITS:,} submits, then collect", METRICS, submitted),
+    Scenario(
+        "submit_collect",
+        f"{SUBMITS:,} submits, then collect",
+        METRICS,
+        partial(submitted, functions=no_ops, tasks=SUBMITS),
+    ),
 )
