@@ -337,6 +337,25 @@ def test_what_cannot_be_pickled_of_it_is_left_out():
     )
 
 
+def test_what_remains_of_exceptions_in_others_is_found_once():
+    """A long chain, and circles, of exceptions that hold locks come in no time."""
+    error: Any = Coded(5, "innermost")
+    error.lock = threading.Lock()
+    for _ in range(30):
+        outer: Any = Coded(5, error)
+        outer.inner = [error]
+        outer.lock = error.lock
+        error.outer = [outer]
+        error = outer
+    got = sent(error)
+    depth = 0
+    while isinstance(got.args[0], Coded):
+        got = got.args[0]
+        depth += 1
+
+    assert (depth, got.args, hasattr(got, "lock")) == (30, ("innermost",), False)
+
+
 def test_an_argument_that_cannot_be_pickled_becomes_a_text():
     """The others come as they are, with a note."""
     got: Any = sent(ValueError(1, threading.Lock()))

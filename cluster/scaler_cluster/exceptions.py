@@ -10,7 +10,7 @@ import pickle
 import sys
 import traceback
 from types import BuiltinFunctionType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cloudpickle
 
@@ -26,8 +26,13 @@ if TYPE_CHECKING:
 
     from scaler_cluster.wire.batch import Buffer
 
+    State: TypeAlias = tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]
+    """What an exception holds: its args, what is in its dict, and what is elsewhere."""
+    Remains: TypeAlias = dict[int, tuple[BaseException, State | None]]
+    """Exceptions by their ids, and what of each can be pickled; None until that is known."""
+
 HEAP_TYPE = 1 << 9
-"""Flag of a class that was not built into Python, from its C API."""
+"""Flag of classes that are not a part of a program in C, among Py_TPFLAGS."""
 GROUPS: tuple[Any, ...] = tuple(filter(None, [getattr(builtins, "BaseExceptionGroup", None)]))
 """Since Python 3.11."""
 
@@ -65,7 +70,7 @@ def _pickled(error: BaseException) -> bytes:
         reason = failure
     for leaves_out in (False, True):
         try:
-            payload = Rebuilder.dumps(error, leaves_out=leaves_out)
+            payload = Rebuilder.dumps(error, {} if leaves_out else None)
             if type(pickle.loads(payload)) is type(error):
                 return payload
         except errors.TaskInterrupted:
@@ -115,19 +120,19 @@ def loads_exception(payload: Buffer, detail: dict[str, Any]) -> BaseException:
 class Rebuilder(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles exceptions, wherever they are, such that no ``__init__`` is called to make them anew.
 
-    Those that say themselves how they are pickled are left alone, unless it ``leaves_out`` what
-    cannot be pickled of an exception: then a note of the exception says so.
+    Those that say themselves how they are pickled are left alone. Not so with ``remains``: then
+    what cannot be pickled of an exception is left out, and a note of the exception says so.
     """
 
-    def __init__(self, stream: io.BytesIO, *, leaves_out: bool) -> None:
+    def __init__(self, stream: io.BytesIO, remains: Remains | None) -> None:
         super().__init__(stream, PROTOCOL)
-        self._leaves_out = leaves_out
+        self._remains = remains
 
     @classmethod
-    def dumps(cls, value: object, *, leaves_out: bool) -> bytes:
+    def dumps(cls, value: object, remains: Remains | None) -> bytes:
         """Pickle a value; raises PayloadError if it is too large, and whatever pickling raises."""
         stream = io.BytesIO()
-        cls(stream, leaves_out=leaves_out).dump(value)
+        cls(stream, remains).dump(value)
         if stream.tell() >= BATCH_BYTES_MAX:
             raise errors.PayloadError("it is larger than a message may be")
         return stream.getvalue()
@@ -137,15 +142,51 @@ class Rebuilder(cloudpickle.Pickler):  # type: ignore[misc]
         if not issubclass(type(obj), BaseException):
             return super().reducer_override(obj)
         if reduces_itself(obj):
-            if not self._leaves_out:
+            if self._remains is None:
                 return NotImplemented
             # Who refuses to be pickled, by raising there, is not.
             obj.__reduce_ex__(PROTOCOL)
-        state = [obj.args, dict(vars(obj)), fields_of(obj)]
-        if self._leaves_out:
-            state = _remains_of(*state)
+        state: State = (obj.args, dict(vars(obj)), fields_of(obj))
+        if self._remains is not None:
+            state = self._remains_of(self._remains, obj, state)
         made = (obj.message, obj.exceptions) if isinstance(obj, GROUPS) else ()
         return new_exception, (type(obj), made), state, None, None, fill_exception
+
+    def _remains_of(self, remains: Remains, error: BaseException, state: State) -> State:
+        """Return what an exception holds without what cannot be pickled, with notes that say so."""
+        known = remains.get(id(error))
+        if known is not None:
+            if known[1] is None:
+                raise pickle.PicklingError("it holds the exception that holds it")
+            return known[1]
+        remains[id(error)] = error, None
+        args, attributes, fields = state
+        notes = []
+        kept = list(args)
+        for index, one in enumerate(args):
+            if reason := self._reason_against(one):
+                kept[index] = look_of(one) or kind_of(one)
+                notes.append(f"Argument {index} of this exception came as a text: {reason}")
+        for held in (attributes, fields):
+            for name, one in list(held.items()):
+                if reason := self._reason_against(one):
+                    del held[name]
+                    notes.append(f"The attribute {name} of this exception did not come: {reason}")
+        if notes:
+            attributes["__notes__"] = [*attributes.get("__notes__", ()), *notes]
+        state = tuple(kept), attributes, fields
+        remains[id(error)] = error, state
+        return state
+
+    def _reason_against(self, value: object) -> str:
+        """Return why a value cannot be pickled and unpickled; empty if it can."""
+        try:
+            pickle.loads(Rebuilder.dumps(value, self._remains))
+        except errors.TaskInterrupted:
+            raise
+        except BaseException as failure:
+            return why(value, failure)
+        return ""
 
 
 def reduces_itself(error: BaseException) -> bool:
@@ -184,9 +225,7 @@ def new_exception(kind: type[BaseException], made: tuple[Any, ...]) -> BaseExcep
     raise TypeError(f"cannot make a {kind.__qualname__} without calling it")
 
 
-def fill_exception(
-    error: BaseException, state: tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]
-) -> None:
+def fill_exception(error: BaseException, state: State) -> None:
     """Give an exception what it held."""
     args, attributes, fields = state
     BaseException.__setattr__(error, "args", args)
@@ -195,37 +234,6 @@ def fill_exception(
         # Those that cannot be set were given when it was made.
         with contextlib.suppress(AttributeError, TypeError):
             BaseException.__setattr__(error, name, value)
-
-
-def _remains_of(
-    args: tuple[Any, ...], attributes: dict[str, Any], fields: dict[str, Any]
-) -> list[Any]:
-    """Return the same without what cannot be pickled, and with notes that say so."""
-    notes = []
-    kept = list(args)
-    for index, one in enumerate(args):
-        if reason := _reason_against(one):
-            kept[index] = look_of(one) or kind_of(one)
-            notes.append(f"Argument {index} of this exception came as a text: {reason}")
-    for held in (attributes, fields):
-        for name, one in list(held.items()):
-            if reason := _reason_against(one):
-                del held[name]
-                notes.append(f"The attribute {name} of this exception did not come: {reason}")
-    if notes:
-        attributes["__notes__"] = [*attributes.get("__notes__", ()), *notes]
-    return [tuple(kept), attributes, fields]
-
-
-def _reason_against(value: object) -> str:
-    """Return why a value cannot be pickled and unpickled; empty if it can."""
-    try:
-        pickle.loads(Rebuilder.dumps(value, leaves_out=True))
-    except errors.TaskInterrupted:
-        raise
-    except BaseException as failure:
-        return why(value, failure)
-    return ""
 
 
 # -- what futures raise ----------------------------------------------------------------------
