@@ -60,6 +60,7 @@ frame of its own, and its number, counted from 1, stands in its place; an envelo
   {channel.ACKNOWLEDGE_AFTER_S:g} s, and at the latest every {channel.ACKNOWLEDGE_EVERY} envelopes.
   What comes out of turn is kept until the gap is filled, what comes twice is dropped.
 - Whoever sends what the protocol forbids is dropped and answered with Unknown until it says Hello.
+  A client is told before with a Goodbye, whose reason says what was wrong.
 
 ## Values
 

@@ -326,6 +326,13 @@ class ScalerExecutor(Executor):
         cluster.signal_workers(number)
         self.shutdown()
 
+    def __repr__(self) -> str:
+        """Show whether it takes tasks, how many workers it has, and where."""
+        name, session = type(self).__name__, self.__dict__.get("_session")
+        if session is None:
+            return f"<{name} not made>"
+        return f"<{name} {session.state}, workers={self._max_workers}, address={session.address}>"
+
     def __reduce__(self) -> Any:
         """Refuse to be pickled."""
         raise TypeError(

@@ -197,6 +197,14 @@ class SchedulerClusterCombo:
         """End the scheduler and the workers, whatever they run; idempotent."""
         self._stop()
 
+    def __repr__(self) -> str:
+        """Show whether it runs, how many workers it has, and where."""
+        name, cluster = type(self).__name__, self.__dict__.get("_cluster")
+        if cluster is None:
+            return f"<{name} not made>"
+        state = "running" if self._stop.alive else "shut down"
+        return f"<{name} {state}, workers={cluster.workers}, address={cluster.address}>"
+
     def __enter__(self) -> Self:
         """Return the cluster."""
         return self

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import pickle
+import re
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
-from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
+from scaler_exec import Client, ClusterBroken, ConfigError, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, free_port
 
@@ -358,3 +360,36 @@ def test_a_cluster_s_arguments_may_be_numpy_s() -> None:
     ) as cluster, Client(cluster) as client:  # fmt: skip
         verbose = client.submit_verbose(tasks.square, (3,), {}, {"gpu": np.int64(1)})
         assert verbose.result(BOUND_S) == 9
+
+
+# -- what they look like -------------------------------------------------------------------------
+
+
+def test_reprs_tell_the_state() -> None:
+    """Of an executor, a cluster and a client: whether it works, how large it is, and where."""
+    with SchedulerClusterCombo(1) as cluster:
+        address = re.escape(cluster.get_address())
+        assert re.fullmatch(
+            f"<SchedulerClusterCombo running, workers=1, address={address}>", repr(cluster)
+        )
+        client, executor = Client(cluster), ScalerExecutor(3, address=cluster)
+        assert re.fullmatch(f"<Client open, address={address}>", repr(client))
+        assert re.fullmatch(f"<ScalerExecutor open, workers=3, address={address}>", repr(executor))
+        copy = pickle.loads(pickle.dumps(client))
+        assert repr(copy).startswith("<Client not connected yet, address=")
+        assert "_session" not in vars(copy)
+        executor.shutdown()
+        client.disconnect()
+        assert [repr(one).split()[1] for one in (executor, client)] == ["closed,", "closed,"]
+        broken = Client(cluster)
+        broken._session.break_now(ClusterBroken("on purpose"))
+        assert repr(broken).startswith("<Client broken, address=")
+        broken.disconnect()
+
+    assert repr(cluster).startswith("<SchedulerClusterCombo shut down, ")
+
+
+def test_what_was_never_made_has_a_repr() -> None:
+    """Debuggers show what an __init__ that raised has left."""
+    for kind in (ScalerExecutor, Client, SchedulerClusterCombo):
+        assert repr(object.__new__(kind)).startswith(f"<{kind.__name__} ")

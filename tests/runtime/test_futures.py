@@ -212,9 +212,10 @@ def test_cancelling_an_awaiting_task_cancels_the_work(single, flags) -> None:
 
 
 def test_the_repr_tells_the_state(executor, flags) -> None:
-    """repr() of a future is as the standard library's."""
+    """repr() of a future is as the standard library's, with the number of the task."""
     future = executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
     assert "state=pending" in repr(future)
+    assert repr(future).endswith(f" task={future.task_id}>")
     flags.set("go")
     future.result(BOUND_S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import os
+import pickle
 import re
 import signal
 import threading
@@ -232,6 +233,24 @@ def test_a_cycle(client) -> None:
         client.get(graph, ["d"])
 
     assert set(caught.value.args[1]) == {"a", "b", "c"}
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.args) == (str(caught.value), caught.value.args)
+
+
+@pytest.mark.parametrize("start", ["a", "b"])
+def test_a_cycle_is_shown_as_text(client, start) -> None:
+    """Each key with an arrow to the one that it needs; of a long cycle not all."""
+    with pytest.raises(graphlib.CycleError) as caught:
+        client.get({"a": (inc, "b"), "b": (inc, "a")}, [start])
+    assert str(caught.value) in {
+        "nodes depend on each other: 'a' -> 'b' -> 'a'",
+        "nodes depend on each other: 'b' -> 'a' -> 'b'",
+    }
+    with pytest.raises(graphlib.CycleError, match=r"^nodes depend on each other: 5 -> 5$"):
+        client.get({5: (inc, 5)}, [5])
+    ring = {n: (inc, (n + 1) % 1000) for n in range(1000)}
+    with pytest.raises(graphlib.CycleError, match=r"(\d+ -> ){10}\(990 more\) -> \d+$"):
+        client.get(ring, [0])
 
 
 LOCK = threading.Lock()

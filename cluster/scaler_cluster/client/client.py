@@ -476,6 +476,12 @@ class Client:
         """Disconnect."""
         self.disconnect()
 
+    def __repr__(self) -> str:
+        """Show whether it takes tasks, and of which scheduler; one that was unpickled may wait."""
+        session = self.__dict__.get("_session")
+        state = "not connected yet" if session is None else session.state
+        return f"<{type(self).__name__} {state}, address={self.__dict__.get('_address')}>"
+
     def __reduce__(self) -> Any:
         """Become a client of the same cluster, where it is unpickled."""
         return _revive, (self._address, self._cluster, self._settings)

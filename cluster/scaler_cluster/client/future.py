@@ -176,12 +176,14 @@ class ScalerFuture(Future[T], Generic[T]):
         return asyncio.wrap_future(self).__await__()
 
     def __repr__(self) -> str:
-        """Show the state, and the type of the result or exception."""
-        if self._state is FINISHED:
-            if hasattr(self._payload, "fetch"):
-                return f"<{type(self).__name__} at {id(self):#x} state=finished, not fetched>"
-            self._load()
-        return super().__repr__()
+        """Show the state, the type of the result or exception, and the number of the task."""
+        if self._state is FINISHED and hasattr(self._payload, "fetch"):
+            text = f"<{type(self).__name__} at {id(self):#x} state=finished, not fetched>"
+        else:
+            if self._state is FINISHED:
+                self._load()
+            text = super().__repr__()
+        return text if self._task < 0 else f"{text[:-1]} task={self._task}>"
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled."""

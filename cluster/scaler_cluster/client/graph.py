@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.client.future import ScalerFuture
 from scaler_cluster.nodes import Call, Ref, Result
 from scaler_cluster.payload import ObjectReference
+from scaler_cluster.texts import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -79,7 +80,30 @@ def itself(value: Any) -> Any:
     return value
 
 
+class GraphCycle(graphlib.CycleError):
+    """Nodes depend on each other; the second argument is the list of their keys.
+
+    Each needs the next one, and the last is the first again.
+    """
+
+    def __init__(self, keys: list[Any]) -> None:
+        super().__init__("nodes depend on each other", keys)
+
+    def __str__(self) -> str:
+        """Return the keys with arrows; of a long cycle the first ones and the last."""
+        keys = self.args[1]
+        texts = [shown(key) for key in keys[:CYCLE_KEYS_MAX]]
+        if len(keys) > CYCLE_KEYS_MAX:
+            texts += [f"({len(keys) - CYCLE_KEYS_MAX - 1} more)", shown(keys[-1])]
+        return f"{self.args[0]}: {' -> '.join(texts)}"
+
+    def __reduce__(self) -> Any:
+        return GraphCycle, (self.args[1],)
+
+
 _DONE, _ALIAS = object(), object()
+CYCLE_KEYS_MAX = 10
+"""So many keys of a cycle are shown."""
 
 
 class Arrangement:
@@ -260,7 +284,7 @@ class Arrangement:
         return value
 
     def _cycle(self, wanted: Any) -> Exception:
-        """Return the error of a cycle, as graphlib says it."""
+        """Return the error of a cycle, which graphlib finds."""
         sorter: graphlib.TopologicalSorter[Any] = graphlib.TopologicalSorter()
         todo, seen = [wanted], {wanted}
         while todo:
@@ -283,7 +307,7 @@ class Arrangement:
         try:
             sorter.prepare()
         except graphlib.CycleError as error:
-            return error
+            return GraphCycle(error.args[1][::-1])
         raise AssertionError("no cycle")
 
     def end_of(self, key: Any) -> Any:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from scaler_cluster.core.gate import Gate
 from scaler_cluster.errors import LocalProtocolError, RemoteProtocolError
-from scaler_cluster.ids import CALL_BITS, CALL_MAX, INDEX_MASK, TASK_ID_MAX, first_task_id
+from scaler_cluster.ids import (
+    CALL_BITS,
+    CALL_MAX,
+    FUNCTION_NAME_CHARS_MAX,
+    INDEX_MASK,
+    TASK_ID_MAX,
+    first_task_id,
+)
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch, numbers
 from scaler_cluster.wire.codec import FRAME_BYTES, in_pieces
@@ -107,6 +114,7 @@ class ClientCore:
                 known[function] = None
             return
         known[function] = None
+        name = name[:FUNCTION_NAME_CHARS_MAX]
         self._outbox.append(m.Function(function, payload, objects, name))
         if len(known) > FUNCTIONS_MAX:
             oldest = next(iter(known))

@@ -67,7 +67,10 @@ STORAGE_START_AFTER_S = 0.3
 LAST_WORD_S = 5.0
 """So long a scheduler that ends the whole cluster waits for its machines, which may be busy."""
 LOG_EVERY_S = 1.0
-"""Broken peers are logged at most this often: garbage must not fill a disk."""
+"""Broken peers are logged at most this often, and bugs: garbage must not fill a disk."""
+
+REASON_CHARS_MAX = 1000
+"""A dropped client need not hear all that its garbage holds."""
 
 
 class SchedulerShell:
@@ -103,7 +106,8 @@ class SchedulerShell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._tick_at = -math.inf
-        self._logged_at = -math.inf
+        self._logged_at: dict[bool, float] = {}
+        """When a trouble was logged last: bugs of ours, and faults of others."""
         self._troubles = 0
         self._loop.add_reader(link.fd, self._turn)
         for fd in storages.fds if storages is not None else ():
@@ -210,16 +214,23 @@ class SchedulerShell:
             self._drop(peer, error, now)
 
     def _drop(self, peer: bytes, error: Exception, now: float) -> None:
+        """Forget a peer that said what it must not, or at whose message the core failed."""
+        # What follows from another exception was not foreseen: it may be a bug of ours.
+        is_bug = not isinstance(error, RemoteProtocolError) or error.__cause__ is not None
+        if peer in self._core.table.sessions:
+            goodbye = m.Goodbye(
+                f"the scheduler at {self._link.address} dropped this client: {error}"
+            )
+            self._link.send(peer, self._exchange.send(peer, [goodbye], now))
         self._core.peer_lost(peer, now)
         self._exchange.drop(peer)
-        is_bug = not isinstance(error, RemoteProtocolError)
         self._log(now, f"dropped peer {peer.hex()[:40]}: {error}", is_bug=is_bug)
 
     def _log(self, now: float, text: str, *, is_bug: bool) -> None:
         self._troubles += 1
-        if now - self._logged_at >= LOG_EVERY_S:
+        if now - self._logged_at.get(is_bug, -math.inf) >= LOG_EVERY_S:
             log.warning("%s (trouble %d so far)", text, self._troubles, exc_info=is_bug)
-            self._logged_at = now
+            self._logged_at[is_bug] = now
 
     def _act(self, now: float) -> None:
         core, exchange, link = self._core, self._exchange, self._link

@@ -148,6 +148,15 @@ class Session:
         """Return True unless it was closed, forked, or its cluster is gone."""
         return not (self._closed or self._forked or self.connection.error is not None)
 
+    @property
+    def state(self) -> str:
+        """What this is, in a word, for people: open, closed, broken, or another process's."""
+        if self._forked:
+            return "forked"
+        if self.connection.error is not None:
+            return "broken"
+        return "closed" if self._closed else "open"
+
     def check_usable(self) -> None:
         """Raise SessionForked, SessionClosed or ClusterBroken if no task can be submitted."""
         if self._forked:
@@ -497,7 +506,8 @@ class Session:
             self.connection.error = ClusterBroken(core.broken)
         elif core.lost:
             self.connection.error = ClusterUnreachable(
-                f"the scheduler at {self.address} does not know this client any more"
+                f"the scheduler at {self.address} does not know this client any more: it was "
+                "started anew, or had not heard from this client for too long"
             )
         return self.connection.error
 

@@ -92,7 +92,7 @@ def decode(frames: Sequence[Buffer]) -> Envelope:
     except RemoteProtocolError:
         raise
     except Exception as error:
-        raise RemoteProtocolError(f"undecodable message: {error}") from error
+        raise RemoteProtocolError(f"undecodable message: {error!r:.200}") from None
 
 
 def _decode(frames: Sequence[Buffer]) -> Envelope:
