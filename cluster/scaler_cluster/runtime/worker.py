@@ -28,6 +28,7 @@ from scaler_cluster.exceptions import dumps_exception, lacking
 from scaler_cluster.links.link import HUB
 from scaler_cluster.nodes import NodeLoader, NotReturned, call_node
 from scaler_cluster.runtime import inside
+from scaler_cluster.runtime.callees import load_callee
 from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.runtime.output import TaskOutput, undivert
 from scaler_cluster.runtime.profile import measured
@@ -480,7 +481,7 @@ class WorkerShell:
 def load_function(entry: FunctionEntry, buffers: Sequence[Buffer]) -> None:
     """Unpickle a function; raises what that raises."""
     before = set_classes()
-    entry.call = payloads.loads(entry.payload, buffers=buffers)
+    entry.call = load_callee(entry.payload, buffers)
     after = set_classes()
     entry.set_classes = after if after != before else None
 
