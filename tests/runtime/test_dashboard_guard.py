@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import os
 import re
+import socket
 from dataclasses import dataclass
 
 import pytest
@@ -72,6 +73,51 @@ def door(tmp_path_factory):
     given = made.ask(f"/scaler/?token={ENCODED}")
     made.cookie = given.headers["Set-Cookie"].partition(";")[0]
     yield made
+    shell.close()
+
+
+def test_a_dashboard_that_ends_answers_nobody(tmp_path):
+    """Not by a connection that was open before, while it waits for tabs: they would come back."""
+    shell = Shell(tmp_path)
+    command = shell.start(f"scaler_ui tcp://127.0.0.1:1 --port 0 --token '{TOKEN}'")
+    port = int(command.address("dashboard at ").split(":")[2].partition("/")[0])
+    door = Door(port, "")
+    cookie = door.ask(f"/?token={ENCODED}").headers["Set-Cookie"].partition(";")[0]
+    page = door.ask("/", Cookie=cookie).body
+    tab_token = re.search(r'"token":"([^"]+)"', page)
+    assert tab_token is not None
+    with contextlib.ExitStack() as opened:
+        kept = opened.enter_context(
+            contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=BOUND_S))
+        )
+        # A tab that does not answer a goodbye.
+        tab = opened.enter_context(socket.create_connection(("127.0.0.1", port), BOUND_S))
+        key = base64.b64encode(os.urandom(16)).decode()
+        tab.sendall(
+            f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nOrigin: http://127.0.0.1:{port}\r\n"
+            f"Cookie: {cookie}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n"
+            f"Sec-WebSocket-Protocol: bokeh, {tab_token[1]}\r\n\r\n".encode()
+        )
+        assert tab.recv(4096).startswith(b"HTTP/1.1 101")
+        kept.request("GET", "/settings", headers={"Cookie": cookie})
+        before = kept.getresponse()
+        before.read()
+        assert before.status == 200
+
+        command.process.terminate()
+        # Its goodbye.
+        while b"\x03\xe9" not in tab.recv(4096):
+            continue
+
+        try:
+            kept.request("GET", "/settings", headers={"Cookie": cookie})
+            assert kept.getresponse().status == 503
+        except (ConnectionError, http.client.RemoteDisconnected):
+            # This process was so slow that it has ended meanwhile.
+            pass
+    assert command.end() == 0
+    assert command.err == ""
     shell.close()
 
 

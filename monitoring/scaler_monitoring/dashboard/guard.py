@@ -108,12 +108,15 @@ class GuardedTornado(BokehTornado):
         self._guard = guard
         self._tabs: dict[ServerConnection, WSHandler] = {}
         self._no_tabs = asyncio.Event()
+        self._is_over = False
         self.add_transform(Headers)
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
         """Return what answers a request, as Tornado asks."""
         nonce.set(secrets.token_urlsafe(16))
         guard = self._guard
+        if self._is_over:
+            return self.get_handler_delegate(request, Gone)
         refusal = guard.refusal(request)
         if refusal:
             return self.get_handler_delegate(request, Refuse, {"reason": refusal})
@@ -141,7 +144,12 @@ class GuardedTornado(BokehTornado):
             self._no_tabs.set()
 
     async def close_tabs(self) -> None:
-        """Let all tabs go; those that do not answer are waited for a moment."""
+        """Let all tabs go; those that do not answer are waited for a moment.
+
+        From now on nothing is answered by connections that are still open: a tab that was let go
+        would take this dashboard for one that is back, and begin anew with it.
+        """
+        self._is_over = True
         self._no_tabs.clear()
         for socket in self._tabs.values():
             socket.close(GOING_AWAY)
@@ -165,6 +173,15 @@ class Refuse(RequestHandler):
         self.set_status(HTTPStatus.FORBIDDEN)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(f"403: {self._why}\n")
+
+
+class Gone(RequestHandler):
+    """Answers 503, and ends the connection."""
+
+    def prepare(self) -> None:
+        self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
+        self.set_header("Connection", "close")
+        self.finish()
 
 
 class TakeToken(RequestHandler):

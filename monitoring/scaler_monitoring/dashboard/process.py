@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 NICENESS = 5
 """It is to slow down nobody."""
-NOISY = ("bokeh", "tornado.access")
-"""They warn of every tab that is closed, and every link that is old."""
+NOISY = {"bokeh": logging.ERROR, "tornado.access": logging.CRITICAL}
+"""They warn of every tab that is closed, every link that is old, every request that comes too late;
+from which level on they are heard."""
 
 log = logging.getLogger("scaler.dashboard")
 
@@ -43,8 +44,8 @@ def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., None]) ->
         raise ConfigError(
             "bokeh is not installed, which draws the dashboard: pip install 'scaler-exec[monitor]'"
         ) from None
-    for name in NOISY:
-        logging.getLogger(name).setLevel(logging.ERROR)
+    for name, level in NOISY.items():
+        logging.getLogger(name).setLevel(level)
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     asyncio.run(_serve(settings, lifeline, tell))
