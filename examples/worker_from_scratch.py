@@ -103,7 +103,7 @@ class Worker:
             (self.worker, "worker", self.supervisor.name),
         ):
             hello = [role, 1, PYTHON, os.getpid(), platform.node(), above, 0, 1, NOWHERE, False]
-            peer.send([HELLO, *hello, b"", "", [], 0])
+            peer.send([HELLO, *hello, b"", "", [], 0, ""])
 
     def run(self) -> None:
         """Work until told to leave, or until the scheduler is silent."""

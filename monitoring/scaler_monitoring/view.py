@@ -361,12 +361,14 @@ def troubles(model: Model, now: float) -> list[str]:
     for table, count in snapshot.left_out.items():
         found.append(f"{count} {table} are not shown")
     unmet = [
-        f"{whole(one.tasks)} {'task waits' if one.tasks == 1 else 'tasks wait'} for a worker with "
-        f"{short(one.what)}: "
+        f"{whole(one.tasks)} {'task waits' if one.tasks == 1 else 'tasks wait'} for a worker"
+        f"{' with ' if one.what else ''}{short(one.what)}: "
         f"there has been none for {duration(one.unmet_s)}"
         for one in snapshot.demands
         if one.unmet_s is not None
     ]
+    if snapshot.refused:
+        found.append(plain(snapshot.refused))
     return found + _first(unmet, "kinds of tasks wait")
 
 

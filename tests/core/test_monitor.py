@@ -322,6 +322,17 @@ def test_where_tasks_stand(two):
     assert [(one.what, one.tasks) for one in snapshot.demands] == [("gpu=1", 5)]
 
 
+def test_what_waits_for_any_worker(bench):
+    """While there is none, that is a demand as well."""
+    bench.client()
+    bench.submit(0, 3)
+    bench.wait(10.0)
+
+    (demand,) = bench.snapshot().demands
+    assert (demand.what, demand.tasks) == ("", 3)
+    assert demand.unmet_s >= 9.0
+
+
 def test_what_a_worker_does(one):
     """The task that it runs, since when, and what it has behind that."""
     learn(one, 0)

@@ -7,6 +7,7 @@ import pytest
 from scaler_cluster.core.credit import STALL_S, WINDOW_S
 from scaler_cluster.core.placement import describe, has_all, uncounted
 from scaler_cluster.core.scheduler import LAG_S, SchedulerConfig
+from scaler_cluster.core.unplaced import NO_WORKER_S, STARTING_S
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench
 from scaler_cluster.wire import messages as m
 
@@ -173,6 +174,83 @@ def test_nobody_is_told_while_workers_are_on_their_way(bench):
     bench.worker(b"W2")
 
     assert list(bench.wait(LAG_S)) == ["C1"]
+
+
+def test_the_client_is_told_that_there_is_no_worker(bench):
+    """After a few seconds, once; and that it is over; and again when it is so anew."""
+    bench.client()
+    bench.submit(0)
+    bench.graph(100, "")
+    told = {"C1": ["Unplaced: Tasks wait for a worker: there is none."]}
+    assert bench.wait(NO_WORKER_S - 0.1) == {}
+    assert bench.wait(LAG_S) == told
+    assert bench.wait(60.0) == {}
+
+    bench.supervisor()
+    bench.worker()
+    assert bench.wait(LAG_S)["C1"] == ["Unplaced"]
+    bench.feed(b"S1", m.Goodbye())
+
+    assert bench.wait(NO_WORKER_S + LAG_S) == told
+
+
+def test_a_client_that_comes_later_is_told_at_once(bench):
+    """There has been no worker for long."""
+    bench.client()
+    bench.submit(0)
+    bench.wait(NO_WORKER_S + LAG_S)
+    bench.client(b"C2")
+    bench.submit(0, peer=b"C2")
+
+    assert list(bench.wait(LAG_S)) == ["C2"]
+
+
+def test_workers_on_their_way_are_waited_for_in_silence(bench):
+    """But not for ever."""
+    bench.supervisor(workers=3)
+    bench.client()
+    bench.submit(0)
+
+    for _ in range(int(STARTING_S)):
+        bench.feed(b"S1", m.Heartbeat())
+        assert "C1" not in bench.wait(0.99)
+    sentence = "Tasks wait for a worker: there is none. 3 are on their way."
+    assert bench.wait(2.0)["C1"] == [f"Unplaced: {sentence}"]
+
+
+def test_workers_that_are_lost_are_not_on_their_way():
+    """Those that were to come with the scheduler have come, and gone."""
+    bench = SchedulerBench(SchedulerConfig(PYTHON, workers_expected=1))
+    bench.supervisor()
+    bench.worker()
+    bench.client()
+    bench.feed(b"S1", m.Goodbye())
+    bench.submit(0)
+
+    assert bench.wait(NO_WORKER_S + LAG_S) == {
+        "C1": ["Unplaced: Tasks wait for a worker: there is none."]
+    }
+
+
+def test_who_waits_hears_that_a_cluster_was_refused(bench):
+    """Why, once for each reason, until a worker comes."""
+    bench.client()
+    bench.submit(0)
+    bench.wait(NO_WORKER_S + LAG_S)
+    other = m.Hello(m.SUPERVISOR, m.PROTOCOL_VERSION, "2.7", 7, "there")
+    bench.feed(b"S8", other)
+
+    (sentence,) = bench.wait(LAG_S)["C1"]
+    assert sentence.startswith(
+        "Unplaced: Tasks wait for a worker: there is none. A cluster on there was refused: The "
+        "cluster runs Python 2.7, this scheduler 3.11"
+    )
+    bench.feed(b"S9", other)
+    assert bench.wait(60.0) == {}
+    assert bench.snapshot().refused.startswith("A cluster on there was refused")
+    bench.supervisor()
+    bench.worker()
+    assert not bench.snapshot().refused
 
 
 def test_after_a_time_such_tasks_fail():

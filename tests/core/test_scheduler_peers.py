@@ -78,7 +78,8 @@ def test_another_python_is_refused(bench, role):
 
     (sentence,) = bench.feed(b"X", message)["X"]
 
-    assert sentence.startswith(f"Refused: The {role} runs Python 2.7, this cluster 3.11")
+    who = "cluster" if role == m.SUPERVISOR else role
+    assert sentence.startswith(f"Refused: The {who} runs Python 2.7, this scheduler 3.11")
     assert not bench.core.table.knows(b"X")
 
 

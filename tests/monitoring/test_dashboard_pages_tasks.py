@@ -121,6 +121,7 @@ def test_names_of_users_are_text(kind):
     model = known(
         done(1, function=EVIL), fails, death, workers=hostile,
         functions=[f.Function(EVIL, 3, 1)], demands=[f.Demand(EVIL, 2, 5.0)],
+        refused=EVIL,
     )  # fmt: skip
     page = opened(kind, model)
     if isinstance(page, Tasks):

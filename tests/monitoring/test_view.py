@@ -151,7 +151,9 @@ def test_troubles_are_told():
     """Silence, gaps, what is left out, and what nobody can run."""
     first = a_snapshot()
     second = a_snapshot(
-        left_out={"workers": 7}, demands=[f.Demand("gpu=1", 3, 2.0), f.Demand("x", 1, None)]
+        left_out={"workers": 7},
+        demands=[f.Demand("gpu=1", 3, 2.0), f.Demand("x", 1, None), f.Demand("", 1, 65.0)],
+        refused="A cluster was refused.",
     )
     second.seq = 4
     model = a_model(first, second)
@@ -161,7 +163,9 @@ def test_troubles_are_told():
         "the scheduler was heard 1m40s ago",
         "2 messages of the feed were missed",
         "7 workers are not shown",
+        "A cluster was refused.",
         "3 tasks wait for a worker with gpu=1: there has been none for 2.0s",
+        "1 task waits for a worker: there has been none for 1m05s",
     ]
 
 

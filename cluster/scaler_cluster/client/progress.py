@@ -63,6 +63,21 @@ def showing(bar: Bar | None, total: int | None) -> Iterator[Bar]:
         made.close()
 
 
+class _Reason:
+    """Lets a bar say why nothing comes back, if it can, as those of tqdm."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._say = getattr(bar, "set_postfix_str", None)
+        self._said = ""
+
+    def look(self, session: Session) -> None:
+        """Say it, or that it is so no longer."""
+        reason = session.core.waits_as
+        if reason != self._said and self._say is not None:
+            self._said = reason
+            self._say(reason)
+
+
 def _make(total: int | None) -> Bar:
     try:
         # What is drawn depends on whether a terminal or a notebook shows it.
@@ -87,7 +102,9 @@ def watch(futures: Iterable[ScalerFuture[Any]], bar: Bar | None) -> None:
         if not isinstance(one, ScalerFuture):
             raise TypeError(f"progress is shown of futures of this client, not of {shown(one)}")
     with showing(bar, len(pending)) as visible:
+        reason = _Reason(visible)
         while pending:
+            reason.look(pending[-1]._session)
             began, before = clock(), len(pending)
             pending = [one for one in pending if not one.done()]
             if len(pending) < before:
@@ -202,6 +219,7 @@ class _ShownCall(MapCall):
     def show_at(self, bar: Bar, items: _Counted, chunksize: int) -> None:
         """Begin to show how many of these items have come back."""
         self._bar, self._items, self._chunksize = bar, items, chunksize
+        self._reason = _Reason(bar)
         self._shown = 0
         self._look_at = 0.0
 
@@ -223,6 +241,7 @@ class _ShownCall(MapCall):
         if now < self._look_at and not is_last:
             return
         self._look_at = now + LOOK_S
+        self._reason.look(self._session)
         # The last chunk may be smaller.
         done = min((self.asked - self.outstanding) * self._chunksize, self._items.count)
         if done > self._shown:

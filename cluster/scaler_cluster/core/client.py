@@ -83,7 +83,9 @@ class ClientCore:
         self._printed_chars = 0
         self._dropped_chars = 0
         self.unplaced: list[str] = []
-        """What the scheduler said of tasks that no worker can run; the shell empties it."""
+        """Why no worker can run some tasks, as the scheduler said; the shell empties it."""
+        self.waits_as = ""
+        """Why no worker can run some tasks now; empty: all are run in time."""
         self.unmet: list[tuple[int, object]] = []
         """Inputs of graphs that the scheduler asks for: the node's task, and what stands for it;
         the shell empties it."""
@@ -348,7 +350,9 @@ class ClientCore:
             elif kind is m.AssignNodes:
                 self._on_lent(message)  # type: ignore[arg-type]
             elif kind is m.Unplaced:
-                self.unplaced.append(message.reason)  # type: ignore[attr-defined]
+                self.waits_as = message.reason  # type: ignore[attr-defined]
+                if self.waits_as:
+                    self.unplaced.append(self.waits_as)
             elif kind is m.Output:
                 self._on_output(message)  # type: ignore[arg-type]
             elif kind is m.Profile:

@@ -38,8 +38,8 @@ class ReadyQueue:
         self.options = options
         self.unmet_since = math.inf
         """Since when there is no worker that could run any of it."""
-        self.told: dict[int, None] = {}
-        """Numbers of the sessions that were told so."""
+        self.told: dict[int, str] = {}
+        """Numbers of the sessions that were told so, and which refusal of a cluster."""
         self._levels: dict[tuple[int, int], OrderedDict[int, deque[Entry]]] = {}
         """Runs by session, by rank; the last level stays when it becomes empty."""
         self._order: list[tuple[int, int]] = []

@@ -116,6 +116,11 @@ class SupervisorRecord:
     """Those of its workers that are there to take the place of others."""
     spares_wanted: int = 0
     """How many of them it was told to keep."""
+    pid: int = 0
+    """0: a worker of it was faster than its Hello."""
+    over_at: float = math.inf
+    """When its process is known to have ended, and its last words must have come; inf: it lives, or
+    nobody knows."""
     broken: str = ""
     """Why none of its workers can start."""
     lost: OrderedDict[bytes, None] = field(default_factory=OrderedDict)

@@ -43,6 +43,8 @@ SESSION_FUNCTIONS_MAX = 4096
 LOST_MAX = 1024
 """Dead workers remembered per supervisor: far more than may die while a Hello is under way."""
 SHUT_DOWN = "the cluster was shut down"
+LAST_WORDS_S = 0.5
+"""So long after a supervisor's process has ended, what it said before must have arrived."""
 LAG_S = 1.0
 """A turn so long after the deadline that called for it means that WE were slow, not the peers."""
 
@@ -53,6 +55,8 @@ class SchedulerConfig:
 
     python: str
     """Version of Python that its peers must share, as "3.11"."""
+    pid_space: str = ""
+    """Where the pids are that the scheduler can watch; empty: nowhere."""
     client_timeout_s: float = 600.0
     """A silent client is given up after this: long enough for a debugger or a long C call."""
     supervisor_timeout_s: float = 15.0
@@ -113,6 +117,11 @@ class SchedulerCore:
         self._last_tick = now
         self._sessions_made = 0
         self._broken = ""
+        self._expected = config.workers_expected
+        """Workers of a supervisor that has not come yet."""
+        self.to_watch: list[tuple[bytes, int]] = []
+        """Supervisors whose process the shell is to watch, with its pid; the shell empties it, and
+        calls :meth:`process_over`."""
         self.is_over = False
         """True once a client has ended the cluster; the shell says Goodbye to clients."""
         self._gone: dict[bytes, bool | None] = {}
@@ -178,18 +187,34 @@ class SchedulerCore:
                     return
                 raise RemoteProtocolError(f"{kind.__name__}: {error!r}") from error
 
-    def peer_lost(self, peer: bytes, now: float, *, has_left: bool = False) -> None:
+    def process_over(self, peer: bytes, now: float) -> None:
+        """The process of a supervisor has ended; it is given up unless it has just said Goodbye."""
+        if peer in self.table.supervisors:
+            self.table.supervisors[peer].over_at = now + LAST_WORDS_S
+
+    def peer_lost(
+        self,
+        peer: bytes,
+        now: float,
+        *,
+        has_left: bool = False,
+        reason: str = "it broke the protocol",
+    ) -> None:
         """Give a peer up: a client with its tasks, a supervisor with its workers, a worker.
 
-        If it ``has_left`` in order, so have its workers.
+        If it ``has_left`` in order, so have its workers; else the ``reason`` is logged.
         """
         table = self.table
         if table.monitor is not None:
             table.monitor.now = now
+        if has_left:
+            reason = ""
         if peer in table.sessions:
+            table.journal.client_ended(table.sessions[peer], reason, now)
             self._end_session(table.sessions[peer], now)
         elif peer in table.supervisors:
             supervisor = table.supervisors.pop(peer)
+            table.journal.cluster_ended(supervisor, reason, now)
             for worker in list(supervisor.workers.values()):
                 self._lose_worker(worker, None, now, has_left=has_left)
             store = table.objects.stores.get(peer)
@@ -230,10 +255,15 @@ class SchedulerCore:
         self._last_tick = now
         for session in list(table.sessions.values()):
             if now - session.last_seen >= self.config.client_timeout_s:
+                silence = f"it was silent for {self.config.client_timeout_s:g} s"
+                table.journal.client_ended(session, silence, now)
                 self._end_session(session, now)
         for supervisor in list(table.supervisors.values()):
-            if now - supervisor.last_seen >= self.config.supervisor_timeout_s:
-                self.peer_lost(supervisor.peer, now)
+            if now >= supervisor.over_at:
+                self.peer_lost(supervisor.peer, now, reason="its process has ended")
+            elif now - supervisor.last_seen >= self.config.supervisor_timeout_s:
+                silence = f"it was silent for {self.config.supervisor_timeout_s:g} s"
+                self.peer_lost(supervisor.peer, now, reason=silence)
         for peer, key in list(table.objects.storages.items()):
             if now - table.objects.stores[key].last_seen >= self.config.storage_timeout_s:
                 self.peer_lost(peer, now)
@@ -241,7 +271,7 @@ class SchedulerCore:
             self._dispatch.consider(worker)
         self._dispatch.tick(now)
         self._spares.tick(now)
-        self._unplaced.tick(now, are_all_there=not self._workers_to_come())
+        self._unplaced.tick(now, to_come=self._workers_to_come())
         self._outcomes.graphs.settle(now)
         table.objects.tick(now)
 
@@ -325,21 +355,25 @@ class SchedulerCore:
 
     def _on_hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
         if hello.role != m.SUPERVISOR or peer not in self.table.supervisors:
-            self.peer_lost(peer, now)
+            self.peer_lost(peer, now, reason="it began anew")
         reason = ""
+        who = "cluster" if hello.role == m.SUPERVISOR else hello.role
         if hello.protocol != m.PROTOCOL_VERSION:
             reason = (
-                f"The {hello.role} speaks protocol {hello.protocol}, this scheduler "
+                f"The {who} speaks protocol {hello.protocol}, this scheduler "
                 f"{m.PROTOCOL_VERSION}: install the same version of scaler-exec on both sides."
             )
         elif hello.role != m.STORAGE and hello.python != self.config.python:
             reason = (
-                f"The {hello.role} runs Python {hello.python}, this cluster "
+                f"The {who} runs Python {hello.python}, this scheduler "
                 f"{self.config.python}: tasks are pickled code, use the same Python on both sides."
             )
         if reason:
             self.table.send(peer, m.Refused(reason))
             self._gone[peer] = None
+            self.table.journal.refused(hello, reason, now)
+            if hello.role == m.SUPERVISOR:
+                self.table.refused = f"A cluster on {hello.host:.80} was refused: {reason}"
         elif hello.role == m.CLIENT:
             self._welcome_client(peer, hello, now)
         elif hello.role == m.WORKER:
@@ -350,6 +384,12 @@ class SchedulerCore:
             )
             supervisor.workers_wanted = hello.workers
             self._broken = ""
+            self._expected = 0
+            if not supervisor.pid:
+                supervisor.pid = hello.pid
+                self.table.journal.cluster_came(supervisor, now)
+                if hello.pid_space and hello.pid_space == self.config.pid_space:
+                    self.to_watch.append((peer, hello.pid))
             supervisor.last_seen = now
             self._welcome(peer, 0, hello.workers)
             if self.table.monitor is not None:
@@ -378,6 +418,7 @@ class SchedulerCore:
         number = self._sessions_made
         session = SessionRecord(number, peer, hello.host, hello.pid, now, worker=hello.worker)
         table.add_session(session)
+        table.journal.client_came(session, now)
         if table.monitor is not None:
             table.monitor.client_joined(session)
         if worker is not None:
@@ -416,6 +457,7 @@ class SchedulerCore:
             table.objects.stores.setdefault(worker.store, StoreRecord(hello.place))
         supervisor.workers[peer] = worker
         table.workers[peer] = worker
+        table.refused = ""
         self._welcome(peer)
         offered = hello.capabilities
         # Whose place it takes has not let go of what it uses.
@@ -662,7 +704,7 @@ class SchedulerCore:
     def _workers_to_come(self) -> int:
         supervisors = self.table.supervisors.values()
         if not supervisors and not self._broken:
-            return self.config.workers_expected
+            return self._expected
         up = (len(one.workers) - len(one.spares) for one in supervisors)
         return sum(max(one.workers_wanted - n, 0) for one, n in zip(supervisors, up, strict=True))
 

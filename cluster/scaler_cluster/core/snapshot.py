@@ -60,6 +60,10 @@ def take_snapshot(table: Table, objects: int, now: float) -> feed.Snapshot:
         )
         for queue in islice(table.demanding.values(), ROWS_MAX)
     ]
+    if table.ready.unmet_since < math.inf:
+        unmet_s = now - table.ready.unmet_since
+        snapshot.demands.append(feed.Demand("", table.ready.count, unmet_s))
+    snapshot.refused = table.refused
     there = {
         "clients": len(table.sessions),
         "machines": len(table.supervisors),

@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
+from scaler_cluster.core.journal import Journal
 from scaler_cluster.core.lifecycle import ENDS, Event, State, move
 from scaler_cluster.core.objects import ObjectTable
 from scaler_cluster.core.queue import ReadyQueue
@@ -61,6 +62,9 @@ class Table:
         self.sent: defaultdict[type[m.Message], int] = defaultdict(int)
         """How many messages of each kind."""
         self.received: defaultdict[type[m.Message], int] = defaultdict(int)
+        self.journal = Journal()
+        self.refused = ""
+        """Which cluster was refused, and why; empty once a worker has come since then."""
         self.deaths = 0
         """Workers that did not end as they were to."""
         self.monitor: Monitor | None = None

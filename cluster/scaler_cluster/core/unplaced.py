@@ -1,4 +1,4 @@
-"""What becomes of tasks that demand what no worker offers."""
+"""What becomes of tasks that no worker can run: none offers what they demand, or none is there."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from scaler_cluster.core.queue import ReadyQueue
     from scaler_cluster.core.table import Table
 
+NO_WORKER_S = 5.0
+"""A cluster that is started after its client is there by then."""
+STARTING_S = 30.0
+"""Workers that are on their way for longer are worth a word: they load much, or are stuck."""
+
 
 class Unplaced:
-    """Tells clients of them, and lets them fail once they have waited for long enough."""
+    """Tells clients of them, and lets those that demand something fail after a time."""
 
     def __init__(
         self, table: Table, dispatch: Dispatch, outcomes: Outcomes, timeout_s: float
@@ -26,25 +31,46 @@ class Unplaced:
         self._outcomes = outcomes
         self._timeout_s = timeout_s
 
-    def tick(self, now: float, *, are_all_there: bool) -> None:
-        """Look at what is demanded; ``are_all_there``: no worker is on its way."""
-        for queue in self._table.demanding.values():
+    def tick(self, now: float, *, to_come: int) -> None:
+        """Look at what waits; so many workers are on their way."""
+        for queue in [self._table.ready, *self._table.demanding.values()]:
             if not queue.count or self._dispatch.is_runnable(queue.options):
                 queue.unmet_since = math.inf
-                queue.told.clear()
+                self._untell(queue)
                 continue
             queue.unmet_since = min(queue.unmet_since, now)
-            if now - queue.unmet_since >= self._timeout_s:
+            waited_s = now - queue.unmet_since
+            is_any = queue is self._table.ready
+            if not is_any and waited_s >= self._timeout_s:
                 self._fail(queue)
-            elif are_all_there:
-                self._tell(queue)
+            elif waited_s >= (STARTING_S if to_come else NO_WORKER_S if is_any else 0.0):
+                self._tell(queue, to_come)
 
-    def _tell(self, queue: ReadyQueue) -> None:
-        reason = f"Tasks wait for a worker with {describe(queue.options)}: none has it."
+    def _tell(self, queue: ReadyQueue, to_come: int) -> None:
+        """Tell each client once, and again if a cluster was refused since then."""
+        table = self._table
+        demand = describe(queue.options)
+        reason = f"Tasks wait for a worker with {demand}: none has it."
+        if not demand:
+            reason = "Tasks wait for a worker: there is none."
+        if to_come:
+            reason += f" {to_come} are on their way."
+        if table.refused:
+            reason += f" {table.refused}"
         for session in queue.sessions():
-            if session not in queue.told:
-                queue.told[session] = None
-                self._table.send_session(session, m.Unplaced(reason))
+            if queue.told.get(session) != table.refused:
+                queue.told[session] = table.refused
+                table.send_session(session, m.Unplaced(reason))
+
+    def _untell(self, queue: ReadyQueue) -> None:
+        """Tell those whose tasks waited that none does so any more."""
+        if not queue.told:
+            return
+        told, queue.told = queue.told, {}
+        others = (self._table.ready, *self._table.demanding.values())
+        for session in told:
+            if not any(session in other.told for other in others):
+                self._table.send_session(session, m.Unplaced(""))
 
     def _fail(self, queue: ReadyQueue) -> None:
         detail = {

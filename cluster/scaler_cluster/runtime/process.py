@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 PYTHON_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -124,6 +125,14 @@ def allow_many_files() -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def pid_space() -> str:
+    """Name the system and the namespace that this process's pid counts in; empty: unknown."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
+    return ""
 
 
 def die_with_parent(parent: int) -> None:

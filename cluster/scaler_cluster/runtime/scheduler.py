@@ -36,6 +36,7 @@ from scaler_cluster.runtime.process import (
     address_after,
     allow_many_files,
     log_as_told,
+    pid_space,
     read_settings,
     say_ready,
 )
@@ -106,6 +107,8 @@ class SchedulerShell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._tick_at = -math.inf
+        self._watched: dict[int, int] = {}
+        """Descriptors that become readable when a process ends, by its pid."""
         self._logged_at: dict[bool, float] = {}
         """When a trouble was logged last: bugs of ours, and faults of others."""
         self._troubles = 0
@@ -123,6 +126,8 @@ class SchedulerShell:
         self._loop.remove_reader(self._link.fd)
         if self._timer is not None:
             self._timer.cancel()
+        for pid in list(self._watched):
+            self._unwatch(pid)
         if self._core.table.sessions:
             # The last of them said Goodbye before it let us go: that is about to arrive.
             self._link.wait(0.01)
@@ -249,6 +254,11 @@ class SchedulerShell:
             exchange.drop(peer)
         if core.is_over:
             self.over.set()
+        if core.to_watch:
+            self._watch(now)
+        if core.table.journal.has_lines:
+            for is_warning, line in core.table.journal.take(now):
+                log.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
         if self._storage is not None and now >= self._storage.look_at and self._needs_storage():
             self._look_after(self._storage, now)
         if ticks and now >= exchange.deadline:
@@ -258,6 +268,32 @@ class SchedulerShell:
             self._publish(now)
         if self._check:
             invariants.check(core)
+
+    def _watch(self, now: float) -> None:
+        """Begin to watch the processes of supervisors that are in this one's pid namespace."""
+        for peer, pid in self._core.to_watch:
+            self._unwatch(pid)
+            try:
+                fd = os.pidfd_open(pid)
+            except ProcessLookupError:
+                self._core.process_over(peer, now)
+            except OSError:
+                # Not every kernel and sandbox can: then it is noticed by its silence.
+                continue
+            else:
+                self._watched[pid] = fd
+                self._loop.add_reader(fd, self._on_process_over, peer, pid)
+        self._core.to_watch.clear()
+
+    def _on_process_over(self, peer: bytes, pid: int) -> None:
+        self._unwatch(pid)
+        self._core.process_over(peer, clock())
+
+    def _unwatch(self, pid: int) -> None:
+        fd = self._watched.pop(pid, -1)
+        if fd >= 0:
+            self._loop.remove_reader(fd)
+            os.close(fd)
 
     def _publish(self, now: float) -> None:
         """Tell those who watch what is due."""
@@ -360,6 +396,7 @@ async def serve(
         storage = StorageProcess(settings | {"address": link.address}, listener, known_as=where)
     config = SchedulerConfig(
         python=PYTHON_VERSION,
+        pid_space=pid_space(),
         homes=homes,
         homes_are_elsewhere=storages is not None,
         monitor=publisher.address if publisher is not None else "",

@@ -45,6 +45,7 @@ from scaler_cluster.runtime.process import (
     host_name,
     log_as_told,
     make_peer_id,
+    pid_space,
     read_settings,
 )
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
@@ -134,6 +135,7 @@ class SupervisorShell:
             b"",
             0,
             workers,
+            pid_space=pid_space(),
         )
         self._link.send(HUB, self._exchange.send(HUB, [hello], clock()))
 

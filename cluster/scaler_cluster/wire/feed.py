@@ -239,9 +239,10 @@ class LargeObject:
 
 @dataclass(slots=True)
 class Demand:
-    """Tasks that wait for a worker with something."""
+    """Tasks that wait for a worker with something, or for any while there is none."""
 
     what: str = ""
+    """Empty: any worker could run them."""
     tasks: int = 0
     unmet_s: float | None = None
     """How long there has been no such worker; nil: there is one."""
@@ -285,6 +286,8 @@ class Snapshot:
     stores: list[Store] = field(default_factory=list)
     largest: list[LargeObject] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
+    refused: str = ""
+    """Which cluster was refused last, and why; empty: none since a worker came."""
 
 
 # -- events ----------------------------------------------------------------------------------

@@ -126,6 +126,9 @@ class Hello(Message):
     """Of a worker: what it offers."""
     queue: int = 0
     """Of a worker: how many tasks it takes ahead at most; 0: it does not mind."""
+    pid_space: str = ""
+    """Of a supervisor: names the system and the namespace that ``pid`` counts in; empty: unknown. A
+    scheduler in the same one watches the process."""
 
 
 @dataclass(slots=True)
@@ -289,7 +292,10 @@ class Cancelled(Message):
 
 @dataclass(slots=True)
 class Unplaced(Message):
-    """Scheduler to client: no worker has what some of its tasks demand; they wait for one."""
+    """Scheduler to client: why no worker can run some of its tasks, which wait for one.
+
+    Empty: it is so no longer.
+    """
 
     tag = 64
     reason: str
