@@ -212,6 +212,34 @@ def test_a_dashboard_of_a_recording_needs_no_address():
     assert load(WebSettings, "x", "", ["--replay", "run.rec"]).replay == "run.rec"
 
 
+@pytest.mark.parametrize(
+    ("given", "nbytes"),
+    [("1.5 GiB", 3 << 29), ("64k", 64_000), ("1000", 1000), (1000, 1000), (2e9, 2 * 10**9)],
+)
+def test_sizes_are_texts_or_numbers(write, given, nbytes):
+    """On a command line, in a file and in a program."""
+    path = write(f"[cluster]\ntrim_memory_threshold_bytes = {given!r}\n")
+    program = ClusterSettings.of(scheduler_address=ADDRESS, trim_memory_threshold_bytes=given)
+
+    assert cluster("-c", path, ADDRESS).trim_memory_threshold_bytes == nbytes
+    assert program.trim_memory_threshold_bytes == nbytes
+    if isinstance(given, str):
+        assert cluster("-tm", given, ADDRESS).trim_memory_threshold_bytes == nbytes
+        storage = load(StorageSettings, "x", "", [ADDRESS, "--memory-limit", given])
+        assert storage.memory_limit == nbytes
+
+
+def test_what_is_no_size_is_refused(write):
+    """With the setting's name, and where it stands."""
+    with pytest.raises(ConfigError, match="^-tm/--trim-.* must be a size such as 2GB.* not 'much'"):
+        cluster("-tm", "much", ADDRESS)
+    with pytest.raises(ConfigError, match="^--memory-limit must be 1 or more, not '0GB'$"):
+        load(StorageSettings, "x", "", [ADDRESS, "--memory-limit", "0GB"])
+    path = write("[object_storage_server]\nmemory_limit = true\n")
+    with pytest.raises(ConfigError, match="line 2: .* must be a number of bytes or a text such as"):
+        load(StorageSettings, "x", "", ["-c", path, ADDRESS])
+
+
 def test_no_flag_means_two_things():
     """Each name and flag of a command is one setting's."""
     for kind in {*SECTION.values()}:
