@@ -47,7 +47,7 @@ def test_whole_numbers_have_bounds() -> None:
         arguments.whole("n", 0, 1)
     with pytest.raises(ConfigError, match="^n must be greater than 0, not -1$"):
         arguments.whole("n", np.int8(-1), 1, bound="greater than 0")
-    for number in (1 << 63, -(1 << 63), 10**5000):
+    for number in (1 << 63, -(1 << 63), 10**5000, -(10**5000)):
         with pytest.raises(ConfigError, match="^n must "):
             arguments.whole("n", number)
 
@@ -66,7 +66,21 @@ def test_what_are_no_seconds_is_a_type_error(wrong) -> None:
         arguments.seconds("t", wrong)
 
 
-@pytest.mark.parametrize("wrong", [0, -1, math.nan, math.inf, -math.inf, 1e10, np.float64("nan")])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        0,
+        -1,
+        math.nan,
+        math.inf,
+        -math.inf,
+        1e10,
+        np.float64("nan"),
+        10**400,
+        -(10**400),
+        Fraction(10**400),
+    ],
+)
 def test_seconds_have_bounds(wrong) -> None:
     """Neither none, nor endless: the system's own waits take no more than some years."""
     with pytest.raises(ConfigError, match="^t must be .* seconds"):
@@ -189,6 +203,7 @@ def test_capabilities_become_python_s() -> None:
         ({"gpu": -2}, ConfigError, r"^c\['gpu'\] must be an amount of 0 or more, or -1"),
         ({"gpu": math.nan}, ConfigError, r"^c\['gpu'\] must be an amount"),
         ({"gpu": math.inf}, ConfigError, r"^c\['gpu'\] must be an amount"),
+        ({"gpu": 10**400}, ConfigError, r"^c\['gpu'\] must be an amount"),
         ({str(n): 1 for n in range(300)}, ConfigError, "^c must be 256 at most"),
     ],
 )
@@ -210,7 +225,7 @@ def test_what_are_no_names(wrong) -> None:
 
 
 integers = st.integers() | st.integers(-128, 127).map(np.int8)
-numbers = integers | st.floats() | st.floats(width=32).map(np.float32)
+numbers = integers | st.just(10**5000) | st.floats() | st.floats(width=32).map(np.float32)
 
 
 @given(integers, numbers, integers, st.booleans(), st.dictionaries(st.text(), numbers))

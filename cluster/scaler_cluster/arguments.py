@@ -71,9 +71,9 @@ def whole(
         raise TypeError(f"{name} must be {wants}, not {shown(value)}")
     number = int(value)
     if number < least:
-        raise ConfigError(f"{name} must be {bound or f'{least} or more'}, not {number}")
+        raise ConfigError(f"{name} must be {bound or f'{least} or more'}, not {shown(number)}")
     if number > WHOLE_MAX:
-        raise ConfigError(f"{name} must have 64 bits at most, not {shown(value)}")
+        raise ConfigError(f"{name} must have 64 bits at most, not {shown(number)}")
     return number
 
 
@@ -81,12 +81,12 @@ def seconds(name: str, value: object, *, any_sign: bool = False) -> float:
     """Return a number of seconds greater than 0, or of ``any_sign``."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number of seconds, not {shown(value)}")
-    number = float(value)
+    number: Any = value
     if not any_sign and not number > 0:
-        raise ConfigError(f"{name} must be greater than 0 seconds, not {value}")
+        raise ConfigError(f"{name} must be greater than 0 seconds, not {shown(value)}")
     if not abs(number) <= SECONDS_MAX:
-        raise ConfigError(f"{name} must be {SECONDS_MAX:g} seconds at most, not {value}")
-    return number
+        raise ConfigError(f"{name} must be {SECONDS_MAX:g} seconds at most, not {shown(value)}")
+    return float(number)
 
 
 def read_size(value: object) -> int:
@@ -100,7 +100,7 @@ def read_size(value: object) -> int:
     if isinstance(value, str):
         match = SIZE.fullmatch(value.strip())
         if match is None:
-            raise ValueError(f"must be a size such as 2GB, 512 MiB or 1000000, not {value!r}")
+            raise ValueError(f"must be a size such as 2GB, 512 MiB or 1000000, not {shown(value)}")
         digits, prefix, binary = match.groups()
         unit: int = (1024 if binary else 1000) ** POWERS[(prefix or "").lower()]
         before, _, after = digits.partition(".")
@@ -164,13 +164,13 @@ def capabilities(name: str, value: Mapping[Any, Any] | None) -> tuple[tuple[str,
         _check_name(name, what)
         if not isinstance(amount, Real) or isinstance(amount, bool):
             raise TypeError(f"{name}[{what!r}] must be a number, not {shown(amount)}")
-        number = int(amount) if isinstance(amount, Integral) else float(amount)
+        number: Any = amount
         if not -1 <= number <= TASK_ID_MAX:
             raise ConfigError(
                 f"{name}[{what!r}] must be an amount of 0 or more, or -1 if it only has to be "
-                f"there, not {amount}"
+                f"there, not {shown(amount)}"
             )
-        found.append((what, number))
+        found.append((what, int(number) if isinstance(amount, Integral) else float(number)))
     return tuple(sorted(found))
 
 
