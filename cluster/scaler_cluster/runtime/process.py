@@ -17,6 +17,7 @@ PYTHON_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 PR_SET_PDEATHSIG = 1
 LIFELINE_FD = 0
 """Standard input: one line of settings, then nothing, until the parent is gone."""
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PORT_MAX = 65535
 READY_FD_VARIABLE = "SCALER_READY_FD"
 """Names the pipe on which a child says that it is ready, or why it is not."""
@@ -103,9 +104,10 @@ def lifeline_of_signals() -> int:
 
 
 def log_as_told(settings: dict[str, Any], level: str = "WARNING", *, suffix: str = "") -> None:
-    """Let the log go where the settings say; without a word of theirs, from a level on, to stderr.
+    """Let the engine's log go where the settings say; if they do not, to stderr from a level on.
 
-    ``suffix`` makes the names of files this process's own.
+    The root logger is left alone: in a worker it is the tasks'. ``suffix`` makes the names of files
+    this process's own.
     """
     told = settings.get("logging")
     if told is not None:
@@ -113,8 +115,12 @@ def log_as_told(settings: dict[str, Any], level: str = "WARNING", *, suffix: str
 
         setup_logger(told["paths"], told["config_file"], told["level"], suffix=suffix)
     else:
-        form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-        logging.basicConfig(stream=sys.stderr, level=level, format=form)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        logger = logging.getLogger("scaler")
+        logger.addHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = False
 
 
 def allow_many_files() -> None:
