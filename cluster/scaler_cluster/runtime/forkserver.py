@@ -15,11 +15,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import multiprocessing
 import os
 import selectors
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.runtime.process import die_with_parent
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 
 END_TIMEOUT_S = 5.0
 """A fork server that has not ended after this, as one that is stopped, is killed."""
+
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+"""Where Linux keeps semaphores that have names."""
+_SEMAPHORES = f"mp-{os.urandom(4).hex()}"
 
 
 def kill_group(pid: int, number: int = signal.SIGKILL) -> None:
@@ -104,6 +111,19 @@ def _serve(channel: socket.socket, worker_main: Callable[[dict[str, Any]], int])
     finally:
         for pid in children:
             kill_group(pid)
+            _remove_semaphores(pid)
+
+
+def name_semaphores() -> None:
+    """Let semaphores that tasks make be known as this worker's; children make theirs the same."""
+    prefix = f"/{_SEMAPHORES}-{os.getpid()}"
+    multiprocessing.current_process()._config["semprefix"] = prefix  # type: ignore[attr-defined]
+
+
+def _remove_semaphores(pid: int) -> None:
+    """Remove what pools of a worker left: what would have done so was killed with them."""
+    for path in SHARED_MEMORY.glob(f"sem.{_SEMAPHORES}-{pid}-*"):
+        path.unlink(missing_ok=True)
 
 
 def _obey(
@@ -146,6 +166,7 @@ def _reap(channel: socket.socket, children: dict[int, int]) -> None:
         # What the task started must not outlive its worker.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
+        _remove_semaphores(pid)
         report: dict[str, Any] = {
             "slot": slot,
             "pid": pid,
@@ -176,8 +197,12 @@ def _fork_worker(
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(errors_write, 2)
-        # Nothing of the fork server's stays open in user code but the three standard streams.
-        os.closerange(3, 4096)
+        # Nothing of the fork server's stays open in user code but the three standard streams, and
+        # what the initializer inherits.
+        begin = 3
+        for fd in [*sorted(order["inherited"]), 4096]:
+            os.closerange(begin, fd)
+            begin = fd + 1
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)

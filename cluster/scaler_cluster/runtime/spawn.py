@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import multiprocessing
 import os
 import select
 import subprocess
@@ -14,8 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster import payload as payloads
-from scaler_cluster.errors import ClusterUnreachable, ConfigError, PayloadError
+from scaler_cluster.errors import ClusterUnreachable, ConfigError
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.runtime.dashboard_link import DashboardLink
 from scaler_cluster.runtime.directories import name_directories, remove_directories
@@ -150,10 +150,18 @@ class EmbeddedCluster:
             **supervising,
             "workers": workers,
             "sys_path": [path or str(Path.cwd()) for path in sys.path],
+            # What a manager of this process makes may be an argument of tasks.
+            "authkey": multiprocessing.current_process().authkey.hex(),
         }
+        inherited: list[int] = []
         if initializer is not None:
-            packed = _pack_initializer(initializer, initargs)
+            from scaler_cluster.runtime.inheritance import dumps_initializer
+
+            packed, inherited = dumps_initializer(initializer, initargs)
             settings["initializer"] = base64.b64encode(packed).decode()
+            settings["inherited"] = inherited
+        self._initargs = initargs
+        """Kept: semaphores go with the objects of this process that have them."""
         if max_tasks_per_child is not None:
             settings["max_tasks_per_child"] = max_tasks_per_child
         if memory_limit_bytes is not None:
@@ -178,11 +186,12 @@ class EmbeddedCluster:
             scheduler = self._start("scheduler", told, reports=True)
             if chosen.startswith("ipc://"):
                 # The address is known already: both start at the same time.
-                self._start("supervisor", settings | {"address": chosen})
+                self._start("supervisor", settings | {"address": chosen}, pass_fds=inherited)
                 news = scheduler.await_ready()
             else:
                 news = scheduler.await_ready()
-                self._start("supervisor", settings | {"address": news["address"]})
+                settings["address"] = news["address"]
+                self._start("supervisor", settings, pass_fds=inherited)
             self.address: str = news["address"]
             self.monitor_address: str = news["monitor"]
             if door is not None:
@@ -251,19 +260,6 @@ class EmbeddedCluster:
         for child in reversed(self._children):
             child.stop(STOP_TIMEOUT_S)
         remove_directories(self._places)
-
-
-def _pack_initializer(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> bytes:
-    """Pickle both together; raises PayloadError, which names what of them is at fault."""
-    try:
-        return payloads.dumps((initializer, initargs))
-    except PayloadError:
-        try:
-            payloads.dumps(initializer)
-            payloads.check_call(initializer, initargs, {})
-        except PayloadError as error:
-            raise PayloadError(f"the initializer: {error}") from error.__cause__
-        raise
 
 
 def _open_door() -> WebDoor:

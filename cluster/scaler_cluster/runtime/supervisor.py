@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import mmap
+import multiprocessing
 import os
 import selectors
 import signal
@@ -21,6 +22,7 @@ import socket
 import sys
 from dataclasses import asdict, fields
 from time import perf_counter as clock
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
@@ -32,7 +34,7 @@ from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.worker_store import WorkerStore
 from scaler_cluster.preload import parse_preload
-from scaler_cluster.runtime import forkserver
+from scaler_cluster.runtime import forkserver, pools
 from scaler_cluster.runtime.directories import (
     hold_directories,
     make_directories,
@@ -246,7 +248,12 @@ class SupervisorShell:
 
     def _settle(self, place: Place, address: str = "", *, is_home: bool = False) -> None:
         self._place = place
-        self._order = {"place": asdict(place), "address": address, "is_home": is_home}
+        self._order = {
+            "place": asdict(place),
+            "address": address,
+            "is_home": is_home,
+            "inherited": self._settings.get("inherited", []),
+        }
         self._core.start(clock())
 
     # -- workers -----------------------------------------------------------------------------
@@ -331,7 +338,26 @@ class SupervisorShell:
         """Leave; may be called from a handler of signals."""
         self._core.leave = ""
 
+    def _let_finish(self) -> None:
+        """Let workers end in order that have inherited queues."""
+        from scaler_cluster.runtime.inheritance import FINISH_S
+
+        for slot in self._core.slots:
+            if slot.pid:
+                os.kill(slot.pid, signal.SIGTERM)
+        until = clock() + FINISH_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._server, selectors.EVENT_READ)
+            # Without a fork server there are no workers either.
+            while not self._core.leave and any(slot.pid for slot in self._core.slots):
+                if clock() >= until:
+                    return
+                if selector.select(max(until - clock(), 0.0)):
+                    self._on_server()
+
     def _close(self) -> None:
+        if self._settings.get("inherited"):
+            self._let_finish()
         for slot in self._core.slots:
             if slot.pid:
                 forkserver.kill_group(slot.pid)
@@ -361,6 +387,7 @@ class SupervisorShell:
             faulthandler.enable()
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(line_buffering=True)
+            _become_process(settings, order)
             peer = bytes.fromhex(order["peer"])
             place = Place(**order["place"])
             base = order["slot"] * SLOT_WORDS
@@ -372,6 +399,11 @@ class SupervisorShell:
             except BaseException:
                 sys.excepthook(*sys.exc_info())
                 return INITIALIZER_EXIT_CODE
+            if settings.get("inherited"):
+                # Not before: one that is still starting has nothing to finish.
+                from scaler_cluster.runtime.inheritance import finish
+
+                signal.signal(signal.SIGTERM, finish)
             hello = m.Hello(
                 m.WORKER,
                 m.PROTOCOL_VERSION,
@@ -395,16 +427,31 @@ class SupervisorShell:
             )
             WorkerShell(link, core, mine, store, hello, settings["address"], peer, upkeep).run()
             link.close()
+            if settings.get("inherited"):
+                finish()
             return 0
 
         return worker_main
 
 
+def _become_process(settings: dict[str, Any], order: dict[str, Any]) -> None:
+    """Be one of a pool's processes, as ``multiprocessing`` knows them, and no program of its own.
+
+    What tasks start shall not run this program's ``__main__`` again; and ``__main__`` is the
+    module from which functions and classes come that travel by value.
+    """
+    sys.modules["__main__"] = ModuleType("__main__")
+    process = multiprocessing.current_process()
+    forkserver.name_semaphores()
+    process.name = f"Worker-{_name_of(settings, order['slot']) or order['slot']}"
+    if "authkey" in settings:
+        process.authkey = bytes.fromhex(settings["authkey"])
+
+
 def _initialize(settings: dict[str, Any]) -> None:
     """Call what a worker is to call before its first task."""
     if settings.get("initializer"):
-        initializer, initargs = payloads.loads(base64.b64decode(settings["initializer"]))
-        initializer(*initargs)
+        pools.call_initializer(*payloads.loads(base64.b64decode(settings["initializer"])))
     if settings.get("preload"):
         parse_preload(settings["preload"]).run()
 

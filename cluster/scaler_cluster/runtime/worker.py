@@ -27,7 +27,7 @@ from scaler_cluster.errors import MissingObjects, PayloadError, StorageFull, Tas
 from scaler_cluster.exceptions import dumps_exception, lacking
 from scaler_cluster.links.link import HUB
 from scaler_cluster.nodes import NodeLoader, NotReturned, call_node
-from scaler_cluster.runtime import inside
+from scaler_cluster.runtime import inside, pools
 from scaler_cluster.runtime.callees import load_callee
 from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.runtime.output import TaskOutput, undivert
@@ -58,6 +58,12 @@ IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 TICK_S = 0.005
 """Repetitions and acknowledgements are looked after this often at most."""
 DRAIN_LIMIT = 64
+MANAGERS = f"{os.sep}multiprocessing{os.sep}managers.py"
+MANAGERS_HINT = (
+    "; it was made by a multiprocessing.Manager(), whose server this worker must reach by its "
+    "address, with the same multiprocessing.current_process().authkey: both are so in a cluster "
+    "that the manager's program has started itself, elsewhere they are yours to see to"
+)
 PRINT_AHEAD = 1024
 """Envelopes that the scheduler has not acknowledged, beyond which a task that prints waits: it
 acknowledges every 64th."""
@@ -482,6 +488,7 @@ def load_function(entry: FunctionEntry, buffers: Sequence[Buffer]) -> None:
     """Unpickle a function; raises what that raises."""
     before = set_classes()
     entry.call = load_callee(entry.payload, buffers)
+    pools.know(entry.call)
     after = set_classes()
     entry.set_classes = after if after != before else None
 
@@ -518,8 +525,8 @@ def describe_failure(
         stage = m.FAILED_MISSING
         detail["message"] = str(error)
     elif stage == m.FAILED_DESERIALIZE:
-        reason = f"{show(error)}{lacking(error, where)}"
-        detail["message"] = f"the worker cannot unpickle {culprit}: {reason}"
+        hint = MANAGERS_HINT if MANAGERS in detail["traceback"] else lacking(error, where)
+        detail["message"] = f"the worker cannot unpickle {culprit}: {show(error)}{hint}"
     elif stage == m.FAILED_RESULT and isinstance(error, StorageFull):
         stage = m.FAILED_EXCEPTION
     elif stage == m.FAILED_RESULT:
