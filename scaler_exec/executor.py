@@ -16,6 +16,7 @@ from scaler_cluster.config.values import read_given_address
 from scaler_cluster.errors import ClusterBroken, ConfigError
 from scaler_cluster.runtime import inside
 from scaler_cluster.runtime.process import usable_cpus
+from scaler_cluster.runtime.records import level_of
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.runtime.spawn import START_TIMEOUT_S, EmbeddedCluster
 from scaler_cluster.texts import shown
@@ -60,6 +61,9 @@ class ScalerExecutor(Executor):
             before further ones go to disk, given in the same way; default: 80 % of what the
             machine has.
         stream_output: Whether what tasks print is printed here, wherever they ran.
+        forward_logs: Whether what tasks log goes to the loggers of the same names here, wherever
+            they ran. True: from the level that the root logger has now; or a level, as
+            ``logging.INFO``.
         timeout: Seconds to wait for the scheduler at ``address``; default: 10.
         dashboard: Whether the embedded cluster has one, see :attr:`dashboard_link`.
 
@@ -83,6 +87,7 @@ class ScalerExecutor(Executor):
         memory_limit: int | str | None = None,
         object_memory_limit: int | str | None = None,
         stream_output: bool = False,
+        forward_logs: bool | int | str = False,
         timeout: float = CONNECT_TIMEOUT_S,
         dashboard: bool = False,
     ) -> None:
@@ -107,7 +112,10 @@ class ScalerExecutor(Executor):
         arguments.flag("dashboard", dashboard)
         address = read_given_address(address)
         self._options = intern_options(
-            TaskOptions(stream_output=arguments.flag("stream_output", stream_output))
+            TaskOptions(
+                stream_output=arguments.flag("stream_output", stream_output),
+                log_level=level_of(forward_logs),
+            )
         )
         self._reserialize = False
         nested = inside.nested_session(address)

@@ -149,9 +149,11 @@ def test_a_file_for_file_config_holds_for_what_tasks_log(tmp_path) -> None:
     """A root logger in ``logging_config_file`` is the one that tasks find."""
     path, config = tmp_path / "all.log", tmp_path / "logging.ini"
     config.write_text(ROOT_TO_FILE.format(path=path))
-    with SchedulerClusterCombo(1, logging_config_file=str(config)) as cluster:
-        with Client(cluster.get_address()) as client:
-            client.submit(_log, "mine", logging.INFO, "from a task").result(BOUND_S)
+    with (
+        SchedulerClusterCombo(1, logging_config_file=str(config)) as cluster,
+        Client(cluster.get_address()) as client,
+    ):
+        client.submit(_log, "mine", logging.INFO, "from a task").result(BOUND_S)
 
     assert "INFO of mine: from a task" in path.read_text().splitlines()
 

@@ -16,6 +16,7 @@ from scaler_cluster.client.serializer import DefaultSerializer, Serialization
 from scaler_cluster.config.values import STORAGES, read_given_address
 from scaler_cluster.errors import ConfigError, PayloadError
 from scaler_cluster.runtime import inside
+from scaler_cluster.runtime.records import level_of
 from scaler_cluster.runtime.session import Session
 from scaler_cluster.texts import shown
 from scaler_cluster.wire.messages import TaskOptions, intern_options
@@ -49,6 +50,7 @@ class _Settings:
     heartbeat_s: float
     serializer: type[Serializer] | Serializer | None
     stream_output: bool
+    log_level: int
     storages: tuple[str, ...]
 
 
@@ -68,6 +70,8 @@ class Client:
         serializer: How functions, arguments and results become bytes; default: pickle, and
             cloudpickle where that is not enough.
         stream_output: Whether what tasks print is printed here.
+        forward_logs: Whether what tasks log goes to the loggers of the same names here. True: from
+            the level that the root logger has now; or a level, as ``logging.INFO``.
         object_storage_address: Where the cluster's object storage is reached from here, if that
             is not where it says; several in the cluster's order, if it has several.
         security_config: Must be None: there is no encryption yet.
@@ -92,6 +96,8 @@ class Client:
         stream_output: bool = False,
         object_storage_address: str | Sequence[str] | None = None,
         security_config: None = None,
+        *,
+        forward_logs: bool | int | str = False,
     ) -> None:
         if security_config is not None:
             raise ConfigError("security_config must be None: there is no encryption yet")
@@ -108,6 +114,7 @@ class Client:
                 arguments.seconds("heartbeat_interval_seconds", heartbeat_interval_seconds),
                 serializer,
                 arguments.flag("stream_output", stream_output),
+                level_of(forward_logs),
                 storages,
             )
         )
@@ -121,7 +128,7 @@ class Client:
         serializer = settings.serializer
         is_ours = serializer is DefaultSerializer or type(serializer) is DefaultSerializer
         self._serialization = None if serializer is None or is_ours else Serialization(serializer)
-        options = TaskOptions(stream_output=settings.stream_output)
+        options = TaskOptions(stream_output=settings.stream_output, log_level=settings.log_level)
         self._options = intern_options(options)
         """Of tasks that have no futures: what those took, nobody could ask for."""
         self._task_options = intern_options(replace(options, profiling=settings.profiling))

@@ -362,6 +362,7 @@ class Dispatch:
                     table.objects.segments(run.objects, worker) if run.objects else (),
                     options.depth,
                     options.profiling,
+                    options.log_level,
                 ),
             )
         else:
@@ -412,6 +413,7 @@ class Dispatch:
             ends,
             options.depth,
             options.profiling,
+            options.log_level,
         )
         return message, segments
 

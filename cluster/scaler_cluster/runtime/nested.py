@@ -140,7 +140,7 @@ class NestedSession(Session):
         self._task: Scope | None = None
         """The task that the worker was given, once it has used this."""
         self.stack = Stack(self, shell)
-        self._options: dict[tuple[m.TaskOptions, int], m.TaskOptions] = {}
+        self._options: dict[tuple[m.TaskOptions, int, bool, int], m.TaskOptions] = {}
         self._running = threading.RLock()
         """Held by the thread that runs a task: one at a time, as anywhere."""
         self._clients = itertools.count(1)
@@ -189,7 +189,7 @@ class NestedSession(Session):
                     "only inside of tasks"
                 )
             self.stack.begin()
-            scope = self._task = Scope(work.message.depth, 0)
+            scope = self._task = Scope(work.message, 0)
         if threading.current_thread() is threading.main_thread():
             current.set(scope)
         return scope
@@ -286,13 +286,21 @@ class NestedSession(Session):
         return objects
 
     def deeper(self, options: m.TaskOptions, scope: Scope) -> m.TaskOptions:
-        """Return the options of what a task submits."""
-        key = options, scope.depth
+        """Return the options of what a task submits.
+
+        What is sent to the client of the task is sent of these as well.
+        """
+        told = scope.told
+        log_level = told.log_level or options.log_level
+        stream_output = told.stream_output or options.stream_output
+        key = options, told.depth, stream_output, log_level
         deeper = self._options.get(key)
         if deeper is None:
             if len(self._options) >= FUNCTIONS_MAX:
                 self._options.clear()
-            deeper = self._options[key] = replace(options, depth=scope.depth + 1)
+            deeper = self._options[key] = replace(
+                options, depth=told.depth + 1, stream_output=stream_output, log_level=log_level
+            )
         return deeper
 
     def open_call(self, call: MapCall) -> int:

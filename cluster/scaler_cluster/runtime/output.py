@@ -1,12 +1,17 @@
-"""What a task prints, on its way to the client."""
+"""What a task prints and logs, on its way to the client."""
 
 from __future__ import annotations
 
 import codecs
 import io
 import sys
-from typing import TYPE_CHECKING, TextIO
+import threading
+from collections import deque
+from time import sleep
+from typing import TYPE_CHECKING, Any, TextIO
 
+from scaler_cluster.runtime import records
+from scaler_cluster.runtime.records import RecordSender
 from scaler_cluster.texts import sendable
 
 if TYPE_CHECKING:
@@ -15,41 +20,92 @@ if TYPE_CHECKING:
 PIECE_BYTES = 64 * 1024
 """Text is sent in pieces of at most this; small prints are collected until they make 8 KiB, or
 the task ends."""
+PAUSE_S = 0.004
+"""A task whose output finds no room looks again after this."""
+_senders: list[Sender] = []
+"""What sends the output of the task that runs; empty: it goes to the worker's own streams."""
+
+
+class Sender:
+    """Sends texts in order, whichever thread they come from.
+
+    ``try_send`` sends one, or returns False if there is no room for it now. ``lock`` is held by
+    whoever speaks for the worker: a finalizer that prints or logs may be called just then, in the
+    same thread. What it says is sent with what comes next, or by :meth:`flush`.
+    """
+
+    def __init__(self, try_send: Callable[[str, str], bool], lock: Any) -> None:
+        self._try_send = try_send
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._turn: Any = threading.RLock()
+        self._lock = lock
+
+    def __call__(self, stream: str, text: str) -> None:
+        """Send a text; waits until there is room."""
+        self._waiting.append((stream, text))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if self._turn._is_owned() or self._lock._is_owned():
+            return
+        with self._turn:
+            while self._waiting:
+                stream, text = self._waiting.popleft()
+                while not self._try_send(stream, text):
+                    sleep(PAUSE_S)
 
 
 class TaskOutput:
-    """A context in which ``sys.stdout`` and ``sys.stderr`` go to a callback."""
+    """A context in which what is printed, and logged from a level on, goes to the client.
 
-    def __init__(self, send: Callable[[str, str], None]) -> None:
-        self._send = send
+    ``streams`` says whether ``sys.stdout`` and ``sys.stderr`` do; ``log_level`` is 0 if no record
+    does.
+    """
+
+    def __init__(self, sender: Sender, *, streams: bool, log_level: int) -> None:
+        self._sender = sender
+        self._diverts = streams
+        self._streams: list[DivertedStream] = []
+        self._saved = sys.stdout, sys.stderr
+        self._records = RecordSender(sender, log_level) if log_level else None
 
     def __enter__(self) -> None:
-        """Divert the streams."""
-        self._saved = sys.stdout, sys.stderr
-        self._streams = [DivertedStream(name, self._send) for name in ("stdout", "stderr")]
-        sys.stdout, sys.stderr = self._streams
+        """Divert the streams, and listen to the root logger."""
+        _senders[:] = [self._sender]
+        if self._diverts:
+            self._streams = [DivertedStream("stdout"), DivertedStream("stderr")]
+            sys.stdout, sys.stderr = self._streams
+        if self._records is not None:
+            self._records.__enter__()
 
     def __exit__(self, *_: object) -> None:
-        """Send the rest and put the streams back."""
+        """Send the rest and put everything back.
+
+        May be called again, as this or the beginning may have been interrupted.
+        """
+        if self._records is not None:
+            self._records.__exit__()
         sys.stdout, sys.stderr = self._saved
         for stream in self._streams:
             stream.flush()
-            stream.sink.send = None
+        self._sender.flush()
+        _senders.clear()
 
 
 class DivertedStream(io.TextIOWrapper):
-    """A text stream like any other, whose bytes go to a callback as text."""
+    """A text stream like any other, whose bytes go to the client of the task that runs, as text.
 
-    def __init__(self, name: str, send: Callable[[str, str], None]) -> None:
-        self.sink = _Sink(name, send)
-        raw = io.BufferedWriter(self.sink)  # type: ignore[type-var]
+    Who keeps it, as handlers of logging do, prints to the next task's client when that runs.
+    """
+
+    def __init__(self, name: str) -> None:
+        raw = io.BufferedWriter(_Sink(name))  # type: ignore[type-var]
         super().__init__(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 class _Sink(io.RawIOBase):
-    def __init__(self, name: str, send: Callable[[str, str], None]) -> None:
-        self.send: Callable[[str, str], None] | None = send
-        """Takes the text; None once the task is over: then it goes to the worker's own stream."""
+    def __init__(self, name: str) -> None:
         self._name = name
         self._decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
 
@@ -59,15 +115,17 @@ class _Sink(io.RawIOBase):
     def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]
         piece = bytes(data[:PIECE_BYTES])
         text = self._decode(piece)
-        if self.send is not None:
-            self.send(self._name, sendable(text))
+        if _senders:
+            _senders[0](self._name, sendable(text))
         elif own := getattr(sys, f"__{self._name}__"):
             own.write(text)
         return len(piece)
 
 
 def undivert() -> None:
-    """Let a forked child of a task print to the worker's own streams."""
+    """Let a forked child of a task print and log to the worker's own streams."""
+    _senders.clear()
+    records.stop()
     if isinstance(sys.stdout, DivertedStream):
         sys.stdout = _own(sys.__stdout__)
     if isinstance(sys.stderr, DivertedStream):

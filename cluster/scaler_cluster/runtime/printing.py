@@ -1,4 +1,4 @@
-"""What tasks printed comes out at the client, in order, whichever threads take it in."""
+"""What tasks printed and logged comes out at the client, in order, whoever takes it in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from scaler_cluster.runtime import records
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TaskPrinter:
-    """Writes to the ``sys.stdout`` and ``sys.stderr`` of the moment."""
+    """Writes to the ``sys.stdout`` and ``sys.stderr`` of the moment, or hands on to loggers."""
 
     def __init__(self, core: ClientCore, lock: threading.Lock) -> None:
         self._core = core
@@ -32,10 +33,17 @@ class TaskPrinter:
                     text = f"\n[scaler: {dropped} characters came too fast to be shown]\n"
                     outputs.append(m.Output(0, "stderr", text))
                 for output in outputs:
-                    stream = sys.stdout if output.stream == "stdout" else sys.stderr
                     # A stream that is closed or broken here must not cost a result.
                     with contextlib.suppress(Exception):
-                        stream.write(output.text)
-                        stream.flush()
+                        _show(output)
             finally:
                 self._printing.release()
+
+
+def _show(output: m.Output) -> None:
+    if output.stream == records.STREAM:
+        records.handle(output.text)
+        return
+    stream = sys.stdout if output.stream == "stdout" else sys.stderr
+    stream.write(output.text)
+    stream.flush()

@@ -10,18 +10,20 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
+    from scaler_cluster.wire import messages as m
+
 _numbers = itertools.count(1)
 
 
 class Scope:
     """One run of one task in this worker."""
 
-    __slots__ = ("depth", "expired", "is_over", "level", "number", "over", "references", "seceded")
+    __slots__ = ("expired", "is_over", "level", "number", "over", "references", "seceded", "told")
 
-    def __init__(self, depth: int, level: int) -> None:
+    def __init__(self, told: m.Assign | m.AssignNodes | m.TaskOptions, level: int) -> None:
         self.number = next(_numbers)
-        self.depth = depth
-        """How many tasks are above it, wherever they run."""
+        self.told = told
+        """What it was submitted with: its depth, and what of it goes to the client."""
         self.level = level
         """How many tasks are below it on the stack of its thread."""
         self.is_over = False

@@ -59,7 +59,7 @@ class Stack:
 
     def run(self, child: Child, above: Scope) -> None:
         """Run a task for one that waits for it."""
-        scope = Scope(child.options.depth, above.level + 1)
+        scope = Scope(child.options, above.level + 1)
         limit = self._recursion_limit + scope.level * LEVEL_FRAMES
         if sys.getrecursionlimit() < limit:
             sys.setrecursionlimit(limit)

@@ -15,7 +15,6 @@ import sys
 import threading
 from functools import partial
 from time import perf_counter as clock
-from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
@@ -30,7 +29,7 @@ from scaler_cluster.nodes import NodeLoader, NotReturned, call_node
 from scaler_cluster.runtime import inside, pools
 from scaler_cluster.runtime.callees import load_callee
 from scaler_cluster.runtime.interrupts import deferred
-from scaler_cluster.runtime.output import TaskOutput, undivert
+from scaler_cluster.runtime.output import Sender, TaskOutput, undivert
 from scaler_cluster.runtime.profile import measured
 from scaler_cluster.texts import show
 from scaler_cluster.wire import messages as m
@@ -112,7 +111,8 @@ class WorkerShell:
         self._link = link
         self._core = core
         self._slot = slot
-        self._lock = threading.Lock()
+        # Reentrant only so that it can be asked who has it: see Sender.
+        self._lock = threading.RLock()
         self._exchange = Exchange(os.getpid())
         self._in_task = False
         self._busy = False
@@ -275,7 +275,11 @@ class WorkerShell:
         dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
         items = list(work.batch)
         first = work.first
-        output = TaskOutput(self._printed(work)) if message.stream_output else None
+        output: TaskOutput | None = None
+        if message.stream_output or message.log_level:
+            sender = Sender(partial(self._try_print, work), self._lock)
+            streams, log_level = message.stream_output, message.log_level
+            output = TaskOutput(sender, streams=streams, log_level=log_level)
         if message.profiling:
             call = measured(call, partial(self._profiled, work))
         overdue_at = self._pumped_at + OVERDUE_S
@@ -330,6 +334,9 @@ class WorkerShell:
             except TaskInterrupted:
                 self._in_task = False
                 stopped = True
+                if output is not None:
+                    # Its end may have been interrupted.
+                    output.__exit__()
             if buffers:
                 self.end_if_forked()
                 segments, error = _write(store, error, stopped=stopped)
@@ -369,20 +376,15 @@ class WorkerShell:
         else:
             core.erred(work, *describe_failure(stage, error, culprit, self.where))
 
-    def _printed(self, work: Work) -> Callable[[str, str], None]:
-        def printed(stream: str, text: str) -> None:
-            while not self._try_print(work, stream, text):
-                sleep(FLUSH_S)
-
-        return printed
-
     def _try_print(self, work: Work, stream: str, text: str) -> bool:
-        """Send what a task printed, unless too much of it is under way."""
+        """Send what a task printed or logged, unless too much of it is under way."""
         with self._uninterrupted(), self._lock:
             has_room = self._exchange.backlog(HUB) < PRINT_AHEAD
             if has_room:
                 self._core.printed(work, stream, text)
-            self._pump()
+            # What comes in quick succession goes together: else the control thread sends it soon.
+            if not has_room or clock() - self._pumped_at >= FLUSH_S:
+                self._pump()
             return has_room
 
     def _profiled(self, work: Work, took: Took) -> None:

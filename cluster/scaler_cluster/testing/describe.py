@@ -63,7 +63,7 @@ def _submit(x: m.Submit) -> str:
 
 def _assign(x: m.Assign) -> str:
     extra = " reporting start" * x.report_start + " streaming" * x.stream_output
-    extra += " profiling" * x.profiling
+    extra += " logging" * (x.log_level > 0) + " profiling" * x.profiling
     extra += f" at depth {x.depth}" if x.depth else ""
     what = f"{name(x.function)}{extra}{_with(x.objects)}"
     return f"Assign {tasks(x.first, len(x.batch), x.session)} {what}"
@@ -71,7 +71,7 @@ def _assign(x: m.Assign) -> str:
 
 def _assign_nodes(x: m.AssignNodes) -> str:
     extra = " reporting start" * x.report_start + " streaming" * x.stream_output
-    extra += " profiling" * x.profiling
+    extra += " logging" * (x.log_level > 0) + " profiling" * x.profiling
     given = zip(numbers(x.inputs), x.results, strict=False)
     inputs = "".join(f" {node}={name(result)}" for node, result in given)
     what = f"{name(x.function)}{extra}{_with(x.objects + x.segments)}{inputs}"

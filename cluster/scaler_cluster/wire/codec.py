@@ -166,7 +166,7 @@ def _get_options(value: Any) -> m.TaskOptions:
     if value is None:
         return m.DEFAULT_OPTIONS
     priority, timeout_s, retries, at_most_once, stream_output, profiling, depth, *demand = value
-    capabilities, workers = demand
+    capabilities, workers, log_level = demand
     if (
         type(priority) is not int
         or not (timeout_s is None or (type(timeout_s) in (int, float) and timeout_s >= 0))
@@ -177,11 +177,12 @@ def _get_options(value: Any) -> m.TaskOptions:
         or type(profiling) is not bool
         or type(depth) is not int
         or not 0 <= depth <= DEPTH_MAX
+        or not _CHECKS["int"](log_level)
     ):
         raise RemoteProtocolError("task options of the wrong type")
     flags = at_most_once, stream_output, profiling
     place = _get_capabilities(capabilities), _get_names(workers)
-    return m.TaskOptions(priority, timeout_s, retries, *flags, depth, *place)
+    return m.TaskOptions(priority, timeout_s, retries, *flags, depth, *place, log_level)
 
 
 def _get_many_options(value: Any) -> tuple[m.TaskOptions, ...]:
@@ -353,7 +354,7 @@ def _put_results(x: m.Results, frames: list[Buffer]) -> list[object]:
 def _put_assign(x: m.Assign, frames: list[Buffer]) -> list[object]:
     batch = _put_batch(x.batch, frames)
     head = 20, x.session, x.first, x.function, x.call, x.report_start, x.stream_output
-    return [*head, batch, x.objects, x.depth, x.profiling]
+    return [*head, batch, x.objects, x.depth, x.profiling, x.log_level]
 
 
 def _put_done(x: m.Done, frames: list[Buffer]) -> list[object]:
@@ -376,13 +377,15 @@ def _get_results(item: list[Any], frames: Sequence[Buffer]) -> m.Results:
 
 
 def _get_assign(item: list[Any], frames: Sequence[Buffer]) -> m.Assign:
-    _, session, first, function, call, starts, streams, batch, objects, depth, profiles = item
+    _, session, first, function, call, starts, streams, batch, objects, *options = item
+    depth, profiles, log_level = options
     _check_run(session, first, function, call)
-    if not (type(starts) is type(streams) is type(profiles) is bool) or type(depth) is not int:
-        raise RemoteProtocolError("the options of an Assign are booleans and a depth")
+    is_right = type(starts) is type(streams) is type(profiles) is bool
+    if not (is_right and type(depth) is type(log_level) is int):
+        raise RemoteProtocolError("the options of an Assign are booleans, a depth and a level")
     batch, objects = _get_batch(batch, frames), _get_objects(objects)
     return m.Assign(
-        session, first, function, call, starts, streams, batch, objects, depth, profiles
+        session, first, function, call, starts, streams, batch, objects, depth, profiles, log_level
     )
 
 

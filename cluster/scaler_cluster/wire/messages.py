@@ -66,6 +66,8 @@ class TaskOptions:
     """What the worker that runs it must have."""
     workers: tuple[str, ...] = ()
     """Names of workers and of machines, one of which it must be; empty: any."""
+    log_level: int = 0
+    """Send the task's log records from this level on to the client; 0: none."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -265,11 +267,12 @@ class Failed(Message):
 
 @dataclass(slots=True)
 class Output(Message):
-    """Scheduler to client: what a task printed."""
+    """Scheduler to client: what a task printed or logged."""
 
     tag = 16
     task: int
     stream: str
+    """``stdout``, ``stderr``, or ``log``: then the text is one log record, in JSON."""
     text: str
 
 
@@ -365,6 +368,8 @@ class Assign(Message):
     """As in the tasks' options."""
     profiling: bool = False
     """Send a Profile of each of these tasks."""
+    log_level: int = 0
+    """As in the tasks' options."""
 
 
 @dataclass(slots=True)
@@ -443,7 +448,7 @@ class Erred(Message):
 
 @dataclass(slots=True)
 class Printed(Message):
-    """Worker to scheduler: what a task printed."""
+    """Worker to scheduler: what a task printed or logged; fields as in Output."""
 
     tag = 28
     session: int
@@ -520,6 +525,8 @@ class AssignNodes(Message):
     """That of the tasks' options."""
     profiling: bool = False
     """Send a Profile of each of these nodes."""
+    log_level: int = 0
+    """That of the tasks' options."""
 
 
 @dataclass(slots=True)
