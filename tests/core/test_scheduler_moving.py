@@ -127,6 +127,16 @@ def test_an_idle_worker_takes_half_of_what_another_has_queued(loaded):
     ]
 
 
+def test_a_ready_node_given_back_goes_to_who_idles(one):
+    """It follows on what its worker runs, yet that would have it again and again."""
+    sent = one.graph(0, "", "", "1", "0 2", wanted="0 1 2 3")
+    assert sent["W1"][1:] == ["AssignNodes 1:0 g", "AssignNodes 1:1 g"]
+    assert one.worker(b"W2")["W1"] == ["Revoke 1:1"]
+
+    sent = one.feed(b"W1", m.Revoked(1, 1, 1, 0))
+    assert sent == {"W2": ["Function g", "AssignNodes 1:1 g"]}
+
+
 @pytest.fixture
 def patient():
     """W1 runs task 0 and has 1 to 99 queued; who idles waits for half a second."""

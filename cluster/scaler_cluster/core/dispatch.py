@@ -284,9 +284,11 @@ class Dispatch:
         """Give workers that run nodes of a graph what follows on these, before it is ready.
 
         So branches stay where they are, and a worker need not wait for what it reported to come
-        back. Unless something else is due.
+        back. Unless something else is due, or another worker idles that can have it now: asked back
+        for that one, it would be given to the same worker again and again.
         """
         table = self._table
+        is_any_idle = any(kind.idle for kind in self._kinds)
         following, self._following = self._following, {}
         for worker in following.values():
             last = worker.runs[-1] if worker.peer in worker.kind.hungry else None
@@ -299,6 +301,8 @@ class Dispatch:
             queue = table.queue(lane.options)
             other = queue.peek()
             if other is not None and other is not lane:
+                continue
+            if is_any_idle and graph.is_ready(last.stop - graph.first):
                 continue
             unit_s = table.functions[graph.function].mean_s
             limit = grant(worker, unit_s, -(-graph.open // len(table.workers)))

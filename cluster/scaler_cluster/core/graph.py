@@ -182,6 +182,10 @@ class GraphRecord:
         """Return True for a node that has not ended."""
         return self.states[node] in LIVE
 
+    def is_ready(self, node: int) -> bool:
+        """Return True for a node that waits for nothing; False past the last one that is there."""
+        return node < len(self.states) and self.states[node] == READY
+
     def __str__(self) -> str:
         """Tell the graph's story in one line, for errors and logs."""
         return (
