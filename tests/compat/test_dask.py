@@ -21,8 +21,6 @@ dd = pytest.importorskip("dask.dataframe")
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
 
-from dask.callbacks import Callback  # noqa: E402
-from dask.diagnostics import ProgressBar  # noqa: E402
 from dask.utils_test import GetFunctionTestMixin, add, inc  # noqa: E402
 
 # What Dask and pandas warn of among themselves is none of ours.
@@ -286,85 +284,12 @@ def test_without_dask_the_extra_is_named() -> None:
     assert "ImportError: Dask is not installed: pip install 'scaler-exec[dask]'" in done.stderr
 
 
-# -- persist ---------------------------------------------------------------------------------
-
-
-def test_persisted_values_stay_on_the_cluster(client) -> None:
-    """Further collections take them from there; nothing is computed twice."""
-    calls = dask.delayed(_mark_call)(os.getpid())
-    kept = client.persist([calls])[0]
-    further = dask.delayed(add)(kept[0], 1)
-
-    first = further.compute(scheduler=client.dask_get)
-    assert dask.delayed(add)(kept[0], 1).compute(scheduler=client.dask_get) == first
-
-
-def test_persisted_arrays(client) -> None:
-    """Chunk by chunk, mixed with what is computed."""
-    array = _array()
-    (kept,) = client.persist([array + 1])
-
-    total = (kept * 2 + array).sum()
-    assert total.compute(scheduler=client.dask_get) == total_of((array + 1) * 2 + array)
-    assert np.array_equal(kept.compute(scheduler=client.dask_get), (array + 1).compute())
-    (again,) = client.persist([kept[3:5] - 1])
-    assert np.array_equal(again.compute(scheduler=client.dask_get), array[3:5].compute())
-
-
 def total_of(array):
     """Return the sum of an array by Dask's own scheduler."""
     return array.sum().compute(scheduler=SYNC)
 
 
-def _mark_call(_):
-    return [np.random.default_rng().random()]
-
-
 # -- what else Dask's schedulers do ----------------------------------------------------------
-
-
-class Watcher(Callback):
-    """Notes what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        self.results: list[object] = []
-
-    def _start(self, dsk) -> None:
-        self.told.append("start")
-
-    def _start_state(self, dsk, state) -> None:
-        self.told.append("start_state")
-
-    def _pretask(self, key, dsk, state) -> None:
-        assert key in dsk
-
-    def _posttask(self, key, result, dsk, state, worker_id) -> None:
-        assert key in state["finished"]
-        self.results.append(result)
-
-    def _finish(self, dsk, state, failed) -> None:
-        self.told.append(f"finish {failed}")
-
-
-def test_callbacks_are_told(client) -> None:
-    """Of every task, with its result, also where nobody wants that but the next task."""
-    with Watcher() as watcher:
-        assert client.dask_get({"x": 1, "y": (inc, "x"), "z": (inc, "y")}, "z") == 3
-    assert watcher.told == ["start", "start_state", "finish False"]
-    assert watcher.results == [2, 3]
-
-    with Watcher() as watcher, pytest.raises(ZeroDivisionError):
-        client.dask_get({"x": (operator.truediv, 1, 0), "y": (inc, "x")}, "y")
-    assert watcher.told[-1] == "finish True"
-
-
-def test_the_progress_bar_moves(client, capsys) -> None:
-    """To its end."""
-    with ProgressBar():
-        _array().sum().compute(scheduler=client.dask_get)
-
-    assert "100% Completed" in capsys.readouterr().out
 
 
 def test_retries(client, tmp_path) -> None:

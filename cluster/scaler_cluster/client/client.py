@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakValueDictionary
 
 from scaler_cluster import arguments
 from scaler_cluster.client.calls import rows_of, takes
@@ -22,7 +21,7 @@ from scaler_cluster.texts import shown
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from os import PathLike
     from types import TracebackType
@@ -132,8 +131,6 @@ class Client:
         self._options = intern_options(options)
         """Of tasks that have no futures: what those took, nobody could ask for."""
         self._task_options = intern_options(replace(options, profiling=settings.profiling))
-        self._persisted: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
-        """Values of Dask's collections that are on the cluster, as long as somebody has them."""
 
     def _open(self, address: str | None, cluster: str) -> Session:
         """Return the session of this worker's tasks if it leads to the cluster, else a new one."""
@@ -388,11 +385,13 @@ class Client:
         try:
             return {key: future.result() for key, future in futures.items()}
         except BaseException:
-            self._cancel([one for key, one in futures.items() if graph[key] is not one])
+            self._cancel_made(graph, futures.values())
             raise
 
-    def _cancel(self, futures: Iterable[ScalerFuture[Any]]) -> None:
-        self._session.cancel(list(futures))
+    def _cancel_made(self, graph: Mapping[Any, Any], futures: Iterable[ScalerFuture[Any]]) -> None:
+        """Cancel the futures of a graph, but for those that it was given."""
+        given = {id(value) for value in graph.values()}
+        self._session.cancel([future for future in futures if id(future) not in given])
 
     def progress(
         self,

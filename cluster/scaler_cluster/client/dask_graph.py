@@ -6,12 +6,16 @@ Dask passes expressions, layered graphs and dictionaries of three kinds of nodes
 
 from __future__ import annotations
 
+import inspect
 import queue
+from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from scaler_cluster import arguments
+from scaler_cluster.client.future import ScalerFuture
 from scaler_cluster.client.graph import itself
 from scaler_cluster.nodes import Call, Ref
 
@@ -19,7 +23,8 @@ try:
     import dask
     from dask.callbacks import local_callbacks, unpack_callbacks
     from dask.core import flatten, get_dependencies, istask
-    from dask.local import nested_get
+    from dask.local import finish_task, nested_get, start_state_from_dask
+    from dask.order import order
 except ImportError as error:
     raise ImportError(
         "Dask is not installed: pip install 'scaler-exec[dask]' brings what is needed"
@@ -29,13 +34,14 @@ try:
 except ImportError:  # before Dask 2024.12
     spec = None
 
+_STARTS_FROM_KEYS = "keys" in inspect.signature(start_state_from_dask).parameters
+"""Whether Dask runs what the wanted keys need; before 2025 it ran whatever a graph has."""
 _identity_cast = getattr(spec, "_identity_cast", None)
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Mapping
 
     from scaler_cluster.client.client import Client
-    from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.wire.messages import TaskOptions
 
     Graph = Mapping[Hashable, Any]
@@ -52,69 +58,131 @@ def get(client: Client, graph: Any, keys: Any, options: TaskOptions, **named: An
     wanted = list(dict.fromkeys(flatten(keys))) if type(keys) is list else [keys]
     annotations = annotations_of(graph)
     dsk = materialize(graph)
-    nodes = convert(dsk)
-    own = own_options(options, annotations, nodes)
-    _add_persisted(client, dsk, nodes, wanted)
     with ExitStack() as stack:
         callbacks = stack.enter_context(local_callbacks(named.get("callbacks")))
         if callbacks:
-            values = _get_watched(client, dsk, nodes, wanted, options, own, callbacks)
+            values = _get_watched(client, dsk, wanted, options, annotations, callbacks)
         else:
+            nodes = convert(dsk)
+            own = own_options(options, annotations, nodes)
+            _await_others(client, nodes)
             values = client._get_graph(nodes, wanted, options, own)
     return nested_get(keys, values)
 
 
-def persist(client: Client, collections: Iterable[Any], options: TaskOptions, **named: Any) -> Any:
-    """Return collections like these whose values are on the cluster, or on their way there."""
+def persist(client: Client, collections: Any, options: TaskOptions, **named: Any) -> Any:
+    """Return collections like these whose values are on the cluster, or on their way there.
+
+    A list of collections gives a list, a single one gives one.
+    """
+    if dask.is_dask_collection(collections):
+        return persist(client, [collections], options, **named)[0]
     optimize = named.pop("optimize_graph", True)
     options = merge_options(options, named)
     collections = list(collections)
+    for collection in collections:
+        if not dask.is_dask_collection(collection):
+            raise TypeError(f"persist takes collections of Dask, not {collection!r}")
+    if not collections:
+        return []
     graph, keys = _graph_of(collections, optimize)
     wanted = list(dict.fromkeys(flatten(keys)))
     annotations = annotations_of(graph)
-    dsk = materialize(graph)
-    nodes = convert(dsk)
+    nodes = convert(materialize(graph))
     own = own_options(options, annotations, nodes)
-    _add_persisted(client, dsk, nodes, wanted)
+    _await_others(client, nodes)
     futures = client._start_graph(nodes, wanted, options, own)
-    if spec is None:
-        kept: dict[Hashable, Any] = dict(futures)
-    else:
+    kept: dict[Hashable, Any] = dict(futures)
+    if spec is not None:
         kept = {key: Persisted(key, future) for key, future in futures.items()}
-        client._persisted.update(kept)
     rebuilt = []
-    for collection, own in zip(collections, keys, strict=True):
+    for collection, own_keys in zip(collections, keys, strict=True):
         rebuild, state = collection.__dask_postpersist__()
-        rebuilt.append(rebuild({key: kept[key] for key in flatten(own)}, *state))
+        rebuilt.append(rebuild({key: kept[key] for key in flatten(own_keys)}, *state))
     return rebuilt
 
 
 if spec is not None:
 
-    class Persisted(spec.TaskRef):  # type: ignore[misc]
-        """What stands for a value on the cluster in the graph of a collection.
+    class Persisted(spec.DataNode):  # type: ignore[misc]
+        """A value on the cluster, as data in the graph of a collection.
 
-        Dask makes a mere reference to its key of it, so the client knows it by that.
+        The collections that have it keep it: it is no name that somebody else must know. Dask's own
+        schedulers fetch the value, as does whoever pickles it. To libraries that look for a future
+        of Dask in a graph it is one.
         """
 
-        __slots__ = ("__weakref__", "future")
+        block_fusion = True
+        """Dask must not put it inside of another node: it would travel through this process."""
 
-        def __init__(self, key: Hashable, future: ScalerFuture[Any]) -> None:
-            super().__init__(key)
+        def __init__(
+            self, key: Hashable, future: ScalerFuture[Any], token: str | None = None
+        ) -> None:
+            # Not the parent's, which wants the value.
+            self.key = key
+            self._dependencies: frozenset[Hashable] = frozenset()
             self.future = future
+            self.token = token or uuid4().hex
+
+        @property
+        def value(self) -> Any:
+            """The value itself, once it is there; raises what its task raised."""
+            return self.future.result()
+
+        @property
+        def status(self) -> str:
+            """What became of it: "pending", "finished", "error" or "cancelled"."""
+            future = self.future
+            if not future.done():
+                return "pending"
+            if future.cancelled():
+                return "cancelled"
+            return "error" if future._has_failed() else "finished"
+
+        def result(self, timeout: float | None = None) -> Any:
+            """Return the value, as :meth:`ScalerFuture.result` does."""
+            return self.future.result(timeout)
+
+        def exception(self, timeout: float | None = None) -> BaseException | None:
+            """Return what its task raised, as :meth:`ScalerFuture.exception` does."""
+            return self.future.exception(timeout)
+
+        def done(self) -> bool:
+            """Return True if its task came back or was cancelled."""
+            return self.future.done()
+
+        def cancelled(self) -> bool:
+            """Return True if its task was cancelled."""
+            return self.future.cancelled()
+
+        def copy(self) -> Persisted:
+            """Return the same under the same key; Dask may change that."""
+            return Persisted(self.key, self.future, self.token)
+
+        def substitute(self, subs: dict[Any, Any], key: Hashable | None = None) -> Persisted:
+            """Return the same under another key."""
+            if key is None or key == self.key:
+                return self
+            return Persisted(key, self.future, self.token)
+
+        def __dask_tokenize__(self) -> tuple[str, str]:
+            return type(self).__name__, self.token
+
+        def __repr__(self) -> str:
+            return f"Persisted({self.key!r}, {self.status})"
+
+        def __sizeof__(self) -> int:
+            return object.__sizeof__(self)
 
         def __reduce__(self) -> Any:
-            return itself, (self.future,)
+            return spec.DataNode, (self.key, self.value)
 
 
-def _add_persisted(client: Client, dsk: Graph, nodes: dict[Hashable, Any], wanted: Any) -> None:
-    """Add what a graph needs, or is wanted, and is on the cluster already."""
-    if not client._persisted:
-        return
-    needed = [*wanted, *(one for node in dsk.values() for one in node.dependencies)]
-    for key in needed:
-        if key not in nodes and (persisted := client._persisted.get(key)) is not None:
-            nodes[key] = persisted.future
+def _await_others(client: Client, nodes: Mapping[Hashable, Any]) -> None:
+    """Wait for what other clients keep: only they know when it is there."""
+    session = client._session
+    futures = [node for node in nodes.values() if isinstance(node, ScalerFuture)]
+    wait([future for future in futures if future._session is not session])
 
 
 def merge_options(options: TaskOptions, named: Mapping[str, Any]) -> TaskOptions:
@@ -181,7 +249,7 @@ def materialize(graph: Any) -> Graph:
 
 
 def convert(graph: Graph) -> dict[Hashable, Any]:
-    """Return a graph of ours: calls, references and data by key."""
+    """Return a graph of ours: calls, references, data and futures by key."""
     if spec is None:
         return {key: _convert_tuple(value, graph) for key, value in graph.items()}
     return {key: _convert_task(node) for key, node in graph.items()}
@@ -212,6 +280,8 @@ def _convert_task(node: Any) -> Any:
             return Call(node.func, args, kwargs or None)
     elif kind is spec.DataNode:
         return _convert_data(node.value)
+    elif kind is Persisted:
+        return node.future
     elif kind is spec.Alias:
         return Ref(node.target)
     dependencies = list(node.dependencies)
@@ -234,6 +304,8 @@ def _convert_argument(value: Any) -> Any:
         return tuple([_convert_argument(one) for one in value.args])
     if kind is spec.DataNode:
         return value.value
+    if kind is Persisted:
+        return value.future
     if value.func is _identity_cast and value.kwargs.get("typ") in (list, tuple):
         # A list or tuple of a graph of tuples.
         return value.kwargs["typ"]([_convert_argument(one) for one in value.args])
@@ -299,19 +371,17 @@ def _is_key(value: Any, graph: Graph) -> bool:
 def _get_watched(
     client: Client,
     dsk: Graph,
-    nodes: dict[Hashable, Any],
     wanted: list[Hashable],
     options: TaskOptions,
-    own: Mapping[Hashable, TaskOptions],
+    annotations: Mapping[str, Mapping[Hashable, Any]],
     callbacks: Any,
 ) -> dict[Hashable, Any]:
-    """Run a graph and tell Dask's callbacks of every task that ended, so each comes back."""
-    _, _, pretasks, posttasks, _ = unpack_callbacks(callbacks)
-    state: dict[str, Any] = {
-        "dependencies": {key: set(get_dependencies(dsk, key)) for key in dsk},
-        "waiting": {}, "ready": [], "running": set(), "finished": set(), "cache": {},
-        "released": set(),
-    }  # fmt: skip
+    """Run a graph and tell Dask's callbacks of every task, so the result of each comes back.
+
+    The state that they see is Dask's own, and moves as if there was a worker for each task.
+    """
+    dsk = dict(dsk)
+    state: dict[str, Any] = {}
     begun = []
     has_failed = True
     try:
@@ -319,31 +389,23 @@ def _get_watched(
             if callback[0]:
                 callback[0](dsk)
             begun.append(callback)
-        tasks = [key for key, node in nodes.items() if isinstance(node, Call)]
-        state["running"].update(tasks)
+        # Now: a callback may have put values that it knows into the graph.
+        nodes = convert(materialize(dsk))
+        watched = _Watched(dsk, wanted, callbacks)
+        state = watched.state
         for callback in callbacks:
             if callback[1]:
                 callback[1](dsk, state)
-        for key in tasks:
-            for pretask in pretasks:
-                pretask(key, dsk, state)
-        ended: queue.SimpleQueue[Hashable] = queue.SimpleQueue()
-        every = list(dict.fromkeys([*wanted, *tasks]))
+        every = list(dict.fromkeys([*wanted, *state["waiting"], *state["ready"]]))
+        own = own_options(options, annotations, nodes)
+        _await_others(client, nodes)
         futures = client._start_graph(nodes, every, options, own)
         try:
             kept = {key: futures[key] for key in wanted}
-            for key in tasks:
-                _tell_when_done(futures[key], key, ended)
-            for _ in tasks:
-                key = ended.get()
-                result = futures.pop(key).result()
-                state["running"].discard(key)
-                state["finished"].add(key)
-                for posttask in posttasks:
-                    posttask(key, result, dsk, state, "scaler")
+            watched.follow(futures)
             values = {key: future.result() for key, future in kept.items()}
         except BaseException:
-            client._cancel(futures.values())
+            client._cancel_made(nodes, futures.values())
             raise
         has_failed = False
         return values
@@ -353,7 +415,56 @@ def _get_watched(
                 callback[4](dsk, state, has_failed)
 
 
-def _tell_when_done(
-    future: ScalerFuture[Any], key: Hashable, ended: queue.SimpleQueue[Hashable]
-) -> None:
-    future.add_done_callback(lambda _: ended.put(key))
+class _Watched:
+    """What Dask's callbacks are told of the tasks of a graph."""
+
+    def __init__(self, dsk: dict[Hashable, Any], wanted: list[Hashable], callbacks: Any) -> None:
+        _, _, self._pretasks, self._posttasks, _ = unpack_callbacks(callbacks)
+        self._dsk = dsk
+        self._wanted = set(wanted)
+        self._order = order(dsk).get
+        only = {"keys": self._wanted} if _STARTS_FROM_KEYS else {}
+        self.state: dict[str, Any] = start_state_from_dask(
+            dsk, cache={}, sortkey=self._order, **only
+        )
+
+    def follow(self, futures: dict[Hashable, ScalerFuture[Any]]) -> None:
+        """Tell of each task when it ended, until all have; raises what the first failed with.
+
+        Lets go of the futures of what is told.
+        """
+        state = self.state
+        ended: queue.SimpleQueue[Hashable] = queue.SimpleQueue()
+        for key in [*state["waiting"], *state["ready"]]:
+            futures[key].add_done_callback(lambda _, key=key: ended.put(key))  # type: ignore[misc]
+        arrived: set[Hashable] = set()
+        self._begin()
+        while state["running"]:
+            key = ended.get()
+            futures[key].result()
+            arrived.add(key)
+            # Tasks come back in any order, but are told of after what they depend on.
+            todo = [key]
+            while todo:
+                key = todo.pop()
+                if key in arrived and key in state["running"]:
+                    self._end(key, futures.pop(key).result())
+                    todo += self._begin()
+
+    def _begin(self) -> list[Hashable]:
+        """Tell of the tasks whose dependencies have ended; return them."""
+        state = self.state
+        begun: list[Hashable] = []
+        while state["ready"]:
+            begun.append(state["ready"].pop())
+            state["running"].add(begun[-1])
+            for pretask in self._pretasks:
+                pretask(begun[-1], self._dsk, state)
+        return begun
+
+    def _end(self, key: Hashable, result: Any) -> None:
+        state = self.state
+        state["cache"][key] = result
+        finish_task(self._dsk, key, state, self._wanted, self._order)
+        for posttask in self._posttasks:
+            posttask(key, result, self._dsk, state, "scaler")

@@ -198,6 +198,12 @@ class ScalerFuture(Future[T], Generic[T]):
         """The task took so much; what became of it follows."""
         self._profile = ProfileResult(duration_s, memory_peak, cpu_time_s)
 
+    def _has_failed(self) -> bool:
+        """Return True if it came back with an exception, without making or fetching anything."""
+        # The payload first: another thread may be making the exception of it.
+        payload = self._payload
+        return isinstance(payload, Failed | BaseException) or self._exception is not None
+
     def _load(self, end: float | None = None) -> None:
         """Make the result or exception of what came back; only the first caller's counts.
 
@@ -219,7 +225,7 @@ class ScalerFuture(Future[T], Generic[T]):
                 return []
             self._payload = payload
             self._state = FINISHED
-            failed = isinstance(payload, Failed | BaseException)
+            failed = self._has_failed()
             for waiter in self._wait or ():
                 if failed:
                     waiter.add_exception(self)
