@@ -53,6 +53,9 @@ class ScalerExecutor(Executor):
             raises, the executor is broken, with the traceback.
         initargs: Its arguments, a tuple or list.
         max_tasks_per_child: Tasks after which a worker is replaced by a new process.
+        threads_per_worker: How many threads numeric libraries (BLAS, OpenMP, numexpr, numba,
+            polars) start in each worker; default: 1. A variable that is set when the executor is
+            made, as ``OMP_NUM_THREADS``, wins.
         mp_context: A context of ``multiprocessing``, or the name of a start method. Accepted,
             without effect: workers are forked from a server of the engine.
         memory_limit: Resident memory beyond which a worker is killed, in bytes or as text such as
@@ -83,6 +86,7 @@ class ScalerExecutor(Executor):
         initargs: tuple[Any, ...] = (),
         *,
         max_tasks_per_child: int | None = None,
+        threads_per_worker: int | None = None,
         address: str | HasAddress | None = None,
         memory_limit: int | str | None = None,
         object_memory_limit: int | str | None = None,
@@ -101,6 +105,8 @@ class ScalerExecutor(Executor):
             max_tasks_per_child = arguments.whole(
                 "max_tasks_per_child", max_tasks_per_child, 1, bound=">= 1"
             )
+        if threads_per_worker is not None:
+            threads_per_worker = arguments.whole("threads_per_worker", threads_per_worker, 1)
         if memory_limit is not None:
             bound = "32 MiB or more, as a worker that does nothing takes most of that"
             memory_limit = arguments.size(
@@ -120,11 +126,18 @@ class ScalerExecutor(Executor):
         self._reserialize = False
         nested = inside.nested_session(address)
         if address is not None or nested is not None:
-            given = (initializer, max_tasks_per_child, memory_limit, object_memory_limit)
+            given = (
+                initializer,
+                max_tasks_per_child,
+                threads_per_worker,
+                memory_limit,
+                object_memory_limit,
+            )
             if any(option is not None for option in given):
                 raise ConfigError(
-                    "initializer, max_tasks_per_child and the memory limits belong to an embedded "
-                    "cluster; those of a running cluster are set where it is started"
+                    "initializer, max_tasks_per_child, threads_per_worker and the memory limits "
+                    "belong to an embedded cluster; those of a running cluster are set where it is "
+                    "started"
                 )
             if dashboard:
                 raise ConfigError(
@@ -140,6 +153,7 @@ class ScalerExecutor(Executor):
                 initializer=initializer,
                 initargs=initargs,
                 max_tasks_per_child=max_tasks_per_child,
+                threads_per_worker=threads_per_worker,
                 memory_limit_bytes=memory_limit,
                 object_memory_bytes=object_memory_limit,
                 dashboard=dashboard,

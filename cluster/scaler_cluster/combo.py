@@ -73,6 +73,8 @@ class SchedulerClusterCombo:
         worker_manager_id: Accepted.
         security_config: Must be None: there is no encryption yet.
         preload: What each worker calls before its first task, as ``"pkg.mod:func(1)"``.
+        threads_per_worker: How many threads numeric libraries start in each worker. A variable that
+            is set when the cluster starts, as ``OMP_NUM_THREADS``, wins.
         per_worker_queue_size: An older name of ``per_worker_task_queue_size``.
         dashboard: Whether there is one, see :attr:`dashboard_link`.
 
@@ -115,6 +117,7 @@ class SchedulerClusterCombo:
         security_config: None = None,
         *,
         preload: str | None = None,
+        threads_per_worker: int = ClusterSettings.threads_per_worker,
         per_worker_queue_size: int | None = None,
         dashboard: bool = False,
     ) -> None:
@@ -168,6 +171,7 @@ class SchedulerClusterCombo:
             trim_memory_threshold_bytes=trim_memory_threshold_bytes,
             hard_processor_suspend=hard_processor_suspend,
             preload=preload,
+            threads_per_worker=threads_per_worker,
             io_threads=worker_io_threads,
             **log,
         )

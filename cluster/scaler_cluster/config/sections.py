@@ -244,6 +244,13 @@ class ClusterSettings(Logging):
     event_loop: str = option(
         "accepted; a worker needs none", choice(*LOOPS), "-el", "-e", default="builtin"
     )
+    threads_per_worker: int = option(
+        "how many threads numeric libraries start in each worker; a variable such as "
+        "OMP_NUM_THREADS that is set wins",
+        whole(1),
+        "-tpw",
+        default=1,
+    )
     io_threads: int = option(
         "how many threads of each worker move bytes",
         whole(1),

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.runtime.process import die_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 END_TIMEOUT_S = 5.0
 """A fork server that has not ended after this, as one that is stopped, is killed."""
@@ -50,8 +50,13 @@ def kill_group(pid: int, number: int = signal.SIGKILL) -> None:
             return
 
 
-def start(worker_main: Callable[[dict[str, Any]], int]) -> tuple[int, socket.socket]:
-    """Fork the server; return its pid and the supervisor's end of the socket pair."""
+def start(
+    worker_main: Callable[[dict[str, Any]], int], environment: Mapping[str, str]
+) -> tuple[int, socket.socket]:
+    """Fork the server; return its pid and the supervisor's end of the socket pair.
+
+    ``environment`` is added to that of the workers.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
     gc.freeze()
@@ -62,6 +67,7 @@ def start(worker_main: Callable[[dict[str, Any]], int]) -> tuple[int, socket.soc
         return pid, ours
     try:
         ours.close()
+        os.environ.update(environment)
         # The kernel does not end this one with its parent: what tasks started has to be killed
         # first. The end of the socket pair tells of the parent's death as surely.
         _serve(theirs, worker_main)

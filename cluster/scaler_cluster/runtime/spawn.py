@@ -138,6 +138,7 @@ class EmbeddedCluster:
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
         max_tasks_per_child: int | None = None,
+        threads_per_worker: int | None = None,
         memory_limit_bytes: int | None = None,
         object_memory_bytes: int | None = None,
         scheduling: Mapping[str, Any] = MappingProxyType({}),
@@ -164,6 +165,8 @@ class EmbeddedCluster:
         """Kept: semaphores go with the objects of this process that have them."""
         if max_tasks_per_child is not None:
             settings["max_tasks_per_child"] = max_tasks_per_child
+        if threads_per_worker is not None:
+            settings["threads_per_worker"] = threads_per_worker
         if memory_limit_bytes is not None:
             settings["memory_limit_bytes"] = memory_limit_bytes
         self._children: list[Child] = []

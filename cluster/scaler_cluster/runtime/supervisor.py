@@ -51,6 +51,7 @@ from scaler_cluster.runtime.process import (
     read_settings,
 )
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
+from scaler_cluster.runtime.thread_limits import thread_limits
 from scaler_cluster.runtime.upkeep import Upkeep
 from scaler_cluster.runtime.worker import (
     SLOT_READY,
@@ -101,7 +102,8 @@ class SupervisorShell:
         pace = f"heartbeat_interval_seconds={config.heartbeat_s}"
         log.info("ClusterProcess: starting %s workers, %s", workers, pace)
         # Before there are threads or sockets: the fork server is a copy of this process.
-        self._server_pid, self._server = forkserver.start(self._worker_main(settings))
+        limits = thread_limits(os.environ, settings.get("threads_per_worker", 1))
+        self._server_pid, self._server = forkserver.start(self._worker_main(settings), limits)
         allow_many_files()
         self._core = SupervisorCore(config, self._peer, self._host, clock())
         self._settings = settings

@@ -89,6 +89,7 @@ def supervising(settings: ClusterSettings) -> dict[str, Any]:
         "death_timeout_s": settings.death_timeout_seconds,
         "queue": settings.per_worker_task_queue_size,
         "preload": settings.preload,
+        "threads_per_worker": settings.threads_per_worker,
         "collect_interval_s": settings.garbage_collect_interval_seconds,
         "trim_above_bytes": settings.trim_memory_threshold_bytes,
         "task_timeout_s": settings.task_timeout_seconds or math.inf,
