@@ -31,11 +31,11 @@ def dumps_by_value(
 ) -> bytes:
     """Pickle a value, and with it all that it names and that cannot be imported elsewhere."""
     file = io.BytesIO()
-    _Pickler(file, protocol=protocol, buffer_callback=buffer_callback).dump(value)
+    Pickler(file, protocol=protocol, buffer_callback=buffer_callback).dump(value)
     return file.getvalue()
 
 
-class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
     """cloudpickle's, but for who sets the attributes of a class."""
 
     def reducer_override(self, obj: Any) -> Any:
@@ -57,6 +57,11 @@ def set_class_state(cls: type, state: tuple[Callable[[type, Any], object], Any])
         _received.add(cls)
         set_state, attributes = state
         set_state(cls, attributes)
+
+
+def keep_class(cls: type) -> None:
+    """Let a class keep the attributes that it has in this process, whatever is unpickled here."""
+    _defined.add(cls)
 
 
 def set_classes() -> int:

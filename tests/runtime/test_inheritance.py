@@ -179,13 +179,22 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from scaler_exec import Client, ScalerExecutor
 from threading import Lock
+from types import SimpleNamespace
 
 level = None
 step = 1
+kept = {}
+options = SimpleNamespace(name="none")
+
+class Settings:
+    size = 0
 
 def set_more():
     global more
     more = 3
+    kept["n"] = 7
+    options.name = "some"
+    Settings.size += 10
 
 def set_up(n):
     global lock, level
@@ -195,6 +204,9 @@ def set_up(n):
 def read(n):
     with lock:
         return level + more + step + n
+
+def read_kept():
+    return kept, options.name, Settings.size, Settings().size
 
 def call(function, *args):
     return function(*args)
@@ -207,6 +219,7 @@ if __name__ == "__main__":
         with make(1, initializer=partial(set_up, 100)) as executor:
             print(executor.submit(read, 1).result(), executor.submit(call, read, 2).result())
             print(list(executor.map(read, range(3))))
+            print(executor.submit(read_kept).result(), executor.submit(call, read_kept).result())
     with ScalerExecutor(1, initializer=set_up, initargs=(100,)) as executor:
         print(executor.submit(read, 1).result())
         step = 2
@@ -218,4 +231,6 @@ if __name__ == "__main__":
     done = run_program(source)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["105 106", "[104, 105, 106]"] * 2 + ["105", "103", "103"]
+    kept = "({'n': 7}, 'some', 10, 10)"
+    found = ["105 106", "[104, 105, 106]", f"{kept} {kept}"]
+    assert done.stdout.splitlines() == [*found, *found, "105", "103", "103"]

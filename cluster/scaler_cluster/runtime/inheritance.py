@@ -13,8 +13,7 @@ from multiprocessing import context, reduction, util
 from multiprocessing.synchronize import SemLock
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-
+from scaler_cluster.by_value import Pickler
 from scaler_cluster.errors import INTERRUPTS, PayloadError
 from scaler_cluster.payload import PROTOCOL, function_name
 from scaler_cluster.texts import named
@@ -53,11 +52,11 @@ class _Heirs:
         return fd
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(Pickler):
     def __init__(self, file: BytesIO) -> None:
         reducers = reduction.ForkingPickler(BytesIO()).dispatch_table
         # Before its base class looks for it.
-        self.dispatch_table = {**reducers, **cloudpickle.Pickler.dispatch_table}
+        self.dispatch_table = {**reducers, **Pickler.dispatch_table}
         super().__init__(file, PROTOCOL)
 
     def reducer_override(self, value: Any) -> Any:

@@ -15,7 +15,7 @@ import os
 import pickle
 from io import BytesIO
 from multiprocessing.reduction import ForkingPickler
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
@@ -25,6 +25,8 @@ from cloudpickle.cloudpickle import (
     _class_setstate,
     _function_setstate,
 )
+
+from scaler_cluster.by_value import dumps_by_value, keep_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,19 +126,27 @@ def _on_forked() -> None:
 
 
 def call_initializer(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> None:
-    """Call a worker's initializer; tasks see the globals of ``__main__`` that it has set.
+    """Call a worker's initializer; tasks see what it has set or changed in ``__main__``.
 
-    In the client both are one module's. What another program's functions are made of is theirs.
+    They have globals of their own, but of the same module. Another program's functions are left
+    alone.
     """
     function: Any = initializer
     while isinstance(function, functools.partial):
         function = function.func
     names: dict[str, Any] = getattr(function, "__globals__", {})
-    before = dict(names)
-    initializer(*initargs)
-    new = {name: it for name, it in names.items() if name not in before or before[name] is not it}
-    if not new or names.get("__name__") != "__main__":
+    if names.get("__name__") != "__main__":
+        initializer(*initargs)
         return
+    before = {name: (value, _look(value)) for name, value in _own(names)}
+    initializer(*initargs)
+    new: dict[str, Any] = {}
+    for name, value in _own(names):
+        was, look = before.get(name, (value, ""))
+        if was is not value or look != _look(value):
+            new[name] = value
+            if isinstance(value, type):
+                keep_class(value)
 
     @functools.wraps(_function_setstate)
     def complete(function: FunctionType, state: Any) -> None:
@@ -147,6 +157,20 @@ def call_initializer(initializer: Callable[..., object], initargs: tuple[Any, ..
 
     # By this name pickles of functions ask for it.
     cloudpickle.cloudpickle._function_setstate = complete
+
+
+def _own(names: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in names.items() if not name.startswith("__")]
+
+
+def _look(value: object) -> object:
+    """Return what differs once a value was changed in place."""
+    if isinstance(value, (FunctionType, BuiltinFunctionType, ModuleType)):
+        return None
+    try:
+        return dumps_by_value(value, pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        return None
 
 
 os.register_at_fork(after_in_child=_on_forked)
