@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[1]
-REAL_PROCESSES = ("runtime", "compat")
+REAL_PROCESSES = ("runtime", "compat", "differential")
 """Folders whose tests start real processes, and are looked after for what they leave behind."""
 GONE_S = 15.0
 """What was told to end must have ended after this, however busy the machine is."""
@@ -62,14 +62,17 @@ def _command(process: psutil.Process) -> str:
 
 def _is_below(process: psutil.Process, above: set[int]) -> bool:
     try:
-        return any(parent.pid in above for parent in process.parents())
+        return any(one.pid in above for one in (process, *process.parents()))
     except psutil.NoSuchProcess:
         return True  # It has ended since it was found.
 
 
 @pytest.fixture(scope="module")
 def standing() -> set[int]:
-    """Return the ids of processes of a whole module, which end all that they start by themselves."""
+    """Return the ids of processes of a whole module, which end all that they start by themselves.
+
+    Each is looked after by the fixture that started it.
+    """
     return set()
 
 

@@ -31,7 +31,7 @@ class Once:
     """Cannot be pickled any more once it was unpickled."""
 
     def __init__(self) -> None:
-        self.here = []
+        self.here: list[int] = []
 
     def __getstate__(self):
         if "lock" in self.__dict__:
