@@ -75,7 +75,7 @@ def test_who_is_refused_is_said(bench):
     bench.feed(b"S9", m.Hello(m.SUPERVISOR, m.PROTOCOL_VERSION, "2.7", 7, "there"))
 
     (line,) = lines(bench)
-    assert line.startswith("! refused a supervisor (pid 7 on there): The cluster runs Python 2.7,")
+    assert line.startswith("! refused a cluster (pid 7 on there): The cluster runs Python 2.7,")
 
 
 def test_sessions_of_tasks_are_no_news(one):

@@ -364,7 +364,7 @@ def test_without_a_limit_memory_is_free(core):
     [
         (m.Refused("no"), "no"),
         (m.Goodbye("go"), ""),
-        (m.Unknown(), "the scheduler does not know this supervisor any more"),
+        (m.Unknown(), "the scheduler does not know this cluster any more"),
         (m.Welcome(0, 2), None),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, m.Message) else "",

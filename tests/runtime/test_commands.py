@@ -332,8 +332,9 @@ def test_a_cluster_s_preload_fails(shell, address) -> None:
         assert client.submit(abs, -3).result(BOUND_S) == 3
 
     assert failed.process.returncode == 1
-    assert failed.err.endswith("the workers cannot start: LookupError: nothing is there\n")
-    assert "LookupError: nothing is there" in failed.out
+    sentence = "LookupError: nothing is there"
+    assert failed.err == f"scaler_cluster: the workers cannot start: {sentence}\n"
+    assert failed.out.count(sentence) == 1
     assert scheduler.err == ""
 
 
@@ -403,6 +404,10 @@ def test_an_address_is_bound_once(shell, address) -> None:
     second = shell.run(f"scaler_scheduler {address}")
     assert (second.process.returncode, second.err.count("\n")) == (2, 1)
     assert f"cannot bind {address}" in second.err
+    # Once; in a file that others read later it stands as well.
+    assert "cannot bind" not in second.out
+    shell.run(f"scaler_scheduler {address} --logging-paths {shell.directory}/log")
+    assert f"cannot bind {address}" in (shell.directory / "log").read_text()
     third = shell.run(f"scaler_scheduler {after(address, -1)}")
     assert f"cannot listen at {address}, for the object storage" in third.err
     assert "--object-storage-address" in third.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from logging import StreamHandler
 from typing import TYPE_CHECKING, TypeVar
 
 from scaler_cluster.config.load import load
@@ -49,6 +50,7 @@ def guard(program: str, run: Callable[[], int | None]) -> int:
         return ENDED
     except ScalerError as error:
         sys.stderr.write(f"{program}: {error}\n")
-        if LOGGER.handlers:
+        if LOGGER.handlers and not any(type(one) is StreamHandler for one in LOGGER.handlers):
+            # Whoever logs to a terminal has just read it.
             LOGGER.error("%s", error)
         return WRONG if isinstance(error, ConfigError) else FAILED

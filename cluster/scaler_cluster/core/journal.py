@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scaler_cluster.wire.messages import SUPERVISOR
+
 if TYPE_CHECKING:
     from scaler_cluster.core.records import SessionRecord, SupervisorRecord
     from scaler_cluster.wire.messages import Hello
@@ -54,7 +56,8 @@ class Journal:
 
     def refused(self, hello: Hello, reason: str, now: float) -> None:
         """A peer was refused."""
-        who = f"{hello.role:.20} (pid {hello.pid} on {hello.host:.80})"
+        role = "cluster" if hello.role == SUPERVISOR else hello.role[:20]
+        who = f"{role} (pid {hello.pid} on {hello.host:.80})"
         self._note(f"refused a {who}: {reason}", now, is_warning=True)
 
     def take(self, now: float) -> list[tuple[bool, str]]:

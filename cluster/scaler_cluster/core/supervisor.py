@@ -142,7 +142,7 @@ class SupervisorCore:
             elif isinstance(message, m.Goodbye):
                 self.leave = ""
             elif isinstance(message, m.Unknown):
-                self.leave = "the scheduler does not know this supervisor any more"
+                self.leave = "the scheduler does not know this cluster any more"
             elif not isinstance(message, m.Welcome | m.Examine):
                 # What is asked for with the second one is the shell's to know.
                 raise RemoteProtocolError(f"{type(message).__name__} is not for a supervisor")

@@ -20,6 +20,7 @@ import selectors
 import signal
 import socket
 import sys
+import traceback
 from dataclasses import asdict, fields
 from time import perf_counter as clock
 from types import ModuleType
@@ -50,13 +51,14 @@ from scaler_cluster.runtime.process import (
     pid_space,
     read_settings,
 )
-from scaler_cluster.runtime.stderr import Passage, WorkerStderr
+from scaler_cluster.runtime.stderr import TAIL_BYTES, Passage, WorkerStderr
 from scaler_cluster.runtime.thread_limits import thread_limits
 from scaler_cluster.runtime.upkeep import Upkeep
 from scaler_cluster.runtime.worker import (
     SLOT_READY,
     SLOT_SESSION,
     SLOT_TASK,
+    SLOT_TRACE,
     SLOT_WORDS,
     SLOT_WORK,
     WorkerShell,
@@ -95,6 +97,10 @@ class SupervisorShell:
         slots = workers + spares_max(workers)
         self._memory = mmap.mmap(-1, max(slots, 1) * SLOT_WORDS * 8)
         self._words = memoryview(self._memory).cast("Q")
+        # Of each worker whose initializer fails, the traceback: what a worker writes to stderr is
+        # passed on at once, and all of them fail alike. Takes no memory before it is written.
+        self._traces = mmap.mmap(-1, max(slots, 1) * TAIL_BYTES)
+        self._is_failure_logged = False
         self._peer = make_peer_id("S")
         self._host = host_name()
         told = {name: settings[name] for name in CONFIGURED if name in settings}
@@ -285,7 +291,7 @@ class SupervisorShell:
             report.get("exit_code"),
             report.get("signal"),
             report["peak_rss_bytes"],
-            self._stderr.pop(index).close(),
+            self._stderr.pop(index).close() + self._trace(index),
             bool(words[base + SLOT_READY]),
             report.get("exit_code") == INITIALIZER_EXIT_CODE,
             words[base + SLOT_SESSION],
@@ -294,10 +300,18 @@ class SupervisorShell:
         self._log_end(index, end)
         self._core.died(index, end, clock())
 
+    def _trace(self, index: int) -> str:
+        """Return the traceback of a worker whose initializer failed; else nothing."""
+        length = self._words[index * SLOT_WORDS + SLOT_TRACE]
+        start = index * TAIL_BYTES
+        return self._traces[start : start + length].decode(errors="replace")
+
     def _log_end(self, index: int, end: Exit) -> None:
         name, reason = _name_of(self._settings, index) or index, self._core.slots[index].reason
         if end.initializer_failed:
-            log.error("Worker[%s] cannot start:\n%s", name, end.stderr_tail.rstrip())
+            if not self._is_failure_logged:
+                log.error("Worker[%s] cannot start:\n%s", name, end.stderr_tail.rstrip())
+            self._is_failure_logged = True
         elif reason:
             log.warning("Worker[%s] was killed: %s", name, reason)
         elif end.signal or end.exit_code:
@@ -382,6 +396,7 @@ class SupervisorShell:
 
     def _worker_main(self, settings: dict[str, Any]) -> Callable[[dict[str, Any]], int]:
         words, host, supervisor = self._words, self._host, self._peer
+        traces = self._traces
 
         def worker_main(order: dict[str, Any]) -> int:
             if "logging" in settings:
@@ -399,7 +414,10 @@ class SupervisorShell:
             try:
                 _initialize(settings)
             except BaseException:
-                sys.excepthook(*sys.exc_info())
+                trace = traceback.format_exc().encode(errors="replace")[-TAIL_BYTES:]
+                start = order["slot"] * TAIL_BYTES
+                traces[start : start + len(trace)] = trace
+                mine[SLOT_TRACE] = len(trace)
                 return INITIALIZER_EXIT_CODE
             if settings.get("inherited"):
                 # Not before: one that is still starting has nothing to finish.
@@ -483,7 +501,7 @@ def main() -> int:
     reason = shell.run()
     remove_directories(settings)
     if reason:
-        sys.stderr.write(f"scaler supervisor: {reason}\n")
+        sys.stderr.write(f"scaler_exec: the cluster ends: {reason}\n")
     return 1 if reason else 0
 
 

@@ -68,7 +68,7 @@ PRINT_AHEAD = 1024
 acknowledges every 64th."""
 
 # Words of the memory that a worker shares with its supervisor: what it runs, should it die.
-SLOT_SESSION, SLOT_TASK, SLOT_READY, SLOT_WORK, SLOT_WORDS = 0, 1, 2, 3, 4
+SLOT_SESSION, SLOT_TASK, SLOT_READY, SLOT_WORK, SLOT_TRACE, SLOT_WORDS = 0, 1, 2, 3, 4, 5
 
 
 class ForkedLock:
