@@ -226,15 +226,15 @@ def test_dropping_a_map_cancels_the_rest(single, flags, tmp_path) -> None:
     """What has not run when a map's iterator is dropped does not run, and what runs is stopped."""
     path = tmp_path / "lines"
     path.touch()
-    results = single.map(
-        _hold_or_append, [flags.path("held"), *[""] * 50], [flags.path("go")] * 51, [str(path)] * 51
-    )
+    started = ["", flags.path("held"), *[""] * 50]
+    results = single.map(_hold_or_append, started, [flags.path("go")] * 52, [str(path)] * 52)
+    next(results)
     flags.wait("held")
     del results
     gc.collect()
 
     assert single.submit(tasks.square, 3).result(BOUND_S) == 9
-    assert path.read_text() == ""
+    assert path.read_text().split() == ["ran"]
 
 
 def _hold_or_append(started, release, path) -> None:
@@ -246,11 +246,17 @@ def _hold_or_append(started, release, path) -> None:
 
 def test_a_dropped_map_stops_what_runs(single, flags) -> None:
     """The running call of a map whose iterator is dropped is interrupted."""
-    results = single.map(tasks.sleep, [flags.path("started")])
+    results = single.map(_sleep_if, ["", flags.path("started")])
+    next(results)
     flags.wait("started")
     results.close()  # type: ignore[attr-defined]
 
     assert single.submit(tasks.square, 3).result(BOUND_S) == 9
+
+
+def _sleep_if(started) -> None:
+    if started:
+        tasks.sleep(started)
 
 
 def test_an_exception_in_a_map_cancels_the_rest_at_once(single, flags) -> None:
@@ -267,7 +273,7 @@ def test_an_exception_in_a_map_cancels_the_rest_at_once(single, flags) -> None:
 def _fail_or_sleep(started) -> None:
     if not started:
         tasks.fail("raise")
-    tasks.sleep(started)
+    _sleep_if(started)
 
 
 def test_a_timeout_of_a_map_cancels_the_rest(single, flags) -> None:

@@ -16,7 +16,7 @@ import pytest
 from scaler_cluster.runtime import records
 from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, wait_gone
+from tests.runtime.helpers import BOUND_S, wait_gone, wait_until
 
 log = logging.getLogger("tests.task")
 
@@ -35,6 +35,10 @@ class Keeper(logging.Handler):
     def texts(self) -> list[str]:
         """Return what the records say."""
         return [record.getMessage() for record in self.records]
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many have come: a thread that hands them on may be slower than a result."""
+        wait_until(lambda: len(self.records) >= count, "records are missing")
 
 
 @pytest.fixture
@@ -231,6 +235,7 @@ def test_a_task_that_logs_much_arrives_whole(make_executor, kept) -> None:
     """As many lines as it likes, in order, by several threads."""
     executor = make_executor(1, forward_logs=True)
     executor.submit(_log_much, 4, 5_000).result(4 * BOUND_S)
+    kept.wait_for(20_000)
     texts = kept.texts()
 
     assert len(texts) == 20_000
@@ -255,6 +260,7 @@ def test_a_finalizer_may_log_at_any_time(make_executor, kept) -> None:
     """Also one that the garbage collector calls while the worker itself is speaking."""
     executor = make_executor(1, forward_logs=True)
     count = executor.submit(_drop_much, 3_000).result(4 * BOUND_S)
+    kept.wait_for(6_000)
 
     assert kept.texts().count("dropped") == count == 3_000
     assert kept.texts().count("kept") == 3_000

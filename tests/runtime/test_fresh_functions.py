@@ -267,7 +267,9 @@ def test_workers_reload_what_the_caller_reloads(tmp_path) -> None:
         sys.dont_write_bytecode = True
         def write(number):
             (directory / "reloaded_module.py").write_text(f"NUMBER = {{number}}\\n"
-                "def value(_=None): return NUMBER\\n"
+                "def value(_=None): return NUMBER\\n" + "#" * number +
+                # A file of another size: what was compiled of the old one is not taken for it.
+                "\\n"
                 "class Thing:\\n    def value(self): return NUMBER\\n")
             (directory / "user_module.py").write_text(
                 "import reloaded_module\\ndef value(_): return reloaded_module.value()\\n")

@@ -10,6 +10,7 @@ import random
 import signal
 from concurrent.futures import CancelledError
 
+import psutil
 import pytest
 
 from scaler_exec import (
@@ -307,10 +308,22 @@ def test_random_trees(client) -> None:
     assert sizes == [nested_tasks.plain_tree(seed, 5) for seed in range(60)]
 
 
+WORKER_THREADS = 4
+"""Those of a worker that has come up: main, control, and two of ZeroMQ."""
+
+
 def _live_workers() -> list[int]:
-    """Return the worker processes of the only cluster: below the supervisor's fork server."""
-    supervisor = cluster_process("supervisor")
-    return [worker.pid for server in supervisor.children() for worker in server.children()]
+    """Return the workers of the only cluster that have come up, below its fork server.
+
+    Those that start have fewer threads; if too many of them die in a row the cluster is broken.
+    """
+    found = []
+    for server in cluster_process("supervisor").children():
+        for worker in server.children():
+            with contextlib.suppress(psutil.Error):
+                if worker.num_threads() >= WORKER_THREADS:
+                    found.append(worker.pid)
+    return found
 
 
 def test_random_trees_while_workers_are_killed(pair) -> None:
