@@ -367,7 +367,7 @@ def troubles(model: Model, now: float) -> list[str]:
         for one in snapshot.demands
         if one.unmet_s is not None
     ]
-    if snapshot.refused:
+    if unmet and snapshot.refused:
         found.append(plain(snapshot.refused))
     return found + _first(unmet, "kinds of tasks wait")
 

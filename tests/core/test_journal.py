@@ -56,7 +56,7 @@ def test_who_is_silent_is_lost(bench):
         bench.wait(15.0)
 
     assert lines(bench) == [
-        "! lost cluster of 1 workers (pid 1 on host): it was silent for 15 s",
+        "! lost cluster of 1 worker (pid 1 on host): it was silent for 15 s",
         "! lost client 1 (pid 1 on host): it was silent for 600 s",
     ]
 
@@ -131,7 +131,7 @@ def test_a_supervisor_whose_process_ends_is_lost_soon(bench):
 
     sent = bench.wait(LAST_WORDS_S + LAG_S)
     assert "Assign 1:0 f" in sent["W2"]
-    assert lines(bench) == ["! lost cluster of 1 workers (pid 1 on host): its process has ended"]
+    assert lines(bench) == ["! lost cluster of 1 worker (pid 1 on host): its process has ended"]
     assert bench.core.table.deaths == 1
 
 
@@ -144,7 +144,7 @@ def test_a_goodbye_may_come_after_the_end(bench):
     bench.feed(b"S1", m.Goodbye())
     bench.wait(5.0)
 
-    assert lines(bench) == ["cluster of 1 workers (pid 1 on host) left"]
+    assert lines(bench) == ["cluster of 1 worker (pid 1 on host) left"]
     assert bench.core.table.deaths == 0
 
 

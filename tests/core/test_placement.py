@@ -214,7 +214,7 @@ def test_workers_on_their_way_are_waited_for_in_silence(bench):
     for _ in range(int(STARTING_S)):
         bench.feed(b"S1", m.Heartbeat())
         assert "C1" not in bench.wait(0.99)
-    sentence = "Tasks wait for a worker: there is none. 3 are on their way."
+    sentence = "Tasks wait for a worker: there is none. On their way: 3."
     assert bench.wait(2.0)["C1"] == [f"Unplaced: {sentence}"]
 
 

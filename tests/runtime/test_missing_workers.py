@@ -74,7 +74,7 @@ def test_a_cluster_that_is_killed_is_noticed_at_once(shell, address, scheduler, 
 
         assert future.result(BOUND_S) != pid
         wait_gone(pid)
-    line = f"lost cluster of 1 workers (pid {first.pid} on "
+    line = f"lost cluster of 1 worker (pid {first.pid} on "
     assert line in scheduler.out
     assert "): its process has ended" in scheduler.out
 

@@ -19,7 +19,8 @@ def _client(session: SessionRecord) -> str:
 
 
 def _cluster(supervisor: SupervisorRecord) -> str:
-    workers = f"{supervisor.workers_wanted} workers"
+    count = supervisor.workers_wanted
+    workers = "1 worker" if count == 1 else f"{count} workers"
     return f"cluster of {workers} (pid {supervisor.pid} on {supervisor.host:.80})"
 
 
@@ -52,7 +53,8 @@ class Journal:
 
     def cluster_ended(self, supervisor: SupervisorRecord, reason: str, now: float) -> None:
         """A supervisor was lost for this reason; empty: it left."""
-        self._ended(_cluster(supervisor), reason, now)
+        if supervisor.pid:
+            self._ended(_cluster(supervisor), reason, now)
 
     def refused(self, hello: Hello, reason: str, now: float) -> None:
         """A peer was refused."""

@@ -54,7 +54,7 @@ class Unplaced:
         if not demand:
             reason = "Tasks wait for a worker: there is none."
         if to_come:
-            reason += f" {to_come} are on their way."
+            reason += f" On their way: {to_come}."
         if table.refused:
             reason += f" {table.refused}"
         for session in queue.sessions():
