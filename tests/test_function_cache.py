@@ -13,7 +13,8 @@ import weakref
 
 import pytest
 
-from scaler_cluster.function_cache import OBJECTS_MAX, FunctionCache, is_importable
+from scaler_cluster.by_value import is_importable
+from scaler_cluster.function_cache import OBJECTS_MAX, FunctionCache
 
 cache: FunctionCache[str] = FunctionCache()
 

@@ -47,11 +47,10 @@ FLOORS = (
     (
         "scaler_cluster.config",
         "scaler_cluster.unpicklable",
-        "scaler_cluster.by_value",
         "scaler_cluster.function_cache",
         "scaler_cluster.reloads",
     ),
-    ("scaler_cluster.arguments",),
+    ("scaler_cluster.arguments", "scaler_cluster.by_value"),
     (
         "scaler_cluster.preload",
         "scaler_cluster.logs",

@@ -227,6 +227,8 @@ CONNECTION = sqlite3.connect(":memory:")
             by_value(uses_other, other=by_value(uses_global, connection=CONNECTION)),
             "its global variable other, its global variable connection is a sqlite3.Connection",
         ),
+        (functools.cache(make(LOCK)), "its closure variable held is a _thread.lock"),
+        (functools.singledispatch(make(LOCK)), "its closure variable held is a _thread.lock"),
         (type("Local", (), {"lock": LOCK}), "its attribute lock is a _thread.lock"),
         (type("Local", (), {"lock": LOCK})(), "its class Local.lock is a _thread.lock"),
         (

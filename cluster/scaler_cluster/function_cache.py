@@ -18,7 +18,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-import cloudpickle
+from scaler_cluster.by_value import is_importable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -49,17 +49,6 @@ _NEVER_CHANGE_BY_NAME = frozenset(
     )
 )  # fmt: skip
 """The same, of modules that are not imported for it; a logger is pickled by its name."""
-
-
-def is_importable(value: Any) -> bool:
-    """Return True if a function or class is pickled by its name, which other processes import."""
-    module, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if type(module) is not str or module == "__main__" or type(path) is not str:
-        return False
-    found: Any = sys.modules.get(module)
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return found is value and module not in cloudpickle.list_registry_pickle_by_value()
 
 
 class FunctionCache(Generic[T]):

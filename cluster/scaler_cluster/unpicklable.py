@@ -1,6 +1,6 @@
 """What of a value cannot be pickled. It is looked for only once it is known that something cannot.
 
-The value is walked as cloudpickle walks it, in the same order, so what is found first is what the
+The value is walked as the pickler walks it, in the same order, so what is found first is what the
 pickler stumbled over. The way there is written as Python would write it: ``model.layers[3].lock``.
 """
 
@@ -15,8 +15,7 @@ from concurrent.futures import Executor
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import cloudpickle
-
+from scaler_cluster.by_value import Pickler, set_class_state, set_dispatcher
 from scaler_cluster.errors import INTERRUPTS
 from scaler_cluster.texts import kind_of, look_of, named, show, with_article
 
@@ -109,7 +108,7 @@ def find(value: object) -> Found | None:
 
     Raises nothing but INTERRUPTS, whatever the methods of these objects do.
     """
-    pickler = cloudpickle.Pickler(io.BytesIO(), PROTOCOL)
+    pickler = Pickler(io.BytesIO(), PROTOCOL)
     seen: dict[int, object] = {}
     """What was looked at, by its id. It is kept, so that no id comes back."""
     way: list[tuple[str, object, Iterator[Part]]] = [("", None, iter((("", value),)))]
@@ -147,7 +146,7 @@ def _outermost(way: list[tuple[str, object, Iterator[Part]]], error: BaseExcepti
 # -- parts -----------------------------------------------------------------------------------
 
 
-def _parts(pickler: cloudpickle.Pickler, one: Any) -> Iterator[Part]:
+def _parts(pickler: Pickler, one: Any) -> Iterator[Part]:
     """Yield the parts of a value in the pickler's order; raises what its pickling raises."""
     kind = type(one)
     if kind in (list, tuple):
@@ -173,7 +172,7 @@ def _attributes(state: dict[Any, object]) -> Iterator[Part]:
         yield (f".{name}" if type(name) is str else f"[{_text(name)}]"), part
 
 
-def _reduced_parts(pickler: cloudpickle.Pickler, one: Any) -> Iterator[Part]:
+def _reduced_parts(pickler: Pickler, one: Any) -> Iterator[Part]:
     """Yield the parts of what is reduced to others."""
     reduced = pickler.reducer_override(one)
     reducer = pickler.dispatch_table.get(type(one)) if reduced is NotImplemented else None
@@ -191,7 +190,9 @@ def _reduced_parts(pickler: cloudpickle.Pickler, one: Any) -> Iterator[Part]:
     if not isinstance(reduced, tuple) or not 2 <= len(reduced) <= 6:
         raise pickle.PicklingError(f"__reduce__ returned {named(reduced)}")
     make, args, state, items, entries, setter = reduced + (None,) * (6 - len(reduced))
-    if issubclass(type(one), FunctionType):
+    if setter is set_class_state:
+        setter, state = state
+    if issubclass(type(one), FunctionType) and setter is not set_dispatcher:
         yield from _function_parts(one, state)
         return
     yield f"{REDUCED}[0]", make

@@ -19,26 +19,23 @@ engine ``model`` says what is right: it calls a function at once, in this proces
 
 from __future__ import annotations
 
-import contextlib
-import copy
+import abc
 import dataclasses
 import enum
 import faulthandler
 import functools
 import itertools
 import json
-import multiprocessing
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
 from tests.differential import errands, scenes
+from tests.differential.engines import Answer, engine_of, outcome
 from tests.differential.showing import show
 from tests.differential.values import make_values
 
@@ -198,6 +195,66 @@ def gives_own(*values):
     return CHILD, Shade.DARK, values
 
 
+@functools.cache
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+@functools.singledispatch
+def kind_of(value):
+    return "object"
+
+
+@kind_of.register
+def _(value: int):
+    return "int"
+
+
+@kind_of.register(list)
+def _(value):
+    return [kind_of(one) for one in value]
+
+
+class Shape(abc.ABC):
+    """An abstract class of the script."""
+
+    @abc.abstractmethod
+    def side(self): ...
+
+    @functools.cached_property
+    def area(self):
+        return self.side() ** 2
+
+
+class Square(Shape):
+    """Calls its base's methods."""
+
+    def side(self):
+        return NUMBER + len(super().__repr__()[:1])
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    """Has no room for other attributes."""
+
+    left: int
+    right: list[int] = dataclasses.field(default_factory=list)
+
+
+class Named(NamedTuple):
+    """A tuple with a method."""
+
+    left: int
+
+    def twice(self):
+        return 2 * self.left
+
+
+def uses_tools(*values):
+    made = fibonacci(30), kind_of([1, "a", [2]]), Square().area, Named(NUMBER).twice()
+    return made, Slotted(NUMBER), Named(1), show(values)
+
+
 def is_alias(*values):
     return [one is values[0] for one in values], show(values)
 
@@ -302,7 +359,7 @@ class World:
 
 BY_NAME = (shows, same, reads, reads_arrays, reads_deeply, calls_chosen, reads_class, has_default,
            has_keyword, recoded, noted, imports, is_alias, writes, fails_own, compares,
-           gives_own)  # fmt: skip
+           gives_own, fibonacci, kind_of, uses_tools)  # fmt: skip
 ONLY_BY_VALUE = ("closure", "outer", "lambda", "partial of a lambda", "decorated", "replaced")
 """Functions that pickle can't name."""
 
@@ -397,123 +454,6 @@ CHANGES: dict[str, Callable[[World, int], None]] = {
     "argument of a partial": _collected,
     "table": _table,
 }
-
-# -- engines ---------------------------------------------------------------------------------------
-
-Answer = list[str]
-KNOWN = (Box, Child, OwnError, Shade)
-
-
-def outcome(get: Callable[[], Any]) -> Answer:
-    """Return what this returned or raised, and whether its class is the one that is known here."""
-    try:
-        value = get()
-    except BaseException as error:
-        return ["raised", show(error), *_strangers(error)]
-    return ["returned", show(value), *_strangers(value)]
-
-
-def _strangers(value: Any) -> list[str]:
-    known = {one.__name__: one for one in KNOWN}
-    found = value if type(value) is tuple else (value,)
-    kinds = [type(one) for one in found]
-    return [f"stranger {one}" for one in kinds if known.get(one.__name__, one) is not one]
-
-
-class Model:
-    """Says what is right: what comes of a deep copy, taken at the call."""
-
-    def program(self) -> contextlib.AbstractContextManager[None]:
-        """Have nothing to prepare."""
-        return contextlib.nullcontext()
-
-    def submit(self, function, args) -> Callable[[], Answer]:
-        function, args = copy.deepcopy((function, args))
-        answer = outcome(lambda: function(*args))
-        return lambda: answer
-
-    def map(self, function, items: Iterator[Any], **options) -> Answer:
-        def call(item):
-            called, given = copy.deepcopy((function, item))
-            return called(given)
-
-        return outcome(lambda: list(call(item) for item in items))  # noqa: C400 - a generator
-
-
-class Pools:
-    """ProcessPoolExecutor, patiently: it pickles at some time after the call."""
-
-    def __init__(self, method: str) -> None:
-        self._context = multiprocessing.get_context(method)
-        self._is_fork = method == "fork"
-
-    def make(self, workers: Any, **options: Any) -> Any:
-        """Return an executor with so many workers."""
-        return ProcessPoolExecutor(workers, mp_context=self._context, **options)
-
-    @contextlib.contextmanager
-    def program(self) -> Iterator[None]:
-        """Have a fresh pool."""
-        with self.make(1) as self._pool:
-            yield
-
-    @contextlib.contextmanager
-    def _fresh(self) -> Iterator[ProcessPoolExecutor]:
-        """Return a pool that knows what was changed: forked processes are made anew."""
-        if not self._is_fork:
-            yield self._pool
-            return
-        with self.make(1) as pool:
-            yield pool
-
-    def submit(self, function, args) -> Callable[[], Answer]:
-        with self._fresh() as pool:
-            answer = outcome(lambda: pool.submit(function, *args).result())
-        return lambda: answer
-
-    def map(self, function, items: Iterator[Any], *, chunksize=1, buffersize=None) -> Answer:
-        with self._fresh() as pool:
-            return outcome(lambda: list(pool.map(function, items, chunksize=chunksize)))
-
-
-class Ours:
-    """ScalerExecutor, and Client, hastily: nothing is waited for."""
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-
-    def make(self, workers: Any, **options: Any) -> Any:
-        """Return an executor with so many workers."""
-        return ScalerExecutor(workers, **options)
-
-    def program(self) -> contextlib.AbstractContextManager[None]:
-        """Use the same engine for all programs."""
-        return contextlib.nullcontext()
-
-    def submit(self, function, args) -> Callable[[], Answer]:
-        future = self._engine.submit(function, *args)
-        return functools.partial(outcome, future.result)
-
-    def map(self, function, items: Iterator[Any], **options) -> Answer:
-        if isinstance(self._engine, Client):
-            options = {}
-        return outcome(lambda: list(self._engine.map(function, items, **options)))
-
-
-@contextlib.contextmanager
-def engine_of(name: str) -> Iterator[Any]:
-    """Start an engine."""
-    if name == "model":
-        yield Model()
-    elif name in {"fork", "spawn"}:
-        yield Pools(name)
-    elif name == "executor":
-        with ScalerExecutor(2) as executor:
-            yield Ours(executor)
-    else:
-        with SchedulerClusterCombo(2) as cluster, Client(cluster) as client:
-            yield Ours(client)
-
 
 # -- playing ---------------------------------------------------------------------------------------
 

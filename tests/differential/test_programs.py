@@ -68,7 +68,7 @@ def test_a_fresh_pool_of_forked_processes_answers_like_the_model(play, program) 
 @pytest.mark.parametrize("name", LARGE)
 def test_a_loop_that_changes_its_argument(play, name) -> None:
     """Each call gets what its argument held then: arrays, views, frames, buffers, memory maps."""
-    loop = [["submit", "shows", [["value", name]]], ["change", name, 1]]
+    loop: list[list] = [["submit", "shows", [["value", name]]], ["change", name, 1]]
     kept = [["submit", "same", [["value", name]]], ["change", name, 2]]
     program = [*3 * loop, *2 * kept, ["settle"], *2 * loop]
     answers = play(program, "model", "fork", *OURS)
@@ -82,16 +82,18 @@ def test_a_loop_that_changes_its_argument(play, name) -> None:
 )
 def test_a_generator_that_changes_what_it_yielded(play, options) -> None:
     """Each call of a map gets what its item held when the map took it."""
-    program = [["map", "shows", ["reuse", name, 4], options] for name in LARGE]
+    program: list[list] = [["map", "shows", ["reuse", name, 4], options] for name in LARGE]
     check(play, program, *OURS)
 
 
 @pytest.mark.parametrize("name", [name for name in CHANGED_BY if CHANGED_BY[name]])
 def test_what_a_function_refers_to_is_changed(play, name) -> None:
     """Each call sees the globals, cells, defaults and attributes of its moment, large ones too."""
-    call = ["submit", name, [["literal", 1]]]
-    mapped = ["map", name, ["list", [["literal", 1], ["literal", 2]]], {}]
-    changes = [["change", change, number] for number in (1, 2, 1) for change in CHANGED_BY[name]]
+    call: list = ["submit", name, [["literal", 1]]]
+    mapped: list = ["map", name, ["list", [["literal", 1], ["literal", 2]]], {}]
+    changes: list[list] = [
+        ["change", change, number] for number in (1, 2, 1) for change in CHANGED_BY[name]
+    ]
     program = [call, call, mapped]
     for change in changes:
         program += [change, call, call, mapped]
@@ -105,11 +107,12 @@ def test_odd_results_and_exceptions(play) -> None:
     literals = [
         *((name, kind) for name, known in kinds.items() for kind in known),
         *((name, value) for name in ("exits", "forks", "threads") for value in (1, 3)),
+        ("fibonacci", 40),
         ("exits", None),
         ("exits", "text"),
         ("runs", "text"),
     ]
-    program = [["submit", name, [["literal", value]]] for name, value in literals]
+    program: list[list] = [["submit", name, [["literal", value]]] for name, value in literals]
     program += [["submit", name, [["value", "plain"]]] for name in ("fails_own", "gives_own")]
     program += [["map", "sometimes_fails", ["list", [["literal", n] for n in range(6)]], {}]]
     check(play, program, "fork", "spawn", *OURS)
