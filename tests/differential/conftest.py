@@ -48,6 +48,10 @@ class Player:
         places = {"TMPDIR": self._place / "tmp", "SCALER_SHARED_MEMORY": self._place / "shm"}
         for path in places.values():
             path.mkdir(parents=True, exist_ok=True)
+        settings = environment()
+        for name in ("PYTHONHASHSEED", "OMP_NUM_THREADS"):
+            # These decide about differences.
+            settings.pop(name, None)
         with (self._place / "stderr").open("wb") as errors:
             return subprocess.Popen(
                 [sys.executable, str(HERE / "player.py"), self.engine],
@@ -56,7 +60,7 @@ class Player:
                 stderr=errors,
                 bufsize=0,
                 # Pools are forked here, which threads of numpy's would survive badly.
-                env=environment() | {"OPENBLAS_NUM_THREADS": "1"} | places,
+                env=settings | {"OPENBLAS_NUM_THREADS": "1"} | places,
             )
 
     def answers(self) -> list:

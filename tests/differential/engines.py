@@ -62,7 +62,7 @@ class Pools:
 
     def make(self, workers: Any, **options: Any) -> Any:
         """Return an executor with so many workers."""
-        return ProcessPoolExecutor(workers, mp_context=self._context, **options)
+        return ProcessPoolExecutor(workers, **{"mp_context": self._context, **options})
 
     @contextlib.contextmanager
     def program(self) -> Iterator[None]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from tests.differential.showing import show
 
@@ -140,6 +143,60 @@ def threads(count):
 def runs(text):
     """Have another program do something."""
     return subprocess.check_output(["/bin/sh", "-c", f"echo {text}"], text=True)
+
+
+class Holder:
+    """Knows an object."""
+
+    def __init__(self, held: object) -> None:
+        self._held = held
+
+    def holds(self, value):
+        """Say whether this is the object."""
+        return value is self._held
+
+
+class Odd(Exception):
+    """Made from something else than its args."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+
+
+def fails_oddly():
+    """Raise it."""
+    raise Odd(1, "two")
+
+
+def same(value):
+    """Return it."""
+    return value
+
+
+def is_same(one, other):
+    """Say whether they are one."""
+    return one is other
+
+
+def sort(array):
+    """Write to an array."""
+    array.sort()
+
+
+def total(array):
+    """Add up."""
+    return float(array.sum())
+
+
+def draw():
+    """Draw a number."""
+    return float(np.random.random())  # noqa: NPY002 - the state that all share
+
+
+def whose_program(file):
+    """Say whose process this is."""
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    return main == file, sys.argv[:1] == [file], multiprocessing.parent_process() is not None
 
 
 ALL = (fails, sometimes_fails, gives, exits, prints, logs, forks, threads, runs)

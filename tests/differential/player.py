@@ -9,7 +9,7 @@ list of steps:
   again and again and changes it in between
 - ``["change", name, number]``: in place, of a value, or of what a function refers to
 - ``["settle"]``: wait until all results are there
-- ``["scene", name]``: what cannot be said so, see ``scenes.py``
+- ``["scene", name]``: what cannot be said so, see ``scenes.py`` and ``differing.py``
 
 An argument is ``["value", name]`` or ``["literal", anything]``.
 
@@ -29,12 +29,14 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tests.differential import errands, scenes
+from tests.differential.differing import DIFFERENCES
 from tests.differential.engines import Answer, engine_of, outcome
 from tests.differential.showing import show
 from tests.differential.values import make_values
@@ -253,6 +255,25 @@ class Named(NamedTuple):
 def uses_tools(*values):
     made = fibonacci(30), kind_of([1, "a", [2]]), Square().area, Named(NUMBER).twice()
     return made, Slotted(NUMBER), Named(1), show(values)
+
+
+COUNT = 0
+LOCK = threading.Lock()
+
+
+def counts():
+    global COUNT
+    COUNT += 1
+    return COUNT
+
+
+def counted():
+    return COUNT
+
+
+def locks():
+    with LOCK:
+        return 5
 
 
 def is_alias(*values):
@@ -492,7 +513,7 @@ def play(program: list[Any], engine: Any) -> list[Answer]:
             elif step == "change":
                 world.change(*rest)
             elif step == "scene":
-                scene = getattr(scenes, rest[0])
+                scene = getattr(scenes, rest[0], None) or DIFFERENCES[rest[0]].show
                 answers.append(settled(outcome(functools.partial(scene, engine.make))))
             else:
                 answers = [settled(answer()) for answer in answers]
