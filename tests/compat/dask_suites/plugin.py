@@ -1,0 +1,106 @@
+"""A plugin of pytest that lets Dask's own tests run on this engine, or on Dask's processes.
+
+Every scheduler that a test names, or has by default, is replaced: ``assert_eq`` of Dask names
+"sync" where nobody else says anything, so hardly anything would come here otherwise. What a test
+imports and calls by itself, as ``dask.get``, stays what it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dask
+import dask.multiprocessing
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORKERS = 2
+OUTCOMES = ("passed", "failed", "skipped", "xfailed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take what is to be tested, and where the outcomes go."""
+    parser.addoption("--get", choices=("scaler", "processes"), default="scaler")
+    parser.addoption("--outcomes", type=Path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _scheduler(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Be Dask's only scheduler, on one cluster or pool for the whole run."""
+    with ExitStack() as stack:
+        if request.config.getoption("--get") == "scaler":
+            from scaler_exec import Client, SchedulerClusterCombo
+
+            cluster = stack.enter_context(SchedulerClusterCombo(WORKERS))
+            get = stack.enter_context(Client(cluster.get_address())).dask_get
+        else:
+            os.environ["PYTHONHASHSEED"] = "6640"
+            context = get_context(dask.config.get("multiprocessing.context", "spawn"))
+            pool = stack.enter_context(ProcessPoolExecutor(WORKERS, context))
+            stack.enter_context(dask.config.set(pool=pool))
+            get = dask.multiprocessing.get
+        named = dask.base.named_schedulers
+        with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler=get):
+            for name in named:
+                if name not in ("dask.distributed", "distributed"):
+                    patch.setitem(named, name, get)
+            yield
+
+
+def name_of(item: pytest.Item) -> str:
+    """Return the name of a test, wherever Dask is installed."""
+    assert isinstance(item, pytest.Function)
+    return f"{item.module.__name__}::{item.nodeid.split('::', 1)[1]}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name tests for the table."""
+    for item in items:
+        item.user_properties.append(("name", name_of(item)))
+
+
+class Outcomes:
+    """What became of the tests; in the process that tells it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._path: Path | None = config.getoption("--outcomes")
+        self._of: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the worst that a test came to."""
+        name = str(dict(report.user_properties)["name"])
+        outcome: str = report.outcome
+        if hasattr(report, "wasxfail") and outcome == "skipped":
+            outcome = "xfailed"
+        if report.when == "call" or outcome != "passed":
+            self._of[name] = outcome
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show how many of each module came to what."""
+        modules: dict[str, Counter[str]] = defaultdict(Counter)
+        for name, outcome in self._of.items():
+            modules[name.split("::")[0]][outcome] += 1
+        modules["all"] = sum(modules.values(), Counter())
+        width = max(map(len, modules))
+        terminalreporter.line("")
+        terminalreporter.line(" ".join([" " * width, *(f"{one:>9}" for one in OUTCOMES)]))
+        for module, counts in modules.items():
+            numbers = [f"{counts[one]:9}" for one in OUTCOMES]
+            terminalreporter.line(" ".join([module.ljust(width), *numbers]))
+        if self._path is not None:
+            self._path.write_text(json.dumps(self._of))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let one process tell the outcomes."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Outcomes(config))
