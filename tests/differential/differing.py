@@ -338,3 +338,10 @@ def numeric_threads(make: Make) -> Any:
     """One in each worker: there is a worker for each CPU."""
     with make(1) as executor:
         return executor.submit(os.getenv, "OMP_NUM_THREADS").result()
+
+
+@difference("the threads of a worker", "int 1", "int 2")
+def threads(make: Make) -> Any:
+    """One more than the task's own: Python warns of it where a task forks."""
+    with make(1) as executor:
+        return executor.submit(threading.active_count).result()

@@ -96,7 +96,8 @@ def test_a_program_prints_and_ends_alike(tmp_path, name) -> None:
             [sys.executable, str(script)],
             capture_output=True,
             text=True,
-            env=environment(),
+            # Workers have a thread, of which Python warns where a task forks: that is known.
+            env=environment() | {"PYTHONWARNINGS": "ignore::DeprecationWarning"},
             timeout=2 * BOUND_S,
             check=False,
         )
