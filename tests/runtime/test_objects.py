@@ -35,6 +35,14 @@ def test_a_large_array_is_mapped_not_copied(executor, baseline) -> None:
     assert len(segments()) == 1
 
 
+def test_temporary_files_may_lie_in_shared_memory(make_executor, monkeypatch) -> None:
+    """TMPDIR=/dev/shm, and shared memory in a temporary directory, are one directory for both."""
+    monkeypatch.setenv("SCALER_SHARED_MEMORY", os.environ["TMPDIR"])
+    executor = make_executor(1)
+
+    assert executor.submit(describe, np.ones(MB)).result(BOUND_S) == ("ndarray", MB, False)
+
+
 def test_a_map_shares_large_arguments(executor, baseline) -> None:
     """Also lists and strings, which cannot be watched, are stored once for all calls of a map."""
     value, numbers, text = np.ones(MB), list(range(50_000)), "x" * MB

@@ -32,6 +32,9 @@ class Place:
         memory, limit = "", 0
         if shared.is_dir():
             memory = str(shared / Path(directory).name)
+            if shared.resolve() == Path(directory).parent.resolve():
+                # Who sets TMPDIR=/dev/shm, or shared memory to a temporary directory, has only one.
+                memory = str(Path(directory) / "memory")
             room = os.statvfs(shared)
             limit = int(room.f_blocks * room.f_frsize * MEMORY_SHARE)
             limit = limit if memory_limit is None else memory_limit
