@@ -50,6 +50,15 @@ def script() -> Any:
     return sys.modules["__main__"]
 
 
+def tried(make: Make, function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a task returns, or the name of the error that it fails with."""
+    with make(1) as executor:
+        try:
+            return executor.submit(function, *args).result()
+        except Exception as error:
+            return type(error).__name__
+
+
 # -- what arguments and functions are --------------------------------------------------------------
 
 
@@ -119,11 +128,7 @@ def reloaded(make: Make) -> Any:
 @difference("writing to a large array in a task", "NoneType None", "str 'ValueError'")
 def written_array(make: Make) -> Any:
     """All tasks see the same memory."""
-    with make(1) as executor:
-        try:
-            return executor.submit(errands.sort, np.arange(20_000.0)).result()
-        except ValueError as error:
-            return type(error).__name__
+    return tried(make, errands.sort, np.arange(20_000.0))
 
 
 @difference("a read-only array that you change all the same", "list(float 5.0)", "list(float 0.0)")
@@ -154,14 +159,10 @@ def shared_with_function(make: Make) -> Any:
         return executor.submit(errands.Holder(words).holds, words).result()
 
 
-@difference("lambdas, closures, functions of a notebook", "str 'fails'", "int 5")
+@difference("lambdas, closures, functions of a notebook", "bool False", "bool True")
 def local_function(make: Make) -> Any:
     """They travel by value."""
-    with make(1) as executor:
-        try:
-            return executor.submit(lambda: 5).result()
-        except Exception:
-            return "fails"
+    return tried(make, lambda: 5) == 5
 
 
 @difference(
@@ -171,11 +172,7 @@ def local_function(make: Make) -> Any:
 )
 def function_with_lock(make: Make) -> Any:
     """What travels by value takes its globals along."""
-    with make(1) as executor:
-        try:
-            return executor.submit(script().locks).result()
-        except Exception as error:
-            return type(error).__name__
+    return tried(make, script().locks)
 
 
 @difference(
@@ -185,21 +182,13 @@ def function_with_lock(make: Make) -> Any:
 )
 def only_cloudpickle(make: Make) -> Any:
     """Memory views arrive as bytes, open files as their text."""
-    with make(1) as executor:
-        try:
-            return executor.submit(errands.describe, memoryview(b"abc")).result()
-        except TypeError as error:
-            return type(error).__name__
+    return tried(make, errands.describe, memoryview(b"abc"))
 
 
 @difference("what cannot be pickled", "str 'TypeError'", "str 'PayloadError'")
 def unpicklable(make: Make) -> Any:
     """The error has another type, and names what it is about."""
-    with make(1) as executor:
-        try:
-            return executor.submit(errands.describe, threading.Lock()).result()
-        except Exception as error:
-            return type(error).__name__
+    return tried(make, errands.describe, threading.Lock())
 
 
 @difference("what cannot be called", "str 'future'", "str 'call'")
@@ -248,8 +237,7 @@ def dead_worker(make: Make) -> Any:
 )
 def odd_exception(make: Make) -> Any:
     """It comes back as itself."""
-    with make(1) as executor:
-        return type(executor.submit(errands.fails_oddly).exception()).__name__
+    return tried(make, errands.fails_oddly)
 
 
 @difference("`cancel()` of a running task", "bool False", "bool True")

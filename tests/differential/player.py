@@ -276,10 +276,6 @@ def locks():
         return 5
 
 
-def is_alias(*values):
-    return [one is values[0] for one in values], show(values)
-
-
 def writes(*values):
     for value in values:
         if isinstance(value, (list, bytearray)):
@@ -379,7 +375,7 @@ class World:
 
 
 BY_NAME = (shows, same, reads, reads_arrays, reads_deeply, calls_chosen, reads_class, has_default,
-           has_keyword, recoded, noted, imports, is_alias, writes, fails_own, compares,
+           has_keyword, recoded, noted, imports, writes, fails_own, compares,
            gives_own, fibonacci, kind_of, uses_tools)  # fmt: skip
 ONLY_BY_VALUE = ("closure", "outer", "lambda", "partial of a lambda", "decorated", "replaced")
 """Functions that pickle can't name."""
