@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import psutil
 import pytest
 
 from scaler_cluster.errors import NoSuitableWorker
@@ -16,13 +17,15 @@ GPU = {"gpu": 1}
 
 
 @pytest.fixture(scope="module")
-def address():
+def address(standing):
     """Return the address of a cluster: two workers without anything, one with a GPU."""
     with SchedulerClusterCombo(2) as cluster:
         gpu = workers_of(cluster.get_address(), 1, capabilities={"gpu": 1, "linux": -1}, name="G")
         with gpu, Client(cluster.get_address()) as client:
             wait_workers(3, supervisors=2)
             client.submit_verbose(os.getpid, (), {}, capabilities=GPU).result(BOUND_S)
+            # A worker that took the place of a waiting one stays for a while.
+            standing |= {child.pid for child in psutil.Process().children()}
             yield cluster.get_address()
 
 
