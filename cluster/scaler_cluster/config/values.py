@@ -171,11 +171,11 @@ def read_address(text: str, *, listens: bool = False) -> str:
         return f"ipc://{rest}"
     if scheme != "tcp":
         known = "is not spoken here" if scheme in FOREIGN else "is no transport"
-        raise ValueError(f"must begin with tcp:// or ipc://: {scheme}:// {known}")
+        raise ValueError(f"must begin with tcp:// or ipc://, not {text!r}: {scheme}:// {known}")
     host, mark, port = rest.rpartition(":")
     if not mark or not port.isdecimal() or int(port) > PORT_MAX:
         raise ValueError(
-            f"must end with a port of 0 to {PORT_MAX}, as in tcp://host:8516, {text!r}"
+            f"must end with a port of 0 to {PORT_MAX}, as in tcp://host:8516, not {text!r}"
         )
     if not listens and not int(port):
         raise ValueError(f"must have the port at which somebody listens, not 0: {text!r}")
