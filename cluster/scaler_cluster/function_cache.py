@@ -95,16 +95,20 @@ class FunctionCache(Generic[T]):
 class Snapshot:
     """The objects that a function refers to, directly or not; it does not keep the function."""
 
-    __slots__ = ("_dicts", "_expected", "_holders", "_keys", "_names", "_own", "_root", "_views")
+    __slots__ = (
+        "_attributes", "_dicts", "_empty", "_entries", "_holders", "_items", "_keys", "_names",
+        "_own", "_root", "_views",
+    )  # fmt: skip
 
     def __init__(self, walk: _Walk) -> None:
         root = walk.root
         self._root = root.__code__, root.__defaults__, root.__kwdefaults__
-        self._holders, self._names = walk.holders, walk.names
-        self._dicts, self._keys = walk.dicts, walk.keys
-        self._views = walk.views
+        self._holders, self._names = tuple(walk.holders), tuple(walk.names)
+        self._attributes = tuple(walk.attributes)
+        self._dicts, self._keys, self._entries = walk.dicts, walk.keys, walk.entries
+        self._empty = tuple(walk.empty)
+        self._views, self._items = walk.views, (*walk.items, *_END)
         self._own = walk.own
-        self._expected = (*walk.attributes, *walk.entries, *walk.items, *_END)
 
     @classmethod
     def of(cls, function: types.FunctionType) -> Snapshot | None:
@@ -115,25 +119,27 @@ class Snapshot:
     def holds(self, function: types.FunctionType) -> bool:
         """Return True if nothing has changed."""
         code, defaults, kwdefaults = self._root
-        if (
-            function.__code__ is not code
-            or function.__defaults__ is not defaults
-            or function.__kwdefaults__ is not kwdefaults
-        ):
-            return False
-        now = chain(
-            map(getattr, self._holders, self._names, _missing),
-            map(dict.get, self._dicts, self._keys, _missing),
-            chain.from_iterable(self._views),
-            _END,
-        )
         try:
-            if not all(map(is_, now, self._expected)):
-                return False
+            return (
+                function.__code__ is code
+                and function.__defaults__ is defaults
+                and function.__kwdefaults__ is kwdefaults
+                and all(map(is_, map(dict.get, self._dicts, self._keys, _missing), self._entries))
+                and all(
+                    map(is_, map(getattr, self._holders, self._names, _missing), self._attributes)
+                )
+                and not any(self._empty)
+                and (not self._views or self._shows_the_same())
+                and (not self._own or all(d.get(key) is function for d, key in self._own))
+            )
         except (ValueError, RuntimeError):
             # A closure's cell is empty now, or another thread changes a dictionary.
             return False
-        return not self._own or all(d.get(key) is function for d, key in self._own)
+
+    def _shows_the_same(self) -> bool:
+        # With an end of its own: one more item is a change, too.
+        now = chain(chain.from_iterable(self._views), _END)
+        return all(map(is_, now, self._items))
 
 
 class _Walk:
@@ -149,6 +155,8 @@ class _Walk:
         self.keys: list[str] = []
         self.entries: list[Any] = []
         """Globals by name, and what they are."""
+        self.empty: list[Collection[Any]] = []
+        """What holds nothing."""
         self.views: list[Collection[Any]] = []
         self.items: list[Any] = []
         """What is looked at item by item, and what it holds in all."""
@@ -191,6 +199,9 @@ class _Walk:
         """Note all items of something that may be iterated again and again."""
         if len(view) > OBJECTS_MAX:
             return False
+        if not view:
+            self.empty.append(view)
+            return True
         items = tuple(view)
         self.views.append(view)
         self.items += items
@@ -257,6 +268,8 @@ class _Walk:
         return True
 
     def _follow_dict(self, value: Any) -> bool:
+        if not value:
+            return self._look_at(value)
         return self._look_at(value.keys()) and self._look_at(value.values())
 
     def _follow_items(self, value: Any) -> bool:

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster import reloads
 from scaler_cluster.errors import PayloadError
 from scaler_cluster.function_cache import FunctionCache, Snapshot
 from scaler_cluster.ids import FUNCTION_ID_BYTES, FUNCTION_NAME_CHARS_MAX
@@ -19,7 +20,6 @@ from scaler_cluster.payload import (
     function_name,
     load_parts,
 )
-from scaler_cluster.reloads import load_after_reloads, noted_reloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,24 +41,23 @@ class FunctionPickler:
     def __init__(self, stored: Callable[[], SentObjects] | None) -> None:
         self._stored = stored
         self._cache: FunctionCache[Function] = FunctionCache()
-        self._reloads = noted_reloads()
+        self._reloads = reloads.noted
 
     def __call__(self, function: Callable[..., Any], held: list[bytes]) -> Function:
         """Return digest, pickle, objects and name; raises PayloadError, StorageFull.
 
         Objects that were stored just now are added to ``held``: to be released after its use.
         """
-        if self._reloads is not noted_reloads():
-            self._reloads = noted_reloads()
+        if self._reloads is not reloads.noted:
+            self._reloads = reloads.noted
             self._cache.clear()
         state = None
-        is_constant = isinstance(function, Constant)
-        is_cached = is_constant or type(function) in _CACHED
+        is_cached = type(function) in _CACHED or isinstance(function, Constant)
         if is_cached:
             known = self._cache.get(function)
             if known is not None:
                 return known
-            state = is_constant or self._cache.look(function)
+            state = isinstance(function, Constant) or self._cache.look(function)
         payload, buffers = self._dumps(function)
         objects: Objects = ()
         if self._stored is not None and buffers:
@@ -95,7 +94,7 @@ class FunctionPickler:
         buffers = collector.buffers if collector is not None else []
         is_large = collector is not None and len(payload) >= OBJECT_BYTES
         if self._reloads or is_large:
-            load = partial(load_after_reloads, self._reloads) if self._reloads else load_parts
+            load = partial(reloads.load_after, self._reloads) if self._reloads else load_parts
             whole = Whole(load, (payload, *buffers))
             collector = Collector() if collector is not None else None
             payload = dumps(whole, collector)

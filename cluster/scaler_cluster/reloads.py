@@ -24,7 +24,8 @@ Reloads: TypeAlias = "tuple[tuple[str, bytes], ...]"
 """Modules and what names their last reload, in the order of these."""
 
 _last: dict[str, bytes] = {}
-_noted: Reloads = ()
+noted: Reloads = ()
+"""What was reloaded so far: the same tuple until there is more."""
 
 
 class _Watcher:
@@ -48,12 +49,7 @@ def watch_reloads() -> None:
         sys.meta_path.insert(0, _Watcher)
 
 
-def noted_reloads() -> Reloads:
-    """Return what was reloaded so far: the same tuple until there is more."""
-    return _noted
-
-
-def load_after_reloads(reloads: Reloads, stream: Buffer, *buffers: Buffer) -> Any:
+def load_after(reloads: Reloads, stream: Buffer, *buffers: Buffer) -> Any:
     """Unpickle a value once the modules that this process has are as new as the sender's."""
     for name, reload in reloads:
         if _last.get(name) != reload:
@@ -65,7 +61,7 @@ def load_after_reloads(reloads: Reloads, stream: Buffer, *buffers: Buffer) -> An
 
 
 def _note(name: str, reload: bytes) -> None:
-    global _noted  # noqa: PLW0603
+    global noted  # noqa: PLW0603
     _last.pop(name, None)
     _last[name] = reload
-    _noted = tuple(_last.items())
+    noted = tuple(_last.items())
