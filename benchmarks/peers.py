@@ -6,9 +6,9 @@ nothing for the others, and a missing one is no error until it is asked for.
 
 from __future__ import annotations
 
-import concurrent.futures
 import importlib
 import importlib.metadata
+import itertools
 import multiprocessing
 import platform
 from abc import ABC, abstractmethod
@@ -70,7 +70,7 @@ class Peer(ABC):
     def share(
         self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
     ) -> Sequence[Any]:
-        """Submit ``function(value, item)`` for each item, as is best where the value is large."""
+        """Return ``function(value, item)`` for each item, as is best where the value is large."""
         raise NotImplementedError
 
     def get(self, graph: dict[Any, Any], keys: list[Any]) -> Sequence[Any]:
@@ -110,7 +110,7 @@ class ExecutorPeer(Peer):
     def share(
         self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
     ) -> Sequence[Any]:
-        return [self.executor.submit(function, value, item) for item in items]
+        return self.collect([self.executor.submit(function, value, item) for item in items])
 
 
 class Ours(ExecutorPeer):
@@ -149,17 +149,17 @@ class Ours(ExecutorPeer):
             self.client = None
         super().close()
 
+    def share(
+        self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
+    ) -> Sequence[Any]:
+        return list(self.executor.map(function, itertools.repeat(value), items))
+
     def share_sent(
         self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
     ) -> Sequence[Any]:
         """As :meth:`share`, with a value that is sent ahead."""
-        from scaler_exec import Client
-
-        with Client(self.executor.address) as client:
-            reference = client.send_object(value)
-            futures = [client.submit(function, reference, item) for item in items]
-            concurrent.futures.wait(futures)
-        return futures
+        reference = self.executor.send_object(value)
+        return self.collect([self.executor.submit(function, reference, item) for item in items])
 
 
 class ProcessPool(ExecutorPeer):
@@ -211,7 +211,7 @@ class MultiprocessingPool(Peer):
     def share(
         self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
     ) -> Sequence[Any]:
-        return [self.pool.apply_async(function, (value, item)) for item in items]
+        return self.collect([self.pool.apply_async(function, (value, item)) for item in items])
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
         return [handle.get() for handle in handles]
@@ -271,7 +271,8 @@ class Dask(Peer):
         self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
     ) -> Sequence[Any]:
         shared = self.client.scatter(value, broadcast=True, hash=False)
-        return [self.client.submit(function, shared, item, pure=False) for item in items]
+        futures = [self.client.submit(function, shared, item, pure=False) for item in items]
+        return self.collect(futures)
 
     def get(self, graph: dict[Any, Any], keys: list[Any]) -> Sequence[Any]:
         results: Sequence[Any] = self.client.get(graph, keys)
@@ -314,7 +315,7 @@ class Joblib(Peer):
         self, function: Callable[[Any, Any], Any], value: Any, items: Sequence[Any]
     ) -> Sequence[Any]:
         delayed = importlib.import_module("joblib").delayed(function)
-        return [delayed(value, item) for item in items]
+        return self.collect([delayed(value, item) for item in items])
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
         results: list[Any] = self.parallel(handles)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import mmap
 import os
+import tempfile
 import time
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +20,10 @@ from benchmarks.scenario import Metric, Run, Scenario, WrongResult, check, timed
 from benchmarks.tasks import echo, make_array, pick
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from benchmarks.peers import Peer
+    from scaler_exec import ScalerExecutor
 
 ARRAY_BYTES = 100_000_000
 SHARED_BY = 100
@@ -62,24 +65,54 @@ def broadcast(run: Run, *, sent: bool = False) -> dict[str, float]:
     indices = [index * 1000 for index in range(SHARED_BY)]
     with freed(run), run.opened() as peer:
         # All workers are up, and have numpy imported.
-        peer.collect(peer.share(pick, np.zeros(10), [0] * 10 * WORKERS))
+        peer.share(pick, np.zeros(10), [0] * 10 * WORKERS)
         before = usage().cluster_bytes + shared_memory_bytes()
         share = peer.share_sent if sent else peer.share  # type: ignore[attr-defined]
         with nullcontext() if sent else freed(run):
             # What was sent explicitly stays until the end.
             arrays = [np.arange(ARRAY_BYTES // 8, dtype=np.float64)]
-            seconds, results = timed(lambda: peer.collect(share(pick, arrays[0], indices)))
+            seconds, results = timed(lambda: share(pick, arrays[0], indices))
             check(results, [float(index) for index in indices])
             memory = usage().cluster_bytes + shared_memory_bytes() - before
             arrays.clear()
     return {"seconds": seconds, "memory": memory / 1e6}
 
 
+def mapped(run: Run) -> dict[str, float]:
+    """Map over one array in the ways there are, and write it to a file in memory for comparison."""
+    from scaler_exec import ScalerExecutor
+
+    indices = [index * 1000 for index in range(SHARED_BY)]
+    ways: dict[str, Callable[[ScalerExecutor, Any], Iterable[Any]]] = {
+        "repeat": lambda executor, array: executor.map(pick, itertools.repeat(array), indices),
+        "list": lambda executor, array: executor.map(pick, [array] * SHARED_BY, indices),
+        "partial": lambda executor, array: executor.map(partial(pick, array), indices),
+    }
+
+    def share(executor: ScalerExecutor, way: str) -> float:
+        array = np.arange(ARRAY_BYTES // 8, dtype=np.float64)
+        seconds, values = timed(lambda: list(ways[way](executor, array)))
+        check(values, [float(index) for index in indices])
+        return seconds
+
+    measured = {}
+    with ScalerExecutor(WORKERS) as executor:
+        # Workers import numpy, and the memory has been used once.
+        share(executor, "repeat")
+        for way in ways:
+            with freed(run):
+                measured[way] = share(executor, way)
+    array = np.arange(ARRAY_BYTES // 8, dtype=np.float64)
+    with tempfile.TemporaryFile(dir="/dev/shm", buffering=0) as file:
+        measured["write"], _ = timed(lambda: file.write(array.data))
+    return measured
+
+
 def submitted(run: Run, *, writable: bool) -> dict[str, float]:
     """Submit one array again and again; of a writable one each submit sees whether it changed."""
     indices = [index * 1000 for index in range(SHARED_BY)]
     with freed(run), run.opened() as peer:
-        peer.collect(peer.share(pick, np.zeros(10), [0] * 10 * WORKERS))
+        peer.share(pick, np.zeros(10), [0] * 10 * WORKERS)
         with freed(run):
             arrays = [np.arange(ARRAY_BYTES // 8, dtype=np.float64)]
             arrays[0].flags.writeable = writable
@@ -163,6 +196,13 @@ SCENARIOS = (
         "the same with send_object",
         BROADCAST,
         partial(broadcast, sent=True),
+        peers=("ours",),
+    ),
+    Scenario(
+        "map_shared",
+        f"map of {SHARED_BY} tasks that share an array of {ARRAY_BYTES // 1_000_000} MB",
+        tuple(Metric(name, "s", "less") for name in ("repeat", "list", "partial", "write")),
+        mapped,
         peers=("ours",),
     ),
     *(

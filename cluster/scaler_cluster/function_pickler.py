@@ -52,12 +52,13 @@ class FunctionPickler:
             self._reloads = reloads.noted
             self._cache.clear()
         state = None
-        is_cached = type(function) in _CACHED or isinstance(function, Constant)
-        if is_cached:
+        is_function = type(function) in _CACHED
+        is_constant = not is_function and isinstance(function, Constant)
+        if is_function or is_constant:
             known = self._cache.get(function)
             if known is not None:
                 return known
-            state = isinstance(function, Constant) or self._cache.look(function)
+            state = is_constant or self._cache.look(function)
         payload, buffers = self._dumps(function)
         objects: Objects = ()
         if self._stored is not None and buffers:
@@ -67,7 +68,7 @@ class FunctionPickler:
         packed = digest, payload, objects, function_name(function)[:FUNCTION_NAME_CHARS_MAX]
         if self._stored is not None and objects:
             self._stored().watch(getattr(function, "__self__", function), packed)
-        if is_cached:
+        if is_function or is_constant:
             self._cache.put(function, state, packed)
         return packed
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
-from tests.runtime.helpers import Flags, Program, segments, shut_down, wait_until
+from tests.runtime.helpers import (
+    Flags,
+    Program,
+    mapped_segments,
+    segments,
+    shut_down,
+    wait_until,
+)
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -87,6 +94,7 @@ def baseline():
     """Check at the end of a test that nothing piled up, before its executor is shut down."""
     yield
     wait_until(lambda: not segments(), "objects were left in the storage")
+    wait_until(lambda: not mapped_segments(), "workers kept objects in their memory")
 
 
 @pytest.fixture(scope="module")

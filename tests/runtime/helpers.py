@@ -56,6 +56,16 @@ def segments() -> list[str]:
     return [path.name for path in found if path.name != "usage"]
 
 
+def mapped_segments() -> list[str]:
+    """Return the segments that workers of this test have in their memory, deleted or not."""
+    shared = os.environ["SCALER_SHARED_MEMORY"]
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            found += [one.path for one in process.memory_maps() if one.path.startswith(shared)]
+    return [path for path in found if not path.endswith("usage")]
+
+
 def wait_until(condition, what: str, timeout: float = BOUND_S) -> None:
     """Wait until ``condition()`` holds; fail with ``what`` if it never does."""
     deadline = time.monotonic() + timeout

@@ -98,11 +98,19 @@ class _Template:
     """Makes copies of a callable, which share what cannot be changed."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._shared: list[Any] = []
-        self._buffers: list[pickle.PickleBuffer] = []
+        shared: list[Any] = []
+        buffers: list[pickle.PickleBuffer] = []
+
+        def is_copied(buffer: pickle.PickleBuffer) -> bool:
+            """Return True if a buffer is to be copied: who has it may write to it."""
+            if not buffer.raw().readonly:
+                return True
+            buffers.append(buffer)
+            return False
+
         file = io.BytesIO()
-        _Pickler(file, self._shared, self._buffers).dump(function)
-        self._data = file.getvalue()
+        _Pickler(file, shared, is_copied).dump(function)
+        self._data, self._shared, self._buffers = file.getvalue(), shared, buffers
 
     def copy(self) -> Callable[..., Any]:
         """Return a copy of the callable as it was at first."""
@@ -112,11 +120,14 @@ class _Template:
 
 class _Pickler(pickle.Pickler):
     def __init__(
-        self, file: io.BytesIO, shared: list[Any], buffers: list[pickle.PickleBuffer]
+        self,
+        file: io.BytesIO,
+        shared: list[Any],
+        is_copied: Callable[[pickle.PickleBuffer], bool],
     ) -> None:
-        super().__init__(file, PROTOCOL, buffer_callback=self._keep)
+        # A method of its own would keep it, and with it what it has pickled.
+        super().__init__(file, PROTOCOL, buffer_callback=is_copied)
         self._shared = shared
-        self._buffers = buffers
 
     def persistent_id(self, obj: Any) -> int | None:
         """Return the place of what is not copied."""
@@ -131,13 +142,6 @@ class _Pickler(pickle.Pickler):
         if type(obj) is MethodType:
             return MethodType, (obj.__func__, obj.__self__)
         return NotImplemented
-
-    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
-        """Return True if a buffer is to be copied: who has it may write to it."""
-        if not buffer.raw().readonly:
-            return True
-        self._buffers.append(buffer)
-        return False
 
 
 class _Unpickler(pickle.Unpickler):
