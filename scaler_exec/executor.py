@@ -46,7 +46,7 @@ class ScalerExecutor(Executor):
 
     Args:
         max_workers: Number of workers of the embedded cluster; default: the CPUs that this
-            process may use.
+            process may use. Inside of a task it makes no difference.
         address: Address of a running scheduler to join instead, as ``tcp://10.0.0.1:8516``, or a
             :class:`SchedulerClusterCombo`.
         initializer: Called in each worker of the embedded cluster before its first task. If it
@@ -124,6 +124,7 @@ class ScalerExecutor(Executor):
             )
         )
         self._reserialize = False
+        self._original: ScalerExecutor | None = None
         nested = inside.nested_session(address)
         if address is not None or nested is not None:
             given = (
@@ -133,11 +134,12 @@ class ScalerExecutor(Executor):
                 memory_limit,
                 object_memory_limit,
             )
-            if any(option is not None for option in given):
+            # Inside of a task the cluster is the task's, however many workers the code asks for.
+            if any(option is not None for option in given) or (address and max_workers):
                 raise ConfigError(
-                    "initializer, max_tasks_per_child, threads_per_worker and the memory limits "
-                    "belong to an embedded cluster; those of a running cluster are set where it is "
-                    "started"
+                    "max_workers, initializer, max_tasks_per_child, threads_per_worker and the "
+                    "memory limits belong to an embedded cluster; those of a running cluster are "
+                    "set where it is started"
                 )
             if dashboard:
                 raise ConfigError(
@@ -192,7 +194,9 @@ class ScalerExecutor(Executor):
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
     ) -> ScalerExecutor:
-        """Return this executor with other options for what is submitted through the returned one.
+        """Return an executor that submits to the same cluster with these options.
+
+        It keeps this executor, so the cluster runs as long as either is in use.
 
         Args:
             priority: Higher runs first.
@@ -223,6 +227,8 @@ class ScalerExecutor(Executor):
             raise ConfigError("retries must be 0 where at_most_once is True")
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
+        # The cluster ends with the executor that it was started for.
+        view._original = self
         view._reserialize = arguments.flag("reserialize", reserialize)
         view._options = intern_options(options)
         return view
@@ -254,10 +260,11 @@ class ScalerExecutor(Executor):
             timeout: Seconds from now after which the iterator raises TimeoutError.
             chunksize: Calls that make one task.
             buffersize: Calls submitted ahead of the results taken; None: all of them at once.
-            progress: Whether a bar shows how many have come back, whose turn it ever is; or a
-                bar for that, of tqdm or with its methods.
+            progress: Whether a bar shows how many results have come back, in their turn or not;
+                or a bar for that, of tqdm or with its methods.
 
-        Dropping the iterator cancels what has not run. An exception ends it.
+        Once the first result was asked for, dropping the iterator cancels what has not run. An
+        exception ends it.
         """
         arguments.function(fn, "map")
         if timeout is not None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import json
 import logging
 import math
+import random
 import re
 import types
 import weakref
@@ -14,7 +16,7 @@ import weakref
 import pytest
 
 from scaler_cluster.by_value import is_importable
-from scaler_cluster.function_cache import OBJECTS_MAX, FunctionCache
+from scaler_cluster.function_cache import FUNCTIONS_MAX, OBJECTS_MAX, FunctionCache
 
 cache: FunctionCache[str] = FunctionCache()
 
@@ -77,6 +79,8 @@ UNKNOWN = {
     "list of unknown": [bytearray(1)],
     "key of a dict": {Reducing(): 1},
     "module of no file": types.ModuleType("made_here"),
+    "method of a random generator": random.Random(1).random,
+    "abstract class": in_main("import abc\nclass A(abc.ABC): pass")["A"],
 }
 
 
@@ -148,6 +152,12 @@ CHANGES = {
     "a bound method's instance": (
         "class C:\n def m(self): pass\nc = C()\nm = c.m\ndef f(): return m()", "c.a = 1",
     ),
+    "a dictionary's method": ("D = {1: 1}\nget = D.get\ndef f(): return get(1)", "D[1] = 2"),
+    "a list's length": ("L = []\nlength = L.__len__\ndef f(): return length()", "L.append(1)"),
+    "a class in an annotation": (
+        "class C: a = 1\nA = list[C]\ndef f(): return A", "C.a = 2",
+    ),
+    "a class in a union": ("class C: a = 1\nA = C | None\ndef f(): return A", "C.a = 2"),
 }  # fmt: skip
 
 
@@ -195,6 +205,32 @@ def test_what_is_known_keeps_no_function(source) -> None:
     gc.collect()
 
     assert dead() is None
+
+
+def test_functions_that_their_globals_keep_are_forgotten_in_time() -> None:
+    """A snapshot that holds the globals of its function keeps it, until there are many."""
+    namespace = in_main("def f(n): return f(n)")
+    dead = weakref.ref(namespace["f"])
+    cache: FunctionCache[str] = FunctionCache()
+    cache.put(namespace["f"], cache.look(namespace["f"]), "made")
+    cache.put(namespace["f"], cache.look(namespace["f"]), "made")
+    del namespace
+    others = [in_main("def f(): pass")["f"] for _ in range(FUNCTIONS_MAX)]
+    for one in others:
+        cache.put(one, cache.look(one), "made")
+    gc.collect()
+
+    assert dead() is None
+
+
+def test_modules_that_travel_by_value_are_not_known_by_name(monkeypatch) -> None:
+    """What cloudpickle was told of a package holds for its modules, too."""
+    functions = [in_main("def f(): return v", v=v)["f"] for v in (json.decoder, json.loads)]
+    assert all(map(known, functions))
+    monkeypatch.setattr("scaler_cluster.by_value.REGISTERED", {"json"})
+
+    assert not is_importable(json.decoder.JSONDecoder)
+    assert not known(in_main("def f(): return v", v=json.decoder)["f"])
 
 
 def test_only_importable_things_are_known_by_name() -> None:

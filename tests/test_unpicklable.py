@@ -254,7 +254,10 @@ def test_what_no_expression_reaches_is_named(value, named):
         (Holder(queue.Queue()), "its attribute held is a queue.Queue, which cannot be pickled."),
         (Holder(queue.SimpleQueue()), "is a _queue.SimpleQueue, which cannot be pickled. Those of"),
         ([multiprocessing.Lock()], "its item [0] is a multiprocessing.synchronize.Lock, whose"),
-        ([multiprocessing.Lock()], "Those of a multiprocessing.Manager() can be passed to tasks."),
+        (
+            [multiprocessing.Lock()],
+            "Those of a multiprocessing.Manager() can be passed to tasks. Give others",
+        ),
         ([logging.StreamHandler()], "its item [0] is a logging.StreamHandler, which cannot"),
         ([logging.getLogger("a")], None),
         ([asyncio.Lock], None),

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     import pickle
     from collections.abc import Callable, Mapping
 
+PROTOCOL = 5
+"""The version of pickle, in which large buffers are kept out of the stream."""
+HEAP_TYPE = 1 << 9
+"""Flag of classes that were made by Python code (CPython's ``Py_TPFLAGS_HEAPTYPE``)."""
+REGISTERED: set[str] = cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES
+"""Modules that ``cloudpickle.register_pickle_by_value`` was called with; it adds to this set."""
+
 _defined: WeakSet[type] = WeakSet()
 """Classes that were defined in this process, and pickled here."""
 _received: WeakSet[type] = WeakSet()
@@ -34,13 +41,11 @@ _count = 0
 
 
 def dumps_by_value(
-    value: object,
-    protocol: int,
-    buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None,
+    value: object, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None
 ) -> bytes:
     """Pickle a value, and with it all that it names and that cannot be imported elsewhere."""
     file = io.BytesIO()
-    Pickler(file, protocol=protocol, buffer_callback=buffer_callback).dump(value)
+    Pickler(file, PROTOCOL, buffer_callback=buffer_callback).dump(value)
     return file.getvalue()
 
 
@@ -83,12 +88,26 @@ _OF_DISPATCHERS = functools.singledispatch(len).__dict__.keys() - {"__wrapped__"
 def is_importable(value: Any) -> bool:
     """Return True if a function or class is pickled by its name, which other processes import."""
     module, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if type(module) is not str or module == "__main__" or type(path) is not str:
+    if type(module) is not str or type(path) is not str:
         return False
     found: Any = sys.modules.get(module)
     for name in path.split("."):
         found = getattr(found, name, None)
-    return found is value and module not in cloudpickle.list_registry_pickle_by_value()
+    return found is value and not travels_by_value(module)
+
+
+def travels_by_value(module: str) -> bool:
+    """Return True if functions and classes of a module are pickled with all they name."""
+    return module == "__main__" or any(
+        module == one or module.startswith(f"{one}.") for one in REGISTERED
+    )
+
+
+def names_main(data: bytes) -> bool:
+    """Return True if a C pickle may name something that is to travel by value."""
+    return b"__main__" in data or (
+        bool(REGISTERED) and any(name.encode() in data for name in list(REGISTERED))
+    )
 
 
 def _make_cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:

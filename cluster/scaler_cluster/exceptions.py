@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import cloudpickle
 
 from scaler_cluster import errors
-from scaler_cluster.payload import PROTOCOL, dumps
+from scaler_cluster.by_value import HEAP_TYPE, PROTOCOL
+from scaler_cluster.payload import dumps
 from scaler_cluster.texts import TEXT_CHARS_MAX, kind_of, look_of, sendable, show
 from scaler_cluster.unpicklable import why
 from scaler_cluster.wire import messages as m
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     Remains: TypeAlias = dict[int, tuple[BaseException, State | None]]
     """Exceptions by their ids, and what of each can be pickled; None until that is known."""
 
-HEAP_TYPE = 1 << 9
-"""Flag of classes that are not a part of a program in C, among Py_TPFLAGS."""
 GROUPS: tuple[Any, ...] = tuple(filter(None, [getattr(builtins, "BaseExceptionGroup", None)]))
 """Since Python 3.11."""
 
@@ -58,26 +57,29 @@ def dumps_exception(
 
 def _pickled(error: BaseException) -> bytes:
     """Return an exception's pickle, which was tried; raises whatever pickling it raises."""
-    reason: BaseException
     try:
         payload = dumps(error)
         if _came_back(pickle.loads(payload), error):
             return payload
-        reason = errors.PayloadError("it is unpickled to another one")
+        reason: BaseException = errors.PayloadError("it is unpickled to another one")
     except errors.TaskInterrupted:
         raise
     except BaseException as failure:
         reason = failure
-    for leaves_out in (False, True):
-        try:
-            payload = Rebuilder.dumps(error, {} if leaves_out else None)
-            if type(pickle.loads(payload)) is type(error):
-                return payload
-        except errors.TaskInterrupted:
-            raise
-        except BaseException:  # noqa: S110 - the first reason is the one that people know
-            pass
-    raise reason
+    try:
+        for leaves_out in (False, True):
+            try:
+                payload = Rebuilder.dumps(error, {} if leaves_out else None)
+                if type(pickle.loads(payload)) is type(error):
+                    return payload
+            except errors.TaskInterrupted:
+                raise
+            except BaseException:  # noqa: S110 - the first reason is the one that people know
+                pass
+        raise reason
+    finally:
+        # Its traceback holds this frame, and so what the task had in its hands.
+        del reason
 
 
 def _came_back(made: object, error: BaseException) -> bool:

@@ -5,10 +5,12 @@ unchanged if its code, its defaults, what its closure holds and the globals that
 very same objects as before, and if these cannot change themselves (numbers, strings, modules) or
 are looked at in the same way (functions, classes, lists, dictionaries, plain instances). What else
 a function refers to, such as an array, may have changed unseen: then it is pickled anew each time.
+The name, the docstring and the annotations of a function are taken to stay what they are.
 """
 
 from __future__ import annotations
 
+import abc
 import copyreg
 import functools
 import sys
@@ -18,12 +20,14 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from scaler_cluster.by_value import is_importable
+from scaler_cluster.by_value import HEAP_TYPE, is_importable, travels_by_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
 T = TypeVar("T")
+FUNCTIONS_MAX = 1000
+"""A function that its own globals name is kept by its snapshot, so there must be an end to them."""
 OBJECTS_MAX = 256
 """A function that refers to more objects than this is pickled anew: looking would take as long."""
 
@@ -34,21 +38,27 @@ _END = (object(),)
 _NEVER_CHANGE = frozenset(
     (
         type(None), type(...), type(NotImplemented), bool, int, float, complex, str, bytes, range,
-        types.BuiltinFunctionType, types.CodeType, types.GetSetDescriptorType,
-        types.MemberDescriptorType, types.MethodDescriptorType, types.WrapperDescriptorType,
-        types.ClassMethodDescriptorType, types.MethodWrapperType, types.GenericAlias,
+        types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType,
+        types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
     )
 )  # fmt: skip
 _NEVER_CHANGE_BY_NAME = frozenset(
     (
-        "_abc._abc_data", "datetime.date", "datetime.datetime", "datetime.time",
+        "datetime.date", "datetime.datetime", "datetime.time",
         "datetime.timedelta", "datetime.timezone", "decimal.Decimal", "fractions.Fraction",
-        "logging.Logger", "logging.RootLogger", "numpy.ufunc", "re.Pattern", "types.UnionType",
-        "typing.TypeVar", "typing._GenericAlias", "typing._SpecialForm",
-        "typing._UnionGenericAlias", "uuid.UUID",
+        "logging.Logger", "logging.RootLogger", "numpy.ufunc", "re.Pattern", "typing._SpecialForm",
+        "uuid.UUID",
     )
 )  # fmt: skip
 """The same, of modules that are not imported for it; a logger is pickled by its name."""
+_TYPES_BY_NAME = frozenset(
+    (
+        "types.GenericAlias", "types.UnionType", "typing.TypeVar", "typing.Union",
+        "typing._GenericAlias", "typing._UnionGenericAlias",
+    )
+)  # fmt: skip
+"""What annotations are made of; the classes that these refer to may change."""
+_PARTS_OF_TYPES = ("__origin__", "__args__", "__bound__", "__constraints__")
 
 
 class FunctionCache(Generic[T]):
@@ -85,6 +95,8 @@ class FunctionCache(Generic[T]):
 
     def put(self, function: Callable[..., Any], state: Any, made: T) -> None:
         """Keep what was made of a function; with the state True for as long as that lives."""
+        if len(self._entries) >= FUNCTIONS_MAX:
+            self._entries.clear()
         self._entries[function] = state, (made if state else None)
 
     def clear(self) -> None:
@@ -189,7 +201,11 @@ class _Walk:
         follow = _FOLLOW.get(kind)
         if follow is not None:
             return follow(self, value)
-        if f"{kind.__module__}.{kind.__qualname__}" in _NEVER_CHANGE_BY_NAME:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name in _NEVER_CHANGE_BY_NAME:
+            return True
+        if name in _TYPES_BY_NAME:
+            self._todo += (getattr(value, part, None) for part in _PARTS_OF_TYPES)
             return True
         if isinstance(value, type):
             return self._follow_class(value)
@@ -282,8 +298,12 @@ class _Walk:
         self._todo += (getattr(value, name) for name in names)
         return True
 
+    def _give_up(self, _: Any) -> bool:
+        return False
+
     def _follow_module(self, module: types.ModuleType) -> bool:
-        return sys.modules.get(module.__name__) is module
+        name = module.__name__
+        return sys.modules.get(name) is module and not travels_by_value(name)
 
 
 _PARTS: dict[type, tuple[str, ...]] = {
@@ -291,12 +311,16 @@ _PARTS: dict[type, tuple[str, ...]] = {
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
     types.MethodType: ("__func__", "__self__"),
+    types.BuiltinFunctionType: ("__self__",),
+    types.MethodWrapperType: ("__self__",),
     functools.partial: ("func", "args", "keywords", "__dict__"),
 }
 _FOLLOW: dict[type, Callable[[_Walk, Any], bool]] = {
     types.FunctionType: _Walk._follow_function,
     type: _Walk._follow_class,
     types.ModuleType: _Walk._follow_module,
+    # The classes that were registered with an abstract one: nobody else sees them.
+    type(abc.ABC._abc_impl): _Walk._give_up,  # type: ignore[attr-defined]
     dict: _Walk._follow_dict,
     types.MappingProxyType: _Walk._follow_dict,
     list: _Walk._look_at,
@@ -320,7 +344,7 @@ def _is_plain(kind: Any) -> bool:
     return (
         all(getattr(kind, name, None) is getattr(object, name, None) for name in _PICKLING)
         and kind not in copyreg.dispatch_table
-        and all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
+        and all(base is object or base.__flags__ & HEAP_TYPE for base in kind.__mro__)
     )
 
 
@@ -333,5 +357,3 @@ _PICKLING = (
     "__reduce__",
     "__reduce_ex__",
 )
-_HEAP_TYPE = 1 << 9
-"""Flag of classes that were made by Python code (CPython's ``Py_TPFLAGS_HEAPTYPE``)."""

@@ -8,6 +8,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import reloads
+from scaler_cluster.by_value import REGISTERED
 from scaler_cluster.errors import PayloadError
 from scaler_cluster.function_cache import FunctionCache, Snapshot
 from scaler_cluster.ids import FUNCTION_ID_BYTES, FUNCTION_NAME_CHARS_MAX
@@ -42,14 +43,16 @@ class FunctionPickler:
         self._stored = stored
         self._cache: FunctionCache[Function] = FunctionCache()
         self._reloads = reloads.noted
+        self._registered = set(REGISTERED)
 
     def __call__(self, function: Callable[..., Any], held: list[bytes]) -> Function:
         """Return digest, pickle, objects and name; raises PayloadError, StorageFull.
 
         Objects that were stored just now are added to ``held``: to be released after its use.
         """
-        if self._reloads is not reloads.noted:
+        if self._reloads is not reloads.noted or self._registered != REGISTERED:
             self._reloads = reloads.noted
+            self._registered = set(REGISTERED)
             self._cache.clear()
         state = None
         is_function = type(function) in _CACHED

@@ -11,7 +11,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import errors
-from scaler_cluster.by_value import dumps_by_value
+from scaler_cluster.by_value import PROTOCOL, REGISTERED, dumps_by_value, names_main
 from scaler_cluster.texts import named
 from scaler_cluster.unpicklable import why
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from scaler_cluster.wire.batch import Buffer
 
-PROTOCOL = 5
+SIMPLE = frozenset((type(None), bool, int, float, complex, str, bytes))
+"""Types of values that never change, and refer to nothing."""
 OBJECT_BYTES = 64 * 1024
 """From here on a buffer, or the pickle of one argument, is an object: stored once, then mapped."""
 
@@ -148,7 +149,7 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
     before = len(collector.buffers) if collector is not None else 0
     try:
         data = pickle.dumps(value, PROTOCOL, buffer_callback=collector)
-        if b"__main__" not in data:
+        if not names_main(data):
             return _checked(data)
     except (errors.PayloadError, *errors.INTERRUPTS):
         raise
@@ -157,7 +158,7 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
     if collector is not None:
         del collector.buffers[before:]
     try:
-        return _checked(dumps_by_value(value, PROTOCOL, collector))
+        return _checked(dumps_by_value(value, collector))
     except (errors.PayloadError, *errors.INTERRUPTS):
         raise
     except BaseException as error:
@@ -166,7 +167,11 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
 
 def is_plain(data: bytes) -> bool:
     """Return True if a C pickle is small, and names nothing that other processes do not have."""
-    return len(data) < OBJECT_BYTES and b"__main__" not in data
+    return (
+        len(data) < OBJECT_BYTES
+        and b"__main__" not in data
+        and not (REGISTERED and names_main(data))
+    )
 
 
 def _checked(data: bytes) -> bytes:

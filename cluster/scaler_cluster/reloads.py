@@ -13,6 +13,8 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from scaler_cluster.logs import LOGGER
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
@@ -55,7 +57,11 @@ def load_after(reloads: Reloads, stream: Buffer, *buffers: Buffer) -> Any:
         if _last.get(name) != reload:
             module = sys.modules.get(name)
             if module is not None:
-                importlib.reload(module)
+                try:
+                    importlib.reload(module)
+                except Exception:
+                    # The sender's reload failed, too: it also has the module as far as it got.
+                    LOGGER.exception("the module %s was reloaded, which raised", name)
             _note(name, reload)
     return pickle.loads(stream, buffers=buffers)
 

@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from scaler_cluster.by_value import Pickler, set_class_state, set_dispatcher
+from scaler_cluster.by_value import PROTOCOL, Pickler, set_class_state, set_dispatcher
 from scaler_cluster.errors import INTERRUPTS
 from scaler_cluster.texts import kind_of, look_of, named, show, with_article
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     nothing for what is no part of the value in the eyes of people.
     """
 
-PROTOCOL = 5
 VALUES_MAX = 1_000_000
 """So many values are looked at: about a second. Who pickles more is told what the pickler said."""
 PATH_CHARS_MAX = 400
@@ -50,7 +49,10 @@ SEALED = {
 """Modules of the standard library whose objects are named as a whole: nobody knows their locks."""
 
 LOCAL = "Make it in the task, or once per worker in the initializer."
-MANAGED = "Those of a multiprocessing.Manager() can be passed to tasks."
+MANAGED = (
+    "Those of a multiprocessing.Manager() can be passed to tasks. Give others to an initializer, "
+    "which keeps them under a name that the program itself does not use."
+)
 REMEDIES = {
     "_asyncio": LOCAL,
     "_io": "Pass the path of the file, and open it in the task.",
@@ -127,7 +129,8 @@ def find(value: object) -> Found | None:
         except INTERRUPTS:
             raise
         except BaseException as error:
-            return _outermost(way[1:], error)
+            # Its traceback would hold this frame, and so the value.
+            return _outermost(way[1:], error.with_traceback(None))
     return None
 
 

@@ -166,6 +166,16 @@ def local_function(make: Make) -> Any:
 
 
 @difference(
+    "a name of the program that a task looks up, as `globals()`, `eval` or `pickle` of its classes do",
+    "bool True",
+    "str 'KeyError'",
+)
+def looked_up(make: Make) -> Any:
+    """Only what the code of a function names travels with it."""
+    return tried(make, script().looks_up_text)
+
+
+@difference(
     "a function of the program that uses a lock, a context variable or the like",
     "int 5",
     "str 'PayloadError'",

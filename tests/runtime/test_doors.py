@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import multiprocessing
 import pickle
@@ -373,9 +374,9 @@ def test_reprs_tell_the_state() -> None:
         assert re.fullmatch(
             f"<SchedulerClusterCombo running, workers=1, address={address}>", repr(cluster)
         )
-        client, executor = Client(cluster), ScalerExecutor(3, address=cluster)
+        client, executor = Client(cluster), ScalerExecutor(address=cluster)
         assert re.fullmatch(f"<Client open, address={address}>", repr(client))
-        assert re.fullmatch(f"<ScalerExecutor open, workers=3, address={address}>", repr(executor))
+        assert re.fullmatch(f"<ScalerExecutor open, workers=1, address={address}>", repr(executor))
         copy = pickle.loads(pickle.dumps(client))
         assert repr(copy).startswith("<Client not connected yet, address=")
         assert "_session" not in vars(copy)
@@ -394,3 +395,18 @@ def test_what_was_never_made_has_a_repr() -> None:
     """Debuggers show what an __init__ that raised has left."""
     for kind in (ScalerExecutor, Client, SchedulerClusterCombo):
         assert repr(object.__new__(kind)).startswith(f"<{kind.__name__} ")
+
+
+def test_options_of_an_executor_that_nobody_keeps(executor) -> None:
+    """The cluster runs as long as somebody has an executor with options."""
+    options = ScalerExecutor(1).options(timeout=60)
+    gc.collect()
+
+    assert options.submit(abs, -1).result(BOUND_S) == 1
+    options.shutdown()
+
+
+def test_a_joined_cluster_has_its_own_workers(executor) -> None:
+    """How many it has cannot be said where it is joined."""
+    with pytest.raises(ConfigError, match="max_workers"):
+        ScalerExecutor(3, address=executor.address)

@@ -288,3 +288,60 @@ def test_workers_reload_what_the_caller_reloads(tmp_path) -> None:
             answers.append((sorted(set(got)), [number]))
         """
     )
+
+
+def test_a_reload_that_raises_hurts_nothing_else(tmp_path) -> None:
+    """The workers have what the caller has: the module as far as it got."""
+    directory = json.dumps(str(tmp_path))
+    check(
+        f"""
+        import pathlib
+        directory = pathlib.Path({directory})
+        sys.path.insert(0, str(directory))
+        sys.dont_write_bytecode = True
+        module = directory / "half_module.py"
+        module.write_text("NUMBER = 1\\ndef value(): return NUMBER\\n")
+        executor.shutdown()
+        executor = ScalerExecutor(1)
+        import half_module, math
+        answers.append((executor.submit(half_module.value).result(60), 1))
+        module.write_text("NUMBER = 20\\nraise LookupError\\n")
+        try:
+            importlib.reload(half_module)
+        except LookupError:
+            pass
+        for _ in range(2):
+            answers.append((executor.submit(half_module.value).result(60), half_module.value()))
+            answers.append((executor.submit(math.sqrt, 4).result(60), 2.0))
+        """
+    )
+
+
+def test_modules_that_are_registered_travel_by_value(tmp_path) -> None:
+    """Also after a worker has missed one: the error's advice holds, for functions and values."""
+    directory = json.dumps(str(tmp_path))
+    check(
+        f"""
+        import pathlib, cloudpickle
+        executor.submit(abs, 1).result(60)
+        directory = pathlib.Path({directory})
+        sys.path.insert(0, str(directory))
+        (directory / "own_module.py").write_text(
+            "NUMBER = 1\\ndef value(_=None): return NUMBER\\n"
+            "class Thing:\\n    def value(self): return NUMBER\\n")
+        import own_module
+        error = executor.submit(own_module.value).exception(60)
+        answers.append(("cloudpickle.register_pickle_by_value(own_module)" in str(error), True))
+        cloudpickle.register_pickle_by_value(own_module)
+        for number in (1, 2):
+            own_module.NUMBER = number
+            answers.append((executor.submit(own_module.value).result(60), number))
+            answers.append((list(executor.map(own_module.value, range(3))), [number] * 3))
+            things = [own_module.Thing() for _ in range(3)]
+            get = lambda thing, *_: thing.value()
+            answers.append((executor.submit(get, things[0]).result(60), number))
+            answers.append((list(executor.map(get, things)), [number] * 3))
+            def through_module(): return own_module.value()
+            answers.append((executor.submit(through_module).result(60), number))
+        """
+    )

@@ -7,6 +7,7 @@ import itertools
 import os
 import weakref
 
+import numpy as np
 import pytest
 
 from scaler_exec import ScalerExecutor
@@ -298,6 +299,26 @@ def test_a_map_keeps_no_result_that_was_taken(executor, chunksize) -> None:
         reference = weakref.ref(thing)
         del thing
         assert reference() is None
+
+
+@pytest.mark.parametrize("chunksize", [1, 3])
+def test_futures_beside_a_buffer_that_is_used_again(executor, chunksize) -> None:
+    """Each call gets what the buffer held when it was taken."""
+
+    def items():
+        buffer = np.zeros(20_000)
+        for number in range(6):
+            buffer[:] = number
+            yield buffer
+
+    futures = [executor.submit(int) for _ in range(6)]
+
+    results = executor.map(_first, items(), futures, chunksize=chunksize)
+    assert list(results) == [0, 1, 2, 3, 4, 5]
+
+
+def _first(array, zero):
+    return int(array[0]) + zero
 
 
 def test_a_map_keeps_no_argument(executor) -> None:

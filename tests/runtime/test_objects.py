@@ -8,12 +8,14 @@ import itertools
 import os
 import resource
 import signal
+import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from scaler_exec import ClusterBroken, DeserializeObjectError
+from scaler_exec import ClusterBroken, DeserializeObjectError, PayloadError
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, cluster_process, segments, wait_gone, wait_until
 from tests.runtime.machines import find_storage, wait_storage
@@ -200,6 +202,43 @@ class Model:
 
     def total(self, n):
         return int(self.weights.sum()) + n
+
+
+class TwoArguments(Exception):
+    def __init__(self, first, second) -> None:
+        super().__init__(first)
+
+
+def _fail(value):
+    raise TwoArguments(value.sum(), 2)
+
+
+def test_a_failed_task_lets_go_of_its_arguments(executor, baseline) -> None:
+    """Whatever was tried to get its exception across."""
+    assert isinstance(executor.submit(_fail, np.ones(MB)).exception(BOUND_S), TwoArguments)
+
+
+def test_what_cannot_be_pickled_is_let_go_of(executor, baseline) -> None:
+    """The search for what is wrong with a call keeps none of its arguments."""
+    value = np.ones(MB)
+    dead = weakref.ref(value)
+    gc.disable()
+    try:
+        failed = executor.submit(_add, value, threading.Lock())
+        del value
+        assert isinstance(failed.exception(BOUND_S), PayloadError)
+        del failed
+        wait_until(lambda: dead() is None, "an argument is kept")
+    finally:
+        gc.enable()
+
+
+def test_a_lazy_map_that_is_never_begun_lets_go(executor, baseline) -> None:
+    """Of what it has stored for its first calls."""
+    for value in (list(range(50_000)), b"x" * MB, "x" * MB):
+        results = executor.map(len, [value] * 10, buffersize=2)
+        del results
+    del value
 
 
 def test_methods_of_a_changing_object_do_not_pile_up(executor, baseline) -> None:

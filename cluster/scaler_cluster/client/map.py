@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
+from scaler_cluster.by_value import PROTOCOL
 from scaler_cluster.client.future import load
 from scaler_cluster.core.client import RUN_BYTES_MAX
 from scaler_cluster.errors import (
@@ -34,8 +35,6 @@ RUN_TASKS_FIRST = 64
 RUN_TASKS_MAX = 2048
 NAMING_BYTES = 20
 """A shorter pickle names no module."""
-SIMPLE = frozenset((type(None), bool, int, float, complex, str, bytes))
-"""Types of values that never change."""
 _BUILTIN: tuple[Iterable[Any], ...] = (
     [], (), "", b"", {}, {}.values(), {}.items(), set(), range(0), range(1 << 64),
 )  # fmt: skip
@@ -137,7 +136,7 @@ class MapCall:
         run: list[bytes] = []
         shared: tuple[bytes, ...] = ()
         nbytes = 0
-        append, dumps, protocol = run.append, payloads.c_dumps, payloads.PROTOCOL
+        append, dumps, protocol = run.append, payloads.c_dumps, PROTOCOL
         keep = payloads.keep_small if self._session.connection.stores else None
         is_slow, self._are_large = self._are_large, False
         try:
@@ -236,20 +235,28 @@ class MapCall:
 
     def freeze(self, args: tuple[Any, ...]) -> Any:
         """Return the arguments of one call of a chunk so that they stay as they are now."""
-        if all(type(one) in SIMPLE for one in args):
+        if all(type(one) in payloads.SIMPLE for one in args):
             return args
-        objects: tuple[bytes, ...] = ()
-        collector = None
         try:
-            if self._session.connection.stores:
-                collector = payloads.Collector()
-                args = self._call_objects().shrink(args)
-            payload = payloads.dumps(args, collector)
-            if collector is not None:
-                objects = self._call_objects().hold(collector.buffers)
-        except (FutureInside, PayloadError):
+            stores = self._session.connection.stores
+            return self._frozen(self._call_objects().shrink(args) if stores else args)
+        except FutureInside:
+            return tuple(map(self._frozen_alone, args))
+        except (PayloadError, StorageFull, StorageUnreachable):
             # The chunk will meet it again.
             return args
+
+    def _frozen_alone(self, value: Any) -> Any:
+        """Return an argument beside a future so that it stays as it is, unless it holds one."""
+        try:
+            return self._frozen(value)
+        except (FutureInside, PayloadError, StorageFull, StorageUnreachable):
+            return value
+
+    def _frozen(self, value: Any) -> payloads.Whole:
+        collector = payloads.Collector() if self._session.connection.stores else None
+        payload = payloads.dumps(value, collector)
+        objects = () if collector is None else self._call_objects().hold(collector.buffers)
         return payloads.Whole(payloads.load_parts, (payload, *map(payloads.Token, objects)))
 
     def _call_objects(self) -> CallObjects:
@@ -327,6 +334,7 @@ class _Owner:
         """True once somebody has asked for a result: only then its death cancels the others."""
 
     def __del__(self) -> None:
+        self._call.all_asked()
         self._session.drop_call(self._call, cancel=self.is_begun)
 
 
@@ -429,8 +437,6 @@ def _results(
                     yield value
                 del value
     finally:
-        if more is not None:
-            call.all_asked()
         # At once, though the traceback of an exception may hold on to this frame for long.
         del owner
 

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
+from scaler_cluster.by_value import PROTOCOL
 from scaler_cluster.core.client import RUN_BYTES_MAX
 from scaler_cluster.errors import INTERRUPTS, PayloadError
 from scaler_cluster.nodes import PREVIOUS, FunctionTable, Link, Result
@@ -223,8 +224,8 @@ class _Packer:
                 del numbers[one]
         numbers[key] = len(done)
         try:
-            payload = payloads.c_dumps(links, payloads.PROTOCOL, buffer_callback=self._keep)
-            is_plain = len(payload) < payloads.OBJECT_BYTES and b"__main__" not in payload
+            payload = payloads.c_dumps(links, PROTOCOL, buffer_callback=self._keep)
+            is_plain = payloads.is_plain(payload)
         except INTERRUPTS:
             raise
         except BaseException:

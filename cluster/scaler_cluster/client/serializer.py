@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from scaler_cluster import payload as payloads
+from scaler_cluster.by_value import PROTOCOL
 from scaler_cluster.errors import INTERRUPTS, PayloadError
 from scaler_cluster.function_cache import FunctionCache
 from scaler_cluster.texts import named, show
@@ -101,7 +102,7 @@ class Serialization:
 
     def __init__(self, serializer: type[Serializer] | Serializer) -> None:
         self._serializer = serializer
-        self._pickled = cloudpickle.dumps(serializer, payloads.PROTOCOL)
+        self._pickled = cloudpickle.dumps(serializer, PROTOCOL)
         self.serializer = serializer
         self._token = blake2b(self._pickled, digest_size=16).digest()
         self._functions: FunctionCache[SerializedFunction] = FunctionCache()

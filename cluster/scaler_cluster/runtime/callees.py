@@ -14,7 +14,8 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.payload import PROTOCOL, Constant, loads
+from scaler_cluster.by_value import PROTOCOL
+from scaler_cluster.payload import SIMPLE, Constant, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 SHARED_ITEMS = 1000
 """Longer texts and bytes are not copied."""
-_ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes))
 
 
 def load_callee(payload: Buffer, buffers: Sequence[Buffer]) -> Any:
@@ -80,10 +80,10 @@ def _holds_nothing(function: Callable[..., Any]) -> bool:
         return True
     if kind is partial:
         held = (*function.args, *function.keywords.values())  # type: ignore[attr-defined]
-        return _holds_nothing(function.func) and all(type(one) in _ATOMS for one in held)  # type: ignore[attr-defined]
+        return _holds_nothing(function.func) and all(type(one) in SIMPLE for one in held)  # type: ignore[attr-defined]
     owner = getattr(function, "__self__", None)
     if kind is BuiltinFunctionType or kind is MethodType:
-        is_steady = isinstance(owner, (type, ModuleType)) or type(owner) in _ATOMS
+        is_steady = isinstance(owner, (type, ModuleType)) or type(owner) in SIMPLE
         return is_steady and (kind is BuiltinFunctionType or _holds_nothing(function.__func__))  # type: ignore[attr-defined]
     try:
         reduce = copyreg.dispatch_table.get(kind)

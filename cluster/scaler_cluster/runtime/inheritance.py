@@ -13,9 +13,9 @@ from multiprocessing import context, reduction, util
 from multiprocessing.synchronize import SemLock
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.by_value import Pickler
+from scaler_cluster.by_value import PROTOCOL, Pickler
 from scaler_cluster.errors import INTERRUPTS, PayloadError
-from scaler_cluster.payload import PROTOCOL, function_name
+from scaler_cluster.payload import function_name
 from scaler_cluster.texts import named
 from scaler_cluster.unpicklable import why
 

@@ -168,7 +168,7 @@ def _look(value: object) -> object:
     if isinstance(value, (FunctionType, BuiltinFunctionType, ModuleType)):
         return None
     try:
-        return dumps_by_value(value, pickle.HIGHEST_PROTOCOL)
+        return dumps_by_value(value)
     except Exception:
         return None
 

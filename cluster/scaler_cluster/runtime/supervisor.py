@@ -360,7 +360,9 @@ class SupervisorShell:
 
         for slot in self._core.slots:
             if slot.pid:
-                os.kill(slot.pid, signal.SIGTERM)
+                # It may have ended just now.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(slot.pid, signal.SIGTERM)
         until = clock() + FINISH_S
         with selectors.DefaultSelector() as selector:
             selector.register(self._server, selectors.EVENT_READ)

@@ -18,7 +18,7 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
-from scaler_cluster.by_value import set_classes
+from scaler_cluster.by_value import PROTOCOL, set_classes
 from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.placement import has_all, is_named
 from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
@@ -272,7 +272,7 @@ class WorkerShell:
             ).load
             append = partial(_keep, work, work.first - message.graph, append)  # type: ignore[union-attr]
         segments: dict[bytes, int] = {}
-        dumps, protocol = payloads.c_dumps, payloads.PROTOCOL
+        dumps, protocol = payloads.c_dumps, PROTOCOL
         items = list(work.batch)
         first = work.first
         output: TaskOutput | None = None

@@ -14,17 +14,52 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dask
 import dask.multiprocessing
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WORKERS = 2
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
+
+IDENTITY = "it wants the very object back that it passed"
+HERE = "it wants to see here what a task changed: an array, a lock or a counter"
+WARNS = "it wants a warning here that a task gives"
+EXPECTED = {
+    "dask.array.tests.test_array_core": {
+        "test_binary_operator_delegation": "it needs pytest-mock",
+        "test_from_array_getitem[False-True]": HERE,
+        "test_from_array_getitem[True-True]": HERE,
+        "test_from_array_with_lock[False]": HERE,
+        "test_from_array_with_lock[True]": HERE,
+        "test_memmap": HERE,
+        "test_store": HERE,
+        "test_store_compute_false": HERE,
+        "test_store_delayed_target": HERE,
+        "test_store_locks_count_calls[False]": HERE,
+        "test_store_locks_count_calls[True]": HERE,
+        "test_store_locks_dont_assume_threadsafe": HERE,
+        "test_store_locks_failure_lock_released": HERE,
+        "test_store_locks_no_lock": HERE,
+        "test_store_locks_one_lock_two_stores": HERE,
+        "test_store_regions": HERE,
+        "test_store_sources_unoptimized_nocompute": HERE,
+    },
+    "dask.bag.tests.test_bag": {
+        "test_bag_with_single_callable": IDENTITY,
+        "test_reductions_are_lazy": "it passes a generator, which cannot be pickled",
+        "test_repartition_partition_size_complex_dtypes": IDENTITY,
+        "test_take_npartitions_warn": WARNS,
+        "test_to_delayed_optimize_graph": HERE,
+    },
+    "dask.dataframe.dask_expr.tests.test_collection": {"test_head": WARNS},
+    "dask.tests.test_delayed": {"test_traverse_false": IDENTITY},
+}
+"""Of the modules that CI runs: tests that fail on Dask's processes, too. One that passes is a mistake."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,9 +68,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--outcomes", type=Path)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _scheduler(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Be Dask's only scheduler, on one cluster or pool for the whole run."""
+@pytest.fixture(scope="session")
+def scheduler(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Be Dask's only named scheduler, on one cluster or pool for the whole run."""
     with ExitStack() as stack:
         if request.config.getoption("--get") == "scaler":
             from scaler_exec import Client, SchedulerClusterCombo
@@ -49,11 +84,18 @@ def _scheduler(request: pytest.FixtureRequest) -> Iterator[None]:
             stack.enter_context(dask.config.set(pool=pool))
             get = dask.multiprocessing.get
         named = dask.base.named_schedulers
-        with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler=get):
+        with pytest.MonkeyPatch.context() as patch:
             for name in named:
                 if name not in ("dask.distributed", "distributed"):
                     patch.setitem(named, name, get)
-            yield
+            yield get
+
+
+@pytest.fixture(autouse=True)
+def _default(scheduler: Callable[..., Any]) -> Iterator[None]:
+    """Be the default of each test, whatever the one before left."""
+    with dask.config.set(scheduler=scheduler):
+        yield
 
 
 def name_of(item: pytest.Item) -> str:
@@ -63,9 +105,13 @@ def name_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name tests for the table."""
+    """Name tests for the table, and mark those that are expected to fail."""
     for item in items:
-        item.user_properties.append(("name", name_of(item)))
+        name = name_of(item)
+        item.user_properties.append(("name", name))
+        module, test = name.split("::", 1)
+        if reason := EXPECTED.get(module, {}).get(test):
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
 class Outcomes:

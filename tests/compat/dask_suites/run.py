@@ -18,9 +18,12 @@ HERE = Path(__file__).parent
 CHOSEN = (
     "dask.bag.tests.test_bag",
     "dask.tests.test_delayed",
+    "dask.array.tests.test_array_core",
     "dask.array.tests.test_linalg",
+    "dask.array.tests.test_overlap",
     "dask.array.tests.test_rechunk",
     "dask.array.tests.test_slicing",
+    "dask.dataframe.dask_expr.tests.test_collection",
     "dask.dataframe.dask_expr.tests.test_concat",
     "dask.dataframe.dask_expr.tests.test_groupby",
     "dask.dataframe.dask_expr.tests.test_merge",
