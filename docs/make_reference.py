@@ -79,7 +79,7 @@ frame of its own, and its number, counted from 1, stands in its place; an envelo
 | dict[str, Any] | map of texts to texts, numbers, booleans or nil | |
 | Capabilities | array of `[name, amount]` | {codec.CAPABILITIES_MAX} |
 | TaskOptions | nil for the defaults, or the array of the fields below | |
-| Home | array of the fields below | {codec.HOMES_MAX} in a Welcome |
+| StorageEndpoint | array of the fields below | {codec.HOMES_MAX} in a Welcome |
 
 A *batch* holds the payloads of contiguous tasks. `ends` (Buffer) are 32-bit little-endian offsets
 where each payload ends, `data` (Buffer) their bytes, `base` is where these begin among the offsets.
@@ -89,7 +89,7 @@ A *task* is a number, unique within its session: the upper bits number the call 
 single tasks, 1 and up: one map or graph each), the lower {ids.CALL_BITS} bits count within that.
 """
 PAGE = "What a worker does is told in [Writing a worker](writing-a-worker.md)."
-KINDS = (m.TaskOptions, m.Home)
+KINDS = (m.TaskOptions, m.StorageEndpoint)
 
 
 FEED = """\

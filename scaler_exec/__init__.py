@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaler_cluster import __version__
 from scaler_cluster.client.client import Client
 from scaler_cluster.client.future import ProfileResult, ScalerFuture
-from scaler_cluster.client.serializer import Serializer
+from scaler_cluster.client.serializer import DefaultSerializer, Serializer
 from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_cluster.errors import (
     ClusterBroken,
@@ -13,16 +13,20 @@ from scaler_cluster.errors import (
     ConfigError,
     Death,
     DeserializeObjectError,
+    FutureInside,
     MissingObjects,
+    NoSuitableWorker,
     ObjectStorageException,
     PayloadError,
     RemoteException,
+    RemoteTraceback,
     ResultUnpicklable,
     ScalerError,
     SessionClosed,
     SessionForked,
     StorageFull,
     StorageUnreachable,
+    TaskInterrupted,
     TaskLost,
     TaskTimeout,
     WorkerDied,
@@ -38,13 +42,17 @@ __all__ = [
     "ClusterUnreachable",
     "ConfigError",
     "Death",
+    "DefaultSerializer",
     "DeserializeObjectError",
+    "FutureInside",
     "MissingObjects",
+    "NoSuitableWorker",
     "ObjectReference",
     "ObjectStorageException",
     "PayloadError",
     "ProfileResult",
     "RemoteException",
+    "RemoteTraceback",
     "ResultUnpicklable",
     "ScalerError",
     "ScalerExecutor",
@@ -55,6 +63,7 @@ __all__ = [
     "SessionForked",
     "StorageFull",
     "StorageUnreachable",
+    "TaskInterrupted",
     "TaskLost",
     "TaskTimeout",
     "WorkerDied",

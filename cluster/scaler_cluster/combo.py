@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import arguments
 from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.runtime.process_config import scheduling, supervising
 from scaler_cluster.runtime.spawn import EmbeddedCluster
-from scaler_cluster.runtime.told import scheduling, supervising
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -70,7 +70,7 @@ class FunctionPickler:
         digest = blake2b(payload + b"".join(objects), digest_size=FUNCTION_ID_BYTES).digest()
         packed = digest, payload, objects, function_name(function)[:FUNCTION_NAME_CHARS_MAX]
         if self._stored is not None and objects:
-            self._stored().watch(getattr(function, "__self__", function), packed)
+            self._stored().pin_to_owner(getattr(function, "__self__", function), packed)
         if is_function or is_constant:
             self._cache.put(function, state, packed)
         return packed

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Values: TypeAlias = dict[int, tuple[Buffer, tuple[bytes, ...]]]
 
-Link: TypeAlias = "tuple[int | None, list[Any], tuple[int, ...], dict[str, Any] | None]"
+FusedStep: TypeAlias = "tuple[int | None, list[Any], tuple[int, ...], dict[str, Any] | None]"
 
 PREVIOUS = -1
 LABELLED_MAX = 4

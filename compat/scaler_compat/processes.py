@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings, StorageSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.runtime.directories import remove_directories
-from scaler_cluster.runtime.spawn import STOP_TIMEOUT_S, Child
-from scaler_cluster.runtime.told import told_scheduler, told_storage, told_supervisor
+from scaler_cluster.runtime.process_config import (
+    scheduler_process_config,
+    storage_process_config,
+    supervisor_process_config,
+)
+from scaler_cluster.runtime.spawn import STOP_TIMEOUT_S, ChildProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,14 +39,14 @@ class EngineProcess:
         self.name = name
         self._told = told
         self._reports = reports
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._news: dict[str, Any] = {}
 
     def start(self) -> None:
         """Start it; returns when it is ready. Raises ConfigError if it cannot be."""
         if self._child is not None:
             raise AssertionError("cannot start a process twice")
-        self._child = Child(self.name, self._told, reports=self._reports)
+        self._child = ChildProcess(self.name, self._told, reports=self._reports)
         if self._reports:
             self._news = self._child.await_ready()
 
@@ -76,7 +80,7 @@ class EngineProcess:
         """How it ended, once it has."""
         return None if self._child is None else self._child.process.poll()
 
-    def _started(self) -> Child:
+    def _started(self) -> ChildProcess:
         if self._child is None:
             raise AssertionError("can only be done to a process that was started")
         return self._child
@@ -141,7 +145,7 @@ class SchedulerProcess(EngineProcess):
             logging_config_file=logging_config_file,
             logging_level=logging_level,
         )
-        super().__init__("scheduler", told_scheduler(settings), reports=True)
+        super().__init__("scheduler", scheduler_process_config(settings), reports=True)
 
     @property
     def address(self) -> str:
@@ -153,7 +157,7 @@ class Scheduler:
     """A scheduler for programs with an event loop: it runs as long as :meth:`get_loops` does."""
 
     def __init__(self, config: SchedulerSettings) -> None:
-        self._process = EngineProcess("scheduler", told_scheduler(config), reports=True)
+        self._process = EngineProcess("scheduler", scheduler_process_config(config), reports=True)
         self._process.start()
         self.address: str = self._process._news["address"]
 
@@ -170,7 +174,7 @@ def run_scheduler(config: SchedulerSettings) -> None:
     """Run a scheduler in this process until SIGINT or SIGTERM."""
     from scaler_cluster.runtime.scheduler import run
 
-    run(told_scheduler(config), None, lambda **_: None)
+    run(scheduler_process_config(config), None, lambda **_: None)
 
 
 class Cluster(EngineProcess):
@@ -215,7 +219,7 @@ class Cluster(EngineProcess):
                 logging_level=logging_level,
                 preload=preload,
             )
-        super().__init__("supervisor", told_supervisor(settings), reports=False)
+        super().__init__("supervisor", supervisor_process_config(settings), reports=False)
 
 
 class Worker(Cluster):
@@ -284,7 +288,7 @@ class ObjectStorageServerProcess(EngineProcess):
             logging_level=logging_level,
             logging_config_file=logging_config_file,
         )
-        super().__init__("storage", told_storage(settings), reports=True)
+        super().__init__("storage", storage_process_config(settings), reports=True)
 
     def wait_until_ready(self) -> None:
         """Do nothing: :meth:`start` has waited."""

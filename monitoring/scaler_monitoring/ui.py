@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import WebSettings
+from scaler_cluster.runtime.dashboard_listener import DashboardListener
 from scaler_cluster.runtime.process import lifeline_of_signals
-from scaler_cluster.runtime.told import told_dashboard
-from scaler_cluster.runtime.web_door import WebDoor
+from scaler_cluster.runtime.process_config import dashboard_process_config
 from scaler_monitoring.dashboard.process import serve
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def gui(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: WebSettings) -> None:
-    door = WebDoor(*settings.host_and_port, token=settings.token, prefix=settings.prefix)
-    told = told_dashboard(settings, door)
+    door = DashboardListener(*settings.host_and_port, token=settings.token, prefix=settings.prefix)
+    told = dashboard_process_config(settings, door)
     door.listener.detach()
     serve(told, lifeline_of_signals(), _say)
 

@@ -452,11 +452,11 @@ def test_a_finished_map_is_closed_in_silence(core):
 
 def test_a_lone_task_is_recognised(core):
     """A client knows when one single task is all it waits for."""
-    assert not core.is_lone
+    assert not core.single_in_flight
     submit(core)
-    assert core.is_lone
+    assert core.single_in_flight
     core.open_call(Call())
-    assert not core.is_lone
+    assert not core.single_in_flight
 
 
 # -- a model ---------------------------------------------------------------------------------

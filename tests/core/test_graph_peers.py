@@ -10,7 +10,7 @@ from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import first_task_id
 from scaler_cluster.testing.bench import function_id, graph_of, payloads_of
 from scaler_cluster.testing.describe import describe
-from scaler_cluster.testing.hands import WorkerHands
+from scaler_cluster.testing.worker_driver import WorkerDriver
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -30,7 +30,7 @@ def hands():
     """A worker that knows the functions of a graph."""
     core = WorkerCore()
     core.receive([m.Welcome(0, 0), m.Function(G, b"g")])
-    return WorkerHands(core)
+    return WorkerDriver(core)
 
 
 def run(hands, count=1):
@@ -156,8 +156,8 @@ def test_unmet_inputs_are_noted(core):
     core.submit_graph(
         (G, b"g", (), "g"), graph_of(first, "", "", "0 1"), {first + 2: "w"}, ["f", "g"]
     )
-    core.receive([m.Unmet(first, b"\1\0\0\0")], 0.0)
+    core.receive([m.RequestInputs(first, b"\1\0\0\0")], 0.0)
 
     assert core.unmet == [(first + 1, "g")]
-    core.receive([m.Unmet(first, b"")], 0.0)
+    core.receive([m.RequestInputs(first, b"")], 0.0)
     assert core.unmet == [(first + 1, "g")]

@@ -54,7 +54,7 @@ class GraphMachine(base.SchedulerMachine):
         if len(self.of_kind(base.Worker)) < 5:
             machine = machines[self.made % len(machines)]
             peer = base.Worker(self.new_name("W"), machine)
-            hi = hello(m.WORKER, supervisor=machine.name, place=m.Home(disk=machine.name.decode()),
+            hi = hello(m.WORKER, supervisor=machine.name, place=m.StorageEndpoint(disk=machine.name.decode()),
                        capabilities=peer.capabilities)  # fmt: skip
             peer.outbox.clear()
             peer.outbox.append(hi)
@@ -145,11 +145,11 @@ class GraphMachine(base.SchedulerMachine):
     def supply(self, client, task: int, of: int) -> None:
         outcome = client.values.get(of)
         if outcome is None:
-            client.outbox.append(m.Supply(task, m.INPUT_CANCELLED, b""))
+            client.outbox.append(m.ProvideInputs(task, m.INPUT_CANCELLED, b""))
         elif isinstance(outcome, m.Failed):
-            client.outbox.append(m.Supply(task, outcome.kind, outcome.payload))
+            client.outbox.append(m.ProvideInputs(task, outcome.kind, outcome.payload))
         else:
-            client.outbox.append(m.Supply(task, "", outcome))
+            client.outbox.append(m.ProvideInputs(task, "", outcome))
 
     def cancel_tasks(self, client, tasks) -> None:
         for task in tasks:
@@ -185,12 +185,12 @@ class GraphMachine(base.SchedulerMachine):
         values = dict(zip(numbers(message.inputs), map(bytes, message.results), strict=False))
         assert values.keys() >= set(needs)
         if gives_back:
-            client.outbox.append(m.Supply(task, m.NOT_RUN, b""))
+            client.outbox.append(m.ProvideInputs(task, m.NOT_RUN, b""))
         elif how == "raises":
-            client.outbox.append(m.Supply(task, m.FAILED_EXCEPTION, b"x%d" % task))
+            client.outbox.append(m.ProvideInputs(task, m.FAILED_EXCEPTION, b"x%d" % task))
         else:
             result = value_of(task, [values[one] for one in needs])
-            client.outbox.append(m.Supply(task, "", result))
+            client.outbox.append(m.ProvideInputs(task, "", result))
             if task in client.pending:
                 self.settle(client, task, result)
 
@@ -241,7 +241,7 @@ class GraphMachine(base.SchedulerMachine):
             elif isinstance(message, m.AssignNodes):
                 assert client.worker
                 client.lent.append(message)
-            elif isinstance(message, m.Unmet):
+            elif isinstance(message, m.RequestInputs):
                 for node in numbers(message.inputs):
                     of = client.inputs[message.graph][node]
                     assert of not in client.pending, "asked for what it should know"

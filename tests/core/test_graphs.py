@@ -246,7 +246,7 @@ def test_a_client_that_leaves_takes_its_graphs(known):
 def test_a_pending_task_as_an_input(one):
     """Its result goes to the client and to the node."""
     one.submit(0)
-    assert one.graph(10, "", "0", inputs=[0])["C1"] == ["Unmet 10: []"]
+    assert one.graph(10, "", "0", inputs=[0])["C1"] == ["RequestInputs 10: []"]
     sent = one.done(0)
 
     assert sent["C1"] == ["Results 0 [r0]"]
@@ -257,8 +257,8 @@ def test_an_input_that_came_back_is_asked_for(one):
     """One that is not known any more is asked for; the client sends what it got."""
     one.submit(0)
     one.done(0)
-    assert one.graph(10, "", "0", inputs=[0]) == {"C1": ["Unmet 10: [0]"]}
-    sent = one.feed(b"C1", m.Supply(10, "", b"x"))
+    assert one.graph(10, "", "0", inputs=[0]) == {"C1": ["RequestInputs 10: [0]"]}
+    sent = one.feed(b"C1", m.ProvideInputs(10, "", b"x"))
 
     assert sent["W1"][-1] == "AssignNodes 1:11 g 0=x"
 

@@ -65,6 +65,14 @@ def test_who_comes_gets_a_snapshot_at_once(bench):
     assert (snapshot.seq, snapshot.clock) == (1, bench.now)
 
 
+def test_bugs_are_counted(bench):
+    """Those of the scheduler itself, which its log has with their tracebacks."""
+    bench.core.failed()
+    bench.watch(SNAPSHOT)
+
+    assert bench.published[-1].errors == 1
+
+
 def test_a_second_listener_gets_one_as_well(bench):
     """It is told that somebody has come, though the topics are the same."""
     bench.watch(*BOTH)
@@ -214,11 +222,11 @@ def test_nodes_that_a_task_runs_itself_count_as_its_graphs(one):
     one.graph(0, "", "0", peer=b"N1", options=[m.TaskOptions(depth=1)])
     one.feed(b"N1", m.Cancel(1, 1, queued_only=True))
     lent = one.snapshot().tasks
-    one.feed(b"N1", m.Supply(0, m.NOT_RUN, b""))
+    one.feed(b"N1", m.ProvideInputs(0, m.NOT_RUN, b""))
     given_back = one.snapshot().tasks
     for node in range(2):
         one.feed(b"N1", m.Cancel(1, 1, queued_only=True))
-        one.feed(b"N1", m.Supply(node, "", b"r"))
+        one.feed(b"N1", m.ProvideInputs(node, "", b"r"))
     over = one.snapshot()
 
     assert (lent.waiting, lent.ready, lent.assigned, lent.running) == (1, 0, 0, 2)

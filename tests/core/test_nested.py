@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from scaler_cluster.core.children import Child, OwnGraph
 from scaler_cluster.core.nested import HOLD_MAX_S, HOLD_S, LINGER_S, NestedCore
+from scaler_cluster.core.subtasks import OwnGraph, Subtask
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, TASK_ID_MAX
 from scaler_cluster.testing.bench import function_id, graph_of, payloads_of
@@ -62,7 +62,7 @@ def core():
 def hold(core, now=NOW, owner=OWNER, kept=()):
     """Let a task submit one; the waiter is the id as text."""
     batch = Batch.single(b"p%d" % core.next_task)
-    child = Child(owner, FUNCTION, m.CALL_ARGS, m.DEFAULT_OPTIONS, (), batch, kept)
+    child = Subtask(owner, FUNCTION, m.CALL_ARGS, m.DEFAULT_OPTIONS, (), batch, kept)
     return core.hold(child, str(core.next_task), now)
 
 
@@ -71,7 +71,7 @@ def hold_map(core, count, now=NOW, owner=OWNER):
     call = Call(count)
     first = core.open_nested_call(call, owner)
     batch = payloads_of(0, count)
-    child = Child(owner, FUNCTION, m.CALL_ARGS, m.DEFAULT_OPTIONS, (), batch)
+    child = Subtask(owner, FUNCTION, m.CALL_ARGS, m.DEFAULT_OPTIONS, (), batch)
     core.hold_piece(child, first, now)
     return call, first
 
@@ -319,7 +319,7 @@ def test_a_lent_node_that_nobody_runs_is_given_back(core) -> None:
 
     core.send_away(NOW + 1)
 
-    assert sent(core) == [f"Supply {first} not_run"]
+    assert sent(core) == [f"ProvideInputs {first} not_run"]
     assert core.claim(first + 1) is None
 
 
@@ -354,7 +354,7 @@ def test_the_scheduler_is_told_what_it_does_not_see(core) -> None:
     core.send_away(NOW + 1)
     core.receive([m.Cancelled(here, 1)], NOW)
     first = own(core, 3, inputs=(here, there))
-    core.receive([m.Unmet(first, array("I", [0]).tobytes())], NOW)
+    core.receive([m.RequestInputs(first, array("I", [0]).tobytes())], NOW)
     assert core.unmet == []
 
     core.came_back(core.claim(here), 0.001)
@@ -369,7 +369,7 @@ def test_the_scheduler_is_told_of_a_recalled_input(core) -> None:
         task = hold(core)
         core.send_away(NOW + 1)
         first = own(core, 2, inputs=(task,))
-        core.receive([m.Unmet(first, b""), m.Cancelled(task, 1)], NOW)
+        core.receive([m.RequestInputs(first, b""), m.Cancelled(task, 1)], NOW)
         assert core.unmet == []
         if how == "here":
             core.came_back(core.claim(task), 0.001)
@@ -387,11 +387,11 @@ def test_an_input_that_came_back_meanwhile(core) -> None:
     task = hold(core)
     first = own(core, 2, inputs=(task,))
     core.came_back(core.claim(task), 0.001)
-    core.receive([m.Unmet(first, array("I", [0]).tobytes())], NOW)
+    core.receive([m.RequestInputs(first, array("I", [0]).tobytes())], NOW)
 
     assert core.unmet == [(first, f"input {task}")]
     with pytest.raises(RemoteProtocolError):
-        core.receive([m.Unmet(first, array("I", [0]).tobytes())], NOW)
+        core.receive([m.RequestInputs(first, array("I", [0]).tobytes())], NOW)
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -408,7 +408,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.now = NOW
         self.pending: dict[int, str] = {}
         """Single tasks that somebody waits for: here, claimed or there."""
-        self.claimed: list[Child] = []
+        self.claimed: list[Subtask] = []
         self.there: dict[int, bytes] = {}
         """What the scheduler has, and has not answered."""
         self.started: set[int] = set()

@@ -31,7 +31,7 @@ class ObjectsMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        config = SchedulerConfig(PYTHON, homes=(m.Home("tcp://home"),))
+        config = SchedulerConfig(PYTHON, homes=(m.StorageEndpoint("tcp://home"),))
         self.bench = SchedulerBench(config)
         self.made = 0
         self.next_task = 0

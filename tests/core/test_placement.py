@@ -119,7 +119,7 @@ def test_spare_workers_offer_only_what_is_not_used_up(one):
     assert uncounted((("gpu", 1), ("linux", -1))) == (("linux", -1),)
     one.worker(b"W2", capabilities=(("gpu", 1), ("linux", -1)), spare=True)
 
-    assert one.core.table.workers[b"W2"].kind.offered == {"linux": -1}
+    assert one.core.table.workers[b"W2"].pool.offered == {"linux": -1}
 
 
 # -- moving ------------------------------------------------------------------------------------

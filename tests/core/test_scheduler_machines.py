@@ -33,7 +33,7 @@ RETENTION_S = 2.0
 @pytest.fixture
 def far():
     """Two machines: S1 is the scheduler's, S2 has worker W2 and storage O2. C1 stored object a."""
-    homes = (m.Home("tcp://home"),)
+    homes = (m.StorageEndpoint("tcp://home"),)
     bench = SchedulerBench(SchedulerConfig(PYTHON, homes=homes, object_retention_s=RETENTION_S))
     bench.client()
     bench.supervisor(b"S1", workers=0)
@@ -341,7 +341,7 @@ def test_the_report_tells_what_lies_where(small):
 
 # -- storages that run by themselves ---------------------------------------------------------
 
-HOMES = m.Home("tcp://one", disk="/one"), m.Home("tcp://two", disk="/two")
+HOMES = m.StorageEndpoint("tcp://one", disk="/one"), m.StorageEndpoint("tcp://two", disk="/two")
 ONE, TWO = (home.address.encode() for home in HOMES)
 
 

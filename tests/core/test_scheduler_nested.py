@@ -246,7 +246,7 @@ def recall(bench, task, count=1):
 
 def supply(bench, task, kind="", payload=b""):
     """Let it say what became of a node."""
-    return bench.feed(b"N1", m.Supply(task, kind, payload or b"r%d" % task))
+    return bench.feed(b"N1", m.ProvideInputs(task, kind, payload or b"r%d" % task))
 
 
 def graphs(bench):
@@ -381,7 +381,7 @@ def test_a_recalled_input_is_not_cancelled(nested) -> None:
     """The task that runs it says what became of it."""
     nested.submit(0, peer=b"N1", options=DEEP)
     assert nested.graph(10, "", "0", peer=b"N1", options=[DEEP], inputs=[0])["N1"] == [
-        "Unmet 10: []"
+        "RequestInputs 10: []"
     ]
 
     assert recall(nested, 0) == {"N1": ["Cancelled 0"]}

@@ -18,7 +18,7 @@ from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
 from scaler_cluster.core.worker import WorkerCore
 from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.testing.bench import PYTHON, function_id, hello, payloads_of
-from scaler_cluster.testing.hands import WorkerHands
+from scaler_cluster.testing.worker_driver import WorkerDriver
 from scaler_cluster.wire import feed as f
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.feed_codec import decode, encode
@@ -63,7 +63,7 @@ class Worker(Peer):
         super().__init__(name)
         self.machine = machine
         self.spare = spare
-        self.hands = WorkerHands(WorkerCore())
+        self.hands = WorkerDriver(WorkerCore())
         self.capabilities = GPU if name[-1] % 2 else ()
         self.outbox.append(hello(
             m.WORKER, supervisor=machine.name, spare=spare, capabilities=self.capabilities

@@ -11,8 +11,8 @@ from bokeh.document import Document
 from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.wire import feed as f
-from scaler_monitoring.dashboard import words
 from scaler_monitoring.dashboard.bars import BARS_MAX
+from scaler_monitoring.dashboard.html import many, printed
 from scaler_monitoring.dashboard.page import View
 from scaler_monitoring.dashboard.pages.overview import FAILURES_MAX, Overview
 from scaler_monitoring.dashboard.pages.stream import CHIPS_MAX, RECTANGLES_MAX, Stream
@@ -578,6 +578,6 @@ def test_workers_are_found_by_what_they_have_in_them():
 
 def test_words():
     """Numbers with what they are of, on pages."""
-    assert words.many(1, "task") == "1 task"
-    assert words.many(2000, "task") == "2,000 tasks"
-    assert words.printed("Title", " \n") == ""
+    assert many(1, "task") == "1 task"
+    assert many(2000, "task") == "2,000 tasks"
+    assert printed("Title", " \n") == ""

@@ -12,8 +12,8 @@ import pytest
 from scaler_cluster.errors import MissingObjects, StorageFull
 from scaler_cluster.ids import segment_names, segment_prefix
 from scaler_cluster.objects import segments as module
-from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.segments import DRAFT_TEXT, Draft, Segments
+from scaler_cluster.objects.storage_dirs import StorageDirs
 
 MB = 1_000_000
 
@@ -32,7 +32,8 @@ def make(places):
 
     def make(owner=b"C1", limit=10 * MB, memory=True):
         return Segments(
-            Place(str(places[0]) if memory else "", str(places[1]), limit), segment_names(owner)
+            StorageDirs(str(places[0]) if memory else "", str(places[1]), limit),
+            segment_names(owner),
         )
 
     return make

@@ -13,9 +13,9 @@ from scaler_cluster.errors import StorageFull
 from scaler_cluster.ids import segment_names
 from scaler_cluster.objects import digest, sent
 from scaler_cluster.objects.client_store import ClientStore
-from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.sent import CallObjects, Key, SentObjects
+from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.payload import Collector, Token, Whole, dumps, loads
 from scaler_cluster.wire import messages as m
 
@@ -31,7 +31,7 @@ class Store:
 
     def __init__(self, directory):
         self.core = ClientCore()
-        place = Place(disk=str(directory))
+        place = StorageDirs(disk=str(directory))
         self.segments = Segments(place, segment_names(b"O1"))
         store = ClientStore((place.served_at(""),), b"C1", _never_connect)
         self.sent = SentObjects(self.core, threading.Lock(), store)
@@ -227,7 +227,7 @@ def test_what_cannot_be_watched_is_held_by_the_call(store):
 def test_a_result_is_released_when_it_is_dropped(store):
     """What stands for a value in segments says so at its end, asked for or not."""
     name = store.segments.write(memoryview(bytes(SIZE)))
-    result = store.sent.stand_in(m.Returned(0, dumps(7), (name,)))
+    result = store.sent.lazy_result(m.Returned(0, dumps(7), (name,)))
     store.stored[name] = name
 
     assert result.load() == 7

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from scaler_cluster.objects.place import SHARED_MEMORY_VARIABLE
+from scaler_cluster.objects.storage_dirs import SHARED_MEMORY_VARIABLE
 from scaler_cluster.runtime.directories import name_directories
 from tests.runtime.helpers import BOUND_S, environment, wait_until
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from scaler_cluster.client.serializer import DefaultSerializer
-from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.sent import SentObjects
+from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_exec import (
     Client,
     ClusterUnreachable,
@@ -217,7 +217,7 @@ def forwarder(server):
 @pytest.fixture
 def is_blind(monkeypatch):
     """Let clients of this process see no files of the cluster, as in a container."""
-    monkeypatch.setattr(Place, "is_here", property(lambda _: False))
+    monkeypatch.setattr(StorageDirs, "is_here", property(lambda _: False))
 
 
 def test_a_storage_that_is_reached_elsewhere(server, forwarder, is_blind) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from scaler_cluster.config.sections import SchedulerSettings
-from scaler_cluster.runtime import upkeep
-from scaler_cluster.runtime.told import scheduling
+from scaler_cluster.runtime import memory_maintenance
+from scaler_cluster.runtime.process_config import scheduling
 from scaler_exec import (
     Client,
     ClusterBroken,
@@ -133,7 +133,10 @@ def test_garbage_is_collected_between_tasks(make_client, flags) -> None:
     before = client.submit(make_garbage, flags.path("collected")).result(BOUND_S)
     flags.wait("collected")
 
-    wait_until(lambda: client.submit(upkeep.rss_bytes).result(BOUND_S) < before - 50e6, "it stays")
+    wait_until(
+        lambda: client.submit(memory_maintenance.rss_bytes).result(BOUND_S) < before - 50e6,
+        "it stays",
+    )
 
 
 def make_garbage(path: str) -> int:
@@ -142,7 +145,7 @@ def make_garbage(path: str) -> int:
     cycle = Cycle(path)
     cycle.pieces = [bytes(1000) for _ in range(100_000)]
     kept.append(cycle.pieces[-1])
-    return upkeep.rss_bytes()
+    return memory_maintenance.rss_bytes()
 
 
 class Cycle:
@@ -352,7 +355,7 @@ def test_a_task_shuts_its_cluster_down(make_client) -> None:
     with contextlib.suppress(ClusterBroken):
         assert client.submit(shut_down, client).result(BOUND_S) is None
     with pytest.raises(ClusterBroken, match="the cluster was shut down"):
-        client.submit(abs, -3).result(BOUND_S)
+        client.submit(time.sleep, tasks.FOREVER_S).result(BOUND_S)
 
 
 def shut_down(client) -> None:

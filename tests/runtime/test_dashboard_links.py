@@ -6,11 +6,11 @@ import socket
 
 import pytest
 
-from scaler_cluster.cli.stack import Stack
+from scaler_cluster.cli.stack_file import StackFile
 from scaler_cluster.config.load import read_file
 from scaler_cluster.config.sections import WebSettings
-from scaler_cluster.runtime.told import told_dashboard
-from scaler_cluster.runtime.web_door import WebDoor
+from scaler_cluster.runtime.dashboard_listener import DashboardListener
+from scaler_cluster.runtime.process_config import dashboard_process_config
 from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime.helpers import free_port
 
@@ -68,10 +68,10 @@ def test_a_running_cluster_has_its_own_dashboard(cluster) -> None:
 @pytest.fixture
 def open_door():
     """Return what makes doors; at the end of the test all are closed."""
-    doors: list[WebDoor] = []
+    doors: list[DashboardListener] = []
 
-    def open_door(*args, **options) -> WebDoor:
-        doors.append(WebDoor(*args, **options))
+    def open_door(*args, **options) -> DashboardListener:
+        doors.append(DashboardListener(*args, **options))
         return doors[-1]
 
     yield open_door
@@ -129,7 +129,7 @@ def test_a_door_that_cannot_be_opened(open_door, host, reason) -> None:
     port = open_door().port
 
     with pytest.raises(ConfigError, match=rf"at {host}, port {port}: {reason}"):
-        WebDoor(host, port)
+        DashboardListener(host, port)
 
 
 def test_what_a_dashboard_is_told(open_door) -> None:
@@ -137,7 +137,7 @@ def test_what_a_dashboard_is_told(open_door) -> None:
     door = open_door(token="secret", prefix="/p")
     settings = WebSettings(monitor_address="tcp://head:8518", hosts=("proxy",), logging_paths=())
 
-    told = told_dashboard(settings, door)
+    told = dashboard_process_config(settings, door)
 
     assert told == {
         "monitor_address": "tcp://head:8518",
@@ -156,9 +156,9 @@ def test_what_a_dashboard_is_told(open_door) -> None:
 # -- a stack of one file -----------------------------------------------------------------------
 
 
-def stack_of(tmp_path, text: str) -> Stack:
+def stack_of(tmp_path, text: str) -> StackFile:
     (tmp_path / "stack.toml").write_text(text)
-    return Stack(read_file(str(tmp_path / "stack.toml")))
+    return StackFile(read_file(str(tmp_path / "stack.toml")))
 
 
 SCHEDULER = '[scheduler]\nscheduler_address = "tcp://127.0.0.1:0"\n'

@@ -16,11 +16,11 @@ WRONG = m.TaskOptions(priority="high")  # type: ignore[arg-type]
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (m.Want(5), "asks for what it may do"),
+        (m.RequestCredit(5), "asks for what it may do"),
         (m.Submit(0, bytes(16), 0, WRONG, Batch.single(b"")), "task options of the wrong type"),
-        (m.Forget(bytes(16)), "Forget: KeyError"),
+        (m.Forget(bytes(16)), "a function that it has not sent"),
     ],
-    ids=["forbidden", "undecodable", "unforeseen"],
+    ids=["forbidden", "undecodable", "unknown"],
 )  # fmt: skip
 def test_a_dropped_client_hears_why(cluster, client, flags, message, reason) -> None:
     """What it waits for fails with the reason, and so does what it submits later; others go on."""
@@ -45,15 +45,29 @@ def test_a_dropped_client_hears_why(cluster, client, flags, message, reason) -> 
         assert other.submit(tasks.square, 3).result(BOUND_S) == 9
 
 
-def test_what_was_not_foreseen_is_logged_with_its_traceback(tmp_path) -> None:
-    """So that it can be mended; what a peer must not say is one line."""
+PLANTED = """
+import sys
+if "scaler_cluster.runtime.scheduler" in sys.orig_argv:
+    from scaler_cluster.core.scheduler import SchedulerCore
+    def fail(core, peer, message, now):
+        raise KeyError("planted")
+    SchedulerCore._on_forget = fail
+"""
+
+
+def test_a_bug_of_the_scheduler_drops_nobody(tmp_path, monkeypatch) -> None:
+    """It is logged with its traceback; the peer goes on, with what it said after that."""
+    (tmp_path / "sitecustomize.py").write_text(PLANTED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     path = tmp_path / "log"
-    with SchedulerClusterCombo(1, logging_paths=[str(path)]) as cluster:
-        for message, line in ((m.Want(5), "asks for what"), (m.Forget(bytes(16)), "KeyError")):
-            client = Client(cluster)
-            with client._session.connection.lock:
-                client._session.core.say(message)
-            client._session.wake()
-            wait_until(lambda line=line: line in path.read_text(), "nothing is logged")
-            assert ("Traceback" in path.read_text()) is (line == "KeyError")
-            client.disconnect()
+    with SchedulerClusterCombo(1, logging_paths=[str(path)]) as cluster, Client(cluster) as client:
+        with client._session.connection.lock:
+            client._session.core.say(m.Forget(bytes(16)))
+        assert client.submit(tasks.square, 3).result(BOUND_S) == 9
+
+        wait_until(
+            lambda: "failed by a bug of the scheduler" in path.read_text(), "nothing is logged"
+        )
+        assert "KeyError: 'planted'" in path.read_text()
+        assert client.submit(tasks.square, 4).result(BOUND_S) == 16
+        assert "dropped" not in path.read_text()

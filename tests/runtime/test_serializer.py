@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from scaler_cluster.ids import segment_prefix
-from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.remote_store import Incoming, RemoteStore
+from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_exec import (
     Client,
     DeserializeObjectError,
@@ -229,7 +229,7 @@ def test_a_reference_of_another_client_is_missing(client, cluster) -> None:
 @pytest.fixture
 def blind(monkeypatch):
     """Return a client that sees none of the cluster's directories, as one in a container."""
-    monkeypatch.setattr(Place, "is_here", property(lambda _: False))
+    monkeypatch.setattr(StorageDirs, "is_here", property(lambda _: False))
     cluster = SchedulerClusterCombo(2, "tcp://127.0.0.1:0")
     with cluster, Client(cluster.get_address()) as made:
         yield made

@@ -19,7 +19,7 @@ from scaler_cluster.core.exchange import Exchange
 from scaler_cluster.core.storage import UPSTREAM
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links import zmq_link
-from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.runtime.storage import StorageShell
 from scaler_cluster.wire import messages as m
 from scaler_exec import Client, MissingObjects, SchedulerClusterCombo
@@ -117,7 +117,7 @@ def test_several_servers_share_the_objects(make_server, make_combo, monkeypatch,
     servers = [make_server(), make_server()]
     combo = make_combo(*(server.address for server in servers))
     if not sees:
-        monkeypatch.setattr(Place, "is_here", property(lambda self: False))
+        monkeypatch.setattr(StorageDirs, "is_here", property(lambda self: False))
     with Client(combo.get_address()) as client:
         values = [np.full(MB // 8, float(number)) for number in range(16)]
         assert client.map(np.sum, values) == [MB // 8 * number for number in range(16)]
@@ -243,7 +243,7 @@ def test_what_comes_while_a_storage_sends_is_seen(tmp_path, monkeypatch) -> None
     hub = zmq_link.bind("tcp://127.0.0.1:0")
     exchange = Exchange(os.getpid())
     lifeline, end = os.pipe()
-    place = asdict(Place(disk=str(tmp_path)))
+    place = asdict(StorageDirs(disk=str(tmp_path)))
     shell = StorageShell({"place": place, "address": hub.address, "serve": ""}, lifeline)
     core, link = shell._core, shell._link
     assert link is not None

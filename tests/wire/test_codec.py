@@ -56,7 +56,7 @@ options = st.builds(
     capabilities=capabilities,
     workers=st.lists(texts, max_size=3).map(tuple),
 )
-homes = st.builds(m.Home, texts, texts, texts, numbers)
+homes = st.builds(m.StorageEndpoint, texts, texts, texts, numbers)
 BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
     "int": numbers,
     "float": seconds,
@@ -65,8 +65,8 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
     "bytes": small_buffers,
     "Buffer": buffers,
     "Batch": batches | cut_batches,
-    "Home": homes,
-    "tuple[Home, ...]": st.lists(homes, min_size=1, max_size=3).map(tuple),
+    "StorageEndpoint": homes,
+    "tuple[StorageEndpoint, ...]": st.lists(homes, min_size=1, max_size=3).map(tuple),
     "tuple[int, ...]": st.lists(numbers, max_size=3).map(tuple),
     "TaskOptions": st.just(m.DEFAULT_OPTIONS) | options,
     "tuple[TaskOptions, ...]": st.lists(options, max_size=3).map(tuple),

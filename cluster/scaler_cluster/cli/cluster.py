@@ -9,7 +9,7 @@ from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import ClusterSettings, WorkerManagerSettings
 from scaler_cluster.errors import ClusterUnreachable
 from scaler_cluster.runtime.process import lifeline_of_signals
-from scaler_cluster.runtime.told import told_supervisor
+from scaler_cluster.runtime.process_config import supervisor_process_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,6 @@ def manager(arguments: Sequence[str] | None = None) -> int:
 def _run(settings: ClusterSettings) -> None:
     from scaler_cluster.runtime.supervisor import run
 
-    reason = run(told_supervisor(settings), lifeline_of_signals())
+    reason = run(supervisor_process_config(settings), lifeline_of_signals())
     if reason:
         raise ClusterUnreachable(reason)

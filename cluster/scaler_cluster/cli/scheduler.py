@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import SchedulerSettings
-from scaler_cluster.runtime.told import told_scheduler
+from scaler_cluster.runtime.process_config import scheduler_process_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,4 +23,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(settings: SchedulerSettings) -> None:
     from scaler_cluster.runtime.scheduler import run
 
-    run(told_scheduler(settings), None, lambda **_: None)
+    run(scheduler_process_config(settings), None, lambda **_: None)

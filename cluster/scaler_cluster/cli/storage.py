@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import StorageSettings
 from scaler_cluster.runtime.process import lifeline_of_signals
-from scaler_cluster.runtime.told import told_storage
+from scaler_cluster.runtime.process_config import storage_process_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,4 +24,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(settings: StorageSettings) -> None:
     from scaler_cluster.runtime.storage import serve_alone
 
-    serve_alone(told_storage(settings), lifeline_of_signals(), lambda **_: None)
+    serve_alone(storage_process_config(settings), lifeline_of_signals(), lambda **_: None)

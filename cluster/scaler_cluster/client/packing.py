@@ -12,7 +12,7 @@ from scaler_cluster import payload as payloads
 from scaler_cluster.by_value import PROTOCOL
 from scaler_cluster.core.client import RUN_BYTES_MAX
 from scaler_cluster.errors import INTERRUPTS, PayloadError
-from scaler_cluster.nodes import PREVIOUS, FunctionTable, Link, Result
+from scaler_cluster.nodes import PREVIOUS, FunctionTable, FusedStep, Result
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -214,7 +214,7 @@ class _Packer:
         dependencies: dict[int, None] = {}
         if len(branch) == 1:
             key, node = branch[0]
-            links: Link | list[Link] = self._link(key, node, dependencies)
+            links: FusedStep | list[FusedStep] = self._link(key, node, dependencies)
         else:
             links = []
             for key, node in branch:
@@ -241,7 +241,7 @@ class _Packer:
         for number in dependencies:
             uses[number] += 1
 
-    def _link(self, key: Any, node: Node, dependencies: dict[int, None]) -> Link:
+    def _link(self, key: Any, node: Node, dependencies: dict[int, None]) -> FusedStep:
         """Return a node as it is pickled, and add what it depends on."""
         numbers, args = self._numbers, node.args
         if self._serialization is not None:
@@ -322,7 +322,9 @@ class _Packer:
         self._keys.append(key)
         return number
 
-    def _pack_slowly(self, branch: list[tuple[Any, Node]], value: Link | list[Link]) -> bytes:
+    def _pack_slowly(
+        self, branch: list[tuple[Any, Node]], value: FusedStep | list[FusedStep]
+    ) -> bytes:
         """Pickle what is large, or what C pickle cannot do."""
         packed = self._packed
         links = value if isinstance(value, list) else [value]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.errors import ConfigError
-from scaler_cluster.runtime.spawn import STOP_TIMEOUT_S, Child
+from scaler_cluster.runtime.spawn import STOP_TIMEOUT_S, ChildProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def reporting(monitor_address: str, path: str | os.PathLike[str]) -> Iterator[No
     try:
         try:
             settings |= {"fd": done_write}
-            child = Child("report", settings, reports=True, pass_fds=(done_write,))
+            child = ChildProcess("report", settings, reports=True, pass_fds=(done_write,))
         finally:
             os.close(done_write)
         try:
@@ -54,7 +54,7 @@ def reporting(monitor_address: str, path: str | os.PathLike[str]) -> Iterator[No
         os.close(done_read)
 
 
-def _write(child: Child, done: int) -> None:
+def _write(child: ChildProcess, done: int) -> None:
     """Let the process write its page; raise ConfigError if it does not."""
     child.let_go()
     text = b""
@@ -70,7 +70,7 @@ def _write(child: Child, done: int) -> None:
         raise ConfigError(error)
 
 
-def _write_all_the_same(child: Child, done: int) -> None:
+def _write_all_the_same(child: ChildProcess, done: int) -> None:
     """Let it write its page while an exception is on its way, which counts for more."""
     try:
         _write(child, done)

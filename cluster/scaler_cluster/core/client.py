@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from scaler_cluster.core.gate import Gate
+from scaler_cluster.core.submit_window import SubmitWindow
 from scaler_cluster.errors import LocalProtocolError, RemoteProtocolError
 from scaler_cluster.ids import (
     CALL_BITS,
@@ -41,7 +41,7 @@ Key: TypeAlias = tuple[Function, int, m.TaskOptions, Objects]
 """What tasks of one Submit share."""
 
 
-class Call(Protocol):
+class MapSink(Protocol):
     """Many tasks whose results one caller takes in order: a map."""
 
     def settle(self, index: int, batch: Batch) -> None:
@@ -67,7 +67,7 @@ class ClientCore:
     def __init__(self) -> None:
         self.welcome = m.Welcome(0, 0)
         """What the scheduler said; its session is 0 before."""
-        self.stand_in: Callable[[m.Returned], object] = lambda message: message
+        self.lazy_result: Callable[[m.Returned], object] = lambda message: message
         """Makes what is handed on for a value that lies in segments."""
         self.refused = ""
         self.broken = ""
@@ -75,7 +75,7 @@ class ClientCore:
         """True once the scheduler did not know this client any more."""
         self.waiters: dict[int, object] = {}
         """Who waits for a single task, by its id."""
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, MapSink] = {}
         self.settled: list[tuple[object, object]] = []
         """Single tasks that came back, and with what (None: cancelled); the shell empties it."""
         self.printed: list[m.Output] = []
@@ -102,7 +102,7 @@ class ClientCore:
         self._asked: list[tuple[int, Key, bytes, object]] = []
         """Tasks submitted one by one that are not in the outbox yet."""
         self._outbox: list[m.Message] = []
-        self._gate: Gate | None = None
+        self._window: SubmitWindow | None = None
         """What may not be sent yet; None if everything may."""
 
     # -- asking ------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class ClientCore:
         self._pack_asked()
         return list(self.waiters)
 
-    def open_call(self, call: Call) -> int:
+    def open_call(self, call: MapSink) -> int:
         """Return the id that the first task of a new map will have."""
         first = self.open_graph()
         self.calls[first >> CALL_BITS] = call
@@ -267,14 +267,14 @@ class ClientCore:
         )
 
     @property
-    def is_lone(self) -> bool:
+    def single_in_flight(self) -> bool:
         """Return True if one single task is all that is waited for."""
         return len(self.waiters) + len(self._asked) == 1 and not self.calls
 
     @property
     def has_actions(self) -> bool:
         """Return True if :meth:`take_actions` has something."""
-        gate = self._gate
+        gate = self._window
         return bool(self._asked or self._outbox) or (gate is not None and gate.is_open)
 
     def take_actions(self) -> list[m.Message]:
@@ -282,10 +282,10 @@ class ClientCore:
         self._pack_asked()
         outbox = self._outbox
         self._outbox = []
-        if self._gate is not None:
-            outbox = self._gate.pass_on(outbox)
-            while self._gate.cancelled:
-                self._on_cancelled(self._gate.cancelled.pop())
+        if self._window is not None:
+            outbox = self._window.pass_on(outbox)
+            while self._window.cancelled:
+                self._on_cancelled(self._window.cancelled.pop())
         return outbox
 
     def _pack_asked(self) -> None:
@@ -345,7 +345,7 @@ class ClientCore:
                 self._on_returned(message)  # type: ignore[arg-type]
             elif kind is m.Cancelled:
                 self._on_cancelled(message)  # type: ignore[arg-type]
-            elif kind is m.Unmet:
+            elif kind is m.RequestInputs:
                 self._on_unmet(message)  # type: ignore[arg-type]
             elif kind is m.AssignNodes:
                 self._on_lent(message)  # type: ignore[arg-type]
@@ -362,10 +362,10 @@ class ClientCore:
             elif kind is m.Welcome:
                 self.welcome = message  # type: ignore[assignment]
                 if message.asks_first:  # type: ignore[attr-defined]
-                    self._gate = Gate()
-            elif kind is m.Allow:
-                if self._gate is not None:
-                    self._gate.allow(message.count)  # type: ignore[attr-defined]
+                    self._window = SubmitWindow()
+            elif kind is m.GrantCredit:
+                if self._window is not None:
+                    self._window.allow(message.count)  # type: ignore[attr-defined]
             elif kind is m.Refused:
                 self.refused = message.reason  # type: ignore[attr-defined]
             elif kind in (m.Broken, m.Goodbye):
@@ -382,7 +382,7 @@ class ClientCore:
         self._printed_chars = self._dropped_chars = 0
         return printed, dropped
 
-    def _on_unmet(self, message: m.Unmet) -> None:
+    def _on_unmet(self, message: m.RequestInputs) -> None:
         inputs = self._inputs.pop(message.graph, ())
         for node in numbers(message.inputs):
             if node >= len(inputs):
@@ -418,11 +418,11 @@ class ClientCore:
         if number:
             call = self.calls.get(number)
             if call is not None:
-                call.returned(message.task & INDEX_MASK, self.stand_in(message))
+                call.returned(message.task & INDEX_MASK, self.lazy_result(message))
                 return
         waiter = self.waiters.pop(message.task, None)
         if waiter is not None:
-            self.settled.append((waiter, self.stand_in(message)))
+            self.settled.append((waiter, self.lazy_result(message)))
             return
         # Nobody waits for it any more.
         self.release(message.objects)

@@ -15,9 +15,9 @@ from scaler_cluster.core.credit import (
     is_hungry,
 )
 from scaler_cluster.core.graph import LOOK_FAR
-from scaler_cluster.core.lane import Lane
 from scaler_cluster.core.lifecycle import Event, State, move
-from scaler_cluster.core.placement import Kind, has_all, is_named
+from scaler_cluster.core.placement import WorkerPool, has_all, is_named
+from scaler_cluster.core.ready_nodes import ReadyNodes
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -54,7 +54,7 @@ class Dispatch:
         """How long one reports nothing, before it is looked at."""
         self._steal_at = math.inf
         """When those have had nothing for so long that idle now."""
-        self._kinds: list[Kind] = []
+        self._pools: list[WorkerPool] = []
         """Workers that offer the same; those that offer least come first, as others may be needed
         for what only they can run."""
         self._following: dict[bytes, WorkerRecord] = {}
@@ -72,32 +72,32 @@ class Dispatch:
 
     def admit(self, worker: WorkerRecord, capabilities: Capabilities) -> None:
         """A worker came that offers this."""
-        for kind in self._kinds:
-            if kind.capabilities == capabilities:
+        for pool in self._pools:
+            if pool.capabilities == capabilities:
                 break
         else:
-            kind = Kind(capabilities)
-            self._kinds.append(kind)
-            self._kinds.sort(key=lambda one: len(one.capabilities))
-        kind.count += 1
-        worker.kind = kind
+            pool = WorkerPool(capabilities)
+            self._pools.append(pool)
+            self._pools.sort(key=lambda one: len(one.capabilities))
+        pool.count += 1
+        worker.pool = pool
         self.consider(worker)
 
     def consider(self, worker: WorkerRecord) -> None:
         """Note that a worker's load changed."""
-        peer, kind = worker.peer, worker.kind
+        peer, pool = worker.peer, worker.pool
         if is_hungry(worker):
             if worker.count == 0:
-                kind.idle[peer] = worker
-                kind.hungry.pop(peer, None)
+                pool.idle[peer] = worker
+                pool.hungry.pop(peer, None)
             else:
-                kind.hungry[peer] = worker
-                kind.idle.pop(peer, None)
+                pool.hungry[peer] = worker
+                pool.idle.pop(peer, None)
                 if worker.runs[-1].graph is not None:
                     self._following[peer] = worker
         else:
-            kind.idle.pop(peer, None)
-            kind.hungry.pop(peer, None)
+            pool.idle.pop(peer, None)
+            pool.hungry.pop(peer, None)
             if worker.task_limit and worker.given >= worker.task_limit and worker.count == 0:
                 self._retire(worker)
         if worker.count > 1:
@@ -106,7 +106,7 @@ class Dispatch:
             self._loaded.pop(peer, None)
             self._watched.pop(peer, None)
 
-    def watch(self, worker: WorkerRecord, now: float) -> None:
+    def arm_stall_timer(self, worker: WorkerRecord, now: float) -> None:
         """Look at a worker in a moment, unless it reports before."""
         if worker.count > 1:
             self._watched.pop(worker.peer, None)
@@ -114,17 +114,17 @@ class Dispatch:
 
     def offers_work_to(self, worker: WorkerRecord) -> bool:
         """Return True if the worker is among those that get what is ready."""
-        pool = worker.kind.hungry if worker.count else worker.kind.idle
-        return worker.peer in pool
+        takers = worker.pool.hungry if worker.count else worker.pool.idle
+        return worker.peer in takers
 
     def forget(self, worker: WorkerRecord) -> None:
         """A worker is gone."""
-        kind = worker.kind
-        for place in (kind.idle, kind.hungry, self._following, self._loaded, self._watched):
+        pool = worker.pool
+        for place in (pool.idle, pool.hungry, self._following, self._loaded, self._watched):
             place.pop(worker.peer, None)
-        kind.count -= 1
-        if not kind.count:
-            self._kinds.remove(kind)
+        pool.count -= 1
+        if not pool.count:
+            self._pools.remove(pool)
 
     def _retire(self, worker: WorkerRecord) -> None:
         if not worker.retiring:
@@ -143,11 +143,11 @@ class Dispatch:
         if self._table.demanding:
             self._give_by_demand(now)
         else:
-            ready, kinds = self._table.ready, self._kinds
-            while ready.count and self._give(ready, kinds, now):
+            ready, pools = self._table.ready, self._pools
+            while ready.count and self._give(ready, pools, now):
                 pass
         self._is_due = False
-        if self._loaded and any(kind.idle for kind in self._kinds):
+        if self._loaded and any(pool.idle for pool in self._pools):
             if self._steal_at == math.inf:
                 self._steal_at = now + self._idle_s
             if now >= self._steal_at:
@@ -160,10 +160,10 @@ class Dispatch:
         """Let who demands something come first among equals: fewer workers can run that."""
         table = self._table
         offers = [(queue, self._able(queue.options)) for queue in table.demanding.values()]
-        offers.append((table.ready, self._kinds))
+        offers.append((table.ready, self._pools))
         while True:
             # Looking for what is next may find that it is gone.
-            offers = [(queue, kinds) for queue, kinds in offers if queue.peek() is not None]
+            offers = [(queue, pools) for queue, pools in offers if queue.peek() is not None]
             if not offers:
                 break
             best = min(offers, key=lambda offer: offer[0].rank)
@@ -172,64 +172,66 @@ class Dispatch:
         for demand in [key for key, queue in table.demanding.items() if not queue.count]:
             del table.demanding[demand]
 
-    def _able(self, options: TaskOptions) -> list[Kind]:
+    def _able(self, options: TaskOptions) -> list[WorkerPool]:
         """Return the workers that offer what tasks demand; names are looked at later."""
         demanded = options.capabilities
-        return [kind for kind in self._kinds if has_all(kind.offered, demanded)]
+        return [pool for pool in self._pools if has_all(pool.offered, demanded)]
 
     def is_runnable(self, options: TaskOptions) -> bool:
         """Return True if there is a worker that could run tasks with these options."""
-        kinds = self._able(options)
+        pools = self._able(options)
         if not options.workers:
-            return bool(kinds)
+            return bool(pools)
         workers = self._table.workers.values()
-        return any(one.kind in kinds and is_named(options, one.name, one.host) for one in workers)
+        return any(one.pool in pools and is_named(options, one.name, one.host) for one in workers)
 
-    def _pool(self, queue: ReadyQueue, kinds: Sequence[Kind]) -> dict[bytes, WorkerRecord] | None:
+    def _takers(
+        self, queue: ReadyQueue, pools: Sequence[WorkerPool]
+    ) -> dict[bytes, WorkerRecord] | None:
         """Return workers that are to get something: idle ones, or else those with little ahead."""
         if queue.options.workers:
-            return self._named_pool(queue.options, kinds)
-        for kind in kinds:
-            if kind.idle:
-                return kind.idle
-        for kind in kinds:
-            if kind.hungry:
-                return kind.hungry
+            return self._named_takers(queue.options, pools)
+        for pool in pools:
+            if pool.idle:
+                return pool.idle
+        for pool in pools:
+            if pool.hungry:
+                return pool.hungry
         return None
 
-    def _named_pool(
-        self, options: TaskOptions, kinds: Sequence[Kind]
+    def _named_takers(
+        self, options: TaskOptions, pools: Sequence[WorkerPool]
     ) -> dict[bytes, WorkerRecord] | None:
-        for pool in chain((kind.idle for kind in kinds), (kind.hungry for kind in kinds)):
+        for takers in chain((pool.idle for pool in pools), (pool.hungry for pool in pools)):
             named = {
-                peer: one for peer, one in pool.items() if is_named(options, one.name, one.host)
+                peer: one for peer, one in takers.items() if is_named(options, one.name, one.host)
             }
             if named:
                 return named
         return None
 
-    def _give(self, queue: ReadyQueue, kinds: Sequence[Kind], now: float) -> bool:
+    def _give(self, queue: ReadyQueue, pools: Sequence[WorkerPool], now: float) -> bool:
         """Give some of what is next in a queue to a worker; False: no more of it, for now."""
-        pool = self._pool(queue, kinds)
-        if pool is None:
+        takers = self._takers(queue, pools)
+        if takers is None:
             return False
         run = queue.peek()
         if run is None:
             return False
-        worker = next(iter(pool.values()))
+        worker = next(iter(takers.values()))
         if not worker.count:
             # Of the idle ones, the one that was busy last: it may still be awake.
-            worker = next(reversed(pool.values()))
+            worker = next(reversed(takers.values()))
         if len(self._table.objects.stores) > 1:
-            worker = self._choose(pool, run, worker)
+            worker = self._choose(takers, run, worker)
         if worker.session and worker.count and self._is_above(worker, run):
-            other = self._other_than(worker, queue, kinds)
+            other = self._other_than(worker, queue, pools)
             if other is None:
                 return False
             worker = other
         unit_s = self._table.functions[run.function].mean_s
-        workers = sum(kind.count for kind in kinds) if len(kinds) > 1 else kinds[0].count
-        if isinstance(run, Lane):
+        workers = sum(pool.count for pool in pools) if len(pools) > 1 else pools[0].count
+        if isinstance(run, ReadyNodes):
             part = self._take_nodes(queue, worker, run, unit_s, workers, now)
             self._is_due = False
         else:
@@ -238,7 +240,7 @@ class Dispatch:
         if part is None:
             return False
         self._assign(worker, part, unit_s, now)
-        hungry = worker.kind.hungry
+        hungry = worker.pool.hungry
         if worker.peer in hungry:
             # It had its turn: what little is left goes to the others first.
             hungry[worker.peer] = hungry.pop(worker.peer)
@@ -248,36 +250,36 @@ class Dispatch:
         self,
         queue: ReadyQueue,
         worker: WorkerRecord,
-        lane: Lane,
+        group: ReadyNodes,
         unit_s: float,
         workers: int,
         now: float,
     ) -> Run | None:
-        """Take nodes off the lane that is next for a worker; None: there are none, for now."""
-        graph = lane.graph
+        """Take nodes off the group that is next for a worker; None: there are none, for now."""
+        graph = group.graph
         # What waits may go with what is ready.
         share = -(-max(queue.count, graph.open) // workers)
         limit = grant(worker, unit_s, share)
         if limit == 0:
             return None
         least = 1
-        if graph.open < graph.live and not self._is_due and queue.is_alone(lane):
+        if graph.open < graph.live and not self._is_due and queue.is_alone(group):
             least = min(int(WORTH_S / unit_s) + 1, LOOK_FAR, limit)
-        run = queue.take_nodes(lane, limit, worker, least)
+        run = queue.take_nodes(group, limit, worker, least)
         if run is None:
             self._patient_until = min(self._patient_until, now + STALL_S)
         return run
 
     def _choose(
-        self, pool: dict[bytes, WorkerRecord], run: Run | Lane, first: WorkerRecord
+        self, takers: dict[bytes, WorkerRecord], run: Run | ReadyNodes, first: WorkerRecord
     ) -> WorkerRecord:
-        """Return who of a pool gets what is next: near its large data, else the first."""
-        wanted = run.graph.next_objects(run) if isinstance(run, Lane) else run.objects
+        """Return who of a takers gets what is next: near its large data, else the first."""
+        wanted = run.graph.next_objects(run) if isinstance(run, ReadyNodes) else run.objects
         if not wanted:
             return first
         objects = self._table.objects
         stores = [objects.records[one].stores for one in wanted]
-        candidates = [first, *islice(pool.values(), PLACE_CANDIDATES)]
+        candidates = [first, *islice(takers.values(), PLACE_CANDIDATES)]
         return max(candidates, key=lambda one: sum(one.store in there for there in stores))
 
     def _follow(self, now: float) -> None:
@@ -288,19 +290,19 @@ class Dispatch:
         for that one, it would be given to the same worker again and again.
         """
         table = self._table
-        is_any_idle = any(kind.idle for kind in self._kinds)
+        is_any_idle = any(pool.idle for pool in self._pools)
         following, self._following = self._following, {}
         for worker in following.values():
-            last = worker.runs[-1] if worker.peer in worker.kind.hungry else None
+            last = worker.runs[-1] if worker.peer in worker.pool.hungry else None
             if last is None or last.state is not State.ASSIGNED:
                 continue
             graph = last.graph
             if graph is None or not graph.open:
                 continue
-            lane = graph.lane_of(last.stop - graph.first - 1)
-            queue = table.queue(lane.options)
+            group = graph.group_of(last.stop - graph.first - 1)
+            queue = table.queue(group.options)
             other = queue.peek()
-            if other is not None and other is not lane:
+            if other is not None and other is not group:
                 continue
             if is_any_idle and graph.is_ready(last.stop - graph.first):
                 continue
@@ -308,20 +310,20 @@ class Dispatch:
             limit = grant(worker, unit_s, -(-graph.open // len(table.workers)))
             run = graph.cut_after(last, limit, worker) if limit else None
             if run is not None:
-                queue.update(lane)
+                queue.update(group)
                 self._assign(worker, run, unit_s, now)
 
-    def _is_above(self, worker: WorkerRecord, run: Run | Lane) -> bool:
+    def _is_above(self, worker: WorkerRecord, run: Run | ReadyNodes) -> bool:
         """Return True if these tasks were submitted by what the worker runs."""
         return self._table.session_by_number[run.session].worker == worker.peer
 
     def _other_than(
-        self, worker: WorkerRecord, queue: ReadyQueue, kinds: Sequence[Kind]
+        self, worker: WorkerRecord, queue: ReadyQueue, pools: Sequence[WorkerPool]
     ) -> WorkerRecord | None:
         """Return another worker that may be given something."""
         options = queue.options
-        for pool in chain((kind.idle for kind in kinds), (kind.hungry for kind in kinds)):
-            for other in pool.values():
+        for takers in chain((pool.idle for pool in pools), (pool.hungry for pool in pools)):
+            for other in takers.values():
                 if other is not worker and is_named(options, other.name, other.host):
                     return other
         return None
@@ -377,7 +379,7 @@ class Dispatch:
         if table.monitor is not None:
             table.monitor.assigned(worker, run)
         if worker.peer not in self._watched:
-            self.watch(worker, now)
+            self.arm_stall_timer(worker, now)
 
     def _send_nodes(self, worker: WorkerRecord, run: Run, graph: GraphRecord) -> tuple[bytes, ...]:
         """Send nodes with what they depend on; return the objects that are part of that."""
@@ -421,7 +423,7 @@ class Dispatch:
         )
         return message, segments
 
-    def lend(self, session: SessionRecord, first: int, stop: int) -> None:
+    def hand_over(self, session: SessionRecord, first: int, stop: int) -> None:
         """Send a task, which waits for one of these nodes, one that is ready and comes before it.
 
         Its worker is not given any: it would only run it after that task.
@@ -429,7 +431,7 @@ class Dispatch:
         table = self._table
         worker = table.workers[session.worker]
         for graph in table.graphs_in(session, first, stop):
-            run = graph.lend(min(stop, graph.stop) - 1 - graph.first, worker)
+            run = graph.hand_over(min(stop, graph.stop) - 1 - graph.first, worker)
             if run is None:
                 continue
             node = run.first - graph.first
@@ -441,7 +443,7 @@ class Dispatch:
                 table.objects.bring(wanted, worker)
                 del graph.lent[node]
                 graph.put_back(run)
-            table.queue(run.options).update(graph.lane_of(node))
+            table.queue(run.options).update(graph.group_of(node))
 
     def _teach(self, worker: WorkerRecord, function: bytes) -> None:
         known = worker.functions
@@ -474,7 +476,7 @@ class Dispatch:
             patience = max(self._stall_s, 2 * worker.runs[0].unit_s)
             if now - worker.progress_at < patience or worker.revoking:
                 # What it keeps of something asked back for another reason may be stuck as well.
-                self.watch(worker, now)
+                self.arm_stall_timer(worker, now)
             else:
                 worker.stalled = True
                 self._revoke(worker, worker.count - 1)
@@ -505,7 +507,7 @@ class Dispatch:
         for run in reversed(worker.runs):
             options = run.options
             if options.capabilities or options.workers:
-                idle = chain.from_iterable(kind.idle.values() for kind in self._able(options))
+                idle = chain.from_iterable(pool.idle.values() for pool in self._able(options))
                 if not any(is_named(options, one.name, one.host) for one in idle):
                     break
             count += run.count

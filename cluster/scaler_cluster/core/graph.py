@@ -13,9 +13,9 @@ from array import array
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from scaler_cluster.core.lane import Lane
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.placement import may_run
+from scaler_cluster.core.ready_nodes import ReadyNodes
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
@@ -24,7 +24,7 @@ from scaler_cluster.wire.batch import numbers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from scaler_cluster.core.chains import Chain
+    from scaler_cluster.core.critical_path import CriticalPath
     from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.wire.batch import Batch, Buffer
 
@@ -88,12 +88,12 @@ class GraphRecord:
         self.session = session
         self.first = first
         self.function = function
-        self.lanes: list[Lane] = []
+        self.groups: list[ReadyNodes] = []
         """Its nodes by their options."""
-        self._kinds = array("I")
-        """Which lane each node is in; empty as long as all are in the first."""
-        self._touched: dict[Lane, None] = {}
-        """Lanes, if there are several, of which other nodes are ready than before."""
+        self._group_of_node = array("I")
+        """Which group each node is in; empty as long as all are in the first."""
+        self._touched: dict[ReadyNodes, None] = {}
+        """Groups, if there are several, of which other nodes are ready than before."""
         self.objects: list[bytes] = []
         """Ids of the objects its payloads refer to, as often; held as long as the graph is."""
         self.is_begun = False
@@ -135,11 +135,11 @@ class GraphRecord:
         """Tries and losses of nodes that have any."""
         self.lent: dict[int, Run] = {}
         """Nodes that the task which submitted them runs itself."""
-        self._bereft: dict[int, None] = {}
+        self._lost_input: dict[int, None] = {}
         """Nodes that lost something they need while a worker had them."""
         self.losses = 0
         """How often nodes had to be run again as what they returned was lost."""
-        self.chain: Chain | None = None
+        self.chain: CriticalPath | None = None
         """Its longest paths; None: nobody has watched since it came."""
 
     # -- looks -------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class GraphRecord:
     @property
     def count(self) -> int:
         """Number of nodes that are ready."""
-        return sum(lane.count for lane in self.lanes)
+        return sum(group.count for group in self.groups)
 
     @property
     def is_over(self) -> bool:
@@ -167,14 +167,14 @@ class GraphRecord:
         """Return what depends on a node, of all that has come."""
         return self._dependents[node]
 
-    def lane_of(self, node: int) -> Lane:
+    def group_of(self, node: int) -> ReadyNodes:
         """Return the nodes that share their options with this one."""
-        return self.lanes[self._kinds[node]] if self._kinds else self.lanes[0]
+        return self.groups[self._group_of_node[node]] if self._group_of_node else self.groups[0]
 
-    def take_touched(self) -> Iterable[Lane]:
-        """Return the lanes of which other nodes may be ready than when this was last asked."""
-        if not self._kinds:
-            return self.lanes
+    def take_touched(self) -> Iterable[ReadyNodes]:
+        """Return the groups of which other nodes may be ready than when this was last asked."""
+        if not self._group_of_node:
+            return self.groups
         touched, self._touched = self._touched, {}
         return touched
 
@@ -247,43 +247,45 @@ class GraphRecord:
                 states[node] = READY
                 fresh.append(node)
         self.open += count
-        if self._kinds:
+        if self._group_of_node:
             for node in fresh:
                 self._touch(node).push(node)
         else:
-            self.lanes[0].extend(fresh)
+            self.groups[0].extend(fresh)
         for one in dict.fromkeys(lost):
             self._end_dependents(one, self._failures.get(one))
         if self.is_whole:
             self._failures.clear()
 
     def _add_lanes(self, nodes: Nodes, count: int) -> None:
-        lanes, kinds, start = self.lanes, self._kinds, len(self.states)
-        known = len(lanes) + len(nodes.options)
+        groups, kinds, start = self.groups, self._group_of_node, len(self.states)
+        known = len(groups) + len(nodes.options)
         if not known or any(kind >= known for kind in nodes.kinds):
             raise RemoteProtocolError("a graph whose nodes have no options")
-        lanes += [Lane(self, options) for options in nodes.options]
+        groups += [ReadyNodes(self, options) for options in nodes.options]
         if nodes.kinds and not kinds:
             kinds.frombytes(bytes(4 * start))
-            self._touched.update(dict.fromkeys(lanes))
+            self._touched.update(dict.fromkeys(groups))
         if kinds or nodes.kinds:
             kinds.extend(nodes.kinds or [0] * count)
 
-    def _touch(self, node: int) -> Lane:
-        lane = self.lanes[self._kinds[node]]
-        self._touched[lane] = None
-        return lane
+    def _touch(self, node: int) -> ReadyNodes:
+        group = self.groups[self._group_of_node[node]]
+        self._touched[group] = None
+        return group
 
     # -- nodes go to workers and come back -----------------------------------------------------
 
-    def cut_head(self, lane: Lane, limit: int, worker: WorkerRecord, least: int) -> Run | None:
-        """Take up to ``limit`` nodes of a lane out for a worker; there is one that is ready.
+    def cut_head(
+        self, group: ReadyNodes, limit: int, worker: WorkerRecord, least: int
+    ) -> Run | None:
+        """Take up to ``limit`` nodes of a group out for a worker; there is one that is ready.
 
         None if it looks as if there were no ``least`` that go together: others come to them sooner.
         """
         count = len(self.states)
         short: list[int] = []
-        first = lane.pop()
+        first = group.pop()
         while first >= 0:
             stop = first + least
             node = first + 1
@@ -292,9 +294,9 @@ class GraphRecord:
             if node >= stop:
                 break
             short.append(first)
-            first = lane.pop() if len(short) < LOOK else -1
+            first = group.pop() if len(short) < LOOK else -1
         for node in short:
-            lane.put_back(node)
+            group.put_back(node)
         return self._cut(first, limit, worker) if first >= 0 else None
 
     def is_apart(self, first: int, stop: int) -> bool:
@@ -309,7 +311,7 @@ class GraphRecord:
     def cut_after(self, run: Run, limit: int, worker: WorkerRecord) -> Run | None:
         """Take up to ``limit`` nodes out that follow on what a worker has, if they can."""
         first = run.stop - self.first
-        if first == len(self.states) or self.lane_of(first) is not self.lane_of(first - 1):
+        if first == len(self.states) or self.group_of(first) is not self.group_of(first - 1):
             return None
         return self._cut(first, limit, worker) if self._fits(first, first, worker) else None
 
@@ -318,7 +320,7 @@ class GraphRecord:
 
         What it waits for must be before it there.
         """
-        states, kinds = self.states, self._kinds
+        states, kinds = self.states, self._group_of_node
         if not WAITING <= states[node] <= READY or node < self.inputs:
             return False
         if kinds and kinds[node] != kinds[first]:
@@ -354,38 +356,38 @@ class GraphRecord:
                 marks and marks.get(node, (0, 0)) != mark
             ):
                 break
-        lane = self._touch(first) if self._kinds else self.lanes[0]
-        lane.count -= ready
+        group = self._touch(first) if self._group_of_node else self.groups[0]
+        group.count -= ready
         self.open -= node - first
         self.is_begun = True
         self.workers[worker.peer] = None
         part = batch.cut(first - batch_start, node - batch_start)
-        run = Run(self.session, self.first + first, self.function, m.CALL_NODE, lane.options, part)
+        run = Run(self.session, self.first + first, self.function, m.CALL_NODE, group.options, part)
         run.objects = objects
         run.tries, run.losses = mark
         run.graph = self
         return run
 
-    def lend(self, last: int, worker: WorkerRecord) -> Run | None:
+    def hand_over(self, last: int, worker: WorkerRecord) -> Run | None:
         """Take the first node out that is ready, up to ``last``, if there is one.
 
         The task runs it that has submitted it and waits, on this worker, which knows nothing of it.
         """
         first = last + 1
-        for lane in self.lanes:
-            node = lane.peek()
-            if 0 <= node < first and may_run(worker, lane.options):
+        for group in self.groups:
+            node = group.peek()
+            if 0 <= node < first and may_run(worker, group.options):
                 first = node
         if first > last:
             return None
-        self.lane_of(first).pop()
+        self.group_of(first).pop()
         run = self.lent[first] = self._cut(first, 1, worker)
         self._holders[first] = None
         return run
 
-    def next_objects(self, lane: Lane) -> tuple[bytes, ...]:
-        """Return the objects that the next node of a lane needs."""
-        node = lane.peek()
+    def next_objects(self, group: ReadyNodes) -> tuple[bytes, ...]:
+        """Return the objects that the next node of a group needs."""
+        node = group.peek()
         if node < 0:
             return ()
         segments = [self.results[one][1] for one in self.dependencies(node) if one in self.results]
@@ -405,9 +407,9 @@ class GraphRecord:
         segments = (self.results[node][1] for node in self.inputs_of(run))
         return (*run.objects, *chain.from_iterable(segments))
 
-    def is_bereft(self, run: Run) -> bool:
+    def has_lost_input(self, run: Run) -> bool:
         """Return True for a single node that lost something it needs while a worker had it."""
-        return run.first - self.first in self._bereft
+        return run.first - self.first in self._lost_input
 
     def put_back(self, run: Run) -> None:
         """Take the nodes of a run back that a worker did not run."""
@@ -417,7 +419,7 @@ class GraphRecord:
             if states[node] != ASSIGNED:
                 continue
             self.open += 1
-            self._bereft.pop(node, None)
+            self._lost_input.pop(node, None)
             if run.tries or run.losses:
                 self._marks[node] = (run.tries, run.losses)
             states[node] = WAITING
@@ -437,10 +439,10 @@ class GraphRecord:
 
     def _release(self, node: int) -> None:
         self.states[node] = READY
-        (self._touch(node) if self._kinds else self.lanes[0]).push(node)
+        (self._touch(node) if self._group_of_node else self.groups[0]).push(node)
 
     def _unready(self, node: int) -> None:
-        (self._touch(node) if self._kinds else self.lanes[0]).count -= 1
+        (self._touch(node) if self._group_of_node else self.groups[0]).count -= 1
 
     # -- nodes end ---------------------------------------------------------------------------
 
@@ -524,7 +526,7 @@ class GraphRecord:
                         self.states[one] = WAITING
                         self._unready(one)
                     elif self.states[one] == ASSIGNED:
-                        self._bereft[one] = None
+                        self._lost_input[one] = None
             dependencies = self.dependencies(node)
             self.missing[node] = sum(self.states[one] != DONE for one in dependencies)
             if not self.missing[node]:

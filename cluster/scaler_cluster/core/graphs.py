@@ -50,6 +50,8 @@ class Graphs:
             or self._table.is_taken(session, message.first + message.start, stop)
         ):
             raise RemoteProtocolError("a graph of tasks that are not its own")
+        if message.function not in session.functions:
+            raise RemoteProtocolError("a graph whose functions were not sent")
         is_whole = session.functions[message.function]
         void: list[int] = []
         for node in list(nodes.owned):
@@ -96,7 +98,7 @@ class Graphs:
             graph.give_up(nodes)
             self._settle(graph)
 
-    def supply(self, session: SessionRecord, message: m.Supply) -> None:
+    def supply(self, session: SessionRecord, message: m.ProvideInputs) -> None:
         """A client says what became of an input, or of a node that it was lent."""
         task = message.task
         for graph in self._table.graphs_in(session, task, task + 1):
@@ -127,7 +129,9 @@ class Graphs:
             return kind == m.NOT_RUN
         # What it needs was lost, or removed to make room.
         store = self._table.workers[session.worker].store
-        return graph.is_bereft(run) or not self._table.objects.are_at(graph.needed_by(run), store)
+        return graph.has_lost_input(run) or not self._table.objects.are_at(
+            graph.needed_by(run), store
+        )
 
     def drop(self, session: SessionRecord) -> None:
         """A client is gone; what its nodes did on workers has been stopped."""
@@ -146,7 +150,7 @@ class Graphs:
             else:
                 unmet.append(node)
         if is_asking:
-            self._table.send(session.peer, m.Unmet(graph.first, unmet.tobytes()))
+            self._table.send(session.peer, m.RequestInputs(graph.first, unmet.tobytes()))
 
     # -- workers -----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from scaler_cluster.core.totals import nodes_to_run, of_graph
 
 if TYPE_CHECKING:
     from scaler_cluster.core.graph import GraphRecord
-    from scaler_cluster.core.lane import Lane
+    from scaler_cluster.core.ready_nodes import ReadyNodes
     from scaler_cluster.core.records import SessionRecord
     from scaler_cluster.core.scheduler import SchedulerCore
     from scaler_cluster.core.tasks import Run
@@ -26,7 +26,7 @@ def check(core: SchedulerCore) -> None:
     places: dict[int, Run] = {}
     users: Counter[bytes] = Counter()
     queued = 0
-    lanes: dict[Lane, int] = {}
+    groups: dict[ReadyNodes, int] = {}
     for queue in (table.ready, *table.demanding.values()):
         queued = 0
         for run in queue:
@@ -35,10 +35,10 @@ def check(core: SchedulerCore) -> None:
             _true(id(run) not in places, "queued twice: %s", run)
             _true(table.queue(run.options) is queue, "queued elsewhere: %s", run)
             places[id(run)] = run
-        ready = queue.ready_lanes()
+        ready = queue.ready_groups()
         _true(queued + sum(ready.values()) == queue.count, "the queue counts its tasks")
-        _true(lanes.keys().isdisjoint(ready), "queued twice: %r", ready)
-        lanes |= ready
+        _true(groups.keys().isdisjoint(ready), "queued twice: %r", ready)
+        groups |= ready
     _check_workers(core, places, users)
     for session in table.sessions.values():
         end = 0
@@ -54,8 +54,8 @@ def check(core: SchedulerCore) -> None:
         _true(session.used <= let or not core.asks_first(session), "was not let: %r", session)
         for graph in session.graphs.values():
             _check_graph(session, graph)
-            for lane in graph.lanes:
-                _true(lane.count == lanes.get(lane, 0), "miscounted in the queue: %s", graph)
+            for group in graph.groups:
+                _true(group.count == groups.get(group, 0), "miscounted in the queue: %s", graph)
             users[graph.function] += 1
             users.update(graph.objects)
             for _, segments in graph.results.values():

@@ -57,7 +57,7 @@ class Event(IntEnum):
     """The worker dropped it or was killed."""
     SKIPPED = auto()
     """The worker could not run it, as something before it did not return."""
-    FORSAKEN = auto()
+    DEPENDENCY_FAILED = auto()
     """Something that it depends on failed."""
     UNPLACED = auto()
     """No worker came that has what it demands."""
@@ -67,7 +67,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     State.WAITING: {
         Event.RELEASE: State.READY,
         Event.ASSIGN: State.ASSIGNED,
-        Event.FORSAKEN: State.FAILED,
+        Event.DEPENDENCY_FAILED: State.FAILED,
         Event.CANCEL: State.CANCELLED,
     },
     State.READY: {

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sortedcontainers import SortedDict
 
-from scaler_cluster.core.children import Child, Lent
-from scaler_cluster.core.client import Call, ClientCore, Function, Objects
+from scaler_cluster.core.client import ClientCore, Function, MapSink, Objects
+from scaler_cluster.core.subtasks import HandedOver, Subtask
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, INDEX_MASK
 from scaler_cluster.wire import messages as m
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Iterable, Sequence
 
-    from scaler_cluster.core.children import OwnGraph
+    from scaler_cluster.core.subtasks import OwnGraph
 
 HOLD_S, HOLD_MAX_S = 0.001, 0.016
 """How long a new task is held. Three round trips, which is what it costs to send a task away and
@@ -38,7 +38,7 @@ MEMORY = 0.8
 """What earlier measurements weigh when a new one enters the mean."""
 
 
-Pieces: TypeAlias = "SortedDict[int, Child]"
+Pieces: TypeAlias = "SortedDict[int, Subtask]"
 
 
 class NestedCore(ClientCore):
@@ -52,15 +52,15 @@ class NestedCore(ClientCore):
         """Single tasks that have not come back, by who submitted them; maps by their first one."""
         self.ended: list[Objects] = []
         """What tasks that ended had kept; the shell empties it."""
-        self._held: dict[int, Child] = {}
+        self._local: dict[int, Subtask] = {}
         """By their first task; the oldest first."""
-        self._held_pieces: Pieces = SortedDict()
+        self._local_pieces: Pieces = SortedDict()
         """Those of maps."""
         self.views: dict[bytes, memoryview] = {}
         """The bytes of objects that tasks stored, by their ids: for those that run here."""
-        self._away: dict[int, Child] = {}
+        self._submitted: dict[int, Subtask] = {}
         """Single tasks that the scheduler has."""
-        self._away_pieces: Pieces = SortedDict()
+        self._submitted_pieces: Pieces = SortedDict()
         """Pieces of maps that were sent away; tasks of theirs may have come back."""
         self._linked: dict[int, OwnGraph] = {}
         """Nodes of graphs that have not come back, of those that are waited for."""
@@ -85,7 +85,7 @@ class NestedCore(ClientCore):
 
     # -- asking ------------------------------------------------------------------------------
 
-    def hold(self, child: Child, waiter: object, now: float) -> int:
+    def hold(self, child: Subtask, waiter: object, now: float) -> int:
         """Take in a single task; return its id."""
         task = child.first = self.next_task
         self.next_task = task + 1
@@ -94,16 +94,16 @@ class NestedCore(ClientCore):
         self._hold(child, now)
         return task
 
-    def hold_piece(self, child: Child, first: int, now: float) -> None:
+    def hold_piece(self, child: Subtask, first: int, now: float) -> None:
         """Take in a piece of a map."""
         child.first = first
-        self._held_pieces[first] = child
+        self._local_pieces[first] = child
         self._hold(child, now)
 
-    def _hold(self, child: Child, now: float) -> None:
+    def _hold(self, child: Subtask, now: float) -> None:
         child.at = now
         if self._may_run(child.options):
-            self._held[child.first] = child
+            self._local[child.first] = child
             self._linger_until = now + LINGER_S
         else:
             self._send(child)
@@ -148,7 +148,7 @@ class NestedCore(ClientCore):
             stack += [one for one in reversed(graph.inputs) if self.is_pending(one)]
         return list(found)
 
-    def open_nested_call(self, call: Call, owner: int) -> int:
+    def open_nested_call(self, call: MapSink, owner: int) -> int:
         """Return the id that the first task of a new map will have."""
         first = self.open_call(call)
         self._callers[first >> CALL_BITS] = owner
@@ -162,10 +162,10 @@ class NestedCore(ClientCore):
         if owner is not None:
             self._disown(owner, first)
         stop = (number + 1) << CALL_BITS
-        for pieces in (self._held_pieces, self._away_pieces):
+        for pieces in (self._local_pieces, self._submitted_pieces):
             for key in list(pieces.irange(first, stop, inclusive=(True, False))):
                 child = pieces.pop(key)
-                self._held.pop(key, None)
+                self._local.pop(key, None)
                 self._end(child)
         super().close_call(first, asked)
 
@@ -189,9 +189,9 @@ class NestedCore(ClientCore):
         graph = self._linked.get(task)
         if graph is not None:
             return bool(graph.lent)
-        return task in self._held or (task >> CALL_BITS > 0 and self._piece(task) is not None)
+        return task in self._local or (task >> CALL_BITS > 0 and self._piece(task) is not None)
 
-    def claim(self, task: int) -> Child | None:
+    def claim(self, task: int) -> Subtask | None:
         """Take one task out, to run it here; None if it is not held.
 
         Of a node that is one that may come before it.
@@ -201,7 +201,7 @@ class NestedCore(ClientCore):
             for lent in graph.lent.values():
                 return self._take_lent(lent)
             return None
-        child = self._held.pop(task, None) if task >> CALL_BITS == 0 else None
+        child = self._local.pop(task, None) if task >> CALL_BITS == 0 else None
         if child is not None or task >> CALL_BITS == 0:
             return child
         piece = self._piece(task)
@@ -213,7 +213,7 @@ class NestedCore(ClientCore):
         for part in (piece.part(0, index), piece.part(index + 1, len(piece.batch))):
             if len(part.batch):
                 part.at = piece.at
-                self._held[part.first] = self._held_pieces[part.first] = part
+                self._local[part.first] = self._local_pieces[part.first] = part
         single = piece.part(index, index + 1)
         self._remember(piece)
         return single
@@ -222,7 +222,7 @@ class NestedCore(ClientCore):
         """Return True if one of these may run here."""
         return any(map(self.is_held, tasks))
 
-    def claim_first(self, tasks: deque[int]) -> Child | None:
+    def claim_first(self, tasks: deque[int]) -> Subtask | None:
         """Take out the first of these tasks that may run here.
 
         Those at the head that have come back are dropped.
@@ -235,43 +235,43 @@ class NestedCore(ClientCore):
                 return child
         return None
 
-    def _piece(self, task: int) -> Child | None:
+    def _piece(self, task: int) -> Subtask | None:
         """Return the held piece of a map that has this task."""
-        return _find(self._held_pieces, task)
+        return _find(self._local_pieces, task)
 
-    def _remember(self, piece: Child) -> None:
+    def _remember(self, piece: Subtask) -> None:
         """Keep the payloads of a map's piece, and the objects in them, until the map has ended."""
-        if _find(self._away_pieces, piece.first) is None:
-            self._away_pieces[piece.first] = piece
+        if _find(self._submitted_pieces, piece.first) is None:
+            self._submitted_pieces[piece.first] = piece
 
-    def _drop_piece(self, piece: Child) -> None:
-        del self._held_pieces[piece.first]
-        del self._held[piece.first]
+    def _drop_piece(self, piece: Subtask) -> None:
+        del self._local_pieces[piece.first]
+        del self._local[piece.first]
 
-    def _take_lent(self, lent: Lent) -> Lent:
-        del lent.graph.lent[lent.first], self._held[lent.first]
+    def _take_lent(self, lent: HandedOver) -> HandedOver:
+        del lent.graph.lent[lent.first], self._local[lent.first]
         return lent
 
-    def came_back(self, child: Child, took_s: float) -> object:
+    def came_back(self, child: Subtask, took_s: float) -> object:
         """A claimed single task ended; return who waits for it, None if nobody does any more."""
         self._unit_s = MEMORY * self._unit_s + (1 - MEMORY) * took_s
         if self._watched or self._owed:
             self._pay(child.first)
-        if type(child) is Lent:
+        if type(child) is HandedOver:
             self._unlink(child.first)
             return self.waiters.pop(child.first, None)
         self._disown(child.owner, child.first)
         self._end(child)
         return self.waiters.pop(child.first, None)
 
-    def returned_here(self, child: Child, payload: bytes, took_s: float) -> None:
+    def returned_here(self, child: Subtask, payload: bytes, took_s: float) -> None:
         """A claimed task of a map returned."""
         self._unit_s = MEMORY * self._unit_s + (1 - MEMORY) * took_s
         call = self.calls.get(child.first >> CALL_BITS)
         if call is not None:
             call.settle(child.first & INDEX_MASK, Batch.single(payload))
 
-    def failed_here(self, child: Child, failure: m.Failed) -> None:
+    def failed_here(self, child: Subtask, failure: m.Failed) -> None:
         """A claimed task of a map failed."""
         call = self.calls.get(child.first >> CALL_BITS)
         if call is not None:
@@ -285,14 +285,14 @@ class NestedCore(ClientCore):
         if task in self._linked:
             self.say(m.Cancel(task, 1, queued_only=True))
             return
-        child = self._away.get(task) or _find(self._away_pieces, task)
+        child = self._submitted.get(task) or _find(self._submitted_pieces, task)
         if not self.is_pending(task) or (child is not None and not self._may_run(child.options)):
             # There is nothing to ask for; nor for what has the next numbers.
             return
         count = max(1, min(int(HOLD_S / max(self._unit_s, 1e-6)), RECALL_MAX))
         if task >> CALL_BITS == 0:
             stop = task + 1
-            while stop < task + count and stop in self._away:
+            while stop < task + count and stop in self._submitted:
                 stop += 1
             count = stop - task
         self._pack_asked()
@@ -323,7 +323,7 @@ class NestedCore(ClientCore):
     @property
     def deadline(self) -> float:
         """When :meth:`send_away` is due."""
-        for child in self._held.values():
+        for child in self._local.values():
             return child.at + self._hold_s
         # Not only when there is something: to be woken for each new task would cost more.
         return self._linger_until if self._linger_until > self._looked_at else math.inf
@@ -331,35 +331,35 @@ class NestedCore(ClientCore):
     def send_away(self, now: float) -> None:
         """Let go of what has been held for long enough."""
         self._looked_at = now
-        while self._held:
-            child = next(iter(self._held.values()))
+        while self._local:
+            child = next(iter(self._local.values()))
             if child.at + self._hold_s > now:
                 return
-            if type(child) is Lent:
+            if type(child) is HandedOver:
                 self._take_lent(child)
             else:
-                del self._held[child.first]
+                del self._local[child.first]
             self._send(child)
 
     def send_now(self, task: int) -> None:
         """Let go of one single task: it is not to run here."""
-        child = self._held.pop(task, None)
+        child = self._local.pop(task, None)
         if child is not None:
             self._send(child)
 
-    def hand_over(self, child: Child) -> None:
+    def hand_over(self, child: Subtask) -> None:
         """Let go of a claimed task after all."""
         if child.first >> CALL_BITS:
-            self._held_pieces[child.first] = child
+            self._local_pieces[child.first] = child
         self._send(child)
 
-    def _send(self, child: Child) -> None:
+    def _send(self, child: Subtask) -> None:
         function, batch = child.function, child.batch
-        if type(child) is Lent:
-            self.say(m.Supply(child.first, m.NOT_RUN, b""))
+        if type(child) is HandedOver:
+            self.say(m.ProvideInputs(child.first, m.NOT_RUN, b""))
             return
         if child.first >> CALL_BITS:
-            del self._held_pieces[child.first]
+            del self._local_pieces[child.first]
             self._remember(child)
             self._pack_asked()
             self.teach(*function)
@@ -367,14 +367,14 @@ class NestedCore(ClientCore):
                 child.first, function[0], child.call, child.options, child.objects, batch
             )
             return
-        self._away[child.first] = child
+        self._submitted[child.first] = child
         waiter = self.waiters[child.first]
         key = function, child.call, child.options, child.objects
         self._asked.append((child.first, key, bytes(batch.data), waiter))
 
     # -- the end of a task -------------------------------------------------------------------
 
-    def give_up(self, owner: int) -> tuple[list[object], list[Call]]:
+    def give_up(self, owner: int) -> tuple[list[object], list[MapSink]]:
         """A task ended: cancel what it submitted; return who waits for that, and its maps."""
         tasks = self.owned.pop(owner, None)
         if not tasks:
@@ -398,9 +398,9 @@ class NestedCore(ClientCore):
             if self._unlink(task):
                 away.append(task)
                 continue
-            child = self._held.pop(task, None)
+            child = self._local.pop(task, None)
             if child is None:
-                child = self._away.pop(task, None)
+                child = self._submitted.pop(task, None)
                 if child is not None:
                     away.append(task)
                     self._disown(child.owner, task)
@@ -443,21 +443,21 @@ class NestedCore(ClientCore):
         self._hold_s = min(2 * self._hold_s, HOLD_MAX_S)
         if not message.first >> CALL_BITS:
             for task in range(message.first, stop):
-                child = self._away.pop(task, None)
+                child = self._submitted.pop(task, None)
                 if child is not None:
                     if task in self._watched:
                         self._owed.setdefault(task, []).extend(self._watched.pop(task))
                     self._hold(child, now)
             return
         task = message.first
-        while task < stop and (piece := _find(self._away_pieces, task)) is not None:
+        while task < stop and (piece := _find(self._submitted_pieces, task)) is not None:
             end = min(stop, piece.stop)
             again = piece.part(task - piece.first, end - piece.first)
-            self._held_pieces[again.first] = again
+            self._local_pieces[again.first] = again
             self._hold(again, now)
             task = end
 
-    def _on_unmet(self, message: m.Unmet) -> None:
+    def _on_unmet(self, message: m.RequestInputs) -> None:
         """Note who is to tell the scheduler what becomes of which input."""
         inputs = self._inputs.pop(message.graph, ())
         tasks = self._input_tasks.pop(message.graph, ())
@@ -468,7 +468,7 @@ class NestedCore(ClientCore):
             unmet[node] = 1
         for node, task in enumerate(tasks):
             if not unmet[node]:
-                if task in self._away:
+                if task in self._submitted:
                     self._watched.setdefault(task, []).append(message.graph + node)
             elif task in self.waiters:
                 self._owed.setdefault(task, []).append(message.graph + node)
@@ -487,9 +487,9 @@ class NestedCore(ClientCore):
         """A node of a graph was recalled, and this one is ready: hold it."""
         graph = self.graphs.get(message.graph)
         if graph is not None:
-            lent = Lent(graph, message)
+            lent = HandedOver(graph, message)
             lent.at = self.heard_at
-            self._held[lent.first] = graph.lent[lent.first] = lent
+            self._local[lent.first] = graph.lent[lent.first] = lent
 
     def _unlink(self, task: int) -> bool:
         """A node of a graph is not waited for any more; return False if it was not."""
@@ -511,7 +511,7 @@ class NestedCore(ClientCore):
             self._pay(task)
         if self._unlink(task):
             return
-        child = self._away.pop(task, None)
+        child = self._submitted.pop(task, None)
         if child is not None:
             self._hold_s = max(self._hold_s / 2, HOLD_S)
             self._disown(child.owner, task)
@@ -524,21 +524,21 @@ class NestedCore(ClientCore):
             if not tasks:
                 del self.owned[owner]
 
-    def _end(self, child: Child) -> None:
+    def _end(self, child: Subtask) -> None:
         if child.kept:
             self.ended.append(child.kept)
 
     # -- as a client -------------------------------------------------------------------------
 
     @property
-    def is_lone(self) -> bool:
+    def single_in_flight(self) -> bool:
         """Return False: nobody spins for an answer where tasks run."""
         return False
 
 
-def _find(pieces: Pieces, task: int) -> Child | None:
+def _find(pieces: Pieces, task: int) -> Subtask | None:
     index = pieces.bisect_right(task) - 1
     if index < 0:
         return None
-    child: Child = pieces.peekitem(index)[1]
+    child: Subtask = pieces.peekitem(index)[1]
     return child if task < child.stop else None

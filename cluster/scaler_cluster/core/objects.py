@@ -34,7 +34,7 @@ class ObjectTable:
     def __init__(
         self,
         table: Table,
-        homes: Sequence[m.Home],
+        homes: Sequence[m.StorageEndpoint],
         *,
         are_elsewhere: bool,
         retention_s: float,
@@ -314,7 +314,7 @@ class ObjectTable:
         for piece in in_pieces(garbage):
             self.remove_segments(key, piece)
 
-    def add_storage(self, peer: bytes, key: bytes, place: m.Home) -> bytes | None:
+    def add_storage(self, peer: bytes, key: bytes, place: m.StorageEndpoint) -> bytes | None:
         """Take in the storage of a machine, which fetches what is still wanted there.
 
         Return the one whose place it takes, if there was one.

@@ -107,7 +107,7 @@ class Outcomes:
             if (
                 message.kind == m.FAILED_MISSING
                 and run.graph is not None
-                and run.graph.is_bereft(run)
+                and run.graph.has_lost_input(run)
             ):
                 self._requeue(worker, run, Event.SKIPPED)
                 return
@@ -137,6 +137,8 @@ class Outcomes:
         stop = message.first + message.count
         # The last one first: each goes to the front of the queue.
         for run in reversed(self._held(worker, message.session, message.first, stop)):
+            if run.state is State.ASSIGNED:
+                raise RemoteProtocolError(f"gives back what it was to run: {run}")
             if run.first < border:
                 if run.stop > border and run.state is State.CANCELLING:
                     self._finish_tail(worker, run, run.stop - border)

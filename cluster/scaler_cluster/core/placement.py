@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.messages import Capabilities, TaskOptions
 
 
-class Kind:
+class WorkerPool:
     """Workers that offer the same."""
 
     def __init__(self, capabilities: Capabilities) -> None:
@@ -45,7 +45,7 @@ def is_named(options: TaskOptions, worker: str, host: str) -> bool:
 
 def may_run(worker: WorkerRecord, options: TaskOptions) -> bool:
     """Return True if a worker has what tasks demand."""
-    has_it = has_all(worker.kind.offered, options.capabilities)
+    has_it = has_all(worker.pool.offered, options.capabilities)
     return has_it and is_named(options, worker.name, worker.host)
 
 

@@ -7,8 +7,8 @@ from collections import OrderedDict, deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.lane import Lane
 from scaler_cluster.core.lifecycle import State
+from scaler_cluster.core.ready_nodes import ReadyNodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.records import WorkerRecord
     from scaler_cluster.core.tasks import Run
 
-    Entry: TypeAlias = "Run | Lane"
+    Entry: TypeAlias = "Run | ReadyNodes"
     from scaler_cluster.wire.messages import TaskOptions
 
 
@@ -27,7 +27,7 @@ def _rank(options: TaskOptions) -> tuple[int, int]:
 
 
 class ReadyQueue:
-    """Runs that wait for a worker, and lanes of graphs that have nodes which do.
+    """Runs that wait for a worker, and groups of graphs that have nodes which do.
 
     All of them demand the same of it: the ``options`` of one of them say what. A run that is
     cancelled whole stays in its place, in another state, and is passed over later: so everything
@@ -44,8 +44,8 @@ class ReadyQueue:
         """Runs by session, by rank; the last level stays when it becomes empty."""
         self._order: list[tuple[int, int]] = []
         """A heap of the keys of the levels."""
-        self._lanes: dict[Lane, int] = {}
-        """How many tasks of ``count`` are nodes of each lane that has a place here."""
+        self._groups: dict[ReadyNodes, int] = {}
+        """How many tasks of ``count`` are nodes of each group that has a place here."""
         self.count = 0
         """Number of tasks."""
 
@@ -54,19 +54,19 @@ class ReadyQueue:
         self._place(run, front=front)
         self.count += run.count
 
-    def update(self, lane: Lane) -> None:
-        """See how many nodes of a lane are ready by now.
+    def update(self, group: ReadyNodes) -> None:
+        """See how many nodes of a group are ready by now.
 
         One that goes on is queued before its session's others: what was begun is finished first.
         """
-        known = self._lanes.get(lane)
+        known = self._groups.get(group)
         if known is None:
-            if not lane.count:
+            if not group.count:
                 return
-            self._place(lane, front=lane.graph.is_begun)
+            self._place(group, front=group.graph.is_begun)
             known = 0
-        self._lanes[lane] = lane.count
-        self.count += lane.count - known
+        self._groups[group] = group.count
+        self.count += group.count - known
 
     def _place(self, run: Entry, *, front: bool) -> None:
         rank = _rank(run.options)
@@ -97,8 +97,8 @@ class ReadyQueue:
             if first.state is State.READY:
                 return first
             runs.popleft()
-            if self._lanes:
-                self._lanes.pop(first, None)  # type: ignore[arg-type]
+            if self._groups:
+                self._groups.pop(first, None)  # type: ignore[arg-type]
             if not runs:
                 del level[session]
         return None
@@ -137,18 +137,20 @@ class ReadyQueue:
         self.count -= count
         return run
 
-    def take_nodes(self, lane: Lane, limit: int, worker: WorkerRecord, least: int) -> Run | None:
-        """Take up to ``limit`` nodes off the lane that :meth:`peek` returned, for a worker.
+    def take_nodes(
+        self, group: ReadyNodes, limit: int, worker: WorkerRecord, least: int
+    ) -> Run | None:
+        """Take up to ``limit`` nodes off the group that :meth:`peek` returned, for a worker.
 
         None if it has no ``least`` that go together; else its session goes last in turn.
         """
-        run = lane.graph.cut_head(lane, limit, worker, least)
+        run = group.graph.cut_head(group, limit, worker, least)
         if run is None:
             return None
-        self.update(lane)
-        level = self._levels.get(_rank(lane.options))
-        if level is not None and len(level) > 1 and lane.session in level:
-            level.move_to_end(lane.session)
+        self.update(group)
+        level = self._levels.get(_rank(group.options))
+        if level is not None and len(level) > 1 and group.session in level:
+            level.move_to_end(group.session)
         return run
 
     def discard(self, run: Run) -> None:
@@ -158,7 +160,7 @@ class ReadyQueue:
             # Nobody may look for long: who only submits and cancels must not fill the memory.
             self._levels.clear()
             self._order.clear()
-            self._lanes.clear()
+            self._groups.clear()
 
     def replace(self, run: Run, parts: list[Run]) -> None:
         """Put what a queued run was split into in its place; costs O(runs of its session)."""
@@ -173,9 +175,9 @@ class ReadyQueue:
         for level in self._levels.values():
             for runs in level.values():
                 for run in runs:
-                    if run.state is State.READY and type(run) is not Lane:
+                    if run.state is State.READY and type(run) is not ReadyNodes:
                         yield run  # type: ignore[misc]
 
-    def ready_lanes(self) -> dict[Lane, int]:
-        """Return how many nodes of each lane are queued."""
-        return {lane: count for lane, count in self._lanes.items() if count}
+    def ready_groups(self) -> dict[ReadyNodes, int]:
+        """Return how many nodes of each group are queued."""
+        return {group: count for group, count in self._groups.items() if count}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from sortedcontainers import SortedDict
 
 from scaler_cluster.core.credit import TASKS_MAX, WINDOW_S
-from scaler_cluster.core.placement import Kind
+from scaler_cluster.core.placement import WorkerPool
 from scaler_cluster.core.totals import Totals
-from scaler_cluster.wire.messages import NOWHERE, Home
+from scaler_cluster.wire.messages import NOWHERE, StorageEndpoint
 
 if TYPE_CHECKING:
     from scaler_cluster.core.graph import GraphRecord
@@ -97,7 +97,7 @@ class WorkerRecord:
     """When there was no place left for this spare worker to take; inf: it has one."""
     name: str = ""
     joined_at: float = 0.0
-    kind: Kind = field(default_factory=lambda: Kind(()), repr=False)
+    pool: WorkerPool = field(default_factory=lambda: WorkerPool(()), repr=False)
     """Those that offer the same."""
     vitals: tuple[float, int] | None = None
     """How many CPUs it keeps busy, and its resident set in bytes; None: nobody has watched."""
@@ -168,7 +168,7 @@ class ObjectRecord:
 class StoreRecord:
     """The segments of one machine, and the process that looks after them."""
 
-    place: Home = NOWHERE
+    place: StorageEndpoint = NOWHERE
     """Where they lie, and whence others fetch them."""
     objects: int = 0
     """How many are there."""

@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.core.admission import AdmissionControl
 from scaler_cluster.core.credit import TASKS_MAX
 from scaler_cluster.core.dispatch import Dispatch
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.objects import HOME
 from scaler_cluster.core.outcomes import Outcomes
 from scaler_cluster.core.placement import uncounted
-from scaler_cluster.core.pressure import Pressure
 from scaler_cluster.core.records import (
     FunctionRecord,
     SessionRecord,
@@ -28,12 +28,12 @@ from scaler_cluster.core.spares import Spares
 from scaler_cluster.core.table import Table
 from scaler_cluster.core.tasks import Run
 from scaler_cluster.core.unplaced import Unplaced
-from scaler_cluster.errors import ProtocolError, RemoteProtocolError
+from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import FUNCTION_NAME_CHARS_MAX, TASK_ID_MAX, is_segment_of
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
     from scaler_cluster.core.monitor import Monitor
     from scaler_cluster.wire import feed
@@ -65,7 +65,7 @@ class SchedulerConfig:
     """A task that does not stop when interrupted is killed after this."""
     workers_expected: int = 0
     """Workers that come with the scheduler, and are on their way before they say so."""
-    homes: tuple[m.Home, ...] = (m.NOWHERE,)
+    homes: tuple[m.StorageEndpoint, ...] = (m.NOWHERE,)
     """Where clients store objects: beside this scheduler, or in storages that run by themselves."""
     homes_are_elsewhere: bool = False
     tasks_max: int = TASKS_MAX
@@ -113,7 +113,7 @@ class SchedulerCore:
             self.table, self._dispatch, self._outcomes, config.unplaced_timeout_s
         )
         limit = config.tasks_waiting_max
-        self._pressure = Pressure(self.table, limit) if limit >= 0 else None
+        self._admission = AdmissionControl(self.table, limit) if limit >= 0 else None
         self._last_tick = now
         self._sessions_made = 0
         self._broken = ""
@@ -134,10 +134,10 @@ class SchedulerCore:
             m.Function: self._on_function,
             m.Forget: self._on_forget,
             m.Submit: self._on_submit,
-            m.Want: self._on_want,
+            m.RequestCredit: self._on_want,
             m.Cancel: self._on_cancel,
             m.Graph: self._on_graph,
-            m.Supply: self._on_supply,
+            m.ProvideInputs: self._on_supply,
             m.Blocked: self._on_blocked,
             m.Object: self._on_object,
             m.Release: self._on_release,
@@ -160,11 +160,11 @@ class SchedulerCore:
 
     # -- doors -------------------------------------------------------------------------------
 
-    def receive(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
+    def receive(self, peer: bytes, messages: Iterable[m.Message], now: float) -> None:
         """Take in what a peer sent.
 
         Raises RemoteProtocolError if it must not send this; the shell then calls
-        :meth:`peer_lost` and says so in the log.
+        :meth:`peer_lost` and says so in the log. Anything else that is raised is a bug of ours.
         """
         received = self.table.received
         if self.table.monitor is not None:
@@ -175,17 +175,19 @@ class SchedulerCore:
             if handler is None:
                 raise RemoteProtocolError(f"{kind.__name__} is not for a scheduler")
             received[kind] += 1
-            try:
-                handler(peer, message, now)
-                if self.table.noticed or self.table.stopping:
-                    self._outcomes.graphs.settle(now)
-            except RemoteProtocolError:
-                raise
-            except (ProtocolError, KeyError, IndexError, ValueError) as error:
-                if self._gone.get(peer) and not self.table.knows(peer):
-                    # A session that ended with its worker had said this before.
-                    return
-                raise RemoteProtocolError(f"{kind.__name__}: {error!r}") from error
+            if self._gone and kind is not m.Hello and self._ended_with_its_worker(peer):
+                continue
+            handler(peer, message, now)
+            if self.table.noticed or self.table.stopping:
+                self._outcomes.graphs.settle(now)
+
+    def _ended_with_its_worker(self, peer: bytes) -> bool:
+        """Return True for the session of a lost worker, which spoke before it heard of that."""
+        return bool(self._gone.get(peer)) and not self.table.knows(peer)
+
+    def failed(self) -> None:
+        """Count a message or a turn that failed by a bug of ours."""
+        self.table.errors += 1
 
     def process_over(self, peer: bytes, now: float) -> None:
         """The process of a supervisor has ended; it is given up unless it has just said Goodbye."""
@@ -285,7 +287,7 @@ class SchedulerCore:
         return min(due, self._outcomes.deadline, self._dispatch.deadline)
 
     @property
-    def in_conversation(self) -> bool:
+    def single_in_flight(self) -> bool:
         """Return True if the next message is likely to come within a moment.
 
         So it is where one task at most is under way: a client that waits for each result before
@@ -298,15 +300,15 @@ class SchedulerCore:
         if self.table.monitor is not None:
             self.table.monitor.now = now
         self._dispatch.give_out(now)
-        if self._pressure is not None:
-            self._pressure.give(now)
+        if self._admission is not None:
+            self._admission.give(now)
         outbox = self.table.outbox
         self.table.outbox = {}
         return outbox
 
     def asks_first(self, session: SessionRecord) -> bool:
         """Return True if a client must ask before it submits tasks."""
-        return self._pressure is not None and not session.worker
+        return self._admission is not None and not session.worker
 
     def take_gone(self) -> list[bytes]:
         """Return the peers to forget, once what :meth:`take_actions` returned has been sent.
@@ -352,6 +354,32 @@ class SchedulerCore:
             self._monitor.took(cost_s, now)
 
     # -- peers -------------------------------------------------------------------------------
+
+    def _client(self, peer: bytes) -> SessionRecord:
+        session = self.table.sessions.get(peer)
+        if session is None:
+            raise RemoteProtocolError("only a client says this")
+        return session
+
+    def _worker_of(self, peer: bytes) -> WorkerRecord:
+        """Return the worker that runs the task whose session this is."""
+        worker = self.table.workers.get(self._client(peer).worker)
+        if worker is None:
+            raise RemoteProtocolError("only a client inside of a task says this")
+        return worker
+
+    def _supervisor(self, peer: bytes) -> SupervisorRecord:
+        supervisor = self.table.supervisors.get(peer)
+        if supervisor is None:
+            raise RemoteProtocolError("only a supervisor says this")
+        return supervisor
+
+    def _storage(self, peer: bytes) -> bytes:
+        """Return the key of a storage's store."""
+        key = self.table.objects.storages.get(peer)
+        if key is None:
+            raise RemoteProtocolError("only a storage says this")
+        return key
 
     def _on_hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
         if hello.role != m.SUPERVISOR or peer not in self.table.supervisors:
@@ -428,7 +456,7 @@ class SchedulerCore:
             worker.session = peer
         workers = sum(one.workers_wanted for one in table.supervisors.values())
         # What tasks submit they may wait for: it must never wait for room that they take.
-        asks_first = self._pressure is not None and worker is None
+        asks_first = self._admission is not None and worker is None
         self._welcome(peer, number, workers, asks_first=asks_first)
         if self._broken:
             table.send(peer, m.Broken(self._broken))
@@ -490,7 +518,7 @@ class SchedulerCore:
         elif peer in self.table.supervisors:
             self.table.supervisors[peer].last_seen = now
         else:
-            self.table.objects.stores[self.table.objects.storages[peer]].last_seen = now
+            self.table.objects.stores[self._storage(peer)].last_seen = now
 
     def _on_goodbye(self, peer: bytes, message: m.Message, now: float) -> None:
         worker = self.table.workers.get(peer)
@@ -520,8 +548,8 @@ class SchedulerCore:
             if is_whole:
                 self.table.release_function(function)
         self.table.objects.release(session.objects)
-        if self._pressure is not None:
-            self._pressure.forget(session)
+        if self._admission is not None:
+            self._admission.forget(session)
         self.table.drop_session(session)
         if self.table.monitor is not None:
             self.table.monitor.client_left(session)
@@ -561,7 +589,7 @@ class SchedulerCore:
     # -- clients -----------------------------------------------------------------------------
 
     def _on_function(self, peer: bytes, message: m.Function, now: float) -> None:
-        session = self.table.sessions[peer]
+        session = self._client(peer)
         if message.function in session.functions:
             return
         if len(session.functions) >= SESSION_FUNCTIONS_MAX:
@@ -581,38 +609,41 @@ class SchedulerCore:
         record.users += 1
 
     def _on_forget(self, peer: bytes, message: m.Forget, now: float) -> None:
-        if self.table.sessions[peer].functions.pop(message.function):
+        functions = self._client(peer).functions
+        if message.function not in functions:
+            raise RemoteProtocolError("a function that it has not sent")
+        if functions.pop(message.function):
             self.table.release_function(message.function)
 
     def _on_object(self, peer: bytes, message: m.Object, now: float) -> None:
-        session = self.table.sessions[peer]
+        session = self._client(peer)
         session.last_seen = now
         self.table.objects.announce(session, message)
 
     def _on_release(self, peer: bytes, message: m.Release, now: float) -> None:
-        session = self.table.sessions[peer]
+        session = self._client(peer)
         for one in message.objects:
+            if one not in session.objects:
+                raise RemoteProtocolError("an object that it does not hold")
             del session.objects[one]
             self.table.objects.release((one,))
 
     def _on_inventory(self, peer: bytes, message: m.Inventory, now: float) -> None:
-        self.table.objects.take_inventory(self.table.objects.storages[peer], message.objects)
+        self.table.objects.take_inventory(self._storage(peer), message.objects)
 
     def _on_transferred(self, peer: bytes, message: m.Transferred, now: float) -> None:
-        self.table.objects.transferred(
-            self.table.objects.storages[peer], message.segment, message.error
-        )
+        self.table.objects.transferred(self._storage(peer), message.segment, message.error)
 
     def _on_submit(self, peer: bytes, message: m.Submit, now: float) -> None:
         table = self.table
-        session = table.sessions[peer]
+        session = self._client(peer)
         session.last_seen = now
         if message.function not in session.functions:
             raise RemoteProtocolError("a task whose function was not sent")
         if message.first + len(message.batch) > TASK_ID_MAX:
             raise RemoteProtocolError("a task beyond the last id")
-        if self._pressure is not None and not session.worker:
-            self._pressure.submitted(session, len(message.batch))
+        if self._admission is not None and not session.worker:
+            self._admission.submitted(session, len(message.batch))
         is_whole = session.functions[message.function]
         if not is_whole or (message.objects and not session.objects.keys() >= set(message.objects)):
             self._fail_short(session, message)
@@ -629,11 +660,11 @@ class SchedulerCore:
         table.add_run(run)
         table.queue(run.options).push(run)
 
-    def _on_want(self, peer: bytes, message: m.Want, now: float) -> None:
-        session = self.table.sessions[peer]
-        if self._pressure is None or session.worker:
+    def _on_want(self, peer: bytes, message: m.RequestCredit, now: float) -> None:
+        session = self._client(peer)
+        if self._admission is None or session.worker:
             raise RemoteProtocolError("asks for what it may do")
-        self._pressure.wants(session, message.more - message.fewer)
+        self._admission.wants(session, message.more - message.fewer)
 
     def _fail_short(self, session: SessionRecord, message: m.Submit) -> None:
         """Let tasks fail whose objects, or those of their function, were released."""
@@ -648,15 +679,15 @@ class SchedulerCore:
             self.table.send(session.peer, m.Failed(task, m.FAILED_MISSING))
 
     def _on_graph(self, peer: bytes, message: m.Graph, now: float) -> None:
-        session = self.table.sessions[peer]
+        session = self._client(peer)
         session.last_seen = now
         self._outcomes.graphs.submit(session, message)
 
-    def _on_supply(self, peer: bytes, message: m.Supply, now: float) -> None:
-        self._outcomes.graphs.supply(self.table.sessions[peer], message)
+    def _on_supply(self, peer: bytes, message: m.ProvideInputs, now: float) -> None:
+        self._outcomes.graphs.supply(self._client(peer), message)
 
     def _on_cancel(self, peer: bytes, message: m.Cancel, now: float) -> None:
-        session = self.table.sessions[peer]
+        session = self._client(peer)
         session.last_seen = now
         stop = message.first + message.count
         if message.queued_only:
@@ -699,7 +730,7 @@ class SchedulerCore:
                 session.watched.pop(task, None)
             self.table.send(session.peer, m.Cancelled(low, high - low))
             self._outcomes.recall(run, low, high, now)
-        self._dispatch.lend(session, first, stop)
+        self._dispatch.hand_over(session, first, stop)
 
     def _workers_to_come(self) -> int:
         supervisors = self.table.supervisors.values()
@@ -709,7 +740,7 @@ class SchedulerCore:
         return sum(max(one.workers_wanted - n, 0) for one, n in zip(supervisors, up, strict=True))
 
     def _on_blocked(self, peer: bytes, message: m.Blocked, now: float) -> None:
-        worker = self.table.workers[self.table.sessions[peer].worker]
+        worker = self._worker_of(peer)
         self._spares.set_blocked(worker, now, is_blocked=message.is_blocked)
 
     # -- workers -----------------------------------------------------------------------------
@@ -779,7 +810,7 @@ class SchedulerCore:
     def _progress(self, worker: WorkerRecord, now: float) -> None:
         worker.progress_at = now
         worker.stalled = False
-        self._dispatch.watch(worker, now)
+        self._dispatch.arm_stall_timer(worker, now)
 
     def _on_started(self, peer: bytes, message: m.Started, now: float) -> None:
         worker = self._reporting(peer)
@@ -801,7 +832,7 @@ class SchedulerCore:
     # -- supervisors -------------------------------------------------------------------------
 
     def _on_worker_lost(self, peer: bytes, message: m.WorkerLost, now: float) -> None:
-        supervisor = self.table.supervisors[peer]
+        supervisor = self._supervisor(peer)
         supervisor.lost[message.worker] = None
         if len(supervisor.lost) > LOST_MAX:
             supervisor.lost.popitem(last=False)
@@ -810,12 +841,15 @@ class SchedulerCore:
             self._lose_worker(worker, message, now)
 
     def _on_overdue(self, peer: bytes, message: m.Overdue, now: float) -> None:
-        worker = self.table.supervisors[peer].workers.get(message.worker)
+        worker = self._supervisor(peer).workers.get(message.worker)
         if worker is not None:
             self._outcomes.overdue(worker, message, now)
 
     def _on_vitals(self, peer: bytes, message: m.Vitals, now: float) -> None:
-        supervisor = self.table.supervisors[peer]
+        supervisor = self._supervisor(peer)
+        count = len(message.workers)
+        if not count == len(message.worker_cpu_milli) == len(message.worker_rss_bytes):
+            raise RemoteProtocolError("vitals of more workers or fewer than it names")
         supervisor.last_seen = now
         supervisor.vitals = message
         supervisor.lag_s = max(now - message.sent_at - message.held_s, 0.0) / 2
@@ -828,9 +862,7 @@ class SchedulerCore:
             self.table.monitor.examined(peer)
 
     def _on_initializer_failed(self, peer: bytes, message: m.InitializerFailed, now: float) -> None:
-        if peer not in self.table.supervisors:
-            raise RemoteProtocolError("only a supervisor knows of initializers")
-        supervisor = self.table.supervisors[peer]
+        supervisor = self._supervisor(peer)
         supervisor.broken = f"The initializer of the workers failed:\n{message.text}"
         supervisor.workers_wanted = 0
         self._check_broken(now)

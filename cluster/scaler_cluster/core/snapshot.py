@@ -7,7 +7,7 @@ from heapq import nlargest
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core import chains
+from scaler_cluster.core import critical_path
 from scaler_cluster.core import totals as t
 from scaler_cluster.core.lifecycle import State
 from scaler_cluster.core.placement import describe
@@ -64,6 +64,7 @@ def take_snapshot(table: Table, objects: int, now: float) -> feed.Snapshot:
         unmet_s = now - table.ready.unmet_since
         snapshot.demands.append(feed.Demand("", table.ready.count, unmet_s))
     snapshot.refused = table.refused
+    snapshot.errors = table.errors
     there = {
         "clients": len(table.sessions),
         "machines": len(table.supervisors),
@@ -91,7 +92,7 @@ def _add_graphs(
     lent = 0
     graphs = chain.from_iterable(one.graphs.values() for one in table.sessions.values())
     seen = list(islice(graphs, GRAPHS_MAX))
-    chains.advance(seen)
+    critical_path.advance(seen)
     for graph in seen:
         function = table.functions[graph.function]
         snapshot.graphs.append(_graph(graph, function.name))
@@ -160,7 +161,7 @@ def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
     count = worker.count
     row = feed.Worker(
         worker.peer, worker.supervisor, worker.host, worker.name, worker.pid,
-        worker.kind.offered, count, 0, worker.given, worker.backlog_s,
+        worker.pool.offered, count, 0, worker.given, worker.backlog_s,
     )  # fmt: skip
     if worker.runs:
         run = worker.runs[0]

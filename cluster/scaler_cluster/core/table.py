@@ -42,7 +42,11 @@ EMPTY = Batch(b"", memoryview(b"").cast("I"))
 class Table:
     """The scheduler's state, with the moves that keep its parts in step."""
 
-    def __init__(self, homes: Sequence[m.Home], *, are_elsewhere: bool, retention_s: float) -> None:
+    def __init__(
+        self, homes: Sequence[m.StorageEndpoint], *, are_elsewhere: bool, retention_s: float
+    ) -> None:
+        self.errors = 0
+        """How often the scheduler failed by a bug of its own."""
         self.sessions: dict[bytes, SessionRecord] = {}
         self.session_by_number: dict[int, SessionRecord] = {}
         self.supervisors: dict[bytes, SupervisorRecord] = {}
@@ -234,9 +238,9 @@ class Table:
         totals.submitted = 0
         session.totals.add(totals)
         self.functions[graph.function].totals.add(totals)
-        for lane in graph.lanes:
-            lane.count = 0
-            self.queue(lane.options).update(lane)
+        for group in graph.groups:
+            group.count = 0
+            self.queue(group.options).update(group)
         self.release_function(graph.function)
         for peer in graph.workers:
             if peer in self.workers:
@@ -278,8 +282,8 @@ class Table:
 
     def update(self, graph: GraphRecord) -> None:
         """See which nodes of a graph are ready by now."""
-        for lane in graph.take_touched():
-            self.queue(lane.options).update(lane)
+        for group in graph.take_touched():
+            self.queue(group.options).update(group)
 
     def put_back(self, run: Run) -> None:
         """Queue a run again that a worker had: before its session's others."""

@@ -79,6 +79,6 @@ class Unplaced:
         }
         for run in list(queue):
             self._outcomes.fail_queued(run, m.FAILED_UNPLACED, detail)
-        for lane in queue.ready_lanes():
+        for group in queue.ready_groups():
             failed = m.Failed(0, m.FAILED_UNPLACED, b"", detail)
-            self._table.noticed.extend((lane.graph, node, failed) for node in lane.nodes())
+            self._table.noticed.extend((group.graph, node, failed) for node in group.nodes())

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from scaler_cluster.errors import MissingObjects
 from scaler_cluster.ids import home_of, segment_names
 from scaler_cluster.objects.digest import digest_of
-from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.storage_dirs import StorageDirs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from scaler_cluster.objects.remote_store import Incoming, RemoteStore
     from scaler_cluster.objects.segments import Segments
-    from scaler_cluster.wire.messages import Home
+    from scaler_cluster.wire.messages import StorageEndpoint
 
 
 class ClientStore:
@@ -25,7 +25,7 @@ class ClientStore:
     """
 
     def __init__(
-        self, homes: Sequence[Home], peer: bytes, connect: Callable[[str], RemoteStore]
+        self, homes: Sequence[StorageEndpoint], peer: bytes, connect: Callable[[str], RemoteStore]
     ) -> None:
         self._homes = homes
         self._connect = connect
@@ -36,7 +36,7 @@ class ClientStore:
         self._segments: dict[str, Segments] = {}
         """Of the homes whose files are here, by their address."""
         for home in homes:
-            place = Place.of(home)
+            place = StorageDirs.of(home)
             if place.is_here:
                 # Only where there are such files: it needs more of the system than a client has.
                 from scaler_cluster.objects.segments import Segments

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from scaler_cluster.objects.remote_store import RemoteStore
-    from scaler_cluster.wire.messages import Home
+    from scaler_cluster.wire.messages import StorageEndpoint
 
 
 class NestedStore(ClientStore):
@@ -21,7 +21,7 @@ class NestedStore(ClientStore):
 
     def __init__(
         self,
-        homes: Sequence[Home],
+        homes: Sequence[StorageEndpoint],
         peer: bytes,
         connect: Callable[[str], RemoteStore],
         views: dict[bytes, memoryview],

@@ -25,7 +25,7 @@ from scaler_cluster.objects.mapping import map_file
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from scaler_cluster.objects.place import Place
+    from scaler_cluster.objects.storage_dirs import StorageDirs
 
 log = logging.getLogger("scaler.objects")
 
@@ -116,7 +116,7 @@ class Segments:
     cluster.
     """
 
-    def __init__(self, place: Place, names: Iterator[str]) -> None:
+    def __init__(self, place: StorageDirs, names: Iterator[str]) -> None:
         self.limit = place.memory_limit
         self.memory = Path(place.memory) if place.memory else None
         """Directory in shared memory; None: there is none."""

@@ -169,7 +169,7 @@ class SentObjects:
             raise
         return tuple(ids)
 
-    def stand_in(self, message: Returned) -> StoredResult:
+    def lazy_result(self, message: Returned) -> StoredResult:
         """Return what stands for a value in segments until it is asked for."""
         result = StoredResult(self, message)
         self._results.add(result)
@@ -187,7 +187,7 @@ class SentObjects:
                 except (MissingObjects, OSError):
                     continue
 
-    def watch(self, owner: object, function: Function) -> None:
+    def pin_to_owner(self, owner: object, function: Function) -> None:
         """Hold the objects of a function as long as its owner lives; then let it be forgotten."""
         digest, _, objects, _ = function
         with self._lock:

@@ -13,8 +13,8 @@ from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scaler_cluster.objects.place import Place
     from scaler_cluster.objects.segments import Segments
+    from scaler_cluster.objects.storage_dirs import StorageDirs
 
 MAPPED_MAX = 4096
 """Segments that stay mapped for the next task; a process may have 65,530 mappings."""
@@ -32,7 +32,7 @@ class WorkerStore:
     def __init__(
         self,
         peer: bytes,
-        place: Place,
+        place: StorageDirs,
         mapped: dict[bytes, memoryview],
         missing: dict[bytes, str],
         *,

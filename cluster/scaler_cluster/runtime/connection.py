@@ -18,7 +18,7 @@ from scaler_cluster.errors import (
 )
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
-from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.runtime.process import PYTHON_VERSION, host_name, make_peer_id
 from scaler_cluster.wire import messages as m
 
@@ -54,7 +54,7 @@ class Connection:
         """What was stored; None as long as nothing was."""
         self.stores = False
         """True if large values are stored; else they travel inside of messages."""
-        self.core.stand_in = lambda message: self._stored().stand_in(message)
+        self.core.lazy_result = lambda message: self._stored().lazy_result(message)
         self._exchange = Exchange(os.getpid())
         self._dropped_calls: deque[tuple[MapCall, bool]] = deque()
         self._tick_at = 0.0
@@ -115,7 +115,7 @@ class Connection:
                 )
             addresses = (home.address for home in homes)
             self._detours = dict(zip(addresses, storages, strict=True))
-        self.stores = all(home.address or Place.of(home).is_here for home in homes)
+        self.stores = all(home.address or StorageDirs.of(home).is_here for home in homes)
 
     def stored(self) -> SentObjects:
         """Return what stores objects here; only where :attr:`stores` is true."""
@@ -147,7 +147,7 @@ class Connection:
 
     def spin(self) -> bool:
         """Return True if something has arrived, or does within a moment in which it is likely."""
-        return self.closed or self._link.spin(SPIN_S if self.core.is_lone else 0.0)
+        return self.closed or self._link.spin(SPIN_S if self.core.single_in_flight else 0.0)
 
     def pump(self) -> list[tuple[Any, object]]:
         """Send what is to be sent and take in what has arrived.

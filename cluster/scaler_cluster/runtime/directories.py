@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaler_cluster.errors import ConfigError
-from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.storage_dirs import StorageDirs
 
 PREFIX = "scaler-"
 HELD = "held"
@@ -30,7 +30,7 @@ def name_directories(memory_limit: int | None = None, name: str = "") -> dict[st
     from dataclasses import asdict
 
     directory = str(Path(tempfile.gettempdir()) / f"{PREFIX}{name or secrets.token_hex(8)}")
-    place = Place.in_directory(directory, memory_limit)
+    place = StorageDirs.in_directory(directory, memory_limit)
     return {"directory": directory, "place": asdict(place)}
 
 

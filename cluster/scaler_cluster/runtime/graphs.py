@@ -206,7 +206,7 @@ class SessionGraphs:
             message = _supply_of(task, future, self._session, held)
         except (PayloadError, StorageFull, StorageUnreachable, MissingObjects) as error:
             data, detail = dumps_exception(error, error.__traceback__)
-            message = m.Supply(task, m.FAILED_EXCEPTION, data, (), detail)
+            message = m.ProvideInputs(task, m.FAILED_EXCEPTION, data, (), detail)
         with self._session.connection.lock:
             self._session.core.say(message)
         self._session.release(held)
@@ -214,28 +214,28 @@ class SessionGraphs:
 
 def _supply_of(
     task: int, future: ScalerFuture[Any], session: Session, held: list[bytes]
-) -> m.Supply:
+) -> m.ProvideInputs:
     """Return what tells the scheduler what became of a future, which is done.
 
     Objects that were stored for it are added to ``held``. Raises PayloadError, StorageFull.
     """
     if future.cancelled():
-        return m.Supply(task, m.INPUT_CANCELLED, b"")
+        return m.ProvideInputs(task, m.INPUT_CANCELLED, b"")
     payload = future._payload
     if isinstance(payload, m.Failed):
-        return m.Supply(task, payload.kind, payload.payload, (), payload.detail)
+        return m.ProvideInputs(task, payload.kind, payload.payload, (), payload.detail)
     is_ours = future._session is session
     if type(payload) in PLAIN and len(payload) < payloads.OBJECT_BYTES:
-        return m.Supply(task, "", payload)
+        return m.ProvideInputs(task, "", payload)
     if is_ours and hasattr(payload, "objects"):
-        return m.Supply(task, "", payload.payload, payload.objects)
+        return m.ProvideInputs(task, "", payload.payload, payload.objects)
     error = future.exception()
     if error is not None:
         trace, detail = dumps_exception(error, error.__traceback__)
-        return m.Supply(task, m.FAILED_EXCEPTION, trace, (), detail)
+        return m.ProvideInputs(task, m.FAILED_EXCEPTION, trace, (), detail)
     if not session.connection.stores:
-        return m.Supply(task, "", payloads.dumps(future.result()))
+        return m.ProvideInputs(task, "", payloads.dumps(future.result()))
     collector = payloads.Collector()
     data = payloads.dumps_result(future.result(), collector, None)
     held += session.connection.stored().hold(collector.buffers)
-    return m.Supply(task, "", data, tuple(held))
+    return m.ProvideInputs(task, "", data, tuple(held))

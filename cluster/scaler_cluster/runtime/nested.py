@@ -18,9 +18,9 @@ from time import perf_counter as clock
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core.children import Child, Lent, OwnGraph
 from scaler_cluster.core.client import FUNCTIONS_MAX
 from scaler_cluster.core.nested import NestedCore
+from scaler_cluster.core.subtasks import HandedOver, OwnGraph, Subtask
 from scaler_cluster.core.waiting import Step, Waiting
 from scaler_cluster.errors import (
     ConfigError,
@@ -33,11 +33,11 @@ from scaler_cluster.ids import call_of
 from scaler_cluster.payload import function_name
 from scaler_cluster.runtime.connection import Connection
 from scaler_cluster.runtime.graphs import SessionGraphs
+from scaler_cluster.runtime.inline_runner import InlineRunner
 from scaler_cluster.runtime.interrupts import deferred
 from scaler_cluster.runtime.nested_future import NestedFuture
 from scaler_cluster.runtime.scope import Scope, current
 from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
-from scaler_cluster.runtime.stack import Stack
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -139,7 +139,7 @@ class NestedSession(Session):
         self._shell = shell
         self._task: Scope | None = None
         """The task that the worker was given, once it has used this."""
-        self.stack = Stack(self, shell)
+        self.stack = InlineRunner(self, shell)
         self._options: dict[tuple[m.TaskOptions, int, bool, int], m.TaskOptions] = {}
         self._running = threading.RLock()
         """Held by the thread that runs a task: one at a time, as anywhere."""
@@ -255,11 +255,11 @@ class NestedSession(Session):
         kept = (*held, *self.retain(packed[2])) if held or packed[2] else ()
         options = self.deeper(options, scope)
         batch = Batch.single(payload)
-        child = Child(scope.number, packed, call, options, objects, batch, kept)
+        child = Subtask(scope.number, packed, call, options, objects, batch, kept)
         self._hold(lambda now: self._hold_single(child, future, now))
         return future
 
-    def _hold_single(self, child: Child, future: ScalerFuture[Any], now: float) -> None:
+    def _hold_single(self, child: Subtask, future: ScalerFuture[Any], now: float) -> None:
         future._task = self.core.hold(child, future, now)
 
     def _hold(self, hold: Callable[[float], None]) -> None:
@@ -323,7 +323,7 @@ class NestedSession(Session):
         scope = self.scope()
         kept = self.retain(objects + function[2])
         options = self.deeper(options, scope)
-        child = Child(scope.number, function, call, options, objects, batch, kept)
+        child = Subtask(scope.number, function, call, options, objects, batch, kept)
         self._hold(lambda now: self.core.hold_piece(child, first, now))
 
     @contextlib.contextmanager
@@ -434,7 +434,7 @@ class NestedSession(Session):
             elif step is Step.STOP:
                 return
 
-    def claim(self, tasks: deque[int]) -> Child | None:
+    def claim(self, tasks: deque[int]) -> Subtask | None:
         """Return the first of these tasks that may run here."""
         with deferred, self.connection.lock:
             return self.core.claim_first(tasks)
@@ -473,7 +473,7 @@ class NestedSession(Session):
                 settled = self.connection.pump() if is_said else []
             self._after(settled)
 
-    def watch(self, future: ScalerFuture[Any]) -> None:
+    def track_callback(self, future: ScalerFuture[Any]) -> None:
         """Somebody is to be called back by this future."""
         look_at = clock() + WATCH_S
         with deferred, self.connection.lock:
@@ -532,15 +532,15 @@ class NestedSession(Session):
             self._running.release()
 
     def settle(
-        self, child: Child, outcome: Any, took_s: float, profiles: Sequence[Took] = ()
+        self, child: Subtask, outcome: Any, took_s: float, profiles: Sequence[Took] = ()
     ) -> None:
         """Hand a task's outcome on; None: it was interrupted, with the task that waits for it."""
         core = self.core
-        if type(child) is Lent and outcome is None:
+        if type(child) is HandedOver and outcome is None:
             return
         waiter: Any = None
         with self.connection.lock:
-            if type(child) is Lent or not call_of(child.first):
+            if type(child) is HandedOver or not call_of(child.first):
                 waiter = core.came_back(child, took_s)
                 if profiles and waiter is not None:
                     waiter._profiled(*profiles[-1])
@@ -548,10 +548,10 @@ class NestedSession(Session):
                 core.returned_here(child, outcome, took_s)
             elif outcome is not None:
                 core.failed_here(child, outcome)
-        if type(child) is Lent:
+        if type(child) is HandedOver:
             # Nobody waits for it but other nodes, which the scheduler gives it to.
             waiter = waiter or NestedFuture(self)
         self._after([(waiter, outcome)] if waiter is not None else [])
-        if type(child) is Lent:
+        if type(child) is HandedOver:
             self.graphs.supply(child.first, waiter)
             self.push()

@@ -23,7 +23,7 @@ class NestedFuture(ScalerFuture[T]):
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call ``fn`` with this future when it is done; somebody may wait for that."""
         if not self.done():
-            self._session.watch(self)  # type: ignore[attr-defined]
+            self._session.track_callback(self)  # type: ignore[attr-defined]
         super().add_done_callback(fn)
 
     @property

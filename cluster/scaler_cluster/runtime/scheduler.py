@@ -24,7 +24,7 @@ from scaler_cluster.core.scheduler import SHUT_DOWN, SchedulerConfig, SchedulerC
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.ids import TOPICS
 from scaler_cluster.links import zmq_link
-from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.runtime.directories import (
     make_directories,
     remove_directories,
@@ -51,9 +51,9 @@ from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from scaler_cluster.runtime.teller import Teller
+    from scaler_cluster.runtime.feed_encoder import FeedEncoder
 
 log = logging.getLogger("scaler.scheduler")
 
@@ -96,7 +96,7 @@ class SchedulerShell:
         """True once somebody who cannot see the objects has come for them."""
         self._publisher = publisher
         """What tells those who watch; None: nobody can."""
-        self._teller: Teller | None = None
+        self._feed_encoder: FeedEncoder | None = None
         """Made for the first who watches."""
         self._core = core
         self._check = check
@@ -177,14 +177,14 @@ class SchedulerShell:
                 try:
                     self._act(now)
                 except Exception:
-                    # A bug of ours; what it kept from being done is tried again with the next
-                    # turn, and the others go on.
-                    self._log(now, "a turn failed", is_bug=True)
+                    # What it kept from being done is tried again with the next turn, and the
+                    # others go on.
+                    self._failed("a turn", now)
             if self._storages is not None and acts:
                 # What was sent to them may have swallowed the signal that more has arrived.
                 continue
             if len(received) < DRAIN_LIMIT:
-                lone = core.in_conversation
+                lone = core.single_in_flight
                 # There more is unlikely, and looking for it would keep this one waiting.
                 limit = 1 if lone else DRAIN_LIMIT
                 if not link.spin(SPIN_S if lone else 0.0):
@@ -196,32 +196,48 @@ class SchedulerShell:
         assert self._storages is not None
         news = self._storages.turn()
         for key, message in news:
-            try:
-                if isinstance(message, m.Unknown):
-                    # It has begun anew, and what it held is gone.
-                    self._core.peer_lost(key, now)
-                else:
-                    self._core.receive(key, [message], now)
-            except Exception as error:
-                self._drop(key, error, now)
+            if isinstance(message, m.Unknown):
+                # It has begun anew, and what it held is gone.
+                self._core.peer_lost(key, now)
+            else:
+                self._receive(key, [message], now)
         return bool(news)
 
     def _take_in(self, peer: bytes, frames: list[Any], now: float) -> None:
         exchange = self._exchange
         try:
             messages = exchange.receive(peer, frames, now)
-            if messages and type(messages[0]) is m.Unknown:
-                self._link.send(peer, exchange.unknown())
-            else:
-                self._core.receive(peer, messages, now)
-        except Exception as error:
-            # Its fault or ours: this peer starts over, and nobody else notices.
+        except RemoteProtocolError as error:
             self._drop(peer, error, now)
+            return
+        except Exception:
+            self._failed(f"an envelope of peer {peer.hex()[:40]}", now)
+            return
+        if messages and type(messages[0]) is m.Unknown:
+            self._link.send(peer, exchange.unknown())
+        else:
+            self._receive(peer, messages, now)
 
-    def _drop(self, peer: bytes, error: Exception, now: float) -> None:
-        """Forget a peer that said what it must not, or at whose message the core failed."""
-        # What follows from another exception was not foreseen: it may be a bug of ours.
-        is_bug = not isinstance(error, RemoteProtocolError) or error.__cause__ is not None
+    def _receive(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
+        left = iter(messages)
+        while True:
+            try:
+                self._core.receive(peer, left, now)
+            except RemoteProtocolError as error:
+                self._drop(peer, error, now)
+            except Exception:
+                # The peer is innocent: it goes on with what it says next.
+                self._failed(f"a message of peer {peer.hex()[:40]}", now)
+                continue
+            return
+
+    def _failed(self, what: str, now: float) -> None:
+        """Take note of a bug of ours."""
+        self._core.failed()
+        self._log(now, f"{what} failed by a bug of the scheduler, please report it", is_bug=True)
+
+    def _drop(self, peer: bytes, error: RemoteProtocolError, now: float) -> None:
+        """Forget a peer that said what it must not."""
         if peer in self._core.table.sessions:
             goodbye = m.Goodbye(
                 f"the scheduler at {self._link.address} dropped this client: {error}"
@@ -229,7 +245,7 @@ class SchedulerShell:
             self._link.send(peer, self._exchange.send(peer, [goodbye], now))
         self._core.peer_lost(peer, now)
         self._exchange.drop(peer)
-        self._log(now, f"dropped peer {peer.hex()[:40]}: {error}", is_bug=is_bug)
+        self._log(now, f"dropped peer {peer.hex()[:40]}: {error}", is_bug=False)
 
     def _log(self, now: float, text: str, *, is_bug: bool) -> None:
         self._troubles += 1
@@ -297,10 +313,10 @@ class SchedulerShell:
 
     def _publish(self, now: float) -> None:
         """Tell those who watch what is due."""
-        assert self._publisher is not None and self._teller is not None  # noqa: PT018
+        assert self._publisher is not None and self._feed_encoder is not None  # noqa: PT018
         start = clock()
         for message in self._core.take_feed(now):
-            self._publisher.send(self._teller.frames(message))
+            self._publisher.send(self._feed_encoder.frames(message))
         self._core.feed_took(clock() - start, start)
         self._look_for_listeners(start)
 
@@ -308,13 +324,13 @@ class SchedulerShell:
         assert self._publisher is not None
         if not self._publisher.look():
             return
-        if self._teller is None:
+        if self._feed_encoder is None:
             # Most schedulers are never watched: this is no part of their start.
-            from scaler_cluster.runtime.teller import Teller
+            from scaler_cluster.runtime.feed_encoder import FeedEncoder
 
-            self._teller = Teller(self._link.address)
+            self._feed_encoder = FeedEncoder(self._link.address)
         if self._core.table.monitor is None:
-            self._teller.restart()
+            self._feed_encoder.restart()
         self._core.watch(self._publisher.topics, now)
 
     def _on_listener(self) -> None:
@@ -375,7 +391,7 @@ async def serve(
     listener = listen_at(wanted[0]) if len(wanted) == 1 else None
     if wanted and listener is None:
         storages = Storages(wanted, known_as)
-        settings["place"] = asdict(Place())
+        settings["place"] = asdict(StorageDirs())
     try:
         make_directories(settings)
         link = zmq_link.bind(settings["address"], io_threads=settings.get("io_threads", 1))
@@ -392,7 +408,7 @@ async def serve(
         homes = storages.homes
     else:
         where = known_as[0] if known_as else address_of(listener)
-        homes = (Place(**settings["place"]).served_at(where),)
+        homes = (StorageDirs(**settings["place"]).served_at(where),)
         storage = StorageProcess(settings | {"address": link.address}, listener, known_as=where)
     config = SchedulerConfig(
         python=PYTHON_VERSION,

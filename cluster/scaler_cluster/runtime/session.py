@@ -39,7 +39,7 @@ from scaler_cluster.runtime.connection import Connection
 from scaler_cluster.runtime.dashboard_link import DashboardLink
 from scaler_cluster.runtime.graphs import SessionGraphs
 from scaler_cluster.runtime.interrupts import deferred
-from scaler_cluster.runtime.lead import Lead
+from scaler_cluster.runtime.leader_follower import LeaderFollower
 from scaler_cluster.runtime.printing import TaskPrinter
 from scaler_cluster.wire import messages as m
 
@@ -104,7 +104,7 @@ class Session:
         self._forked = False
         self._callbacks: deque[tuple[ScalerFuture[Any], list[Any]]] = deque()
         self._printer = TaskPrinter(self.core, self.connection.lock)
-        self._lead = Lead(self.connection.fd)
+        self._lead = LeaderFollower(self.connection.fd)
         self._finished = threading.Event()
         try:
             self.connection.shake_hands(timeout, self._dead_child, storages)
@@ -199,7 +199,7 @@ class Session:
             future._task = core.submit(packed, call, options, objects, payload, future)
             unsent = core.unsent
         self.release(held)
-        if unsent < FLUSH_TASKS and not (unsent == 1 and core.is_lone):
+        if unsent < FLUSH_TASKS and not (unsent == 1 and core.single_in_flight):
             if unsent == 1:
                 self._lead.wake_io()
         else:

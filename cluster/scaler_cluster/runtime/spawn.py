@@ -24,7 +24,7 @@ from scaler_cluster.runtime.process import READY_FD_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from scaler_cluster.runtime.web_door import WebDoor
+    from scaler_cluster.runtime.dashboard_listener import DashboardListener
 
 START_TIMEOUT_S = 30.0
 """An interpreter that has not come up after this never will, even on a loaded machine."""
@@ -41,7 +41,7 @@ SOCKET_PATH_MAX = 100
 """Unix socket paths hold 107 bytes; an ``ipc://`` address beyond falls back to loopback."""
 
 
-class Child:
+class ChildProcess:
     """A process of the engine; it ends when this one does, which holds its standard input.
 
     If it ``reports``, it is to be heard with :meth:`await_ready`. It inherits the descriptors
@@ -169,7 +169,7 @@ class EmbeddedCluster:
             settings["threads_per_worker"] = threads_per_worker
         if memory_limit_bytes is not None:
             settings["memory_limit_bytes"] = memory_limit_bytes
-        self._children: list[Child] = []
+        self._children: list[ChildProcess] = []
         door = _open_door() if dashboard else None
         self.dashboard_link = DashboardLink(door.link) if door is not None else None
         # The scheduler makes it: a client that is killed while it starts leaves nothing then.
@@ -220,18 +220,18 @@ class EmbeddedCluster:
         *,
         reports: bool = False,
         pass_fds: Sequence[int] = (),
-    ) -> Child:
-        child = Child(name, settings, reports=reports, pass_fds=pass_fds)
+    ) -> ChildProcess:
+        child = ChildProcess(name, settings, reports=reports, pass_fds=pass_fds)
         self._children.append(child)
         return child
 
-    def _start_dashboard(self, door: WebDoor) -> None:
+    def _start_dashboard(self, door: DashboardListener) -> None:
         from scaler_cluster.config.sections import WebSettings
-        from scaler_cluster.runtime.told import told_dashboard
+        from scaler_cluster.runtime.process_config import dashboard_process_config
 
         watched = as_reached(self.monitor_address, "")
         settings = WebSettings(monitor_address=watched, logging_paths=())
-        told, fd = told_dashboard(settings, door), door.listener.fileno()
+        told, fd = dashboard_process_config(settings, door), door.listener.fileno()
         self._start("dashboard", told, reports=True, pass_fds=(fd,)).await_ready()
 
     def dead_child(self) -> str:
@@ -265,8 +265,8 @@ class EmbeddedCluster:
         remove_directories(self._places)
 
 
-def _open_door() -> WebDoor:
+def _open_door() -> DashboardListener:
     # Most clusters have no dashboard: this is no part of their start.
-    from scaler_cluster.runtime.web_door import WebDoor
+    from scaler_cluster.runtime.dashboard_listener import DashboardListener
 
-    return WebDoor()
+    return DashboardListener()

@@ -21,9 +21,9 @@ from scaler_cluster.core.storage import UPSTREAM, StorageCore
 from scaler_cluster.errors import ClusterUnreachable, ConfigError, RemoteProtocolError
 from scaler_cluster.ids import segment_names
 from scaler_cluster.links import zmq_link
-from scaler_cluster.objects.place import Place
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.source import Source
+from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.runtime.directories import (
     hold_directories,
     make_directories,
@@ -63,7 +63,7 @@ class StorageShell:
 
     def __init__(self, settings: dict[str, Any], lifeline: int = LIFELINE_FD) -> None:
         peer = make_peer_id("O")
-        self._place = Place(**settings["place"])
+        self._place = StorageDirs(**settings["place"])
         segments = Segments(self._place, segment_names(peer))
         segments.recount()
         scheduler, serve = settings["address"], settings["serve"]
@@ -252,7 +252,7 @@ def main() -> None:
         shell = StorageShell(settings)
     except FileNotFoundError:
         # As in :meth:`StorageShell.run`: the cluster has ended before this was up.
-        if Place(**settings["place"]).is_here:
+        if StorageDirs(**settings["place"]).is_here:
             raise
         return
     shell.run()

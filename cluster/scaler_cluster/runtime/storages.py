@@ -75,7 +75,7 @@ class Storages:
         for source in self._sources.values():
             source.close(reason)
 
-    def _await_hello(self, source: Source) -> m.Home:
+    def _await_hello(self, source: Source) -> m.StorageEndpoint:
         end = clock() + CONNECT_TIMEOUT_S
         while clock() < end:
             for message in source.turn():
@@ -84,7 +84,7 @@ class Storages:
                 if isinstance(message, m.Hello):
                     hello = self._at(source, message)
                     self._news.append((self._known_as[source.address].encode(), hello))
-                    place: m.Home = hello.place
+                    place: m.StorageEndpoint = hello.place
                     return place
             source.wait(LOOK_S)
         raise ConfigError(

@@ -32,7 +32,7 @@ from scaler_cluster.core.supervisor import Exit, SupervisorConfig, SupervisorCor
 from scaler_cluster.core.worker import WorkerCore
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB
-from scaler_cluster.objects.place import Place
+from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.objects.worker_store import WorkerStore
 from scaler_cluster.preload import parse_preload
 from scaler_cluster.runtime import forkserver, pools
@@ -41,6 +41,7 @@ from scaler_cluster.runtime.directories import (
     make_directories,
     remove_directories,
 )
+from scaler_cluster.runtime.memory_maintenance import MemoryMaintenance
 from scaler_cluster.runtime.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
@@ -53,7 +54,6 @@ from scaler_cluster.runtime.process import (
 )
 from scaler_cluster.runtime.stderr import TAIL_BYTES, Passage, WorkerStderr
 from scaler_cluster.runtime.thread_limits import thread_limits
-from scaler_cluster.runtime.upkeep import Upkeep
 from scaler_cluster.runtime.worker import (
     SLOT_READY,
     SLOT_SESSION,
@@ -114,11 +114,11 @@ class SupervisorShell:
         self._core = SupervisorCore(config, self._peer, self._host, clock())
         self._settings = settings
         self._lifeline = lifeline
-        self._place: Place | None = None
+        self._place: StorageDirs | None = None
         self._storage: StorageProcess | None = None
         if settings.get("home"):
             hold_directories(settings)
-            self._settle(Place(**settings["place"]), is_home=True)
+            self._settle(StorageDirs(**settings["place"]), is_home=True)
         self._exchange = Exchange(os.getpid())
         self._link = zmq_link.connect(settings["address"], self._peer)
         self._stderr: dict[int, WorkerStderr] = {}
@@ -243,18 +243,18 @@ class SupervisorShell:
         )
 
         homes = welcome.homes
-        here = [place for place in map(Place.of, homes) if place.is_here]
+        here = [place for place in map(StorageDirs.of, homes) if place.is_here]
         if homes[0].disk and not here:
             settings = self._settings
             make_directories(settings)
-            place = Place(**settings["place"])
+            place = StorageDirs(**settings["place"])
             listener = listen_towards(settings["address"])
             self._storage = StorageProcess(settings, listener, self._peer)
             self._settle(place, address_of(listener))
         else:
-            self._settle(here[0] if here else Place(), is_home=len(homes) == 1)
+            self._settle(here[0] if here else StorageDirs(), is_home=len(homes) == 1)
 
-    def _settle(self, place: Place, address: str = "", *, is_home: bool = False) -> None:
+    def _settle(self, place: StorageDirs, address: str = "", *, is_home: bool = False) -> None:
         self._place = place
         self._order = {
             "place": asdict(place),
@@ -408,7 +408,7 @@ class SupervisorShell:
                 sys.stdout.reconfigure(line_buffering=True)
             _become_process(settings, order)
             peer = bytes.fromhex(order["peer"])
-            place = Place(**order["place"])
+            place = StorageDirs(**order["place"])
             base = order["slot"] * SLOT_WORDS
             mine = words[base : base + SLOT_WORDS]
             if "sys_path" in settings:
@@ -444,7 +444,7 @@ class SupervisorShell:
             mine[SLOT_READY] = 1
             core = WorkerCore()
             store = WorkerStore(peer, place, core.mapped, core.missing, is_home=order["is_home"])
-            upkeep = Upkeep(
+            upkeep = MemoryMaintenance(
                 settings.get("collect_interval_s", 0.0), settings.get("trim_above_bytes", 0)
             )
             WorkerShell(link, core, mine, store, hello, settings["address"], peer, upkeep).run()

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from scaler_cluster.core.worker import FunctionEntry
     from scaler_cluster.links.zmq_link import ZmqLink
     from scaler_cluster.objects.worker_store import WorkerStore
+    from scaler_cluster.runtime.memory_maintenance import MemoryMaintenance
     from scaler_cluster.runtime.nested import NestedSession
     from scaler_cluster.runtime.profile import Took
-    from scaler_cluster.runtime.upkeep import Upkeep
     from scaler_cluster.wire.batch import Buffer
 
 OVERDUE_S = 0.005
@@ -97,7 +97,7 @@ class WorkerShell:
         hello: m.Hello,
         address: str,
         peer: bytes,
-        upkeep: Upkeep,
+        upkeep: MemoryMaintenance,
     ) -> None:
         self.address = address
         """Of the scheduler."""

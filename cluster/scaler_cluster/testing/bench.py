@@ -142,7 +142,7 @@ class SchedulerBench:
         **fields: Any,
     ) -> dict[str, list[str]]:
         """Let a worker come; with a ``disk`` its objects are not where the scheduler's are."""
-        place = m.Home(f"tcp://{supervisor.decode()}", disk=disk) if disk else m.NOWHERE
+        place = m.StorageEndpoint(f"tcp://{supervisor.decode()}", disk=disk) if disk else m.NOWHERE
         hi = hello(m.WORKER, supervisor=supervisor, place=place, **fields)
         return self.feed(peer, hi)
 
@@ -156,7 +156,7 @@ class SchedulerBench:
         """Let a storage come that has these segments; with a supervisor, of its machine."""
         place = self.core.config.homes[0]
         if supervisor:
-            place = m.Home(f"tcp://{supervisor.decode()}", memory_limit=memory_limit)
+            place = m.StorageEndpoint(f"tcp://{supervisor.decode()}", memory_limit=memory_limit)
         hi = hello(m.STORAGE, supervisor=supervisor, place=place)
         return self.feed(peer, hi, m.Inventory(segments))
 

@@ -336,14 +336,14 @@ class SessionNode(Node):
         """Say what became of an input."""
         outcome = self.resolved[of]
         if outcome is None:
-            message = m.Supply(task, m.INPUT_CANCELLED, b"")
+            message = m.ProvideInputs(task, m.INPUT_CANCELLED, b"")
         elif isinstance(outcome, m.Failed):
-            message = m.Supply(task, outcome.kind, outcome.payload, (), outcome.detail)
+            message = m.ProvideInputs(task, outcome.kind, outcome.payload, (), outcome.detail)
         elif isinstance(outcome, m.Returned):
-            message = m.Supply(task, "", outcome.payload, outcome.objects)
+            message = m.ProvideInputs(task, "", outcome.payload, outcome.objects)
         else:
             assert isinstance(outcome, bytes)
-            message = m.Supply(task, "", outcome)
+            message = m.ProvideInputs(task, "", outcome)
         self.supplied += 1
         self.core.say(message)
         self.set_timer(self.simulation.now)

@@ -10,11 +10,11 @@ from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
 from scaler_cluster.links.link import HUB
 from scaler_cluster.testing.bench import PYTHON, segment
 from scaler_cluster.testing.clients import object_of
-from scaler_cluster.testing.hands import WorkerHands
 from scaler_cluster.testing.nodes import Node
-from scaler_cluster.testing.stack import Stack
+from scaler_cluster.testing.simulated_tasks import SimulatedTasks
 from scaler_cluster.testing.storages import MemoryFiles, StorageNode
 from scaler_cluster.testing.tasks import Task
+from scaler_cluster.testing.worker_driver import WorkerDriver
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -127,11 +127,11 @@ class WorkerNode(Node):
     ) -> None:
         super().__init__(simulation, name)
         self.core = WorkerCore()
-        self.hands = WorkerHands(self.core)
+        self.hands = WorkerDriver(self.core)
         self.index = index
         self.session: NestedNode | None = None
         """That of its tasks, once one of them needed it."""
-        self.stack = Stack(self)
+        self.stack = SimulatedTasks(self)
         self._supervisor = supervisor
         self._files = supervisor.files
         self._ran = b""
@@ -285,7 +285,7 @@ class WorkerNode(Node):
                 self.core.mapped[one] = view
         return view
 
-    # -- how the task at hand ended: see :class:`Stack` ----------------------------------------
+    # -- how the task at hand ended: see :class:`SimulatedTasks` -----------------------------------
 
     def returned(self, task: Task, result: bytes) -> None:
         """It returned."""

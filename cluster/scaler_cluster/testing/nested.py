@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core.children import Child, Lent, OwnGraph
 from scaler_cluster.core.nested import NestedCore
+from scaler_cluster.core.subtasks import HandedOver, OwnGraph, Subtask
 from scaler_cluster.ids import call_of
 from scaler_cluster.testing.bench import PYTHON
 from scaler_cluster.testing.clients import FUNCTIONS, SessionNode, Slots, Waiter
@@ -78,7 +78,7 @@ class NestedNode(SessionNode):
         self, task: Task, options: m.TaskOptions, function: Function, objects: tuple[bytes, ...]
     ) -> int:
         batch = Batch.single(task.payload)
-        child = Child(self.owner, function, m.CALL_ARGS, options, objects, batch, objects)
+        child = Subtask(self.owner, function, m.CALL_ARGS, options, objects, batch, objects)
         waiter = Waiter()
         waiter.task = self.core.hold(child, waiter, self.simulation.now)
         self.set_timer(self.core.deadline)
@@ -90,7 +90,7 @@ class NestedNode(SessionNode):
     def _submit_run(
         self, first: int, batch: Batch, options: m.TaskOptions, function: Function
     ) -> None:
-        child = Child(self.owner, function, m.CALL_ARGS, options, (), batch)
+        child = Subtask(self.owner, function, m.CALL_ARGS, options, (), batch)
         self.core.hold_piece(child, first, self.simulation.now)
         self.set_timer(self.core.deadline)
 
@@ -124,9 +124,9 @@ class NestedNode(SessionNode):
         self.cancelled(waiters)
         self.turn()
 
-    def settle(self, child: Child, outcome: Any, took_s: float) -> None:
+    def settle(self, child: Subtask, outcome: Any, took_s: float) -> None:
         """A task that ran here ended; None: it was interrupted."""
-        if type(child) is Lent:
+        if type(child) is HandedOver:
             self._settle_lent(child, outcome, took_s)
             return
         if call_of(child.first):
@@ -142,20 +142,20 @@ class NestedNode(SessionNode):
             self.resolve(child.first, outcome)
         self.turn()
 
-    def _settle_lent(self, lent: Lent, outcome: Any, took_s: float) -> None:
+    def _settle_lent(self, lent: HandedOver, outcome: Any, took_s: float) -> None:
         """The same of a node: the scheduler is told as well."""
         if outcome is None:
             return
         if self.core.came_back(lent, took_s) is not None:
             self.resolve(lent.first, outcome)
         if isinstance(outcome, m.Failed):
-            self.core.say(m.Supply(lent.first, outcome.kind, outcome.payload))
+            self.core.say(m.ProvideInputs(lent.first, outcome.kind, outcome.payload))
         elif Task.of(bytes(lent.batch.data)).segments:
             one = self.store_bytes(outcome)
-            self.core.say(m.Supply(lent.first, "", b"large", (one,)))
+            self.core.say(m.ProvideInputs(lent.first, "", b"large", (one,)))
             self.release((one,))
         else:
-            self.core.say(m.Supply(lent.first, "", outcome))
+            self.core.say(m.ProvideInputs(lent.first, "", outcome))
         self.turn()
 
     def check_over(self) -> None:
@@ -163,7 +163,7 @@ class NestedNode(SessionNode):
         super().check_over()
         core = self.core
         left = core.owned, core.ended, core.views, core._callers
-        held = core._held, core._held_pieces, core._away, core._away_pieces
+        held = core._local, core._local_pieces, core._submitted, core._submitted_pieces
         graphs = core._linked, core.graphs, core._input_tasks, core._watched, core._owed
         assert not any(left + held + graphs), f"left in the core: {left}, {held}, {graphs}"
         assert core._waiting == 0, "still blocked"

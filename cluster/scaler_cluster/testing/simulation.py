@@ -23,7 +23,7 @@ from scaler_cluster.testing.machines import SupervisorNode, WorkerNode
 from scaler_cluster.testing.nodes import HUB_NAME, Node, SchedulerNode
 from scaler_cluster.testing.storages import MemoryFiles, StorageNode
 from scaler_cluster.wire.codec import decode
-from scaler_cluster.wire.messages import NOWHERE, Home
+from scaler_cluster.wire.messages import NOWHERE, StorageEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +145,7 @@ class Simulation:
     def _files(self, address: str, limit: int = 0) -> MemoryFiles:
         if not self.plan.has_objects:
             return MemoryFiles(NOWHERE)
-        return MemoryFiles(Home(address, disk=f"/{address}", memory_limit=limit))
+        return MemoryFiles(StorageEndpoint(address, disk=f"/{address}", memory_limit=limit))
 
     def add_machine(self, number: int) -> None:
         """Start a supervisor; those with even numbers are not beside the scheduler."""

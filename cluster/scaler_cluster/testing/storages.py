@@ -25,7 +25,7 @@ LOOK_S = 1.0
 class MemoryFiles:
     """The segments of a machine."""
 
-    def __init__(self, place: m.Home) -> None:
+    def __init__(self, place: m.StorageEndpoint) -> None:
         self.place = place
         self.segments: dict[bytes, bytes] = {}
         """Those that are whole, and drafts."""

@@ -212,19 +212,19 @@ def _get_names(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _put_home(home: m.Home) -> list[object]:
+def _put_home(home: m.StorageEndpoint) -> list[object]:
     return [home.address, home.memory, home.disk, home.memory_limit]
 
 
-def _get_home(value: Any) -> m.Home:
+def _get_home(value: Any) -> m.StorageEndpoint:
     address, memory, disk, memory_limit = value
     is_text, is_number = _CHECKS["str"], _CHECKS["int"]
     if not all(map(is_text, (address, memory, disk))) or not is_number(memory_limit):
         raise RemoteProtocolError("a home has an address, two directories and a limit")
-    return m.Home(address, memory, disk, memory_limit)
+    return m.StorageEndpoint(address, memory, disk, memory_limit)
 
 
-def _get_homes(value: Any) -> tuple[m.Home, ...]:
+def _get_homes(value: Any) -> tuple[m.StorageEndpoint, ...]:
     if type(value) is not list or not 0 < len(value) <= HOMES_MAX:
         raise RemoteProtocolError("objects have a home, or some")
     return tuple(map(_get_home, value))
@@ -285,10 +285,10 @@ def _register(cls: type[m.Message]) -> None:
         elif kind == "tuple[int, ...]":
             puts.append((name, None))
             gets.append((name, lambda value, _: _get_sizes(value)))
-        elif kind == "Home":
+        elif kind == "StorageEndpoint":
             puts.append((name, lambda value, _: _put_home(value)))
             gets.append((name, lambda value, _: _get_home(value)))
-        elif kind == "tuple[Home, ...]":
+        elif kind == "tuple[StorageEndpoint, ...]":
             puts.append((name, lambda value, _: list(map(_put_home, value))))
             gets.append((name, lambda value, _: _get_homes(value)))
         elif kind == "TaskOptions":

@@ -288,6 +288,8 @@ class Snapshot:
     demands: list[Demand] = field(default_factory=list)
     refused: str = ""
     """Which cluster was refused last, and why; empty: none since a worker came."""
+    errors: int = 0
+    """How often the scheduler failed by a bug of its own, since its start; its log has each."""
 
 
 # -- events ----------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ class TaskOptions:
 
 
 @dataclass(slots=True, frozen=True)
-class Home:
+class StorageEndpoint:
     """A storage that takes what clients store: its address, and its directories."""
 
     address: str = ""
@@ -84,7 +84,7 @@ class Home:
     """Bytes that objects may take in memory."""
 
 
-NOWHERE = Home()
+NOWHERE = StorageEndpoint()
 """Keeps nothing."""
 
 DEFAULT_OPTIONS = TaskOptions()
@@ -115,7 +115,7 @@ class Hello(Message):
     """Of a worker: how many tasks it will run before it retires; 0: no limit."""
     workers: int = 0
     """Of a supervisor: how many workers it keeps."""
-    place: Home = NOWHERE
+    place: StorageEndpoint = NOWHERE
     """Of a worker or a storage: where the objects of its machine lie, and whence others fetch them.
     """
     spare: bool = False
@@ -141,10 +141,10 @@ class Welcome(Message):
     session: int
     workers: int
     """Number of workers the cluster has, or is about to have."""
-    homes: tuple[Home, ...] = (NOWHERE,)
+    homes: tuple[StorageEndpoint, ...] = (NOWHERE,)
     """Where clients store objects: each in the one that its id chooses."""
     asks_first: bool = False
-    """A client must say Want, and wait for Allow, before it says Submit."""
+    """A client must say RequestCredit, and wait for GrantCredit, before it says Submit."""
     monitor: str = ""
     """Where the scheduler listens for those who watch; empty: nowhere."""
     dashboard: str = ""
@@ -305,7 +305,7 @@ class Unplaced(Message):
 
 
 @dataclass(slots=True)
-class Want(Message):
+class RequestCredit(Message):
     """Client to scheduler: there are so many tasks more to submit, or fewer."""
 
     tag = 65
@@ -314,7 +314,7 @@ class Want(Message):
 
 
 @dataclass(slots=True)
-class Allow(Message):
+class GrantCredit(Message):
     """Scheduler to client: so many tasks more may be submitted."""
 
     tag = 66
@@ -577,7 +577,7 @@ class Graph(Message):
     """A byte for each node: 1 if the client is to be told what becomes of it."""
     inputs: Buffer
     """64-bit numbers. The first nodes are not run: they are what these tasks of the same client
-    return, or what comes with Supply (the largest number)."""
+    return, or what comes with ProvideInputs (the largest number)."""
     objects: tuple[bytes, ...]
     """Ids of the buffers of the payloads, in order."""
     owners: Buffer
@@ -589,8 +589,8 @@ class Graph(Message):
 
 
 @dataclass(slots=True)
-class Unmet(Message):
-    """Scheduler to client: these inputs are of tasks that have come back; Supply them.
+class RequestInputs(Message):
+    """Scheduler to client: these inputs are of tasks that have come back; ProvideInputs them.
 
     Sent once for each graph with inputs of other tasks, empty if all of them are under way.
     """
@@ -602,7 +602,7 @@ class Unmet(Message):
 
 
 @dataclass(slots=True)
-class Supply(Message):
+class ProvideInputs(Message):
     """Client to scheduler: this became of an input of a graph, or of a node that it was lent."""
 
     tag = 62

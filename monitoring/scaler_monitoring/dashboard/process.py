@@ -34,9 +34,10 @@ log = logging.getLogger("scaler.dashboard")
 def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., None]) -> None:
     """Serve a dashboard until the lifeline comes to its end; ``tell`` its link once it answers.
 
-    ``settings`` are those of :func:`scaler_cluster.runtime.told.told_dashboard`. Raises
-    ConfigError if Bokeh is not there, a setting cannot work, or, later on, there is no room left
-    for what is recorded.
+    ``settings`` are those of
+    :func:`scaler_cluster.runtime.process_config.dashboard_process_config`. Raises ConfigError if
+    Bokeh is not there, a setting cannot work, or, later on, there is no room left for what is
+    recorded.
     """
     try:
         import bokeh as _  # noqa: F401

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from scaler_monitoring.dashboard.html import many
 from scaler_monitoring.dashboard.parts import show, text
-from scaler_monitoring.dashboard.words import many
 from scaler_monitoring.view import count_of, duration, plain, silent, troubles, whole
 
 if TYPE_CHECKING:

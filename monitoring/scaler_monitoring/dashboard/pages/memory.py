@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bokeh.layouts import column
 
 from scaler_monitoring import view
-from scaler_monitoring.dashboard import words
+from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     BYTES,
@@ -165,7 +165,7 @@ _LARGEST = (
 
 def _object(one: feed.LargeObject) -> dict[str, Any]:
     return {
-        "object": words.object_name(one.object),
+        "object": html.object_name(one.object),
         "size": one.nbytes,
         "users": one.users,
         "workers": one.workers,

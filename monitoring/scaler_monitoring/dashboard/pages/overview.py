@@ -9,7 +9,7 @@ from bokeh.layouts import column
 from bokeh.models import HoverTool
 
 from scaler_monitoring import view
-from scaler_monitoring.dashboard import words
+from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.pages.progress import Progress
 from scaler_monitoring.dashboard.parts import Tile, Tiles, beside, panel, show, text
@@ -100,7 +100,7 @@ class Overview(Page):
         theme = self.view.theme
         self._tiles = Tiles(theme)
         self._failed, self._died, self._holders, self._news = (
-            text("", theme, words.STYLE) for _ in range(4)
+            text("", theme, html.STYLE) for _ in range(4)
         )
         self._progress = Progress(theme)
         self._timeline = Timeline(list(COLUMNS), self.view.settings.window_s)
@@ -154,7 +154,7 @@ def tiles(model: Model, snapshot: feed.Snapshot) -> list[Tile]:
     workers = snapshot.workers
     busy, there = sum(one.tasks > 0 for one in workers), view.count_of(snapshot, "workers")
     lasting = figures.machines_cpus
-    cpu = f"of {words.many(lasting, 'CPU')}" if lasting else "CPUs"
+    cpu = f"of {html.many(lasting, 'CPU')}" if lasting else "CPUs"
     return [
         Tile("Done", view.whole(tasks.done), _per_s(per_s.get("done"))),
         Tile("Failed", view.whole(tasks.failed), _per_s(per_s.get("failed")), bool(model.failures)),
@@ -175,7 +175,7 @@ def tiles(model: Model, snapshot: feed.Snapshot) -> list[Tile]:
         Tile(
             "Large objects",
             view.binary(snapshot.objects_bytes),
-            words.many(snapshot.objects, "object"),
+            html.many(snapshot.objects, "object"),
         ),
         Tile("Clients", view.whole(view.count_of(snapshot, "clients")), "with nested ones"),
         Tile(
@@ -194,7 +194,7 @@ def _per_s(rate: float | None) -> str:
 def failed(model: Model, href: str) -> str:
     """Return HTML of the kinds of failures, the latest first."""
     if not model.failures:
-        return words.nothing(words.NO_FAILURE)
+        return html.nothing(html.NO_FAILURE)
     kinds = list(reversed(model.failures.values()))
     rows = [
         (
@@ -206,19 +206,19 @@ def failed(model: Model, href: str) -> str:
         for one in kinds[:FAILURES_MAX]
     ]
     head = {"last": "time", "tasks": "number", "function": "name", "why": ""}
-    return words.table(head, rows) + _more(len(kinds), "Their tracebacks", "Tasks", href)
+    return html.table(head, rows) + _more(len(kinds), "Their tracebacks", "Tasks", href)
 
 
 def died(model: Model, href: str) -> str:
     """Return HTML of the last workers that died."""
     if not model.deaths:
-        return words.nothing(words.NO_DEATH)
+        return html.nothing(html.NO_DEATH)
     rows = [
         (view.clock_time(model, one.at), model.label(one.worker), view.death(one))
         for one in list(reversed(model.deaths))[:FAILURES_MAX]
     ]
     head = {"at": "time", "worker": "name", "how": ""}
-    return words.table(head, rows) + _more(len(model.deaths), "What they printed", "Workers", href)
+    return html.table(head, rows) + _more(len(model.deaths), "What they printed", "Workers", href)
 
 
 def _more(count: int, about: str, page: str, href: str) -> str:
@@ -241,15 +241,15 @@ def holders(model: Model, snapshot: feed.Snapshot) -> str:
     ]
     rows += [
         (
-            f"object {words.object_name(one.object)}",
+            f"object {html.object_name(one.object)}",
             view.binary(one.nbytes),
-            f"{words.many(one.users, 'user')}, mapped by {words.many(one.workers, 'worker')}",
+            f"{html.many(one.users, 'user')}, mapped by {html.many(one.workers, 'worker')}",
         )
         for one in snapshot.largest[:HOLDERS_MAX]
     ]
     if not rows:
-        return words.nothing("Nobody yet: no worker has told of any.")
-    return words.table({"who": "name", "holds": "number", "what": ""}, rows)
+        return html.nothing("Nobody yet: no worker has told of any.")
+    return html.table({"who": "name", "holds": "number", "what": ""}, rows)
 
 
 def _does(worker: feed.Worker) -> str:
@@ -265,5 +265,5 @@ def news(model: Model) -> str:
         view.short(line, MESSAGE_CHARS_MAX).split(" ", 1) for line in view.news(model, NEWS_MAX)
     ]
     if not lines:
-        return words.nothing("None yet: no task has failed, nobody came or left.")
-    return words.table({"at": "time", "what": ""}, lines)
+        return html.nothing("None yet: no task has failed, nobody came or left.")
+    return html.table({"at": "time", "what": ""}, lines)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scaler_monitoring import view
 from scaler_monitoring.dashboard.bars import BARS_MAX, TASK_STATES, Bar, Bars
-from scaler_monitoring.dashboard.words import many
+from scaler_monitoring.dashboard.html import many
 
 if TYPE_CHECKING:
     from scaler_cluster.wire import feed

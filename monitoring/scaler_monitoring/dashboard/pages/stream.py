@@ -16,7 +16,7 @@ from bokeh.models.widgets.buttons import Button, Toggle
 from bokeh.models.widgets.inputs import Select
 
 from scaler_monitoring import view
-from scaler_monitoring.dashboard import words
+from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page, in_one
 from scaler_monitoring.dashboard.parts import controls, inputs_style, show, text
 from scaler_monitoring.figures import (
@@ -94,7 +94,7 @@ class Stream(Page):
         )  # fmt: skip
         self._follow = Button(label="Follow", width=90, stylesheets=[css])
         self._pause = Toggle(label="Pause", width=90, stylesheets=[css])
-        self._said, self._chips = (text("", theme, words.STYLE + LEGEND_CSS) for _ in range(2))
+        self._said, self._chips = (text("", theme, html.STYLE + LEGEND_CSS) for _ in range(2))
         self._colours = FunctionColours()
         self._source = ColumnDataSource({name: [] for name in (*TASK_STREAM_COLUMNS, "memory")})
         self._range = Range1d(start=START[0], end=START[1])

@@ -12,7 +12,7 @@ from bokeh.models.widgets.buttons import Button, Toggle
 from bokeh.models.widgets.inputs import Select, TextInput
 
 from scaler_monitoring import view
-from scaler_monitoring.dashboard import words
+from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     FINE,
@@ -79,10 +79,10 @@ class Tasks(Page):
             theme,
             KINDS_SHOWN,
             key="key",
-            nothing=words.NO_FAILURE,
+            nothing=html.NO_FAILURE,
         )
         self._failures.on_choose(self._on_failure)
-        self._failure, self._count, self._detail = (text("", theme, words.STYLE) for _ in range(3))
+        self._failure, self._count, self._detail = (text("", theme, html.STYLE) for _ in range(3))
         self._search = TextInput(
             title="Function, worker, state or error has in it", width=280, stylesheets=[css]
         )
@@ -156,7 +156,7 @@ class Tasks(Page):
     def _sentence(self, model: Model) -> str:
         found, known = len(self._found), min(len(model.stream), self.view.rows_max)
         if not known:
-            return words.nothing("No task has ended yet.")
+            return html.nothing("No task has ended yet.")
         is_filtered = bool(self._search.value_input.strip()) or self._state.value != ALL
         of = f" of the last {view.whole(known)}" if is_filtered else ""
         shown = f" The last {ROWS_SHOWN} are shown." if found > ROWS_SHOWN else ""
@@ -165,7 +165,7 @@ class Tasks(Page):
             f"{view.whole(found)}{of} {verb}."
             if is_filtered
             else (
-                f"{words.many(known, 'row')}, of a task or of several that ran one after the other."
+                f"{html.many(known, 'row')}, of a task or of several that ran one after the other."
             )
         )
         return f"<p>{escape(about + shown)}</p>"
@@ -208,7 +208,7 @@ def _failure_row(model: Model, key: tuple[str, str], failures: Failures) -> dict
         "key": _key(key),
         "last": as_time(last.at, model),
         "function": view.function_name(last.function),
-        "why": words.reason(last.reason, last.error),
+        "why": html.reason(last.reason, last.error),
         "tasks": failures.count,
         "message": view.short(" ".join(last.message.split())),
     }
@@ -227,7 +227,7 @@ def _task_row(model: Model, work: Work) -> dict[str, Any]:
         "each": took_s / work.count,
         "worker": model.label(work.worker) if work.worker else "none",
         "attempt": work.attempt,
-        "why": words.reason(work.reason, work.error),
+        "why": html.reason(work.reason, work.error),
     }
 
 
@@ -259,19 +259,19 @@ def _detail(model: Model, one: Work | feed.Failed, about: dict[str, str]) -> str
         "attempt": view.whole(one.attempt),
         "why": view.plain(f"{one.reason} {one.error}".strip()),
     }
-    return words.facts(about | more) + _said(model, one)
+    return html.facts(about | more) + _said(model, one)
 
 
 def _said(model: Model, failed: Work | feed.Failed) -> str:
     """Return HTML of its message and traceback, and of what its worker printed, if that died."""
     parts = [
-        words.printed("Message", failed.message),
-        words.printed("Remote traceback", failed.traceback),
+        html.printed("Message", failed.message),
+        html.printed("Remote traceback", failed.traceback),
     ]
     for death in model.deaths:
         if death.worker == failed.worker and failed.worker and failed.reason == "worker_died":
-            parts.append(words.facts({"the worker died of": view.death(death)}))
-            parts.append(words.printed("The worker's last lines", death.stderr_tail))
+            parts.append(html.facts({"the worker died of": view.death(death)}))
+            parts.append(html.printed("The worker's last lines", death.stderr_tail))
     if not any(parts) and failed.reason:
-        parts.append(words.nothing("There is no message; those of long ago are forgotten."))
+        parts.append(html.nothing("There is no message; those of long ago are forgotten."))
     return "".join(parts)

@@ -11,7 +11,7 @@ from bokeh.models.widgets.buttons import Button
 from bokeh.models.widgets.inputs import TextInput
 
 from scaler_monitoring import view
-from scaler_monitoring.dashboard import words
+from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     BYTES,
@@ -108,11 +108,11 @@ class Workers(Page):
             theme,
             DEATHS_SHOWN,
             key="key",
-            nothing=words.NO_DEATH,
+            nothing=html.NO_DEATH,
         )
         self._table.on_choose(lambda key: self._choose(key, self._deaths))
         self._deaths.on_choose(lambda key: self._choose(key, self._table))
-        self._said, self._facts, self._tasks = (text("", theme, words.STYLE) for _ in range(3))
+        self._said, self._facts, self._tasks = (text("", theme, html.STYLE) for _ in range(3))
         close = Button(label="Close", width=90, stylesheets=[css])
         close.on_click(self._on_close)
         self._timeline = Timeline(("cpu", "rss"), settings.window_s)
@@ -199,7 +199,7 @@ class Workers(Page):
         elif deaths:
             facts = _death_facts(model, deaths[-1])
         else:
-            facts = words.nothing("It is not there any more: it ended as it was to.")
+            facts = html.nothing("It is not there any more: it ended as it was to.")
         show(self._facts, f"<h3>Worker {escape(model.label(chosen))}</h3>{facts}")
         self._draw(model)
         works = islice(reversed(model.stream), LOOKED_THROUGH)
@@ -224,9 +224,9 @@ def _words(row: dict[str, Any]) -> str:
 
 def _sentence(snapshot: feed.Snapshot, found: int, is_searched: bool) -> str:
     if not snapshot.workers:
-        return words.nothing("No worker is there.")
+        return html.nothing("No worker is there.")
     pending = view.pending_workers(snapshot)
-    there = words.many(view.count_of(snapshot, "workers"), "worker")
+    there = html.many(view.count_of(snapshot, "workers"), "worker")
     said = [f"{there}, {pending} more are starting" if pending else there]
     if is_searched:
         said.append(f"{view.whole(found)} of them match")
@@ -300,7 +300,7 @@ def _death_row(model: Model, death: feed.WorkerDied) -> dict[str, Any]:
 
 def _facts(row: view.Row) -> str:
     worker, machine = row.worker, row.machine
-    died = words.many(machine.restarts, "worker")
+    died = html.many(machine.restarts, "worker")
     memory = view.binary(worker.rss_bytes)
     if worker.memory_limit_bytes:
         memory += f" of {view.binary(worker.memory_limit_bytes)}, where it is killed"
@@ -308,11 +308,11 @@ def _facts(row: view.Row) -> str:
     if worker.tasks:
         name = view.task_name(worker.session, worker.task)
         task = f"{name} {view.function_name(worker.function)}, for {view.duration(worker.age_s)}"
-    return words.facts(
+    return html.facts(
         {
             "machine": row.manager + (f", {died} died there" if machine.restarts else ""),
             "runs": task + (", which waits for other tasks" if worker.is_blocked else ""),
-            "has": f"{words.many(worker.tasks, 'task')}, {view.duration(worker.backlog_s)} of work",
+            "has": f"{html.many(worker.tasks, 'task')}, {view.duration(worker.backlog_s)} of work",
             "memory": memory,
             "offers": _capabilities(worker),
             "is": _state(worker),
@@ -324,7 +324,7 @@ def _facts(row: view.Row) -> str:
 def _death_facts(model: Model, death: feed.WorkerDied) -> str:
     name = view.task_name(death.session, death.task)
     ran = f"{name} {view.function_name(death.function)}" if death.session else "nothing"
-    return words.facts(
+    return html.facts(
         {
             "died": f"at {view.clock_time(model, death.at)}",
             "of": view.cause(death),
@@ -333,8 +333,8 @@ def _death_facts(model: Model, death: feed.WorkerDied) -> str:
             "machine": view.plain(death.host),
         }
     ) + (
-        words.printed("The last lines that it printed", death.stderr_tail)
-        or words.nothing("It printed nothing.")
+        html.printed("The last lines that it printed", death.stderr_tail)
+        or html.nothing("It printed nothing.")
     )
 
 
@@ -346,13 +346,13 @@ def _last_tasks(model: Model, works: Iterable[Work]) -> str:
             view.function_name(one.function),
             one.state,
             view.duration(one.end - one.start),
-            words.reason(one.reason, one.error),
+            html.reason(one.reason, one.error),
         )
         for one in works
     ]
     if not rows:
-        return words.nothing("None of its tasks has ended lately.")
-    return "<h3>Its last tasks</h3>" + words.table(
+        return html.nothing("None of its tasks has ended lately.")
+    return "<h3>Its last tasks</h3>" + html.table(
         {"ended": "time", "task": "", "function": "", "state": "", "took": "number", "why": ""},
         rows,
     )

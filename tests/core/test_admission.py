@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaler_cluster.core import invariants
+from scaler_cluster.core.admission import STALE_S
 from scaler_cluster.core.client import ClientCore
-from scaler_cluster.core.gate import Gate
-from scaler_cluster.core.pressure import STALE_S
 from scaler_cluster.core.scheduler import SchedulerConfig
+from scaler_cluster.core.submit_window import SubmitWindow
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench, function_id, payloads_of
 from scaler_cluster.testing.describe import describe
@@ -31,7 +31,7 @@ def submit(first, count=1):
 @pytest.fixture
 def gate():
     """A gate that nothing has come to."""
-    return Gate()
+    return SubmitWindow()
 
 
 def passed(gate, *messages):
@@ -44,7 +44,7 @@ def test_tasks_wait_until_they_are_let(gate):
     assert passed(gate, function, submit(0, 3), forget, m.Heartbeat()) == [
         "Function f",
         "Heartbeat",
-        "Want 3",
+        "RequestCredit 3",
     ]
     assert not gate.is_open
 
@@ -56,17 +56,17 @@ def test_tasks_wait_until_they_are_let(gate):
 
 def test_part_of_a_message_may_be_let(gate):
     """The rest stays next."""
-    assert passed(gate, submit(0, 5), submit(5, 2)) == ["Want 7"]
+    assert passed(gate, submit(0, 5), submit(5, 2)) == ["RequestCredit 7"]
     gate.allow(3)
     assert passed(gate) == ["Submit 0-2 f"]
     gate.allow(3)
-    assert passed(gate, submit(7)) == ["Want 1", "Submit 3-4 f", "Submit 5 f"]
+    assert passed(gate, submit(7)) == ["RequestCredit 1", "Submit 3-4 f", "Submit 5 f"]
 
 
 def test_tasks_are_taken_back_where_they_wait(gate):
     """The scheduler need not have room for them any more."""
     passed(gate, submit(0, 5), submit(5, 5))
-    assert passed(gate, m.Cancel(3, 4)) == ["Cancel 3-6", "Want -4"]
+    assert passed(gate, m.Cancel(3, 4)) == ["Cancel 3-6", "RequestCredit -4"]
     gate.allow(10)
     assert passed(gate) == ["Submit 0-2 f", "Submit 7-9 f"]
     assert gate.cancelled == []
@@ -77,7 +77,7 @@ def test_what_only_waits_here_is_told_to_be_cancelled(gate):
     passed(gate, submit(0, 5))
     assert passed(gate, m.Cancel(0, 1000, queued_only=True)) == [
         "Cancel 0-999 queued only",
-        "Want -5",
+        "RequestCredit -5",
     ]
     assert gate.cancelled == [m.Cancelled(0, 5)]
 
@@ -117,13 +117,13 @@ def test_as_many_are_let_as_there_is_room_for():
     bench = make(10)
     bench.client()
     bench.client(b"C2")
-    assert bench.feed(b"C1", m.Want(100)) == {"C1": ["Allow 10"]}
-    assert bench.feed(b"C2", m.Want(100)) == {}
+    assert bench.feed(b"C1", m.RequestCredit(100)) == {"C1": ["GrantCredit 10"]}
+    assert bench.feed(b"C2", m.RequestCredit(100)) == {}
     bench.core.receive(b"C1", [m.Function(F, b"f")], bench.now)
     assert bench.feed(b"C1", submit(0, 10)) == {}
 
     assert bench.feed(b"C1", m.Cancel(0, 1)) == {}
-    assert bench.feed(b"C1", m.Cancel(4, 3)) == {"C1": ["Allow 2"], "C2": ["Allow 2"]}
+    assert bench.feed(b"C1", m.Cancel(4, 3)) == {"C1": ["GrantCredit 2"], "C2": ["GrantCredit 2"]}
     assert bench.feed(b"C1", submit(10, 2)) == {}
     invariants.check(bench.core)
 
@@ -133,10 +133,10 @@ def test_who_was_let_and_is_silent_takes_no_room_for_ever():
     bench = make(10)
     bench.client()
     bench.client(b"C2")
-    bench.feed(b"C1", m.Want(10))
-    assert bench.feed(b"C2", m.Want(10)) == {}
+    bench.feed(b"C1", m.RequestCredit(10))
+    assert bench.feed(b"C2", m.RequestCredit(10)) == {}
 
-    assert bench.wait(STALE_S)["C2"] == ["Allow 10"]
+    assert bench.wait(STALE_S)["C2"] == ["GrantCredit 10"]
 
 
 def test_who_is_gone_takes_no_room():
@@ -144,15 +144,20 @@ def test_who_is_gone_takes_no_room():
     bench = make(10)
     bench.client()
     bench.client(b"C2")
-    bench.feed(b"C1", m.Want(10))
-    bench.feed(b"C2", m.Want(10))
+    bench.feed(b"C1", m.RequestCredit(10))
+    bench.feed(b"C2", m.RequestCredit(10))
 
-    assert bench.lose(b"C1") == {"C2": ["Allow 10"]}
+    assert bench.lose(b"C1") == {"C2": ["GrantCredit 10"]}
 
 
 @pytest.mark.parametrize(
     "messages",
-    [[submit(0)], [m.Want(1), submit(0, 2)], [m.Want(0, 1)], [m.Want(2), submit(0), m.Want(0, 2)]],
+    [
+        [submit(0)],
+        [m.RequestCredit(1), submit(0, 2)],
+        [m.RequestCredit(0, 1)],
+        [m.RequestCredit(2), submit(0), m.RequestCredit(0, 2)],
+    ],
     ids=["unasked", "too many", "fewer than none", "sent"],
 )
 def test_who_does_not_keep_to_it_is_dropped(messages):
@@ -172,7 +177,7 @@ def test_who_does_not_keep_to_it_is_dropped(messages):
 def test_nobody_need_ask_where_there_is_no_limit(one):
     """Nor may."""
     with pytest.raises(RemoteProtocolError, match="asks for what it may do"):
-        one.core.receive(b"C1", [m.Want(1)], one.now)
+        one.core.receive(b"C1", [m.RequestCredit(1)], one.now)
 
 
 # -- both --------------------------------------------------------------------------------------

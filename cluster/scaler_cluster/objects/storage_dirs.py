@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaler_cluster.wire.messages import Home
+from scaler_cluster.wire.messages import StorageEndpoint
 
 SHARED_MEMORY_VARIABLE = "SCALER_SHARED_MEMORY"
 """Names another tmpfs than /dev/shm, which is tiny in some containers."""
@@ -15,7 +15,7 @@ MEMORY_SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class Place:
+class StorageDirs:
     """Two directories of a machine: who can see them maps what is in them."""
 
     memory: str = ""
@@ -26,7 +26,7 @@ class Place:
     """Bytes that all objects may take in memory together."""
 
     @classmethod
-    def in_directory(cls, directory: str, memory_limit: int | None = None) -> Place:
+    def in_directory(cls, directory: str, memory_limit: int | None = None) -> StorageDirs:
         """Return a new place: its disk in a process's private directory, its memory beside it."""
         shared = Path(os.environ.get(SHARED_MEMORY_VARIABLE, "/dev/shm"))  # noqa: S108
         memory, limit = "", 0
@@ -41,13 +41,13 @@ class Place:
         return cls(memory, str(Path(directory) / "objects"), limit)
 
     @classmethod
-    def of(cls, home: Home) -> Place:
+    def of(cls, home: StorageEndpoint) -> StorageDirs:
         """Return where a storage keeps its objects."""
         return cls(home.memory, home.disk, home.memory_limit)
 
-    def served_at(self, address: str) -> Home:
+    def served_at(self, address: str) -> StorageEndpoint:
         """Return what others are told of this place; an empty address: nobody serves it."""
-        return Home(address, self.memory, self.disk, self.memory_limit)
+        return StorageEndpoint(address, self.memory, self.disk, self.memory_limit)
 
     @property
     def is_here(self) -> bool:

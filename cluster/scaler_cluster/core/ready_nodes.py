@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.messages import TaskOptions
 
 
-class Lane:
+class ReadyNodes:
     """How many of them are ready, and which come first."""
 
     __slots__ = ("_heap", "count", "function", "graph", "options", "session")

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter as clock
 
 
-class Upkeep:
+class MemoryMaintenance:
     """Collects garbage when that is due, and gives free memory back beyond a threshold.
 
     ``interval_s`` 0: never.

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core.children import Child, Lent
+from scaler_cluster.core.subtasks import HandedOver, Subtask
 from scaler_cluster.core.waiting import Step, Waiting
 from scaler_cluster.testing.clients import object_of
 from scaler_cluster.testing.nested import NestedNode
@@ -41,7 +41,7 @@ CONNECT_S = 10.0
 class Frame:
     """One run of one task."""
 
-    def __init__(self, number: int, task: Task, depth: int, child: Child | None) -> None:
+    def __init__(self, number: int, task: Task, depth: int, child: Subtask | None) -> None:
         self.number = number
         self.task = task
         self.depth = depth
@@ -64,8 +64,8 @@ class Frame:
         self.tries = 0
 
 
-class Stack:
-    """Plays the programs of tasks, as ``runtime/nested.py`` and ``runtime/stack.py`` run them."""
+class SimulatedTasks:
+    """Plays the programs of tasks, as ``runtime/nested.py`` and ``inline_runner.py`` run them."""
 
     def __init__(self, worker: WorkerNode) -> None:
         self.frames: list[Frame] = []
@@ -80,7 +80,7 @@ class Stack:
         frame.inputs = inputs
         frame.program = program(task, inputs)
 
-    def _push(self, task: Task, depth: int, child: Child | None) -> Frame:
+    def _push(self, task: Task, depth: int, child: Subtask | None) -> Frame:
         frame = Frame(next(self._numbers), task, depth, child)
         frame.began_at = self._simulation.now
         if child is not None and child.options.timeout_s is not None:
@@ -256,18 +256,18 @@ class Stack:
                 raise Disturbed
         return values
 
-    def _run(self, child: Child) -> None:
+    def _run(self, child: Subtask) -> None:
         """Run a task for the one that waits for it."""
         task = Task.of(bytes(child.batch.data))
         self._simulation.note_start((self._session.core.welcome.session, child.first))
         frame = self._push(task, child.options.depth, child)
-        if type(child) is Lent:
+        if type(child) is HandedOver:
             self._begin_lent(frame, child)
             return
         views = [bytes(self._session.core.views[one]) for one in child.objects]
         assert views == list(map(object_of, task.objects)), f"{task} got {views!r}"
 
-    def _begin_lent(self, frame: Frame, lent: Lent) -> None:
+    def _begin_lent(self, frame: Frame, lent: HandedOver) -> None:
         """Take what a node needs, unless that was lost or removed meanwhile."""
         task, worker = frame.task, self._worker
         found = [worker.value(lent.values[node]) for node in task.needs]
@@ -314,7 +314,7 @@ class Stack:
             self._session.end_owner(frame.number)
             self._set_seceded(frame, seceded=False)
 
-    def _settle(self, frame: Frame, child: Child, outcome: Any) -> None:
+    def _settle(self, frame: Frame, child: Subtask, outcome: Any) -> None:
         now = self._simulation.now
         self._session.settle(child, outcome, now - frame.began_at)
         waiting = self.frames[-1].waiting

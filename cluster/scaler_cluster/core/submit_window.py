@@ -18,7 +18,7 @@ AT_ONCE = (m.Heartbeat, m.Shutdown)
 """What has nothing to do with any task."""
 
 
-class Gate:
+class SubmitWindow:
     """Holds messages back that the scheduler has not allowed yet."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Gate:
                 sent.append(message)
         more = self._waiting - before
         if more:
-            sent.append(m.Want(max(more, 0), max(-more, 0)))
+            sent.append(m.RequestCredit(max(more, 0), max(-more, 0)))
         while held:
             head = held[0]
             if type(head) is m.Submit:

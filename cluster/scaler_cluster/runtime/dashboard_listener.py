@@ -16,7 +16,7 @@ TOKEN_BYTES = 24
 BACKLOG = 128
 
 
-class WebDoor:
+class DashboardListener:
     """Listens at ``host`` and ``port`` (0: any free one) before there is a dashboard to answer.
 
     So a link is known, and a port taken, before anything is started; who comes too early waits.

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster.core import chains as module
-from scaler_cluster.core.chains import Chain, advance
+from scaler_cluster.core import critical_path as module
+from scaler_cluster.core.critical_path import CriticalPath, advance
 from scaler_cluster.core.graph import DONE, READY, GraphRecord, Nodes
 from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.testing.bench import function_id, graph_of
@@ -148,7 +148,7 @@ def test_what_was_lost_is_left_again():
 def test_a_node_is_looked_at_as_a_whole():
     """However much it depends on; then it is enough for this snapshot."""
     graph = made(*[""] * 30, " ".join(map(str, range(30))), "30")
-    chain = Chain()
+    chain = CriticalPath()
 
     assert [chain.look(graph, 10) for _ in range(4)] == [10, 10, 10, 31]
 

@@ -20,16 +20,16 @@ from scaler_cluster.config.sections import (
 )
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
+from scaler_cluster.runtime.dashboard_listener import DashboardListener
 from scaler_cluster.runtime.directories import remove_directories
 from scaler_cluster.runtime.process import lifeline_of_signals
-from scaler_cluster.runtime.spawn import Child
-from scaler_cluster.runtime.told import (
-    told_dashboard,
-    told_scheduler,
-    told_storage,
-    told_supervisor,
+from scaler_cluster.runtime.process_config import (
+    dashboard_process_config,
+    scheduler_process_config,
+    storage_process_config,
+    supervisor_process_config,
 )
-from scaler_cluster.runtime.web_door import WebDoor
+from scaler_cluster.runtime.spawn import ChildProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     given = parser.parse_args(arguments)
     if (given.file is None) == (given.config is None):
         parser.error("name one file, as scaler config.toml")
-    stack = Stack(read_file(given.file or given.config))
+    stack = StackFile(read_file(given.file or given.config))
     try:
         stack.start()
         return stack.wait()
@@ -64,11 +64,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         stack.stop()
 
 
-class Stack:
+class StackFile:
     """The processes that a file asks for. Raises ConfigError before any of them is started."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
-        self._children: list[Child] = []
+        self._children: list[ChildProcess] = []
         self._storages = _read(tables, StorageSettings)
         self._schedulers = _read(tables, SchedulerSettings)
         self._clusters = _read(tables, ClusterSettings)
@@ -101,12 +101,12 @@ class Stack:
             self._start_engine()
             return
         web = self._web
-        door = WebDoor(*web.host_and_port, token=web.token, prefix=web.prefix)
+        door = DashboardListener(*web.host_and_port, token=web.token, prefix=web.prefix)
         try:
             monitor = self._start_engine("" if web.replay else door.link_to_tell)
             if web.monitor_address == OWN:
                 web = replace(web, monitor_address=as_reached(monitor, ""))
-            told, fd = told_dashboard(web, door), door.listener.fileno()
+            told, fd = dashboard_process_config(web, door), door.listener.fileno()
             self._start("dashboard", told, pass_fds=(fd,))
         finally:
             door.close()
@@ -117,14 +117,14 @@ class Stack:
         """Start all but the dashboard; return the scheduler's monitor address, if there is one."""
         monitor = ""
         storages = tuple(
-            self._start("storage", told_storage(StorageSettings(**values)))["address"]
+            self._start("storage", storage_process_config(StorageSettings(**values)))["address"]
             for _, values in self._storages
         )
         bound: dict[str, str] = {}
         for _, values in self._schedulers:
             if storages:
                 values.setdefault("object_storage_address", storages)
-            told = told_scheduler(SchedulerSettings(**values))
+            told = scheduler_process_config(SchedulerSettings(**values))
             news = self._start("scheduler", told | {"dashboard": dashboard})
             bound[values["scheduler_address"]], monitor = news["address"], news["monitor"]
         for table, values in self._clusters:
@@ -134,14 +134,14 @@ class Stack:
                 **values | {"scheduler_address": bound.get(address, address)}
             )
             assert isinstance(settings, ClusterSettings)
-            self._children.append(Child("supervisor", told_supervisor(settings)))
+            self._children.append(ChildProcess("supervisor", supervisor_process_config(settings)))
         return monitor
 
     def _start(
         self, name: str, told: dict[str, Any], pass_fds: Sequence[int] = ()
     ) -> dict[str, Any]:
         """Start a process; return what it says once it is ready."""
-        child = Child(name, told, reports=True, pass_fds=pass_fds)
+        child = ChildProcess(name, told, reports=True, pass_fds=pass_fds)
         self._children.append(child)
         return child.await_ready()
 

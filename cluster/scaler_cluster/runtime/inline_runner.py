@@ -10,8 +10,8 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import payload as payloads
-from scaler_cluster.core.children import Lent
 from scaler_cluster.core.client import FUNCTIONS_MAX
+from scaler_cluster.core.subtasks import HandedOver
 from scaler_cluster.core.worker import FunctionEntry
 from scaler_cluster.errors import TaskInterrupted
 from scaler_cluster.nodes import NodeLoader
@@ -29,8 +29,8 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scaler_cluster.core.children import Child
     from scaler_cluster.core.client import Function
+    from scaler_cluster.core.subtasks import Subtask
     from scaler_cluster.runtime.nested import NestedSession
     from scaler_cluster.runtime.profile import Took
     from scaler_cluster.runtime.worker import WorkerShell
@@ -42,7 +42,7 @@ REPEAT_S = 0.05
 """A task whose time is over is interrupted again, until it was in a place where that works."""
 
 
-class Stack:
+class InlineRunner:
     """Runs tasks as if this worker had been sent them: from their pickles, to a pickle."""
 
     def __init__(self, session: NestedSession, shell: WorkerShell) -> None:
@@ -57,7 +57,7 @@ class Stack:
         """The worker was given a task, which may have a recursion limit of its own."""
         self._recursion_limit = sys.getrecursionlimit()
 
-    def run(self, child: Child, above: Scope) -> None:
+    def run(self, child: Subtask, above: Scope) -> None:
         """Run a task for one that waits for it."""
         scope = Scope(child.options, above.level + 1)
         limit = self._recursion_limit + scope.level * LEVEL_FRAMES
@@ -118,7 +118,7 @@ class Stack:
                 scope.expired = False
                 raise TaskExpired(scope)
 
-    def _call(self, child: Child, profiles: list[Took]) -> bytes | m.Failed:
+    def _call(self, child: Subtask, profiles: list[Took]) -> bytes | m.Failed:
         """Run a task as if this worker had been sent it; return its pickled result or failure."""
         tries = 0
         while True:
@@ -126,7 +126,7 @@ class Stack:
             try:
                 function = self._load(child.function)
                 culprit = "the arguments"
-                if type(child) is Lent:
+                if type(child) is HandedOver:
                     function, args, kwargs = self._load_node(child, function)
                 else:
                     data = child.batch.data
@@ -154,7 +154,7 @@ class Stack:
                     child.first, *describe_failure(failure, error, culprit, self._shell.where)
                 )
 
-    def _load_node(self, lent: Lent, functions: Any) -> tuple[Any, ...]:
+    def _load_node(self, lent: HandedOver, functions: Any) -> tuple[Any, ...]:
         """Return function, arguments and keyword arguments of a node."""
         map_segments = self._shell.map_segments
         loads = partial(payloads.loads, buffers=map_segments(lent.objects))

@@ -29,10 +29,10 @@ NONE = (1 << 32) - 1
 
 def advance(graphs: Iterable[GraphRecord]) -> None:
     """Go on with the longest paths of these graphs, as far as one snapshot may."""
-    chains: list[tuple[GraphRecord, Chain]] = []
+    chains: list[tuple[GraphRecord, CriticalPath]] = []
     for graph in graphs:
         if graph.chain is None:
-            graph.chain = Chain()
+            graph.chain = CriticalPath()
         chains.append((graph, graph.chain))
     steps = STEPS_MAX
     # First those of which nothing is known: others may have to be looked at again and again.
@@ -45,7 +45,7 @@ def advance(graphs: Iterable[GraphRecord]) -> None:
         steps -= chain.settle(graph, steps)
 
 
-class Chain:
+class CriticalPath:
     """The longest paths of one graph."""
 
     __slots__ = ("_depth", "_depths", "_known", "_next", "_seen")

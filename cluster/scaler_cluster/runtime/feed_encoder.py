@@ -13,7 +13,7 @@ from scaler_cluster.wire import feed
 from scaler_cluster.wire.feed_codec import encode
 
 
-class Teller:
+class FeedEncoder:
     """Makes the frames of messages, with how this process is."""
 
     def __init__(self, address: str) -> None:

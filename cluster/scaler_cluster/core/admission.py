@@ -19,7 +19,7 @@ STALE_S = 1.0
 may have been stopped."""
 
 
-class Pressure:
+class AdmissionControl:
     """Lets clients send tasks while no more than ``limit`` wait; their own order stays.
 
     What was queued already may come back to wait, and so may nodes of graphs, which are not asked
@@ -78,7 +78,7 @@ class Pressure:
                 session.allowed += count
                 room -= count
                 self._allowed_at[number] = now
-                self._table.send(session.peer, m.Allow(count))
+                self._table.send(session.peer, m.GrantCredit(count))
                 del self._wanting[number]
                 self._note(session)
 

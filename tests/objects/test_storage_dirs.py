@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scaler_cluster.objects.place import MEMORY_SHARE, SHARED_MEMORY_VARIABLE, Place
+from scaler_cluster.objects.storage_dirs import MEMORY_SHARE, SHARED_MEMORY_VARIABLE, StorageDirs
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def shared(tmp_path, monkeypatch):
 
 def test_memory_lies_where_the_environment_says(shared, tmp_path):
     """Under the name of the cluster's directory, and up to a share of what there is."""
-    place = Place.in_directory(str(tmp_path / "scaler-1"))
+    place = StorageDirs.in_directory(str(tmp_path / "scaler-1"))
     room = os.statvfs(shared)
 
     assert place.memory == str(shared / "scaler-1")
@@ -31,24 +31,24 @@ def test_memory_lies_where_the_environment_says(shared, tmp_path):
 
 def test_the_limit_may_be_said(shared, tmp_path):
     """Zero too: then everything goes to disk."""
-    assert Place.in_directory(str(tmp_path / "scaler-1"), 5).memory_limit == 5
-    assert Place.in_directory(str(tmp_path / "scaler-1"), 0).memory_limit == 0
+    assert StorageDirs.in_directory(str(tmp_path / "scaler-1"), 5).memory_limit == 5
+    assert StorageDirs.in_directory(str(tmp_path / "scaler-1"), 0).memory_limit == 0
 
 
 def test_without_shared_memory_there_is_only_the_disk(tmp_path, monkeypatch):
     """As in some containers."""
     monkeypatch.setenv(SHARED_MEMORY_VARIABLE, str(tmp_path / "nowhere"))
-    place = Place.in_directory(str(tmp_path / "scaler-1"), 5)
+    place = StorageDirs.in_directory(str(tmp_path / "scaler-1"), 5)
 
     assert (place.memory, place.memory_limit) == ("", 0)
 
 
 def test_who_sees_both_directories_is_there(shared, tmp_path):
     """A shared file system with another shared memory is another machine."""
-    place = Place.in_directory(str(tmp_path / "scaler-1"))
+    place = StorageDirs.in_directory(str(tmp_path / "scaler-1"))
     assert not place.is_here
     Path(place.disk).mkdir(parents=True)
     assert not place.is_here
     Path(place.memory).mkdir()
     assert place.is_here
-    assert not Place().is_here
+    assert not StorageDirs().is_here

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch
 
 
-class Child:
+class Subtask:
     """Contiguous tasks that a task submitted: one ``submit``, or a piece of a map."""
 
     __slots__ = ("at", "batch", "call", "first", "function", "kept", "objects", "options", "owner")
@@ -42,10 +42,10 @@ class Child:
         self.at = 0.0
         """Since when it is held."""
 
-    def part(self, start: int, stop: int) -> Child:
+    def part(self, start: int, stop: int) -> Subtask:
         """Return some of its tasks."""
         batch = self.batch.cut(start, stop)
-        part = Child(self.owner, self.function, self.call, self.options, self.objects, batch)
+        part = Subtask(self.owner, self.function, self.call, self.options, self.objects, batch)
         part.first = self.first + start
         return part
 
@@ -80,7 +80,7 @@ class OwnGraph:
         """Which of the options each node has; empty: all have the first."""
         self.pending = 0
         """Number of its nodes that are waited for."""
-        self.lent: dict[int, Lent] = {}
+        self.lent: dict[int, HandedOver] = {}
         """Its nodes that may run here."""
 
     def options_of(self, task: int) -> m.TaskOptions:
@@ -88,7 +88,7 @@ class OwnGraph:
         return self._options[self._kinds[task - self.first] if self._kinds else 0]
 
 
-class Lent(Child):
+class HandedOver(Subtask):
     """A node of a graph that is ready, with what it depends on."""
 
     __slots__ = ("graph", "values")

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
         StorageSettings,
         WebSettings,
     )
-    from scaler_cluster.runtime.web_door import WebDoor
+    from scaler_cluster.runtime.dashboard_listener import DashboardListener
 
 
-def told_scheduler(settings: SchedulerSettings) -> dict[str, Any]:
+def scheduler_process_config(settings: SchedulerSettings) -> dict[str, Any]:
     """Return what a scheduler is told that others can reach: its storage is on the next port."""
     address, beside = settings.scheduler_address, ""
     if address.startswith("tcp://"):
@@ -62,7 +62,7 @@ def scheduling(settings: SchedulerSettings) -> dict[str, Any]:
     }
 
 
-def told_supervisor(settings: ClusterSettings) -> dict[str, Any]:
+def supervisor_process_config(settings: ClusterSettings) -> dict[str, Any]:
     """Return what the supervisor of a machine is told; its workers find modules here as well."""
     workers = settings.num_of_workers or len(settings.worker_names)
     if not workers:
@@ -97,7 +97,7 @@ def supervising(settings: ClusterSettings) -> dict[str, Any]:
     }
 
 
-def told_storage(settings: StorageSettings) -> dict[str, Any]:
+def storage_process_config(settings: StorageSettings) -> dict[str, Any]:
     """Return what an object storage is told that runs by itself."""
     return {
         "address": settings.object_storage_address,
@@ -106,7 +106,7 @@ def told_storage(settings: StorageSettings) -> dict[str, Any]:
     }
 
 
-def told_dashboard(settings: WebSettings, door: WebDoor) -> dict[str, Any]:
+def dashboard_process_config(settings: WebSettings, door: DashboardListener) -> dict[str, Any]:
     """Return what a dashboard is told.
 
     ``monitor_address`` is what it watches, and ``record`` the file that it writes that to, or None;

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.messages import AssignNodes
 
 
-class WorkerHands:
+class WorkerDriver:
     """Moves a worker's cursor as ``runtime/worker.py`` does; the caller decides what tasks do."""
 
     def __init__(self, core: WorkerCore) -> None:

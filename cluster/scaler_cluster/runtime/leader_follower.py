@@ -20,7 +20,7 @@ CLOSED = (ValueError, OSError)
 """What a leader may meet when the session has ended meanwhile."""
 
 
-class Lead:
+class LeaderFollower:
     """Held by one thread at a time; both it and the I/O thread can be woken by others."""
 
     def __init__(self, fd: int) -> None:
