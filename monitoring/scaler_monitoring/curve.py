@@ -13,7 +13,7 @@ class Curve(Generic[T]):
     def __init__(self, points_max: int) -> None:
         self.points: list[T] = []
         self.stride = 1
-        """Each so-and-so-many-th point is kept."""
+        """Every n-th point is kept."""
         self._points_max = points_max
         self._seen = 0
 

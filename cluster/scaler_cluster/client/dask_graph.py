@@ -51,8 +51,7 @@ def get(client: Client, graph: Any, keys: Any, options: TaskOptions, **named: An
     """Return what Dask's ``get`` returns: the value of a key, or for a list a tuple, however deep.
 
     ``named`` are Dask's keyword arguments: ``retries``, ``priority``, ``resources`` and ``workers``
-    are those of each task that is not annotated otherwise, whatever else Dask's schedulers know is
-    of no meaning here.
+    are those of each task that is not annotated otherwise. Other keywords are ignored.
     """
     options = merge_options(options, named)
     wanted = list(dict.fromkeys(flatten(keys))) if type(keys) is list else [keys]

@@ -40,7 +40,7 @@ BATCH_MAX = {
     feed.Failed: 20,
     feed.Retried: 20,
 }
-"""Events of a kind in one batch; of those that come more often, each so-and-so-many-th is told. A
+"""Events of a kind in one batch; of those that come more often, only every n-th is published. A
 thousand a second fill any screen, and a failure may weigh 5 KB."""
 BATCH_MAX_OTHERS = 100
 TEXT_CHARS_MAX = 500

@@ -75,7 +75,7 @@ class StorageEndpoint:
     """A storage that takes what clients store: its address, and its directories."""
 
     address: str = ""
-    """Where who cannot see the directories sends and fetches objects; empty: nowhere."""
+    """Where peers that cannot see the directories send and fetch objects; empty: nowhere."""
     memory: str = ""
     """Directory in shared memory; empty: there is none."""
     disk: str = ""
