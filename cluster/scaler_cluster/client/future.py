@@ -79,31 +79,33 @@ class ScalerFuture(Future[T], Generic[T]):
         self._wait: list[Any] | None = None
         self._call: list[Any] | None = None
 
-    # The parent's methods use these; they come into being when they are used.
+    # The parent's methods use these; they come into being when they are used. To a type checker
+    # they are the parent's attributes, as which ``as_completed`` asks for them.
+    if not TYPE_CHECKING:
 
-    @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
-        condition = self._cond
-        if condition is None:
-            with _creation:
-                condition = self._cond
-                if condition is None:
-                    condition = self._cond = threading.Condition()
-        return condition
+        @property
+        def _condition(self) -> threading.Condition:
+            condition = self._cond
+            if condition is None:
+                with _creation:
+                    condition = self._cond
+                    if condition is None:
+                        condition = self._cond = threading.Condition()
+            return condition
 
-    @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]
-        waiters = self._wait
-        if waiters is None:
-            waiters = self._wait = []
-        return waiters
+        @property
+        def _waiters(self) -> list[Any]:
+            waiters = self._wait
+            if waiters is None:
+                waiters = self._wait = []
+            return waiters
 
-    @property
-    def _done_callbacks(self) -> list[Any]:
-        callbacks = self._call
-        if callbacks is None:
-            callbacks = self._call = []
-        return callbacks
+        @property
+        def _done_callbacks(self) -> list[Any]:
+            callbacks = self._call
+            if callbacks is None:
+                callbacks = self._call = []
+            return callbacks
 
     # -- public ------------------------------------------------------------------------------
 
