@@ -5,7 +5,7 @@ A future is resolved once: who is not pending any more is not resolved again, wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from scaler_cluster.core.submit_window import SubmitWindow
 from scaler_cluster.errors import LocalProtocolError, RemoteProtocolError
@@ -39,6 +39,8 @@ Function: TypeAlias = tuple[bytes, bytes, Objects, str]
 """Digest and pickle of a function, the objects that hold the buffers of that, and its name."""
 Key: TypeAlias = tuple[Function, int, m.TaskOptions, Objects]
 """What tasks of one Submit share."""
+Handlers: TypeAlias = "dict[type[m.Message], Callable[[Any, Any], None]]"
+"""Which method of a core takes in which message."""
 
 
 class MapSink(Protocol):
@@ -335,45 +337,12 @@ class ClientCore:
         Raises RemoteProtocolError if it must not send this.
         """
         self.heard_at = now
+        handlers = self._HANDLERS
         for message in messages:
-            kind = type(message)
-            if kind is m.Results:
-                self._on_results(message)  # type: ignore[arg-type]
-            elif kind is m.Failed:
-                self._on_failed(message)  # type: ignore[arg-type]
-            elif kind is m.Returned:
-                self._on_returned(message)  # type: ignore[arg-type]
-            elif kind is m.Cancelled:
-                self._on_cancelled(message)  # type: ignore[arg-type]
-            elif kind is m.RequestInputs:
-                self._on_unmet(message)  # type: ignore[arg-type]
-            elif kind is m.AssignNodes:
-                self._on_lent(message)  # type: ignore[arg-type]
-            elif kind is m.Unplaced:
-                self.waits_as = message.reason  # type: ignore[attr-defined]
-                if self.waits_as:
-                    self.unplaced.append(self.waits_as)
-            elif kind is m.Output:
-                self._on_output(message)  # type: ignore[arg-type]
-            elif kind is m.Profile:
-                waiter = self.waiters.get(message.task)  # type: ignore[attr-defined]
-                if waiter is not None:
-                    self.profiles.append((waiter, message))  # type: ignore[arg-type]
-            elif kind is m.Welcome:
-                self.welcome = message  # type: ignore[assignment]
-                if message.asks_first:  # type: ignore[attr-defined]
-                    self._window = SubmitWindow()
-            elif kind is m.GrantCredit:
-                if self._window is not None:
-                    self._window.allow(message.count)  # type: ignore[attr-defined]
-            elif kind is m.Refused:
-                self.refused = message.reason  # type: ignore[attr-defined]
-            elif kind in (m.Broken, m.Goodbye):
-                self.broken = message.reason  # type: ignore[attr-defined]
-            elif kind is m.Unknown:
-                self.lost = True
-            elif kind is not m.Heartbeat:
-                raise RemoteProtocolError(f"{kind.__name__} is not for a client")
+            handler = handlers.get(type(message))
+            if handler is None:
+                raise RemoteProtocolError(f"{type(message).__name__} is not for a client")
+            handler(self, message)
 
     def take_printed(self) -> tuple[list[m.Output], int]:
         """Return what tasks printed, and how many characters more were dropped."""
@@ -382,15 +351,43 @@ class ClientCore:
         self._printed_chars = self._dropped_chars = 0
         return printed, dropped
 
-    def _on_unmet(self, message: m.RequestInputs) -> None:
+    def _on_welcome(self, message: m.Welcome) -> None:
+        self.welcome = message
+        if message.asks_first:
+            self._window = SubmitWindow()
+
+    def _on_grant_credit(self, message: m.GrantCredit) -> None:
+        if self._window is not None:
+            self._window.allow(message.count)
+
+    def _on_unplaced(self, message: m.Unplaced) -> None:
+        self.waits_as = message.reason
+        if message.reason:
+            self.unplaced.append(message.reason)
+
+    def _on_profile(self, message: m.Profile) -> None:
+        waiter = self.waiters.get(message.task)
+        if waiter is not None:
+            self.profiles.append((waiter, message))
+
+    def _on_refused(self, message: m.Refused) -> None:
+        self.refused = message.reason
+
+    def _on_broken(self, message: m.Broken | m.Goodbye) -> None:
+        self.broken = message.reason
+
+    def _on_unknown(self, _: m.Unknown) -> None:
+        self.lost = True
+
+    def _on_heartbeat(self, _: m.Heartbeat) -> None:
+        """Take nothing: that something was heard is what counts."""
+
+    def _on_request_inputs(self, message: m.RequestInputs) -> None:
         inputs = self._inputs.pop(message.graph, ())
         for node in numbers(message.inputs):
             if node >= len(inputs):
                 raise RemoteProtocolError("asked for an input of no graph")
             self.unmet.append((message.graph + node, inputs[node]))
-
-    def _on_lent(self, message: m.AssignNodes) -> None:
-        raise RemoteProtocolError("nodes of a graph are lent only to who runs tasks")
 
     def _on_output(self, message: m.Output) -> None:
         if self._printed_chars > OUTPUT_CHARS_MAX:
@@ -449,3 +446,21 @@ class ClientCore:
             waiter = self.waiters.pop(task, None)
             if waiter is not None:
                 self.settled.append((waiter, None))
+
+    _HANDLERS: ClassVar[Handlers] = {
+        m.Results: _on_results,
+        m.Returned: _on_returned,
+        m.Failed: _on_failed,
+        m.Cancelled: _on_cancelled,
+        m.RequestInputs: _on_request_inputs,
+        m.Unplaced: _on_unplaced,
+        m.Output: _on_output,
+        m.Profile: _on_profile,
+        m.Welcome: _on_welcome,
+        m.GrantCredit: _on_grant_credit,
+        m.Heartbeat: _on_heartbeat,
+        m.Refused: _on_refused,
+        m.Broken: _on_broken,
+        m.Goodbye: _on_broken,
+        m.Unknown: _on_unknown,
+    }

@@ -8,11 +8,11 @@ can be recalled.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from sortedcontainers import SortedDict
 
-from scaler_cluster.core.client import ClientCore, Function, MapSink, Objects
+from scaler_cluster.core.client import ClientCore, Function, Handlers, MapSink, Objects
 from scaler_cluster.core.subtasks import HandedOver, Subtask
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, INDEX_MASK
@@ -457,7 +457,7 @@ class NestedCore(ClientCore):
             self._hold(again, now)
             task = end
 
-    def _on_unmet(self, message: m.RequestInputs) -> None:
+    def _on_request_inputs(self, message: m.RequestInputs) -> None:
         """Note who is to tell the scheduler what becomes of which input."""
         inputs = self._inputs.pop(message.graph, ())
         tasks = self._input_tasks.pop(message.graph, ())
@@ -483,13 +483,23 @@ class NestedCore(ClientCore):
             waiter = self.waiters[task]
             self.unmet += [(node, waiter) for node in owed]
 
-    def _on_lent(self, message: m.AssignNodes) -> None:
+    def _on_assign_nodes(self, message: m.AssignNodes) -> None:
         """A node of a graph was recalled, and this one is ready: hold it."""
         graph = self.graphs.get(message.graph)
         if graph is not None:
             lent = HandedOver(graph, message)
             lent.at = self.heard_at
             self._local[lent.first] = graph.lent[lent.first] = lent
+
+    _HANDLERS: ClassVar[Handlers] = {
+        **ClientCore._HANDLERS,
+        m.Results: _on_results,
+        m.Returned: _on_returned,
+        m.Failed: _on_failed,
+        m.Cancelled: _on_cancelled,
+        m.RequestInputs: _on_request_inputs,
+        m.AssignNodes: _on_assign_nodes,
+    }
 
     def _unlink(self, task: int) -> bool:
         """A node of a graph is not waited for any more; return False if it was not."""

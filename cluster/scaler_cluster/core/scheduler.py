@@ -134,10 +134,10 @@ class SchedulerCore:
             m.Function: self._on_function,
             m.Forget: self._on_forget,
             m.Submit: self._on_submit,
-            m.RequestCredit: self._on_want,
+            m.RequestCredit: self._on_request_credit,
             m.Cancel: self._on_cancel,
             m.Graph: self._on_graph,
-            m.ProvideInputs: self._on_supply,
+            m.ProvideInputs: self._on_provide_inputs,
             m.Blocked: self._on_blocked,
             m.Object: self._on_object,
             m.Release: self._on_release,
@@ -660,7 +660,7 @@ class SchedulerCore:
         table.add_run(run)
         table.queue(run.options).push(run)
 
-    def _on_want(self, peer: bytes, message: m.RequestCredit, now: float) -> None:
+    def _on_request_credit(self, peer: bytes, message: m.RequestCredit, now: float) -> None:
         session = self._client(peer)
         if self._admission is None or session.worker:
             raise RemoteProtocolError("asks for what it may do")
@@ -683,7 +683,7 @@ class SchedulerCore:
         session.last_seen = now
         self._outcomes.graphs.submit(session, message)
 
-    def _on_supply(self, peer: bytes, message: m.ProvideInputs, now: float) -> None:
+    def _on_provide_inputs(self, peer: bytes, message: m.ProvideInputs, now: float) -> None:
         self._outcomes.graphs.supply(self._client(peer), message)
 
     def _on_cancel(self, peer: bytes, message: m.Cancel, now: float) -> None:

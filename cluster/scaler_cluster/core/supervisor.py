@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 HEARTBEAT_S = 1.0
 LAG_S = 1.0
@@ -131,21 +131,40 @@ class SupervisorCore:
     def receive(self, messages: Sequence[m.Message]) -> None:
         """Take in what the scheduler sent; raises RemoteProtocolError if it must not."""
         for message in messages:
-            if isinstance(message, m.Kill):
-                for index, slot in enumerate(self.slots):
-                    if slot.peer == message.worker and not slot.reason:
-                        self._kill(index, message.reason)
-            elif isinstance(message, m.Spares):
-                self._spares_wanted = message.count
-            elif isinstance(message, m.Refused):
-                self.leave = message.reason
-            elif isinstance(message, m.Goodbye):
-                self.leave = ""
-            elif isinstance(message, m.Unknown):
-                self.leave = "the scheduler does not know this cluster any more"
-            elif not isinstance(message, m.Welcome | m.Examine):
-                # What is asked for with the second one is the shell's to know.
+            handler = self._HANDLERS.get(type(message))
+            if handler is None:
                 raise RemoteProtocolError(f"{type(message).__name__} is not for a supervisor")
+            handler(self, message)
+
+    def _on_kill(self, message: m.Kill) -> None:
+        for index, slot in enumerate(self.slots):
+            if slot.peer == message.worker and not slot.reason:
+                self._kill(index, message.reason)
+
+    def _on_spares(self, message: m.Spares) -> None:
+        self._spares_wanted = message.count
+
+    def _on_refused(self, message: m.Refused) -> None:
+        self.leave = message.reason
+
+    def _on_goodbye(self, _: m.Goodbye) -> None:
+        self.leave = ""
+
+    def _on_unknown(self, _: m.Unknown) -> None:
+        self.leave = "the scheduler does not know this cluster any more"
+
+    def _on_other(self, _: m.Welcome | m.Examine) -> None:
+        """Take nothing: what an Examine asks for, the shell knows."""
+
+    _HANDLERS: ClassVar[dict[type[m.Message], Callable[[Any, Any], None]]] = {
+        m.Kill: _on_kill,
+        m.Spares: _on_spares,
+        m.Refused: _on_refused,
+        m.Goodbye: _on_goodbye,
+        m.Unknown: _on_unknown,
+        m.Welcome: _on_other,
+        m.Examine: _on_other,
+    }
 
     # -- from the operating system -----------------------------------------------------------
 

@@ -8,7 +8,7 @@ and :meth:`WorkerCore._shrink` looks at the cursor again after it moved a work's
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
@@ -126,36 +126,30 @@ class WorkerCore:
 
         Raises RemoteProtocolError if it must not send this.
         """
+        handlers = self._HANDLERS
         for message in messages:
-            kind = type(message)
-            if kind is m.Assign:
-                self._on_assign(message)  # type: ignore[arg-type]
-            elif kind is m.AssignNodes:
-                self._on_assign_nodes(message)  # type: ignore[arg-type]
-            elif kind is m.GraphOver:
-                self._graphs.pop((message.session, message.graph), None)  # type: ignore[attr-defined]
-            elif kind is m.Function:
-                self._on_function(message)  # type: ignore[arg-type]
-            elif kind is m.Forget:
-                self.functions.pop(message.function, None)  # type: ignore[attr-defined]
-            elif kind is m.Revoke:
-                self._on_revoke(message)  # type: ignore[arg-type]
-            elif kind is m.Abort:
-                self._on_abort(message)  # type: ignore[arg-type]
-            elif kind is m.Release:
-                self._on_release(message)  # type: ignore[arg-type]
-            elif kind is m.Missing:
-                self._on_missing(message)  # type: ignore[arg-type]
-            elif kind is m.Welcome:
-                self.welcome = True
-            elif kind is m.Retire:
-                self.leave = ""
-            elif kind in (m.Refused, m.Goodbye):
-                self.leave = message.reason  # type: ignore[attr-defined]
-            elif kind is m.Unknown:
-                self.leave = "the scheduler does not know this worker any more"
-            else:
-                raise RemoteProtocolError(f"{kind.__name__} is not for a worker")
+            handler = handlers.get(type(message))
+            if handler is None:
+                raise RemoteProtocolError(f"{type(message).__name__} is not for a worker")
+            handler(self, message)
+
+    def _on_welcome(self, _: m.Welcome) -> None:
+        self.welcome = True
+
+    def _on_retire(self, _: m.Retire) -> None:
+        self.leave = ""
+
+    def _on_goodbye(self, message: m.Refused | m.Goodbye) -> None:
+        self.leave = message.reason
+
+    def _on_unknown(self, _: m.Unknown) -> None:
+        self.leave = "the scheduler does not know this worker any more"
+
+    def _on_graph_over(self, message: m.GraphOver) -> None:
+        self._graphs.pop((message.session, message.graph), None)
+
+    def _on_forget(self, message: m.Forget) -> None:
+        self.functions.pop(message.function, None)
 
     def _on_function(self, message: m.Function) -> None:
         self.functions[message.function] = FunctionEntry(message.payload, message.objects)
@@ -221,6 +215,23 @@ class WorkerCore:
             is_running = work.cursor >= 0 and work.session == message.session
             if is_running and message.first <= running < stop:
                 self.interrupt = (work.session, running)
+
+    _HANDLERS: ClassVar[dict[type[m.Message], Callable[[Any, Any], None]]] = {
+        m.Assign: _on_assign,
+        m.AssignNodes: _on_assign_nodes,
+        m.GraphOver: _on_graph_over,
+        m.Function: _on_function,
+        m.Forget: _on_forget,
+        m.Revoke: _on_revoke,
+        m.Abort: _on_abort,
+        m.Release: _on_release,
+        m.Missing: _on_missing,
+        m.Welcome: _on_welcome,
+        m.Retire: _on_retire,
+        m.Refused: _on_goodbye,
+        m.Goodbye: _on_goodbye,
+        m.Unknown: _on_unknown,
+    }
 
     def _take_out(self, session: int, first: int, stop: int) -> list[tuple[int, int]]:
         """Remove the tasks of this range that are not claimed; return them as ranges.
