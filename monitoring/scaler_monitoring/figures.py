@@ -30,8 +30,9 @@ from bokeh.models import (
 from bokeh.models.annotations import Title
 from bokeh.plotting import figure
 
+from scaler_monitoring.texts import short
 from scaler_monitoring.theme import FAILED
-from scaler_monitoring.view import NO_NAME, duration, short
+from scaler_monitoring.view import NO_NAME, duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ from itertools import islice
 
 from scaler_cluster.wire import feed
 from scaler_monitoring.samples import Samples
-from scaler_monitoring.view import worker_name
+from scaler_monitoring.texts import worker_name
 
 WINDOW_S = 1800.0
 """What is older is forgotten: half an hour."""

@@ -28,6 +28,7 @@ from scaler_monitoring.figures import (
     stream_columns,
     task_stream,
 )
+from scaler_monitoring.texts import plain, worker_name
 from scaler_monitoring.theme import DARK, FAILED, LIGHT, SERIES, FunctionColours, Theme
 from scaler_monitoring.view import (
     binary,
@@ -37,9 +38,7 @@ from scaler_monitoring.view import (
     duration,
     function_name,
     manager_names,
-    plain,
     whole,
-    worker_name,
 )
 
 if TYPE_CHECKING:

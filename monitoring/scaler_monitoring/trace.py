@@ -20,7 +20,8 @@ from scaler_cluster.errors import ConfigError
 from scaler_cluster.wire import feed
 from scaler_cluster.wire.feed_codec import as_dict
 from scaler_monitoring import recording
-from scaler_monitoring.view import NO_NAME, death, worker_name
+from scaler_monitoring.texts import worker_name
+from scaler_monitoring.view import NO_NAME, death
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.wire import feed
+from scaler_monitoring.texts import client_name, plain, short, worker_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scaler_monitoring.model import Model
 
-CHARS_MAX = 120
-"""Of a text of users that shares a line with others."""
 NO_NAME = "(no name)"
 TROUBLES_MAX = 5
 """Kinds of tasks, and machines, of which each is named with what is wrong."""
@@ -74,17 +73,6 @@ def whole(number: float | None) -> str:
     return "-" if number is None else f"{number:,.0f}"
 
 
-def plain(text: str) -> str:
-    """Return text of users as one line that does nothing to a terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
-
-
-def short(text: str, most: int = CHARS_MAX) -> str:
-    """Return text of users as one line of so many characters at most."""
-    text = plain(text)
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 def clock_time(model: Model, at: float) -> str:
     """Return a moment of the scheduler's clock as people say it, ``14:05:09``."""
     return time.strftime("%H:%M:%S", time.localtime(model.time_of(at)))
@@ -101,17 +89,6 @@ def function_name(function: str) -> str:
 def task_name(session: int, first: int, count: int = 1) -> str:
     """Return what contiguous tasks are called in the whole cluster, ``3:17`` or ``3:17-20``."""
     return f"{session}:{first}-{first + count - 1}" if count > 1 else f"{session}:{first}"
-
-
-def worker_name(worker: feed.Worker | feed.WorkerJoined | feed.WorkerDied) -> str:
-    """Return what a worker is called: its name or its host, with its process id."""
-    name, host, pid = short(worker.name), short(worker.host), worker.pid
-    return f"{name}|{pid}" if name else f"{pid}|{host}"
-
-
-def client_name(client: feed.Client | feed.ClientJoined | feed.ClientLeft) -> str:
-    """Return what a client is called: its process id and its host."""
-    return f"{client.pid}|{short(client.host)}"
 
 
 def manager_names(machines: Sequence[feed.Machine]) -> dict[bytes, str]:

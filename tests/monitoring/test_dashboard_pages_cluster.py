@@ -14,13 +14,13 @@ from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.wire import feed as f
 from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
-from scaler_monitoring.dashboard.page import View
 from scaler_monitoring.dashboard.pages import clients, graphs, machines, memory
 from scaler_monitoring.dashboard.pages.clients import Clients
 from scaler_monitoring.dashboard.pages.graphs import Graphs
 from scaler_monitoring.dashboard.pages.machines import Machines
 from scaler_monitoring.dashboard.pages.memory import Memory
 from scaler_monitoring.dashboard.settings import Settings
+from scaler_monitoring.dashboard.tab_view import View
 from scaler_monitoring.dashboard.template import links
 from scaler_monitoring.dashboard.timeline import LINES, Timeline, places_of
 from scaler_monitoring.dashboard.watch import Watch

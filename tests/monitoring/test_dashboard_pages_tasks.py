@@ -13,13 +13,13 @@ from bokeh.models.widgets.markups import Div
 from scaler_cluster.wire import feed as f
 from scaler_monitoring.dashboard.bars import BARS_MAX
 from scaler_monitoring.dashboard.html import many, printed
-from scaler_monitoring.dashboard.page import View
 from scaler_monitoring.dashboard.pages.overview import FAILURES_MAX, Overview
 from scaler_monitoring.dashboard.pages.stream import CHIPS_MAX, RECTANGLES_MAX, Stream
 from scaler_monitoring.dashboard.pages.tasks import ROWS_SHOWN, Tasks
 from scaler_monitoring.dashboard.pages.workers import Workers
 from scaler_monitoring.dashboard.settings import Settings
 from scaler_monitoring.dashboard.status import Status
+from scaler_monitoring.dashboard.tab_view import View
 from scaler_monitoring.dashboard.template import links
 from scaler_monitoring.dashboard.watch import Watch
 from scaler_monitoring.model import Model

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from scaler_cluster.wire import feed as f
-from scaler_monitoring import view
+from scaler_monitoring import texts, view
 from scaler_monitoring.model import Model
 from scaler_monitoring.screen import draw
 
@@ -78,7 +78,7 @@ def page(model, width=150, height=None, order=None, top=0, now=0.0):
         (view.duration, 7500, "2h05m"),
         (view.duration, None, "-"),
         (view.whole, 53704, "53,704"),
-        (view.plain, "f\x1b[31m\n", "f?[31m?"),
+        (texts.plain, "f\x1b[31m\n", "f?[31m?"),
     ],
 )
 def test_numbers_as_text(make, value, text):
@@ -178,7 +178,7 @@ def test_troubles_are_few():
     assert silent[0] == "the machine host0 was heard 9.0s ago"
     assert silent[-1] == f"{30 - view.TROUBLES_MAX} more machines are silent"
     assert len(unmet) == len(silent) == view.TROUBLES_MAX + 1
-    assert max(map(len, unmet)) < 2 * view.CHARS_MAX
+    assert max(map(len, unmet)) < 2 * texts.CHARS_MAX
 
 
 def test_bytes_are_read_where_there_is_room():
@@ -194,8 +194,8 @@ def test_names_are_short():
     """However long somebody made those of a worker and its host: the process id stays."""
     worker = f.Worker(b"W", name="n" * 9999, pid=7)
 
-    assert view.worker_name(worker).endswith("n…|7")
-    assert len(view.worker_name(worker)) < 2 * view.CHARS_MAX
+    assert texts.worker_name(worker).endswith("n…|7")
+    assert len(texts.worker_name(worker)) < 2 * texts.CHARS_MAX
 
 
 @pytest.mark.parametrize("kind", [kind for kind in f.EVENT_KINDS.values()])  # noqa: C416

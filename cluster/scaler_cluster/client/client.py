@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
 from scaler_cluster.client.calls import rows_of, takes
+from scaler_cluster.client.graph_runner import GraphRunner
 from scaler_cluster.client.map import STEADY, map_calls, zipped
 from scaler_cluster.client.serializer import DefaultSerializer, Serialization
 from scaler_cluster.config.values import STORAGES, read_given_address
@@ -343,55 +344,25 @@ class Client:
         wanted = list(keys)
         if not arguments.flag("block", block):
             options = _demanding(capabilities, self._task_options)
-            return self._start_graph(graph, wanted, options, again=reserialize)
+            return self._graphs.start(graph, wanted, options, again=reserialize)
         options = _demanding(capabilities, self._options)
-        return self._get_graph(graph, wanted, options, again=reserialize)
+        return self._graphs.run(graph, wanted, options, again=reserialize)
 
     def dask_get(self, dsk: Any, keys: Any, **named: Any) -> Any:
         """Run a graph of Dask on this cluster: a scheduler, as :func:`scaler_get` is one."""
         from scaler_cluster.client import dask_graph
 
-        return dask_graph.get(self, dsk, keys, self._options, **named)
+        return dask_graph.get(self._graphs, dsk, keys, self._options, **named)
 
     def persist(self, collections: Any, **named: Any) -> Any:
         """Compute collections of Dask and keep the values on the cluster; called by Dask."""
         from scaler_cluster.client import dask_graph
 
-        return dask_graph.persist(self, collections, self._options, **named)
+        return dask_graph.persist(self._graphs, collections, self._options, **named)
 
-    def _start_graph(
-        self,
-        graph: Mapping[Any, Any],
-        keys: list[Any],
-        options: TaskOptions,
-        own_options: Mapping[Any, TaskOptions] | None = None,
-        *,
-        again: bool = False,
-    ) -> dict[Any, ScalerFuture[Any]]:
-        return self._session.graphs.get(
-            graph, keys, options, self._serialization, own_options=own_options, again=again
-        )
-
-    def _get_graph(
-        self,
-        graph: Mapping[Any, Any],
-        keys: list[Any],
-        options: TaskOptions,
-        own_options: Mapping[Any, TaskOptions] | None = None,
-        *,
-        again: bool = False,
-    ) -> dict[Any, Any]:
-        futures = self._start_graph(graph, keys, options, own_options, again=again)
-        try:
-            return {key: future.result() for key, future in futures.items()}
-        except BaseException:
-            self._cancel_made(graph, futures.values())
-            raise
-
-    def _cancel_made(self, graph: Mapping[Any, Any], futures: Iterable[ScalerFuture[Any]]) -> None:
-        """Cancel the futures of a graph, but for those that it was given."""
-        given = {id(value) for value in graph.values()}
-        self._session.cancel([future for future in futures if id(future) not in given])
+    @property
+    def _graphs(self) -> GraphRunner:
+        return GraphRunner(self._session, self._serialization)
 
     def progress(
         self,

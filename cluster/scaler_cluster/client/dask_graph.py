@@ -41,13 +41,13 @@ _identity_cast = getattr(spec, "_identity_cast", None)
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from scaler_cluster.client.client import Client
+    from scaler_cluster.client.graph_runner import GraphRunner
     from scaler_cluster.wire.messages import TaskOptions
 
     Graph = Mapping[Hashable, Any]
 
 
-def get(client: Client, graph: Any, keys: Any, options: TaskOptions, **named: Any) -> Any:
+def get(runner: GraphRunner, graph: Any, keys: Any, options: TaskOptions, **named: Any) -> Any:
     """Return what Dask's ``get`` returns: the value of a key, or for a list a tuple, however deep.
 
     ``named`` are Dask's keyword arguments: ``retries``, ``priority``, ``resources`` and ``workers``
@@ -60,22 +60,22 @@ def get(client: Client, graph: Any, keys: Any, options: TaskOptions, **named: An
     with ExitStack() as stack:
         callbacks = stack.enter_context(local_callbacks(named.get("callbacks")))
         if callbacks:
-            values = _get_watched(client, dsk, wanted, options, annotations, callbacks)
+            values = _get_watched(runner, dsk, wanted, options, annotations, callbacks)
         else:
             nodes = convert(dsk)
             own = own_options(options, annotations, nodes)
-            _await_others(client, nodes)
-            values = client._get_graph(nodes, wanted, options, own)
+            _await_others(runner, nodes)
+            values = runner.run(nodes, wanted, options, own)
     return nested_get(keys, values)
 
 
-def persist(client: Client, collections: Any, options: TaskOptions, **named: Any) -> Any:
+def persist(runner: GraphRunner, collections: Any, options: TaskOptions, **named: Any) -> Any:
     """Return collections like these whose values are on the cluster, or on their way there.
 
     A list of collections gives a list, a single one gives one.
     """
     if dask.is_dask_collection(collections):
-        return persist(client, [collections], options, **named)[0]
+        return persist(runner, [collections], options, **named)[0]
     optimize = named.pop("optimize_graph", True)
     options = merge_options(options, named)
     collections = list(collections)
@@ -89,8 +89,8 @@ def persist(client: Client, collections: Any, options: TaskOptions, **named: Any
     annotations = annotations_of(graph)
     nodes = convert(materialize(graph))
     own = own_options(options, annotations, nodes)
-    _await_others(client, nodes)
-    futures = client._start_graph(nodes, wanted, options, own)
+    _await_others(runner, nodes)
+    futures = runner.start(nodes, wanted, options, own)
     kept: dict[Hashable, Any] = dict(futures)
     if spec is not None:
         kept = {key: Persisted(key, future) for key, future in futures.items()}
@@ -177,9 +177,9 @@ if spec is not None:
             return spec.DataNode, (self.key, self.value)
 
 
-def _await_others(client: Client, nodes: Mapping[Hashable, Any]) -> None:
+def _await_others(runner: GraphRunner, nodes: Mapping[Hashable, Any]) -> None:
     """Wait for what other clients keep: only they know when it is there."""
-    session = client._session
+    session = runner.session
     futures = [node for node in nodes.values() if isinstance(node, ScalerFuture)]
     wait([future for future in futures if future._session is not session])
 
@@ -368,7 +368,7 @@ def _is_key(value: Any, graph: Graph) -> bool:
 
 
 def _get_watched(
-    client: Client,
+    runner: GraphRunner,
     dsk: Graph,
     wanted: list[Hashable],
     options: TaskOptions,
@@ -397,14 +397,14 @@ def _get_watched(
                 callback[1](dsk, state)
         every = list(dict.fromkeys([*wanted, *state["waiting"], *state["ready"]]))
         own = own_options(options, annotations, nodes)
-        _await_others(client, nodes)
-        futures = client._start_graph(nodes, every, options, own)
+        _await_others(runner, nodes)
+        futures = runner.start(nodes, every, options, own)
         try:
             kept = {key: futures[key] for key in wanted}
             watched.follow(futures)
             values = {key: future.result() for key, future in kept.items()}
         except BaseException:
-            client._cancel_made(nodes, futures.values())
+            runner.cancel_made(nodes, futures.values())
             raise
         has_failed = False
         return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from scaler_monitoring import view
+from scaler_monitoring import texts, view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ def many(count: int, what: str) -> str:
 
 def reason(why: str, error: str) -> str:
     """Return why tasks failed or are run again: the type of the exception, if there was one."""
-    return view.plain(error or why)
+    return texts.plain(error or why)
 
 
 def object_name(name: bytes) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from math import inf
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, ClassVar
@@ -12,37 +11,19 @@ from bokeh.layouts import column
 
 from scaler_monitoring.dashboard import guard
 from scaler_monitoring.dashboard.pace import BUSY_S, is_busy
-from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, Settings, settings_of
+from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, settings_of
 from scaler_monitoring.dashboard.status import Status
+from scaler_monitoring.dashboard.tab_view import View
 from scaler_monitoring.dashboard.template import LINKS, links, template, variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from bokeh.document import Document
     from bokeh.models.ui.ui_element import UIElement
 
     from scaler_monitoring.dashboard.watch import Watch
     from scaler_monitoring.model import Model
-    from scaler_monitoring.theme import Theme
-
-
-@dataclass(frozen=True)
-class View:
-    """What one tab shows, and how."""
-
-    watch: Watch
-    theme: Theme
-    settings: Settings
-    links: Mapping[str, str]
-    """Where the pages are, by their paths."""
-    rows_max: int
-    """How many tasks are listed."""
-
-    @property
-    def model(self) -> Model:
-        """What is known."""
-        return self.watch.model
 
 
 class Page(ABC):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from scaler_monitoring.dashboard.html import many
 from scaler_monitoring.dashboard.parts import show, text
-from scaler_monitoring.view import count_of, duration, plain, silent, troubles, whole
+from scaler_monitoring.texts import plain
+from scaler_monitoring.view import count_of, duration, silent, troubles, whole
 
 if TYPE_CHECKING:
-    from scaler_monitoring.dashboard.page import View
+    from scaler_monitoring.dashboard.tab_view import View
 
 
 class Status:

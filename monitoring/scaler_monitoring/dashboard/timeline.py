@@ -14,8 +14,8 @@ from bokeh.models.tools import HoverTool
 
 from scaler_monitoring.dashboard.pace import is_busy
 from scaler_monitoring.figures import UNITS, axis_ms, curves
+from scaler_monitoring.texts import short
 from scaler_monitoring.theme import SERIES
-from scaler_monitoring.view import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bokeh.models.ranges import Range
     from bokeh.plotting import figure
 
-    from scaler_monitoring.dashboard.page import View
+    from scaler_monitoring.dashboard.tab_view import View
     from scaler_monitoring.model import Model
     from scaler_monitoring.samples import Sample, Samples
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bokeh.layouts import column
 
 from scaler_cluster.wire import feed
-from scaler_monitoring import view
+from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard.bars import BARS_MAX, TASK_STATES, Bar, Bars
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
@@ -75,7 +75,7 @@ def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
 def _bar(client: feed.Client) -> Bar:
     ended = client.submitted - client.pending
     return Bar(
-        view.client_name(client),
+        texts.client_name(client),
         {state: getattr(client, state) for state in TASK_STATES},
         f"{view.whole(ended)} of {view.whole(client.submitted)} ended",
     )
@@ -96,7 +96,7 @@ _COLUMNS = (
 def _row(client: feed.Client, model: Model) -> dict[str, Any]:
     return {
         "session": client.session,
-        "client": view.client_name(client),
+        "client": texts.client_name(client),
         "inside": _inside(client.worker, model),
         **{name: getattr(client, name) for name in COUNTS},
         "graphs": client.graphs,
@@ -124,7 +124,7 @@ def _moves(model: Model) -> list[dict[str, Any]]:
             "at": as_time(one.at, model),
             "what": "came" if isinstance(one, feed.ClientJoined) else "left",
             "session": one.session,
-            "client": view.client_name(one),
+            "client": texts.client_name(one),
             "inside": _inside(workers.get(one.session, b""), model),
         }
         for one in reversed(told[-ROWS_MAX:])

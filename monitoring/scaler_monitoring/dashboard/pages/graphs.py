@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bokeh.layouts import column
 
 from scaler_cluster.wire import feed
-from scaler_monitoring import view
+from scaler_monitoring import texts, view
 from scaler_monitoring.curve import Curve
 from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
 from scaler_monitoring.dashboard.page import Page
@@ -74,7 +74,7 @@ class Known:
     @property
     def name(self) -> str:
         """Return what it is called, as a line."""
-        return view.short(self.graph.name) or view.NO_NAME
+        return texts.short(self.graph.name) or view.NO_NAME
 
     @property
     def state(self) -> str:
@@ -189,7 +189,7 @@ class Graphs(Page):
         self._tiles.update(_tiles(running, model.snapshot.left_out.get("graphs", 0)))
         shown = min(max(len(running), OVER_MAX), BARS_MAX)
         self._bars.update([_bar(one, model) for one in list(graphs.values())[:shown]])
-        clients = {one.session: view.client_name(one) for one in model.snapshot.clients}
+        clients = {one.session: texts.client_name(one) for one in model.snapshot.clients}
         self._table.update([_row(key, one, clients, model) for key, one in graphs.items()])
         self._show()
 

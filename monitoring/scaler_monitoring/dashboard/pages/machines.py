@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
 
-from scaler_monitoring import view
+from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     BYTES,
@@ -142,8 +142,8 @@ def _row(one: feed.Machine, name: str, work: Work) -> dict[str, Any]:
 
 def _scheduler(process: feed.Process) -> list[Tile]:
     return [
-        Tile("runs on", view.plain(process.host), f"process {process.pid}"),
-        Tile("release", view.plain(process.release), f"Python {view.plain(process.python)}"),
+        Tile("runs on", texts.plain(process.host), f"process {process.pid}"),
+        Tile("release", texts.plain(process.release), f"Python {texts.plain(process.python)}"),
         Tile("up", view.duration(process.up_s)),
         Tile("CPU", view.percent(process.cpu), "of one"),
         Tile("lag", view.duration(process.lag_s), "at most"),
@@ -167,7 +167,7 @@ def _messages(model: Model) -> list[dict[str, Any]]:
     rows = [
         {
             "way": way,
-            "kind": view.plain(kind),
+            "kind": texts.plain(kind),
             "count": count,
             "per_s": round(per_s.get(kind, 0.0), 1),
         }

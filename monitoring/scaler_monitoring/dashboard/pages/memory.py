@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
 
-from scaler_monitoring import view
+from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
@@ -97,7 +97,7 @@ def store_names(snapshot: feed.Snapshot) -> dict[bytes, str]:
     """Return what the places are called in which objects lie."""
     machines = view.manager_names(snapshot.machines)
     return {
-        one.machine: machines.get(one.machine) or view.short(one.address) or "home"
+        one.machine: machines.get(one.machine) or texts.short(one.address) or "home"
         for one in snapshot.stores
     }
 
@@ -144,7 +144,7 @@ def _store(store: feed.Store, places: Mapping[bytes, str]) -> dict[str, Any]:
     limit = store.memory_limit
     return {
         "place": places[store.machine],
-        "address": view.plain(store.address),
+        "address": texts.plain(store.address),
         "objects": store.objects,
         "copies": store.copies,
         "size": store.nbytes,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bokeh.layouts import column
 from bokeh.models import HoverTool
 
-from scaler_monitoring import view
+from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.pages.progress import Progress
@@ -228,7 +228,7 @@ def _more(count: int, about: str, page: str, href: str) -> str:
 
 def clipped(message: str) -> str:
     """Return the beginning of a message, on one line."""
-    return view.short(" ".join(message.split()), MESSAGE_CHARS_MAX)
+    return texts.short(" ".join(message.split()), MESSAGE_CHARS_MAX)
 
 
 def holders(model: Model, snapshot: feed.Snapshot) -> str:
@@ -262,7 +262,7 @@ def _does(worker: feed.Worker) -> str:
 def news(model: Model) -> str:
     """Return HTML of what happened last."""
     lines = [
-        view.short(line, MESSAGE_CHARS_MAX).split(" ", 1) for line in view.news(model, NEWS_MAX)
+        texts.short(line, MESSAGE_CHARS_MAX).split(" ", 1) for line in view.news(model, NEWS_MAX)
     ]
     if not lines:
         return html.nothing("None yet: no task has failed, nobody came or left.")

@@ -15,7 +15,7 @@ from bokeh.models.sources import ColumnDataSource
 from bokeh.models.widgets.buttons import Button, Toggle
 from bokeh.models.widgets.inputs import Select
 
-from scaler_monitoring import view
+from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page, in_one
 from scaler_monitoring.dashboard.parts import controls, inputs_style, show, text
@@ -222,7 +222,7 @@ class Stream(Page):
             axis.factors = factors
             self._figure.height = 90 + ROW_PIXELS * max(len(factors), 3)
         names = sorted({one.name for one in snapshot.functions[:FUNCTIONS_MAX]} - {ALL})
-        _offer(self._function, [*FUNCTIONS, *((name, view.short(name)) for name in names)])
+        _offer(self._function, [*FUNCTIONS, *((name, texts.short(name)) for name in names)])
 
     def _follow_now(self, model: Model) -> None:
         assert model.snapshot is not None

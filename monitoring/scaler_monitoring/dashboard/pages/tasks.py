@@ -11,7 +11,7 @@ from bokeh.layouts import column
 from bokeh.models.widgets.buttons import Button, Toggle
 from bokeh.models.widgets.inputs import Select, TextInput
 
-from scaler_monitoring import view
+from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
@@ -210,7 +210,7 @@ def _failure_row(model: Model, key: tuple[str, str], failures: Failures) -> dict
         "function": view.function_name(last.function),
         "why": html.reason(last.reason, last.error),
         "tasks": failures.count,
-        "message": view.short(" ".join(last.message.split())),
+        "message": texts.short(" ".join(last.message.split())),
     }
 
 
@@ -257,7 +257,7 @@ def _detail(model: Model, one: Work | feed.Failed, about: dict[str, str]) -> str
         "function": view.function_name(one.function),
         "worker": model.label(one.worker) if one.worker else "none",
         "attempt": view.whole(one.attempt),
-        "why": view.plain(f"{one.reason} {one.error}".strip()),
+        "why": texts.plain(f"{one.reason} {one.error}".strip()),
     }
     return html.facts(about | more) + _said(model, one)
 

@@ -10,7 +10,7 @@ from bokeh.layouts import column, row
 from bokeh.models.widgets.buttons import Button
 from bokeh.models.widgets.inputs import TextInput
 
-from scaler_monitoring import view
+from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
@@ -246,7 +246,7 @@ def _state(worker: feed.Worker) -> str:
 
 
 def _capabilities(worker: feed.Worker) -> str:
-    return view.short(
+    return texts.short(
         ", ".join(
             name + ("" if value < 0 else f"={value:g}")
             for name, value in worker.capabilities.items()
@@ -261,7 +261,7 @@ def _row(model: Model, row: view.Row) -> dict[str, Any]:
         "key": worker.worker.hex(),
         "worker": model.label(worker.worker),
         "manager": row.manager,
-        "task": view.short(row.task),
+        "task": texts.short(row.task),
         "age": as_number(row.age_s),
         "cpu": as_number(worker.cpu),
         "rss": as_number(rss),
@@ -292,9 +292,9 @@ def _death_row(model: Model, death: feed.WorkerDied) -> dict[str, Any]:
         "worker": model.label(death.worker),
         "how": view.cause(death),
         "task": view.task_name(death.session, death.task) if death.session else "",
-        "function": view.short(death.function),
+        "function": texts.short(death.function),
         "peak": as_number(death.peak_rss_bytes),
-        "printed": view.short(printed[-1]) if printed else "",
+        "printed": texts.short(printed[-1]) if printed else "",
     }
 
 
@@ -330,7 +330,7 @@ def _death_facts(model: Model, death: feed.WorkerDied) -> str:
             "of": view.cause(death),
             "ran": ran,
             "peak memory": view.binary(death.peak_rss_bytes),
-            "machine": view.plain(death.host),
+            "machine": texts.plain(death.host),
         }
     ) + (
         html.printed("The last lines that it printed", death.stderr_tail)

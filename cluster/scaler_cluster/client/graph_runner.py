@@ -1,0 +1,61 @@
+"""Runs whole graphs for a client: its own, and Dask's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from scaler_cluster.client.future import ScalerFuture
+    from scaler_cluster.client.serializer import Serialization
+    from scaler_cluster.runtime.session import Session
+    from scaler_cluster.wire.messages import TaskOptions
+
+
+class GraphRunner:
+    """Submits the nodes of graphs through a session, with the client's way to serialize values."""
+
+    def __init__(self, session: Session, serialization: Serialization | None) -> None:
+        self.session = session
+        self._serialization = serialization
+
+    def start(
+        self,
+        graph: Mapping[Any, Any],
+        keys: list[Any],
+        options: TaskOptions,
+        own_options: Mapping[Any, TaskOptions] | None = None,
+        *,
+        again: bool = False,
+    ) -> dict[Any, ScalerFuture[Any]]:
+        """Submit a graph; return the futures of these keys.
+
+        ``own_options`` are those of single nodes; with ``again`` also large values are looked at
+        that nobody may write to.
+        """
+        return self.session.graphs.get(
+            graph, keys, options, self._serialization, own_options=own_options, again=again
+        )
+
+    def run(
+        self,
+        graph: Mapping[Any, Any],
+        keys: list[Any],
+        options: TaskOptions,
+        own_options: Mapping[Any, TaskOptions] | None = None,
+        *,
+        again: bool = False,
+    ) -> dict[Any, Any]:
+        """Submit a graph and return the values of these keys; parameters as :meth:`start`."""
+        futures = self.start(graph, keys, options, own_options, again=again)
+        try:
+            return {key: future.result() for key, future in futures.items()}
+        except BaseException:
+            self.cancel_made(graph, futures.values())
+            raise
+
+    def cancel_made(self, graph: Mapping[Any, Any], futures: Iterable[ScalerFuture[Any]]) -> None:
+        """Cancel the futures of a graph, but for those that it was given."""
+        given = {id(value) for value in graph.values()}
+        self.session.cancel([future for future in futures if id(future) not in given])
