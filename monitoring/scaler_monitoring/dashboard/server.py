@@ -101,3 +101,7 @@ class Dashboard:
         self._server.stop()
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._http.close_all_connections(), GOODBYE_S)
+        # Bokeh may be discarding a session: it would warn of being cut off.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:
+            await asyncio.wait(left, timeout=GOODBYE_S)
