@@ -99,15 +99,13 @@ def is_importable(value: Any) -> bool:
 def travels_by_value(module: str) -> bool:
     """Return True if functions and classes of a module are pickled with all they name."""
     return module == "__main__" or any(
-        module == one or module.startswith(f"{one}.") for one in REGISTERED
+        module == one or module.startswith(f"{one}.") for one in list(REGISTERED)
     )
 
 
-def names_main(data: bytes) -> bool:
+def names_by_value(data: bytes) -> bool:
     """Return True if a C pickle may name something that is to travel by value."""
-    return b"__main__" in data or (
-        bool(REGISTERED) and any(name.encode() in data for name in list(REGISTERED))
-    )
+    return b"__main__" in data or any(name.encode() in data for name in list(REGISTERED))
 
 
 def _make_cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:

@@ -205,7 +205,11 @@ class _Walk:
         if name in _NEVER_CHANGE_BY_NAME:
             return True
         if name in _TYPES_BY_NAME:
-            self._todo += (getattr(value, part, None) for part in _PARTS_OF_TYPES)
+            try:
+                self._todo += [getattr(value, part, None) for part in _PARTS_OF_TYPES]
+            except Exception:
+                # A bound is evaluated when it is asked for, since Python 3.12.
+                return False
             return True
         if isinstance(value, type):
             return self._follow_class(value)

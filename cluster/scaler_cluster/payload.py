@@ -11,7 +11,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import errors
-from scaler_cluster.by_value import PROTOCOL, REGISTERED, dumps_by_value, names_main
+from scaler_cluster.by_value import PROTOCOL, REGISTERED, dumps_by_value, names_by_value
 from scaler_cluster.texts import named
 from scaler_cluster.unpicklable import why
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
@@ -149,7 +149,7 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
     before = len(collector.buffers) if collector is not None else 0
     try:
         data = pickle.dumps(value, PROTOCOL, buffer_callback=collector)
-        if not names_main(data):
+        if not names_by_value(data):
             return _checked(data)
     except (errors.PayloadError, *errors.INTERRUPTS):
         raise
@@ -167,10 +167,11 @@ def dumps(value: object, collector: Collector | None = None) -> bytes:
 
 def is_plain(data: bytes) -> bool:
     """Return True if a C pickle is small, and names nothing that other processes do not have."""
+    # In the path of every task: what would be called mostly answers by its first half.
     return (
         len(data) < OBJECT_BYTES
         and b"__main__" not in data
-        and not (REGISTERED and names_main(data))
+        and not (REGISTERED and names_by_value(data))
     )
 
 

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     from scaler_cluster.wire.batch import Buffer
 
-Reloads: TypeAlias = "tuple[tuple[str, bytes], ...]"
-"""Modules and what names their last reload, in the order of these."""
+Reload: TypeAlias = "tuple[bytes, bool]"
+"""What names a reload of a module, and whether it came to its end."""
+Reloads: TypeAlias = "tuple[tuple[str, Reload], ...]"
+"""Modules and the last reload of each, in the order of these."""
 
-_last: dict[str, bytes] = {}
+_last: dict[str, Reload] = {}
 noted: Reloads = ()
 """What was reloaded so far: the same tuple until there is more."""
 
@@ -35,14 +37,34 @@ class _Watcher:
 
     @staticmethod
     def find_spec(
-        name: str,
-        path: Sequence[str] | None = None,  # noqa: ARG004 - so it is called
-        target: ModuleType | None = None,
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Note a reload, and leave the finding to others."""
-        if target is not None:
-            _note(name, os.urandom(8))
-        return None
+        """Note a reload that others find, and once more when it has come to its end."""
+        if target is None:
+            return None
+        others = [one for one in sys.meta_path if one is not _Watcher and hasattr(one, "find_spec")]
+        spec = next(filter(None, (one.find_spec(name, path, target) for one in others)), None)
+        if spec is not None:
+            _watch(name, spec.loader)
+        return spec
+
+
+def _watch(name: str, loader: Any) -> None:
+    reload = os.urandom(8)
+    execute = getattr(loader, "exec_module", None)
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)  # type: ignore[misc]
+        _note(name, (reload, True))
+
+    try:
+        is_watched = not isinstance(loader, type)
+        if is_watched:
+            loader.exec_module = exec_module
+    except AttributeError:
+        is_watched = False
+    # Of what cannot be watched, the workers have to come to the end.
+    _note(name, (reload, not is_watched))
 
 
 def watch_reloads() -> None:
@@ -52,7 +74,10 @@ def watch_reloads() -> None:
 
 
 def load_after(reloads: Reloads, stream: Buffer, *buffers: Buffer) -> Any:
-    """Unpickle a value once the modules that this process has are as new as the sender's."""
+    """Unpickle a value once the modules that this process has are as new as the sender's.
+
+    Raises what a reload raises that raised nothing in the sender.
+    """
     for name, reload in reloads:
         if _last.get(name) != reload:
             module = sys.modules.get(name)
@@ -60,13 +85,15 @@ def load_after(reloads: Reloads, stream: Buffer, *buffers: Buffer) -> Any:
                 try:
                     importlib.reload(module)
                 except Exception:
-                    # The sender's reload failed, too: it also has the module as far as it got.
-                    LOGGER.exception("the module %s was reloaded, which raised", name)
+                    if reload[1]:
+                        raise
+                    # The sender, too, has the module as far as it got.
+                    LOGGER.warning("the module %s was reloaded, which raised", name, exc_info=True)
             _note(name, reload)
     return pickle.loads(stream, buffers=buffers)
 
 
-def _note(name: str, reload: bytes) -> None:
+def _note(name: str, reload: Reload) -> None:
     global noted  # noqa: PLW0603
     _last.pop(name, None)
     _last[name] = reload

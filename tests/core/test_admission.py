@@ -29,66 +29,66 @@ def submit(first, count=1):
 
 
 @pytest.fixture
-def gate():
-    """A gate that nothing has come to."""
+def window():
+    """A window that nothing has come to."""
     return SubmitWindow()
 
 
-def passed(gate, *messages):
-    return [describe(one) for one in gate.pass_on(messages)]
+def passed(window, *messages):
+    return [describe(one) for one in window.pass_on(messages)]
 
 
-def test_tasks_wait_until_they_are_let(gate):
+def test_tasks_wait_until_they_are_let(window):
     """All that comes after them as well, but for what has nothing to do with tasks."""
     function, forget = m.Function(F, b"f"), m.Forget(F)
-    assert passed(gate, function, submit(0, 3), forget, m.Heartbeat()) == [
+    assert passed(window, function, submit(0, 3), forget, m.Heartbeat()) == [
         "Function f",
         "Heartbeat",
         "RequestCredit 3",
     ]
-    assert not gate.is_open
+    assert not window.is_open
 
-    gate.allow(3)
-    assert gate.is_open
-    assert passed(gate) == ["Submit 0-2 f", "Forget f"]
-    assert not gate.is_open
+    window.allow(3)
+    assert window.is_open
+    assert passed(window) == ["Submit 0-2 f", "Forget f"]
+    assert not window.is_open
 
 
-def test_part_of_a_message_may_be_let(gate):
+def test_part_of_a_message_may_be_let(window):
     """The rest stays next."""
-    assert passed(gate, submit(0, 5), submit(5, 2)) == ["RequestCredit 7"]
-    gate.allow(3)
-    assert passed(gate) == ["Submit 0-2 f"]
-    gate.allow(3)
-    assert passed(gate, submit(7)) == ["RequestCredit 1", "Submit 3-4 f", "Submit 5 f"]
+    assert passed(window, submit(0, 5), submit(5, 2)) == ["RequestCredit 7"]
+    window.allow(3)
+    assert passed(window) == ["Submit 0-2 f"]
+    window.allow(3)
+    assert passed(window, submit(7)) == ["RequestCredit 1", "Submit 3-4 f", "Submit 5 f"]
 
 
-def test_tasks_are_taken_back_where_they_wait(gate):
+def test_tasks_are_taken_back_where_they_wait(window):
     """The scheduler need not have room for them any more."""
-    passed(gate, submit(0, 5), submit(5, 5))
-    assert passed(gate, m.Cancel(3, 4)) == ["Cancel 3-6", "RequestCredit -4"]
-    gate.allow(10)
-    assert passed(gate) == ["Submit 0-2 f", "Submit 7-9 f"]
-    assert gate.cancelled == []
+    passed(window, submit(0, 5), submit(5, 5))
+    assert passed(window, m.Cancel(3, 4)) == ["Cancel 3-6", "RequestCredit -4"]
+    window.allow(10)
+    assert passed(window) == ["Submit 0-2 f", "Submit 7-9 f"]
+    assert window.cancelled == []
 
 
-def test_what_only_waits_here_is_told_to_be_cancelled(gate):
+def test_what_only_waits_here_is_told_to_be_cancelled(window):
     """Nobody else could."""
-    passed(gate, submit(0, 5))
-    assert passed(gate, m.Cancel(0, 1000, queued_only=True)) == [
+    passed(window, submit(0, 5))
+    assert passed(window, m.Cancel(0, 1000, queued_only=True)) == [
         "Cancel 0-999 queued only",
         "RequestCredit -5",
     ]
-    assert gate.cancelled == [m.Cancelled(0, 5)]
+    assert window.cancelled == [m.Cancelled(0, 5)]
 
 
-def test_who_leaves_leaves_at_once(gate):
+def test_who_leaves_leaves_at_once(window):
     """What waits is dropped."""
-    passed(gate, submit(0, 5))
+    passed(window, submit(0, 5))
 
-    assert passed(gate, m.Goodbye()) == ["Goodbye"]
-    gate.allow(5)
-    assert passed(gate) == []
+    assert passed(window, m.Goodbye()) == ["Goodbye"]
+    window.allow(5)
+    assert passed(window) == []
 
 
 # -- the scheduler -----------------------------------------------------------------------------

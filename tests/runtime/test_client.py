@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import math
+import time
 from concurrent.futures import CancelledError
 
 import pytest
@@ -105,7 +106,8 @@ def test_disconnect_cancels_and_closes(cluster, flags) -> None:
 
 def test_a_client_that_is_forgotten_leaves(cluster) -> None:
     """A client without a reference disconnects, and another works on."""
-    Client(cluster.get_address()).submit(tasks.square, 2)
+    with pytest.raises(CancelledError):
+        Client(cluster.get_address()).submit(time.sleep, tasks.FOREVER_S).result(BOUND_S)
     with Client(cluster.get_address()) as other:
         assert other.submit(tasks.square, 3).result(BOUND_S) == 9
 

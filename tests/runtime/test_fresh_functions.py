@@ -317,6 +317,31 @@ def test_a_reload_that_raises_hurts_nothing_else(tmp_path) -> None:
     )
 
 
+def test_a_reload_that_raises_in_a_worker_alone_is_told(tmp_path) -> None:
+    """A worker never runs old code in silence where the caller has the new."""
+    directory = json.dumps(str(tmp_path))
+    check(
+        f"""
+        import os, pathlib
+        directory = pathlib.Path({directory})
+        sys.path.insert(0, str(directory))
+        sys.dont_write_bytecode = True
+        module = directory / "here_module.py"
+        module.write_text("def value(): return 1\\n")
+        executor.shutdown()
+        executor = ScalerExecutor(1)
+        import here_module
+        answers.append((executor.submit(here_module.value).result(60), 1))
+        module.write_text(
+            f"import os\\nassert os.getpid() == {{os.getpid()}}\\ndef value(): return 2\\n")
+        importlib.reload(here_module)
+        for _ in range(2):
+            error = executor.submit(here_module.value).exception(60)
+            answers.append(("AssertionError" in str(error), True))
+        """
+    )
+
+
 def test_modules_that_are_registered_travel_by_value(tmp_path) -> None:
     """Also after a worker has missed one: the error's advice holds, for functions and values."""
     directory = json.dumps(str(tmp_path))

@@ -10,7 +10,8 @@ import weakref
 import numpy as np
 import pytest
 
-from scaler_exec import ScalerExecutor
+from scaler_cluster.objects.sent import SentObjects
+from scaler_exec import ScalerExecutor, StorageFull
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_until
 
@@ -319,6 +320,26 @@ def test_futures_beside_a_buffer_that_is_used_again(executor, chunksize) -> None
 
 def _first(array, zero):
     return int(array[0]) + zero
+
+
+@pytest.mark.parametrize("chunksize", [1, 2])
+def test_an_item_that_finds_no_room_at_first(executor, monkeypatch, chunksize) -> None:
+    """It fails by itself, or is tried again with its chunk; the map goes on."""
+    hold, calls = SentObjects.hold, itertools.count()
+
+    def full_once(self, *args, **kwargs):
+        if not next(calls):
+            raise StorageFull("once")
+        return hold(self, *args, **kwargs)
+
+    monkeypatch.setattr(SentObjects, "hold", full_once)
+    results = executor.map(len, (bytearray(100_000 + n) for n in range(4)), chunksize=chunksize)
+    if chunksize == 1:
+        with pytest.raises(StorageFull):
+            next(results)
+    else:
+        assert list(results) == [100_000, 100_001, 100_002, 100_003]
+    assert executor.submit(len, "abc").result(BOUND_S) == 3
 
 
 def test_a_map_keeps_no_argument(executor) -> None:

@@ -211,6 +211,20 @@ def test_an_uncaught_remote_exception_shows_the_remote_traceback() -> None:
     assert "direct cause" in ended.stderr
 
 
+def test_a_client_at_the_end_of_a_program_waits_for_its_tasks(cluster, tmp_path) -> None:
+    """As the standard library's executors do."""
+    path = tmp_path / "done"
+    ended = run_program(
+        "import pathlib, time\n"
+        "from scaler_exec import Client\n"
+        "def touch(path): time.sleep(0.2); pathlib.Path(path).touch()\n"
+        f"client = Client({cluster.get_address()!r})\n"
+        f"client.submit(touch, {str(path)!r})\n"
+    )
+
+    assert (ended.stderr, ended.returncode, path.exists()) == ("", 0, True)
+
+
 def test_submitting_after_the_end_is_refused() -> None:
     """An atexit handler that submits too late gets RuntimeError, and the program ends."""
     ended = run_program(

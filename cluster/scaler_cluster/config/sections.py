@@ -131,8 +131,8 @@ class SchedulerSettings(Logging):
         default=60,
     )
     load_balance_seconds: float = option(
-        "a worker that has been idle for this long, times load_balance_trigger_times, gets tasks "
-        "that others have queued; 0: at once; negative: never",
+        "a worker that has been idle for this many seconds, load_balance_trigger_times over, gets "
+        "tasks that others have queued; 0: at once; negative: never",
         seconds(zero=True, negative=True),
         "-ls",
         default=0,

@@ -276,8 +276,8 @@ class ClientCore:
     @property
     def has_actions(self) -> bool:
         """Return True if :meth:`take_actions` has something."""
-        gate = self._window
-        return bool(self._asked or self._outbox) or (gate is not None and gate.is_open)
+        window = self._window
+        return bool(self._asked or self._outbox) or (window is not None and window.is_open)
 
     def take_actions(self) -> list[m.Message]:
         """Return what is to be sent to the scheduler."""

@@ -27,7 +27,7 @@ def _rank(options: TaskOptions) -> tuple[int, int]:
 
 
 class ReadyQueue:
-    """Runs that wait for a worker, and groups of graphs that have nodes which do.
+    """Runs that wait for a worker, and groups of nodes that do.
 
     All of them demand the same of it: the ``options`` of one of them say what. A run that is
     cancelled whole stays in its place, in another state, and is passed over later: so everything

@@ -198,7 +198,10 @@ class SchedulerShell:
         for key, message in news:
             if isinstance(message, m.Unknown):
                 # It has begun anew, and what it held is gone.
-                self._core.peer_lost(key, now)
+                try:
+                    self._core.peer_lost(key, now)
+                except Exception:
+                    self._failed("the loss of a storage", now)
             else:
                 self._receive(key, [message], now)
         return bool(news)

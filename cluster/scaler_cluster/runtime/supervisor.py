@@ -444,10 +444,12 @@ class SupervisorShell:
             mine[SLOT_READY] = 1
             core = WorkerCore()
             store = WorkerStore(peer, place, core.mapped, core.missing, is_home=order["is_home"])
-            upkeep = MemoryMaintenance(
+            maintenance = MemoryMaintenance(
                 settings.get("collect_interval_s", 0.0), settings.get("trim_above_bytes", 0)
             )
-            WorkerShell(link, core, mine, store, hello, settings["address"], peer, upkeep).run()
+            WorkerShell(
+                link, core, mine, store, hello, settings["address"], peer, maintenance
+            ).run()
             link.close()
             if settings.get("inherited"):
                 finish()

@@ -97,7 +97,7 @@ class WorkerShell:
         hello: m.Hello,
         address: str,
         peer: bytes,
-        upkeep: MemoryMaintenance,
+        maintenance: MemoryMaintenance,
     ) -> None:
         self.address = address
         """Of the scheduler."""
@@ -122,7 +122,7 @@ class WorkerShell:
         self._wake = threading.Event()
         self._pumped_at = 0.0
         self._store = store
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
         os.register_at_fork(after_in_child=self._on_forked)
         self._send([hello])
@@ -131,14 +131,14 @@ class WorkerShell:
 
     def run(self) -> None:
         """Run tasks until told to leave and nothing is left to run."""
-        core, link, upkeep = self._core, self._link, self._upkeep
+        core, link, maintenance = self._core, self._link, self._maintenance
         while True:
             with self._lock:
                 core.flush()
                 self._pump()
                 self._busy = bool(core.queue)
-            if core.last_end > upkeep.done_at and clock() >= upkeep.due:
-                upkeep.run()
+            if core.last_end > maintenance.done_at and clock() >= maintenance.due:
+                maintenance.run()
             if self._busy:
                 if not self._ticking:
                     self._ticking = True
@@ -147,7 +147,7 @@ class WorkerShell:
                     self._run(core.queue[0])
                     if self.nested is not None:
                         self.nested.end_task()
-                    if core.last_end >= upkeep.due:
+                    if core.last_end >= maintenance.due:
                         # First of all, what is done is reported.
                         break
             elif core.leave is not None:
@@ -157,8 +157,8 @@ class WorkerShell:
                 # No spinning here: two CPUs are enough for client and scheduler to converse with
                 # a worker that sleeps, but not for three that spin.
                 due = self._exchange.deadline
-                if core.last_end > upkeep.done_at:
-                    due = min(due, upkeep.due)
+                if core.last_end > maintenance.done_at:
+                    due = min(due, maintenance.due)
                 link.wait(min(max(due - clock(), 0.0), 3600.0))
 
     def may_run(self, options: m.TaskOptions) -> bool:

@@ -590,7 +590,7 @@ class Graph(Message):
 
 @dataclass(slots=True)
 class RequestInputs(Message):
-    """Scheduler to client: these inputs are of tasks that have come back; ProvideInputs them.
+    """Scheduler to client: send a ProvideInputs for each of these, whose tasks have come back.
 
     Sent once for each graph with inputs of other tasks, empty if all of them are under way.
     """
