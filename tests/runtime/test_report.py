@@ -94,9 +94,17 @@ def test_names_are_text_under_the_pointer(client, open_window, tmp_path) -> None
     assert tooltip.locator("img").count() == 0
 
 
+STICK_OUT = """() => [...document.querySelectorAll("*")]
+    .filter((one) => one.getBoundingClientRect().right > innerWidth)
+    .map((one) => one.outerHTML.slice(0, 100))"""
+"""What is to be mended where a page is wider than the window."""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone(client, open_window, tmp_path, scheme) -> None:
     """Nothing sticks out, and figures have the colours of the page."""
+    from playwright.sync_api import TimeoutError as TooLate
+
     path = tmp_path / "report.html"
     with client.performance_report(path):
         client.map(double, range(100))
@@ -104,7 +112,11 @@ def test_it_fits_a_phone(client, open_window, tmp_path, scheme) -> None:
     page = open_report(open_window, path, PHONE)
     page.emulate_media(color_scheme=scheme)
 
-    page.wait_for_function(f"document.documentElement.scrollWidth === {PHONE[0]}")
+    try:
+        page.wait_for_function(f"document.documentElement.scrollWidth === {PHONE[0]}")
+    except TooLate:
+        width = page.evaluate("document.documentElement.scrollWidth")
+        pytest.fail(f"{width} pixels wide, because of {page.evaluate(STICK_OUT)}")
     page.wait_for_function(
         """() => {
             const of_page = getComputedStyle(document.body).getPropertyValue("--panel");
