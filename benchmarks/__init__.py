@@ -13,6 +13,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE_ROOTS = (str(ROOT), str(ROOT / "cluster"))
+SOURCE_ROOTS = (str(ROOT), *(str(ROOT / name) for name in ("cluster", "compat", "monitoring")))
 
 sys.path[:0] = [path for path in SOURCE_ROOTS if path not in sys.path]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.catalogue import SCENARIOS, find
 from benchmarks.peers import PEERS
 from benchmarks.report import as_json, machine, markdown
 from benchmarks.runner import Measured, Options, probe, run_all
+from benchmarks.scenario import Size
 
 
 def names(text: str) -> list[str]:
@@ -26,6 +29,14 @@ def interpreter(text: str) -> tuple[str, str]:
     return peer, path
 
 
+def positive(text: str) -> float:
+    """Return a number above 0."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    return number
+
+
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
@@ -38,6 +49,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
     parser.add_argument("--full", action="store_true", help="as many tasks for the slow peers")
+    parser.add_argument(
+        "--scale", type=positive, default=1.0, help="times as many chunks in each workload_*"
+    )
+    parser.add_argument(
+        "--chunk-scale", type=positive, default=1.0, help="times as many bytes in each chunk there"
+    )
+    parser.add_argument(
+        "--together", action="store_true", help="all workload_* on one cluster of each peer: faster"
+    )
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds per run")
     parser.add_argument(
         "--peer-python",
@@ -68,14 +88,25 @@ def say(line: str) -> None:
 def main() -> int:
     """Run, print, write; return 1 if a run failed."""
     arguments = parse()
+    # So that what the runs share is removed then as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with TemporaryDirectory(prefix="scaler-benchmarks-") as place:
+        return measure(arguments, place)
+
+
+def measure(arguments: argparse.Namespace, place: str) -> int:
+    """Run, print and write, with a directory that the runs share; return 1 if a run failed."""
     options = Options(
         repeats=arguments.repeats,
         full=arguments.full,
         timeout_s=arguments.timeout,
         pythons=dict(arguments.peer_python),
+        size=Size(arguments.scale, arguments.chunk_scale),
+        together=arguments.together,
+        place=place,
     )
-    place = machine()
-    say(", ".join(f"{key} {value}" for key, value in place.items()))
+    where = machine()
+    say(", ".join(f"{key} {value}" for key, value in where.items()))
     measured = Measured()
     wanted = [
         peer
@@ -91,9 +122,9 @@ def main() -> int:
         measured.failures.append("interrupted: the figures are of the repeats until then")
     print(markdown(arguments.scenarios, peers, measured))
     if arguments.json:
-        report = as_json(arguments.scenarios, peers, measured, options.repeats)
+        report = as_json(arguments.scenarios, peers, measured, options)
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(report | {"machine": place}, indent=1) + "\n")
+        arguments.json.write_text(json.dumps(report | {"machine": where}, indent=1) + "\n")
     return 1 if measured.failures else 0
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks.scenarios import (
     bare,
     dask_collections,
+    dask_workloads,
     depth,
     graphs,
     latency,
@@ -33,6 +34,7 @@ SCENARIOS: dict[str, Scenario] = {
         graphs,
         nested,
         dask_collections,
+        dask_workloads,
     )
     for scenario in module.SCENARIOS
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scaler_exec import WorkerDied
+from scaler_exec import WorkerDiedError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -30,7 +30,7 @@ class Expected:
         if future.cancelled():
             return CANCELLED if self.may_be_cancelled() else "cancelled by nobody"
         error = future.exception()
-        if type(error) is WorkerDied:
+        if type(error) is WorkerDiedError:
             return DIED
         if error is not None:
             return FAILED if self.may_fail_with(error) else f"wrong error {error!r}"

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from benchmarks.ratios import BEST_LOCAL, DISTRIBUTED, geometric_mean, ratios
+from benchmarks.scenarios import dask_workloads
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from benchmarks.ratios import Ratio
     from benchmarks.runner import Measured
 
 
@@ -59,6 +63,18 @@ def _growth(metric: str) -> Callable[[Measured], float | None]:
     return value
 
 
+def _workloads(
+    ratio: Ratio, of: Callable[[Iterable[float]], float]
+) -> Callable[[Measured], float | None]:
+    """Return a figure of the ratios of all workloads of Dask."""
+
+    def value(measured: Measured) -> float | None:
+        found = ratios(measured, ratio)
+        return of(found.values()) if len(found) == len(dask_workloads.SCENARIOS) else None
+
+    return value
+
+
 GOALS = (
     Goal("map, tasks/s", 300_000, "more", _own("map_noop", "rate")),
     Goal("map / ProcessPoolExecutor", 30, "more", _ratio("map_noop", "rate", "ppe")),
@@ -93,6 +109,10 @@ GOALS = (
         "less",
         _own("queue_depth_1e6", "cluster_memory"),
     ),
+    Goal("Dask / workloads, mean", 3, "more", _workloads(DISTRIBUTED, geometric_mean)),
+    Goal("Dask / workloads, least", 1.3, "more", _workloads(DISTRIBUTED, min)),
+    Goal("threads or sync / workloads, mean", 1, "more", _workloads(BEST_LOCAL, geometric_mean)),
+    Goal("threads or sync / workloads, least", 0.6, "more", _workloads(BEST_LOCAL, min)),
     Goal("time to drain a task, 10^4 to 10^6, growth", 1.5, "less", _growth("drain")),
     Goal("cluster CPU per task, 10^4 to 10^6, growth", 1.5, "less", _growth("cluster_cpu")),
 )

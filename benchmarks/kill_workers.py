@@ -4,8 +4,8 @@
 tasks, trees of tasks that submit and wait in random ways, or random graphs of several clients run
 all the time, while a thread picks a random live worker process of the embedded cluster and sends it
 SIGKILL, again and again. In the end each future must have called back once, with the right value,
-the exception that it should have, or :class:`scaler_exec.WorkerDied`: for each kill only what needs
-the one task that ran there, as what was only queued moves on. No process may be left.
+the exception that it should have, or :class:`scaler_exec.WorkerDiedError`: for each kill only what
+needs the one task that ran there, as what was only queued moves on. No process may be left.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class Ours(ExecutorPeer):
         return list(self._client().get(graph, keys).values())
 
     def compute(self, collection: Any) -> Any:
-        return collection.compute(scheduler=self._client())
+        return _computed(collection, scheduler=self._client())
 
     def _client(self) -> Any:
         from scaler_exec import Client
@@ -217,6 +217,17 @@ class MultiprocessingPool(Peer):
         return [handle.get() for handle in handles]
 
 
+def _computed(collection: Any, **config: Any) -> Any:
+    """Compute a collection as a program does that has set its scheduler once.
+
+    So what Dask computes on the way, as the borders of partitions, runs there too.
+    """
+    from dask import config as dask_config
+
+    with dask_config.set(**config):
+        return collection.compute()
+
+
 class _Gathered:
     """Futures of Dask that are gathered in one go when somebody iterates."""
 
@@ -239,6 +250,7 @@ class Dask(Peer):
     distribution = "distributed"
     scale = 10
     depth_max = 10_000
+    processes: ClassVar[int] = WORKERS
 
     def __init__(self) -> None:
         self.cluster: Any = None
@@ -247,8 +259,8 @@ class Dask(Peer):
     def open(self) -> None:
         distributed = importlib.import_module("distributed")
         self.cluster = distributed.LocalCluster(
-            n_workers=WORKERS,
-            threads_per_worker=1,
+            n_workers=self.processes,
+            threads_per_worker=WORKERS // self.processes,
             processes=True,
             dashboard_address=None,
             silence_logs=50,
@@ -279,11 +291,81 @@ class Dask(Peer):
         return results
 
     def compute(self, collection: Any) -> Any:
-        return collection.compute(scheduler=self.client)
+        return _computed(collection, scheduler=self.client)
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
         results: list[Any] = self.client.gather(handles)
         return results
+
+
+class DaskOneWorker(Dask):
+    """Dask distributed with one worker process of as many threads as the others have workers."""
+
+    name = "dask_1x2"
+    processes = 1
+
+
+class DaskLocal(Peer):
+    """A scheduler of Dask itself, without distributed: it computes collections and nothing else."""
+
+    module = "dask"
+    distribution = "dask"
+
+    def open(self) -> None:
+        """There is nothing to start."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], chunksize: int = 1
+    ) -> Iterable[Any]:
+        raise NotImplementedError
+
+    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
+        raise NotImplementedError
+
+    def compute(self, collection: Any) -> Any:
+        return _computed(collection, scheduler=self.name)
+
+
+class DaskSynchronous(DaskLocal):
+    """One task after the other, in this thread."""
+
+    name = "sync"
+
+
+class DaskThreads(DaskLocal):
+    """Threads of this process."""
+
+    name = "threads"
+
+    def compute(self, collection: Any) -> Any:
+        return _computed(collection, scheduler=self.name, num_workers=WORKERS)
+
+
+class DaskProcesses(DaskLocal):
+    """A pool of processes, as Dask makes it, that is kept: a new one each time costs seconds."""
+
+    name = "processes"
+
+    def __init__(self) -> None:
+        self.pool: Any = None
+
+    def open(self) -> None:
+        from dask import multiprocessing as dask_processes
+
+        self.pool = ProcessPoolExecutor(
+            WORKERS,
+            mp_context=dask_processes.get_context(),
+            initializer=dask_processes.initialize_worker_process,
+        )
+
+    def close(self) -> None:
+        self.pool.shutdown()
+
+    def compute(self, collection: Any) -> Any:
+        return _computed(collection, scheduler=self.name, pool=self.pool)
 
 
 class Joblib(Peer):
@@ -346,5 +428,17 @@ class BarePipeline(Peer):
 
 PEERS: dict[str, type[Peer]] = {
     peer.name: peer
-    for peer in (Ours, ProcessPool, MultiprocessingPool, Loky, Joblib, Dask, BarePipeline)
+    for peer in (
+        Ours,
+        ProcessPool,
+        MultiprocessingPool,
+        Loky,
+        Joblib,
+        Dask,
+        DaskOneWorker,
+        DaskProcesses,
+        DaskThreads,
+        DaskSynchronous,
+        BarePipeline,
+    )
 }

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
+import threading
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psutil
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+LOOK_S = 0.05
 QUIET_WINDOW_S = 0.25
 QUIET_SHARE = 0.25
 """Part of a core below which a cluster counts as quiet: Dask, idle, uses 0.05 to 0.15."""
@@ -33,6 +42,15 @@ def cpu_s(pid: int) -> float:
     return float(times.user + times.system)
 
 
+def in_child(call: Callable[[], None]) -> None:
+    """Call something in a fork: this process neither holds nor has warmed what it needs."""
+    child = multiprocessing.get_context("fork").Process(target=call)
+    child.start()
+    child.join()
+    if child.exitcode:
+        raise ChildProcessError(f"the process ended with {child.exitcode}")
+
+
 def children() -> list[psutil.Process]:
     """Return all living descendants of this process."""
     return [child for child in psutil.Process().children(recursive=True) if _is_alive(child)]
@@ -51,6 +69,55 @@ def unique_bytes(process: psutil.Process) -> int:
         return int(process.memory_full_info().uss)
     except psutil.Error:
         return 0
+
+
+class PeakMemory:
+    """Looks, in a thread, how much memory this process and its descendants hold, until it ends.
+
+    That is what each holds for itself, and what has come into shared memory since then, mapped or
+    not. Pages that a fork left shared count in each process. Other programs that use the machine's
+    shared memory meanwhile falsify it.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        """The most that was seen."""
+        self._shared = _shared_bytes()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look_often)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _look_often(self) -> None:
+        while True:
+            held = sum(map(_private_bytes, [psutil.Process(), *children()]))
+            self.nbytes = max(self.nbytes, held + _shared_bytes() - self._shared)
+            if self._is_over.wait(LOOK_S):
+                return
+
+
+def _private_bytes(process: psutil.Process) -> int:
+    """Return the memory of a process without files and shared memory, 0 if it is gone."""
+    try:
+        memory = process.memory_info()
+    except psutil.Error:
+        return 0
+    return int(memory.rss - getattr(memory, "shared", 0))
+
+
+def _shared_bytes() -> int:
+    """Return how much of the machine's shared memory is in use, 0 where that has no directory."""
+    try:
+        room = os.statvfs("/dev/shm")
+    except OSError:
+        return 0
+    return (room.f_blocks - room.f_bfree) * room.f_frsize
 
 
 @dataclass(frozen=True)

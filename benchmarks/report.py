@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import os
 import platform
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import ROOT
 from benchmarks.goals import GOALS
+from benchmarks.ratios import RATIOS, geometric_mean, ratios
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchmarks.figures import Figure
-    from benchmarks.runner import Measured
+    from benchmarks.runner import Measured, Options
     from benchmarks.scenario import Metric, Scenario
 
 ARROWS = {"more": "↑", "less": "↓", "": ""}
@@ -72,6 +74,37 @@ def notes(scenarios: Sequence[Scenario], peers: Sequence[str], measured: Measure
     return lines + [f"- FAILED {failure}" for failure in measured.failures]
 
 
+def workload_rows(peers: Sequence[str], measured: Measured) -> list[str]:
+    """Return the table of the workloads of Dask: the median seconds of all, and the ratios."""
+    by_ratio = {ratio.text: ratios(measured, ratio) for ratio in RATIOS}
+    shown = {text: found for text, found in by_ratio.items() if found}
+    if not shown:
+        return []
+    names = list(dict.fromkeys(name for found in shown.values() for name in found))
+    peers = [
+        peer
+        for peer in peers
+        if any(measured.median(name, peer, "seconds") is not None for name in names)
+    ]
+    lines = [
+        f"| workload, s | {' | '.join([*peers, *shown])} |",
+        "|---|" + "---|" * (len(peers) + len(shown)),
+    ]
+    for name in names:
+        medians = [measured.median(name, peer, "seconds") for peer in peers]
+        cells = [*medians, *(found.get(name) for found in shown.values())]
+        lines.append(f"| {name} | {' | '.join(map(known, cells))} |")
+    for text, of in (("geometric mean", geometric_mean), ("least", min)):
+        figures = [number(of(found.values())) for found in shown.values()]
+        lines.append(f"| {text} | {' | '.join(['' for _ in peers] + figures)} |")
+    return lines
+
+
+def known(value: float | None) -> str:
+    """Return a number, or nothing where there is none."""
+    return "" if value is None else number(value)
+
+
 def goal_rows(measured: Measured) -> list[str]:
     """Return the lines of the goals whose scenarios were run."""
     lines = []
@@ -99,6 +132,9 @@ def markdown(scenarios: Sequence[Scenario], peers: Sequence[str], measured: Meas
         ]
     lines += ["", "Median (least..most) of the repeats; **ours / peer**; ↑ more is better, ↓ less."]
     lines += notes(scenarios, peers, measured)
+    workloads = workload_rows(peers, measured)
+    if workloads:
+        lines += ["", *workloads]
     goals = goal_rows(measured)
     if goals:
         lines += ["", "| floor | bound | measured | met |", "|---|---|---|---|", *goals]
@@ -134,7 +170,7 @@ def _processor() -> str:
 
 
 def as_json(
-    scenarios: Sequence[Scenario], peers: Sequence[str], measured: Measured, repeats: int
+    scenarios: Sequence[Scenario], peers: Sequence[str], measured: Measured, options: Options
 ) -> dict[str, Any]:
     """Return everything, each single value included."""
     results: dict[str, Any] = {}
@@ -148,11 +184,14 @@ def as_json(
     goals = [(goal, goal.value(measured)) for goal in GOALS]
     return {
         "machine": machine(),
-        "repeats": repeats,
+        "repeats": options.repeats,
+        "together": options.together,
+        "size": dataclasses.asdict(options.size),
         "peers": {peer: measured.versions.get(peer) for peer in peers},
         "skipped": measured.skipped,
         "failures": measured.failures,
         "scenarios": results,
+        "ratios": {ratio.text: ratios(measured, ratio) for ratio in RATIOS},
         "goals": [
             {"text": goal.text, "bound": goal.bound, "value": value, "met": goal.met(value)}
             for goal, value in goals

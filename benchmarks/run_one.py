@@ -1,8 +1,9 @@
-"""Runs one scenario once on one peer, in this process, and prints the figures as JSON.
+"""Runs a scenario once on one peer, in this process, and prints the figures as JSON.
 
-``python -m benchmarks.run_one SCENARIO PEER [--full]``, or ``--probe PEER`` for the library's
-version. A process of its own per run isolates memory and import costs, and lets a peer live in
-another environment; :mod:`benchmarks.runner` starts these.
+``python -m benchmarks.run_one SCENARIO[,SCENARIO ...] PEER``, or ``--probe PEER`` for the library's
+version. A process of its own per run isolates memory and import costs, and lets a peer
+live in another environment; :mod:`benchmarks.runner` starts these. Several scenarios share one
+cluster.
 """
 
 from __future__ import annotations
@@ -10,10 +11,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import traceback
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-MISSING, WRONG = "missing", "wrong"
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.scenario import Run, Scenario
+
+MISSING, WRONG, FAILED = "missing", "wrong", "failed"
 
 
 def load(name: str) -> Any:
@@ -41,6 +53,9 @@ def main() -> None:
     parser.add_argument("peer")
     parser.add_argument("--probe", action="store_true")
     parser.add_argument("--full", action="store_true")
+    parser.add_argument("--place", type=Path)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--chunk-scale", type=float, default=1.0)
     options = parser.parse_args()
     for module in ("psutil", "msgpack", "zmq"):
         if find_spec(module) is None:
@@ -51,14 +66,43 @@ def main() -> None:
         report({"version": peer.version(), "python": sys.version.split()[0]})
         return
     from benchmarks.catalogue import SCENARIOS
-    from benchmarks.scenario import Run, WrongResult
+    from benchmarks.processes import in_child
+    from benchmarks.scenario import Run, Size
+
+    size = Size(options.scale, options.chunk_scale)
+    with ExitStack() as held:
+        place = options.place or Path(held.enter_context(TemporaryDirectory()))
+        run = Run(peer, options.full, place, size)
+        scenarios = [SCENARIOS[name] for name in options.scenario.split(",")]
+        needed = [scenario.prepare for scenario in scenarios if scenario.prepare]
+        if needed:
+            in_child(partial(call_all, needed, run))
+        if len(scenarios) > 1:
+            held.enter_context(run.opened())
+            run = replace(run, is_open=True)
+        answers = {scenario.name: measure(scenario, run) for scenario in scenarios}
+    report({"answers": answers})
+
+
+def call_all(needed: list[Callable[[Run], None]], run: Run) -> None:
+    """Prepare what scenarios need."""
+    for prepare in needed:
+        prepare(run)
+
+
+def measure(scenario: Scenario, run: Run) -> dict[str, object]:
+    """Return the figures, or why there are none; what is raised ends a scenario that is alone."""
+    from benchmarks.scenario import WrongResult
 
     try:
-        figures = SCENARIOS[options.scenario].measure(Run(peer, options.full))
+        return {"figures": scenario.measure(run)}
     except WrongResult as error:
-        report({WRONG: str(error)})
-    else:
-        report({"figures": figures})
+        return {WRONG: str(error)}
+    except Exception as error:
+        if not run.is_open:
+            raise
+        traceback.print_exc()
+        return {FAILED: f"{type(error).__name__}: {error}"}
 
 
 if __name__ == "__main__":

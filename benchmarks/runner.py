@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import ROOT, SOURCE_ROOTS
 from benchmarks.figures import Figure
+from benchmarks.scenario import Size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +32,21 @@ class Options:
     timeout_s: float = 600.0
     pythons: dict[str, str] = field(default_factory=dict)
     """Interpreter of a peer, where it is not this one."""
+    size: Size = field(default_factory=Size)
+    """Of the real workloads of Dask."""
+    together: bool = False
+    """Whether the scenarios that may do so share one cluster of each peer."""
+    place: str = ""
+    """The directory that the runs share; empty: each run makes its own."""
+
+    def flags(self) -> list[str]:
+        """Return what a run is told of this."""
+        flags = [f"--scale={self.size.chunks}", f"--chunk-scale={self.size.nbytes}"]
+        if self.full:
+            flags.append("--full")
+        if self.place:
+            flags.append(f"--place={self.place}")
+        return flags
 
 
 @dataclass
@@ -103,19 +119,33 @@ def probe(peers: Sequence[str], options: Options, measured: Measured) -> list[st
 
 
 def run_once(
-    scenario: Scenario, peer: str, options: Options, measured: Measured
-) -> dict[str, float] | None:
-    """Run one scenario once on one peer and keep its figures; None if it failed."""
-    flags = ["--full"] if options.full else []
-    answer = call(peer, options, scenario.name, peer, *flags)
-    figures: dict[str, float] | None = answer.get("figures")
-    if figures is None:
-        reason = answer.get("wrong") or answer.get("missing") or answer.get("failed")
-        measured.failures.append(f"{scenario.name} on {peer}: {reason}")
-        return None
-    for metric, value in figures.items():
-        measured.values.setdefault((scenario.name, peer, metric), []).append(value)
-    return figures
+    scenarios: Sequence[Scenario], peer: str, options: Options, measured: Measured
+) -> dict[str, dict[str, float]]:
+    """Run scenarios once on one peer, keep their figures and return those of each that ended well.
+
+    If there are several, they share a cluster.
+    """
+    names = [scenario.name for scenario in scenarios]
+    reply = call(peer, options, ",".join(names), peer, *options.flags())
+    answers = reply.get("answers") or dict.fromkeys(names, reply)
+    found = {}
+    for name, answer in answers.items():
+        figures: dict[str, float] | None = answer.get("figures")
+        if figures is None:
+            reason = answer.get("wrong") or answer.get("missing") or answer.get("failed")
+            measured.failures.append(f"{name} on {peer}: {reason}")
+            continue
+        found[name] = figures
+        for metric, value in figures.items():
+            measured.values.setdefault((name, peer, metric), []).append(value)
+    return found
+
+
+def groups(scenarios: Sequence[Scenario], *, together: bool) -> list[list[Scenario]]:
+    """Return the scenarios, each alone or with those with which it shares a cluster."""
+    sharing = [scenario for scenario in scenarios if together and scenario.may_share]
+    alone = [[scenario] for scenario in scenarios if scenario not in sharing]
+    return [*alone, sharing] if sharing else alone
 
 
 def run_all(
@@ -131,20 +161,27 @@ def run_all(
     """
     failed: set[tuple[str, str]] = set()
     for repeat in range(options.repeats):
-        for scenario in scenarios:
+        for group in groups(scenarios, together=options.together):
             for peer in peers:
-                left_out = peer not in scenario.peers or peer in scenario.left_out(
-                    full=options.full
-                )
-                if left_out or (scenario.name, peer) in failed:
+                wanted = [
+                    scenario
+                    for scenario in group
+                    if peer in scenario.peers
+                    and peer not in scenario.left_out(full=options.full)
+                    and (scenario.name, peer) not in failed
+                ]
+                if not wanted:
                     continue
-                figures = run_once(scenario, peer, options, measured)
-                if figures is None:
-                    failed.add((scenario.name, peer))
-                    say(f"FAILED {measured.failures[-1]}")
-                    continue
-                first = scenario.metrics[0]
-                say(
-                    f"{repeat + 1}/{options.repeats} {scenario.name} on {peer}: "
-                    f"{figures[first.key]:,.4g} {first.unit}"
-                )
+                before = len(measured.failures)
+                found = run_once(wanted, peer, options, measured)
+                for failure in measured.failures[before:]:
+                    say(f"FAILED {failure}")
+                for scenario in wanted:
+                    if scenario.name not in found:
+                        failed.add((scenario.name, peer))
+                        continue
+                    first = scenario.metrics[0]
+                    say(
+                        f"{repeat + 1}/{options.repeats} {scenario.name} on {peer}: "
+                        f"{found[scenario.name][first.key]:,.4g} {first.unit}"
+                    )

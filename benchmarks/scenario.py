@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from benchmarks.peers import Peer
 
@@ -28,12 +29,43 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class Size:
+    """How large the real workloads of Dask are, as multiples of what their summaries say."""
+
+    chunks: float = 1.0
+    """Of the number of chunks, partitions or files."""
+    nbytes: float = 1.0
+    """Of the bytes in each of them."""
+
+    def count(self, number: int) -> int:
+        """Return how many chunks there are, instead of ``number``; at least two."""
+        return max(round(number * self.chunks), 2)
+
+    def blocks(self, number: int) -> int:
+        """Return how many chunks there are along each side of a square."""
+        return max(round(number * self.chunks**0.5), 2)
+
+    def rows(self, number: int) -> int:
+        """Return how many rows, or numbers, there are in a chunk."""
+        return max(round(number * self.nbytes), 1)
+
+    def side(self, number: int) -> int:
+        """Return how many rows and columns there are in a square chunk."""
+        return max(round(number * self.nbytes**0.5), 1)
+
+
+@dataclass(frozen=True)
 class Run:
     """One run of one scenario on one peer, in a process of its own."""
 
     peer: Peer
     full: bool
     """Whether slow peers get as many tasks as the others."""
+    place: Path
+    """A directory that all runs of one command share, and that is removed in the end."""
+    size: Size
+    is_open: bool = False
+    """Whether the peer was started for several scenarios."""
 
     def count(self, number: int) -> int:
         """Return how many of ``number`` tasks this peer gets."""
@@ -42,6 +74,9 @@ class Run:
     @contextmanager
     def opened(self) -> Iterator[Peer]:
         """Start the peer, and end it also where the scenario fails."""
+        if self.is_open:
+            yield self.peer
+            return
         self.peer.open()
         try:
             yield self.peer
@@ -58,6 +93,10 @@ class Scenario:
     metrics: tuple[Metric, ...]
     measure: Callable[[Run], dict[str, float]]
     peers: tuple[str, ...] = ("ours", "ppe", "pool", "loky", "dask")
+    prepare: Callable[[Run], None] | None = None
+    """Puts what it needs into the place of the runs, unless it is there."""
+    may_share: bool = False
+    """Whether it may run on a cluster on which others ran before."""
     without: dict[str, str] = field(default_factory=dict)
     """Peers that cannot do it, each with the reason."""
     too_slow: dict[str, str] = field(default_factory=dict)

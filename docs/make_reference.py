@@ -23,8 +23,8 @@ from scaler_cluster.config.sections import (
     TraceSettings,
     WebSettings,
 )
-from scaler_cluster.core import channel
-from scaler_cluster.core.lifecycle import ENDS, TRANSITIONS, Event, State
+from scaler_cluster.core.delivery import channel
+from scaler_cluster.core.records.lifecycle import ENDS, TRANSITIONS, Event, State
 from scaler_cluster.wire import codec, feed
 from scaler_cluster.wire import messages as m
 
@@ -38,29 +38,31 @@ INTRODUCTION = """\
 
 <!-- made by docs/make_reference.py -->
 
-Version {m.PROTOCOL_VERSION}, over ZeroMQ: the scheduler has a ROUTER socket, everyone else a DEALER
-whose routing id is its *peer id*: one letter for its role (C, W, S, O) and {ids.PEER_RANDOM_BYTES}
-random bytes. {page}
+This is version {m.PROTOCOL_VERSION} of the protocol, which runs over ZeroMQ. The scheduler has a
+ROUTER socket. Every other process is a *peer* and has a DEALER socket. The routing id of that
+socket is the *peer id*: one letter for the role (C, W, S, O) and {ids.PEER_RANDOM_BYTES} random
+bytes. {page}
 
 ## Envelopes
 
 One ZeroMQ message is one *envelope*. Its first frame is msgpack, at most
-{codec.HEADER_BYTES_MAX:,} bytes: `[incarnation, seq, ack, *messages]`, a message being
+{codec.HEADER_BYTES_MAX:,} bytes: `[incarnation, seq, ack, *messages]`. A message is
 `[tag, *fields]` with all fields, in order. A buffer of {codec.FRAME_BYTES:,} bytes or more is a
-frame of its own, and its number, counted from 1, stands in its place; an envelope has at most
-{codec.FRAMES_MAX:,} frames.
+separate frame, and the number of the frame, counted from 1, takes its place in the message. An
+envelope has at most {codec.FRAMES_MAX:,} frames.
 
-- `incarnation` is a number that a process keeps as long as it lives (here its process id). When
-  it changes, the peer has started over: its first envelope has `seq` 1 and begins with Hello.
-- `seq` counts the envelopes of one direction from 1. 0 is an envelope without messages, or one that
-  says Unknown, and is not counted.
-- `ack` is the last `seq` that was received in order. An envelope that is not acknowledged within
-  {channel.RESEND_AFTER_S:g} s is sent again, then after twice as long, up to
-  {channel.RESEND_AFTER_MAX_S:g} s; who has nothing to say acknowledges after
-  {channel.ACKNOWLEDGE_AFTER_S:g} s, and at the latest every {channel.ACKNOWLEDGE_EVERY} envelopes.
-  What comes out of turn is kept until the gap is filled, what comes twice is dropped.
-- Whoever sends what the protocol forbids is dropped and answered with Unknown until it says Hello.
-  A client is told before with a Goodbye, whose reason says what was wrong.
+- `incarnation` is a number that a process keeps for its whole life (here its process id). If it
+  changes, the peer has started over: its first envelope has `seq` 1 and begins with Hello.
+- `seq` counts the envelopes of one direction from 1. An envelope without messages, or one that
+  contains Unknown, has `seq` 0 and is not counted.
+- `ack` is the last `seq` that was received in order. If an envelope is not acknowledged within
+  {channel.RESEND_AFTER_S:g} s, the sender sends it again, then after twice that time, up to
+  {channel.RESEND_AFTER_MAX_S:g} s. A receiver that has nothing to send acknowledges after
+  {channel.ACKNOWLEDGE_AFTER_S:g} s, and after {channel.ACKNOWLEDGE_EVERY} envelopes at the latest.
+  An envelope that arrives out of order is kept until the gap is filled. A duplicate is dropped.
+- If a peer sends what the protocol forbids, the scheduler drops the peer and answers it with
+  Unknown until it says Hello. Before that, a client gets a Goodbye, whose reason says what was
+  wrong.
 
 ## Values
 
@@ -81,14 +83,16 @@ frame of its own, and its number, counted from 1, stands in its place; an envelo
 | TaskOptions | nil for the defaults, or the array of the fields below | |
 | StorageEndpoint | array of the fields below | {codec.HOMES_MAX} in a Welcome |
 
-A *batch* holds the payloads of contiguous tasks. `ends` (Buffer) are 32-bit little-endian offsets
-where each payload ends, `data` (Buffer) their bytes, `base` is where these begin among the offsets.
-Who forwards a batch cuts it by these numbers and never reads the payloads.
+A *batch* holds the payloads of contiguous tasks. `ends` (Buffer) is a list of 32-bit little-endian
+offsets, one for the end of each payload. `data` (Buffer) holds the bytes of the payloads. `base` is
+the offset at which `data` begins. To forward part of a batch, the scheduler cuts it at these
+offsets and never reads the payloads.
 
-A *task* is a number, unique within its session: the upper bits number the call that made it (0:
-single tasks, 1 and up: one map or graph each), the lower {ids.CALL_BITS} bits count within that.
+A *task* is a number, unique within its session. Its upper bits number the call that made it (0 for
+single tasks, 1 and up for each map or graph). Its lower {ids.CALL_BITS} bits count within that
+call.
 """
-PAGE = "What a worker does is told in [Writing a worker](writing-a-worker.md)."
+PAGE = "[Writing a worker](writing-a-worker.md) describes what a worker does."
 KINDS = (m.TaskOptions, m.StorageEndpoint)
 
 
@@ -97,25 +101,28 @@ FEED = """\
 
 <!-- made by docs/make_reference.py -->
 
-Version {version} of what a scheduler publishes for those who watch it;
-[monitoring.md](monitoring.md) says what there is to watch with. An XPUB socket at the monitor
+This is version {version} of the feed, which a scheduler publishes for monitors;
+[monitoring.md](monitoring.md) describes the monitors. An XPUB socket at the monitor
 address sends messages of two frames to SUB sockets: a topic, `snapshot` or `events`, and a msgpack
 map. Each map has `version`, besides the fields below.
 
-- Who subscribes to `snapshot` gets one at once, and then one each `interval_s`. Who subscribes to
-  `events` gets what happens from then on, batched. While nobody subscribes to a topic, nothing is
-  made for it; no message can be asked for again.
-- `seq` counts the messages of a topic. Who sees a gap has missed some: a listener that does not
-  read fast enough, or is cut off, loses messages and slows nobody down. Another `run` is another
-  scheduler: forget what was known.
+- A monitor that subscribes to `snapshot` gets a snapshot at once, and then one each `interval_s`. A
+  monitor that subscribes to `events` gets everything that happens from then on, in batches. While
+  no monitor subscribes to a topic, the scheduler makes no messages for it. It sends no message
+  twice.
+- `seq` counts the messages of a topic. If there is a gap, the monitor has missed messages: a
+  monitor that reads too slowly, or is cut off, loses messages and slows nobody down. If `run`
+  changes, there is another scheduler: the monitor must forget what it knew.
 - A *table* is a map of `fields`, the names of its columns, and `rows`, lists of values. An event is
-  a list of its kind and its values, whose names stand in `fields` of the message, by kind. Readers
-  go by names and ignore what they do not know; fields may be added without a new version.
-- Contiguous tasks are one event. Of more than some hundreds a second of one kind, each so-and-so-
-  many-th is told, and `skipped` says how many were not. What counts, as `done`, is always exact.
+  a list of its kind and its values; `fields` of the message has the names of these values, by kind.
+  Monitors go by names and ignore names that they do not know, because fields may be added without a
+  new version.
+- Contiguous tasks are one event. If there are more than some hundred events of one kind a second,
+  only every n-th event is published, and `skipped` says how many were left out. Counts, such as
+  `done`, are always exact.
 - A task is named by its client's `session` and its number. Times are seconds of the scheduler's
-  clock: `clock` and `time` of a snapshot are the same moment. CPU is counted in whole CPUs. Ids of
-  workers and machines are bytes. nil means that it is not known.
+  clock; `clock` and `time` of a snapshot are the same moment. CPU is counted in whole CPUs. Ids of
+  workers and machines are bytes. nil means that a value is not known.
 
 """
 
@@ -135,7 +142,7 @@ def feed_reference() -> str:
         for kind in kinds:
             name = f"`{kind.kind}`" if issubclass(kind, feed.Event) else kind.__name__
             lines += [f"### {name}", "", _one_line(inspect.getdoc(kind) or ""), ""]
-            lines += ["| field | type | |", "|---|---|---|"]
+            lines += ["| field | type | meaning |", "|---|---|---|"]
             for one in fields(kind):
                 shown = str(one.type)
                 for before, after in TYPES.items():
@@ -175,7 +182,7 @@ def protocol() -> str:
         lines += _section(kind, f"{kind.tag} {kind.__name__}", said)
     lines += ["", "## Numbers and names", "", "| name | value | meaning |", "|---|---|---|"]
     for name, value in vars(m).items():
-        if name.startswith(("CALL_", "FAILED_", "INPUT_")):
+        if name.startswith(("CALL_", "FAILED_", "INPUT_", "NOT_RUN")):
             lines.append(f"| {name} | `{value!r}` | {said.get(('', name), '')} |")
     return "\n".join(lines) + "\n"
 
@@ -218,7 +225,7 @@ def task_states() -> str:
         "",
         "<!-- made by docs/make_reference.py -->",
         "",
-        "Drawn from `scaler_cluster/core/lifecycle.py`; a move that is not here is impossible.",
+        "Drawn from `scaler_cluster/core/records/lifecycle.py`. Any other move is impossible.",
         "",
         "```mermaid",
         "stateDiagram-v2",
@@ -242,15 +249,14 @@ SETTINGS = """\
 
 <!-- made by docs/make_reference.py -->
 
-Of each command: what it is called in a file, its flags, what it is by default, and what it means.
-*Accepted* are those of the Scaler system that have nothing to do here.
-[configuration.md](configuration.md) says how they are given.
+For each command, a table lists the settings: the key in a file, the flags, the default and the
+meaning. A setting that is *accepted, without effect* belongs to the Scaler system.
+[configuration.md](configuration.md) explains how to set them.
 
 A size is a number of bytes, or a text with a unit: `"2GB"`, `"512 MiB"`, `"1.5 GiB"`, `"64k"`.
-A thousand bytes make 1 kB, a thousand kB 1 MB, and so on with GB, TB and PB. 1024 bytes make
-1 KiB, 1024 KiB 1 MiB, and so on with GiB, TiB and PiB. Upper and lower case are the same, the space
-and the `B` may be left out. `memory_limit` and `object_memory_limit` of `ScalerExecutor` are sizes
-as well.
+1 kB is 1000 bytes, 1 MB is 1000 kB, and so on with GB, TB and PB. 1 KiB is 1024 bytes, 1 MiB is
+1024 KiB, and so on with GiB, TiB and PiB. Upper and lower case mean the same, and the space and
+the `B` may be left out. `memory_limit` and `object_memory_limit` of `ScalerExecutor` are sizes too.
 """
 
 
@@ -271,7 +277,7 @@ def settings() -> str:
             "",
             f"## `[{kind.names[0]}]`",
             "",
-            "| key | flags | default | |",
+            "| key | flags | default | meaning |",
             "|---|---|---|---|",
         ]
         places = iter(("first", "second"))

@@ -26,6 +26,7 @@ NOWHERE = ["", "", "", 0]
 HEARTBEAT_S = 2.0
 RESEND_S = 1.0
 FRAME_BYTES = 8192
+PROTOCOL = 3
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 
 
@@ -102,8 +103,8 @@ class Worker:
             (self.supervisor, "supervisor", b""),
             (self.worker, "worker", self.supervisor.name),
         ):
-            hello = [role, 1, PYTHON, os.getpid(), platform.node(), above, 0, 1, NOWHERE, False]
-            peer.send([HELLO, *hello, b"", "", [], 0, ""])
+            me = [PROTOCOL, PYTHON, os.getpid(), platform.node()]
+            peer.send([HELLO, role, *me, above, 0, 1, NOWHERE, False, b"", "", [], 0, ""])
 
     def run(self) -> None:
         """Work until told to leave, or until the scheduler is silent."""

@@ -11,14 +11,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
+from scaler_cluster.client import worker_context
 from scaler_cluster.client.map import map_calls, zipped
+from scaler_cluster.client.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.config.values import read_given_address
-from scaler_cluster.errors import ClusterBroken, ConfigError
-from scaler_cluster.runtime import inside
-from scaler_cluster.runtime.process import usable_cpus
-from scaler_cluster.runtime.records import level_of
-from scaler_cluster.runtime.session import CONNECT_TIMEOUT_S, Session
-from scaler_cluster.runtime.spawn import START_TIMEOUT_S, EmbeddedCluster
+from scaler_cluster.errors import ClusterBrokenError, ConfigError
+from scaler_cluster.process.log_records import level_of
+from scaler_cluster.process.process import usable_cpus
+from scaler_cluster.process.process_config import SupervisorOptions
+from scaler_cluster.process.spawn import START_TIMEOUT_S, EmbeddedCluster
 from scaler_cluster.texts import shown
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.config.values import HasAddress
-    from scaler_cluster.payload import ObjectReference
-    from scaler_cluster.runtime.dashboard_link import DashboardLink
+    from scaler_cluster.pickling.payload import ObjectReference
+    from scaler_cluster.process.dashboard_link import DashboardLink
 
 T = TypeVar("T")
 CLOSED = "cannot schedule new futures after shutdown"
@@ -74,7 +75,7 @@ class ScalerExecutor(Executor):
         TypeError: An argument has the wrong type.
         ValueError: A number is out of its bounds, an address or a size is none, an option needs an
             embedded cluster, or what the dashboard needs is not installed.
-        ClusterUnreachable: Nobody answers at ``address``.
+        ClusterUnreachableError: Nobody answers at ``address``.
 
     """
 
@@ -101,19 +102,11 @@ class ScalerExecutor(Executor):
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be a callable, not {shown(initializer)}")
         initargs = tuple(arguments.instance("initargs", initargs, (tuple, list), "a tuple"))
-        if max_tasks_per_child is not None:
-            max_tasks_per_child = arguments.whole(
-                "max_tasks_per_child", max_tasks_per_child, 1, bound=">= 1"
-            )
-        if threads_per_worker is not None:
-            threads_per_worker = arguments.whole("threads_per_worker", threads_per_worker, 1)
-        if memory_limit is not None:
-            bound = "32 MiB or more, as a worker that does nothing takes most of that"
-            memory_limit = arguments.size(
-                "memory_limit", memory_limit, MEMORY_LIMIT_MIN, bound=bound
-            )
+        limits = max_tasks_per_child, threads_per_worker, memory_limit, object_memory_limit
+        supervising = _supervising(max_tasks_per_child, threads_per_worker, memory_limit)
+        memory_bytes = None
         if object_memory_limit is not None:
-            object_memory_limit = arguments.size("object_memory_limit", object_memory_limit)
+            memory_bytes = arguments.size("object_memory_limit", object_memory_limit)
         timeout = arguments.seconds("timeout", timeout)
         arguments.flag("dashboard", dashboard)
         address = read_given_address(address)
@@ -125,17 +118,10 @@ class ScalerExecutor(Executor):
         )
         self._reserialize = False
         self._original: ScalerExecutor | None = None
-        nested = inside.nested_session(address)
+        nested = worker_context.nested_session(address)
         if address is not None or nested is not None:
-            given = (
-                initializer,
-                max_tasks_per_child,
-                threads_per_worker,
-                memory_limit,
-                object_memory_limit,
-            )
             # Inside of a task the cluster is the task's, however many workers the code asks for.
-            if any(option is not None for option in given) or (address and max_workers):
+            if any(one is not None for one in (initializer, *limits)) or (address and max_workers):
                 raise ConfigError(
                     "max_workers, initializer, max_tasks_per_child, threads_per_worker and the "
                     "memory limits belong to an embedded cluster; those of a running cluster are "
@@ -147,24 +133,18 @@ class ScalerExecutor(Executor):
                     "any: see dashboard_link"
                 )
             self._session = nested or Session(address or "", timeout=timeout)
-            self._max_workers = max_workers or max(self._session.core.welcome.workers, 1)
+            self._max_workers = max_workers or max(self._session.connection.welcome.workers, 1)
         else:
             self._max_workers = max_workers or usable_cpus()
             cluster = EmbeddedCluster(
                 self._max_workers,
                 initializer=initializer,
                 initargs=initargs,
-                max_tasks_per_child=max_tasks_per_child,
-                threads_per_worker=threads_per_worker,
-                memory_limit_bytes=memory_limit,
-                object_memory_bytes=object_memory_limit,
+                object_memory_bytes=memory_bytes,
+                supervising=supervising,
                 dashboard=dashboard,
             )
-            try:
-                self._session = Session(cluster.address, timeout=START_TIMEOUT_S, cluster=cluster)
-            except BaseException:
-                cluster.stop()
-                raise
+            self._session = _session_of(cluster)
         self._owner = weakref.finalize(self, self._session.close, CLOSED, wait=False)
         # At exit the session itself sees to it that submitted work finishes.
         self._owner.atexit = False
@@ -200,7 +180,7 @@ class ScalerExecutor(Executor):
 
         Args:
             priority: Higher runs first.
-            timeout: Seconds from its start after which a task is stopped, with TaskTimeout.
+            timeout: Seconds from its start after which a task is stopped, with TaskTimeoutError.
             retries: How often a task is run again after it raised or its worker died.
             at_most_once: Never start a task twice, even if its machine was lost.
             capabilities: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it only
@@ -310,7 +290,7 @@ class ScalerExecutor(Executor):
 
         Raises:
             PayloadError: The value cannot be pickled.
-            StorageFull: There is no room for it.
+            StorageFullError: There is no room for it.
             RuntimeError: The executor was shut down.
 
         """
@@ -351,7 +331,7 @@ class ScalerExecutor(Executor):
         cluster = self._session.cluster
         if cluster is None:
             raise RuntimeError("the workers of a running cluster are not this executor's to kill")
-        self._session.break_now(ClusterBroken("the workers were ended by the program itself"))
+        self._session.break_now(ClusterBrokenError("the workers were ended by the program itself"))
         cluster.signal_workers(number)
         self.shutdown()
 
@@ -368,6 +348,34 @@ class ScalerExecutor(Executor):
             "a ScalerExecutor holds sockets and processes and cannot be pickled; join the same "
             "cluster with ScalerExecutor(address=...) instead"
         )
+
+
+def _supervising(
+    max_tasks_per_child: int | None, threads_per_worker: int | None, memory_limit: int | str | None
+) -> SupervisorOptions:
+    """Return what these arguments of an executor mean for its workers; raises ConfigError."""
+    tasks_max, threads, memory_bytes = 0, 1, 0
+    if max_tasks_per_child is not None:
+        tasks_max = arguments.whole("max_tasks_per_child", max_tasks_per_child, 1, bound=">= 1")
+    if threads_per_worker is not None:
+        threads = arguments.whole("threads_per_worker", threads_per_worker, 1)
+    if memory_limit is not None:
+        bound = "32 MiB or more, as a worker that does nothing takes most of that"
+        memory_bytes = arguments.size("memory_limit", memory_limit, MEMORY_LIMIT_MIN, bound=bound)
+    return SupervisorOptions(
+        max_tasks_per_child=tasks_max,
+        threads_per_worker=threads,
+        memory_limit_bytes=memory_bytes,
+    )
+
+
+def _session_of(cluster: EmbeddedCluster) -> Session:
+    """Connect to a cluster that was just started; it is stopped if that fails."""
+    try:
+        return Session(cluster.address, timeout=START_TIMEOUT_S, cluster=cluster)
+    except BaseException:
+        cluster.stop()
+        raise
 
 
 def _check_context(mp_context: object) -> None:

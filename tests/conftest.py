@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import sys
 import tempfile
-import time
 import uuid
 from pathlib import Path
 
@@ -29,6 +29,8 @@ if str(ROOT) not in sys.path:
     # Last, so that an installed package wins: workers import ``tests.runtime.tasks`` from here.
     sys.path.append(str(ROOT))
 
+from tests.runtime.helpers import wait_until  # noqa: E402 - it is found by that path
+
 
 def our_processes() -> list[psutil.Process]:
     """Return every process that these tests started and that has not ended, orphans included."""
@@ -41,16 +43,6 @@ def our_processes() -> list[psutil.Process]:
         except psutil.Error:
             continue
     return [process for process in found.values() if "resource_tracker" not in _command(process)]
-
-
-def wait_until(condition, timeout: float = GONE_S) -> bool:
-    """Return True as soon as ``condition()`` holds, False if it never did."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() >= deadline:
-            return bool(condition())
-        time.sleep(0.01)
-    return True
 
 
 def _command(process: psutil.Process) -> str:
@@ -101,7 +93,8 @@ def nothing_left(request, tmp_path_factory, monkeypatch, standing):
 
     yield
 
-    wait_until(lambda: not left())
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: not left(), "processes were left behind", GONE_S)
     remains = left()
     commands = [_command(process) for process in remains]
     for process in remains:
@@ -115,7 +108,8 @@ def nothing_left(request, tmp_path_factory, monkeypatch, standing):
             str(path) for place in (private, shared) for path in Path(place).glob("scaler-*")
         )
 
-    wait_until(lambda: not directories(), 0.0 if commands else 2.0)
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: not directories(), "directories were left", 0.0 if commands else 2.0)
     remaining = directories()
     shutil.rmtree(private, ignore_errors=True)
     shutil.rmtree(shared, ignore_errors=True)

@@ -27,14 +27,14 @@ NO_NUMBERS = ["5", None, True, [1], 1 + 0j, Decimal(1), np.True_, np.ones(3)]
 
 @pytest.mark.parametrize("number", [3, np.int64(3), np.uint8(3)])
 def test_whole_numbers_become_python_s(number) -> None:
-    """A number of numpy is as good as one of Python, and leaves as one of Python."""
+    """Whole numbers of numpy are accepted, and become Python's."""
     assert type(arguments.whole("n", number)) is int
     assert arguments.whole("n", number, 3) == 3
 
 
 @pytest.mark.parametrize("wrong", [*NO_NUMBERS, 1.0, math.nan, np.float64(1), Fraction(3)])
 def test_what_is_no_whole_number_is_a_type_error(wrong) -> None:
-    """The sentence names the argument, what it takes, and what it got."""
+    """The TypeError names the argument, what it takes, and what it got."""
     with pytest.raises(TypeError, match=r"^n must be an integer, not ") as caught:
         arguments.whole("n", wrong)
 
@@ -42,7 +42,7 @@ def test_what_is_no_whole_number_is_a_type_error(wrong) -> None:
 
 
 def test_whole_numbers_have_bounds() -> None:
-    """One that is too small is a ConfigError, and so is one that no message can hold."""
+    """A number that is too small, or that no message can hold, is a ConfigError."""
     with pytest.raises(ConfigError, match="^n must be 1 or more, not 0$"):
         arguments.whole("n", 0, 1)
     with pytest.raises(ConfigError, match="^n must be greater than 0, not -1$"):
@@ -54,14 +54,14 @@ def test_whole_numbers_have_bounds() -> None:
 
 @pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.int64(2), Fraction(2)])
 def test_seconds_become_python_s(number) -> None:
-    """Any real number is a number of seconds."""
+    """Any real number is accepted as a number of seconds."""
     assert type(arguments.seconds("t", number)) is float
     assert arguments.seconds("t", number) == 2.0
 
 
 @pytest.mark.parametrize("wrong", NO_NUMBERS)
 def test_what_are_no_seconds_is_a_type_error(wrong) -> None:
-    """Text is no number."""
+    """Text is not accepted as a number of seconds."""
     with pytest.raises(TypeError, match="^t must be a number of seconds, not "):
         arguments.seconds("t", wrong)
 
@@ -82,13 +82,13 @@ def test_what_are_no_seconds_is_a_type_error(wrong) -> None:
     ],
 )
 def test_seconds_have_bounds(wrong) -> None:
-    """Neither none, nor endless: the system's own waits take no more than some years."""
+    """A duration is positive, and at most some years: the system's own waits take no more."""
     with pytest.raises(ConfigError, match="^t must be .* seconds"):
         arguments.seconds("t", wrong)
 
 
 def test_seconds_may_be_over() -> None:
-    """Where a wait may be over before it begins, any sign will do, but not what is no number."""
+    """A wait that may be over before it begins takes negative seconds, but not nan."""
     assert arguments.seconds("t", -1, any_sign=True) == -1.0
     with pytest.raises(ConfigError, match="not nan"):
         arguments.seconds("t", math.nan, any_sign=True)
@@ -120,7 +120,7 @@ def test_seconds_may_be_over() -> None:
     ],
 )
 def test_sizes_are_texts_or_numbers(given, nbytes) -> None:
-    """A thousand makes a kB, 1024 make a KiB; upper and lower case are the same."""
+    """A kB has 1000 bytes and a KiB 1024, in upper or lower case."""
     size = arguments.size("s", given)
 
     assert (size, type(size)) == (nbytes, int)
@@ -133,21 +133,21 @@ def test_sizes_are_texts_or_numbers(given, nbytes) -> None:
      "9" * 5000],
 )  # fmt: skip
 def test_what_is_no_size_is_a_config_error(wrong) -> None:
-    """The sentence has an example, or the bound."""
+    """The ConfigError of a wrong size has an example, or names the bound."""
     with pytest.raises(ConfigError, match="^s must be "):
         arguments.size("s", wrong)
 
 
 @pytest.mark.parametrize("wrong", [None, True, [1], b"2GB", 1j])
 def test_a_size_of_another_type_is_a_type_error(wrong) -> None:
-    """Also True, which Python counts among the numbers."""
+    """A size of another type is a TypeError, also True, which Python counts as a number."""
     with pytest.raises(TypeError, match="^s must be a number of bytes or a text such as 2GB"):
         arguments.size("s", wrong)
 
 
 @given(st.integers(0, 10**6), st.sampled_from("kMGT"), st.sampled_from(["", "i"]))
 def test_sizes_multiply(number, prefix, binary) -> None:
-    """Whatever stands in front, with and without a space and the B."""
+    """A unit multiplies the number before it, with or without a space and the B."""
     unit = (1024 if binary else 1000) ** ("kMGT".index(prefix) + 1)
     for text in (f"{number}{prefix}{binary}", f"{number} {prefix.lower()}{binary}B"):
         assert arguments.read_size(text) == number * unit
@@ -155,7 +155,7 @@ def test_sizes_multiply(number, prefix, binary) -> None:
 
 @given(st.text(max_size=12))
 def test_any_text_is_a_size_or_is_not(text) -> None:
-    """Whatever is typed."""
+    """Any text is a size, or a ConfigError."""
     with contextlib.suppress(ConfigError):
         assert arguments.size("s", text) > 0
 
@@ -164,7 +164,7 @@ def test_any_text_is_a_size_or_is_not(text) -> None:
 
 
 def test_what_is_called_can_be_called() -> None:
-    """The sentence says what the slip may have been."""
+    """The error about something that cannot be called names the likely slip."""
     assert arguments.function(abs, "submit") is abs
     with pytest.raises(TypeError, match=r"not None: write submit\(fn, x\), not submit\(fn\(x\)\)"):
         arguments.function(None, "submit")  # type: ignore[type-var]
@@ -174,14 +174,14 @@ def test_what_is_called_can_be_called() -> None:
 
 @pytest.mark.parametrize("wrong", [1, 0, None, "yes"])
 def test_a_flag_is_true_or_false(wrong) -> None:
-    """Nothing else, however true."""
+    """A flag takes True and False, and nothing else that is true or false."""
     assert arguments.flag("f", True) is True
     with pytest.raises(TypeError, match="^f must be True or False, not "):
         arguments.flag("f", wrong)
 
 
 def test_capabilities_become_python_s() -> None:
-    """Names in their order, numbers of Python."""
+    """Capabilities keep the order of their names, and their numbers become Python's."""
     assert arguments.capabilities("c", None) == ()
     found = arguments.capabilities("c", {"gpu": np.int64(1), "b": np.float32(0.5), "a": -1})
 
@@ -208,7 +208,7 @@ def test_capabilities_become_python_s() -> None:
     ],
 )
 def test_what_are_no_capabilities(wrong, error, message) -> None:
-    """Each is told from the others."""
+    """Each wrong form of capabilities has an error of its own."""
     with pytest.raises(error, match=message):
         arguments.capabilities("c", wrong)
 
@@ -217,7 +217,7 @@ def test_what_are_no_capabilities(wrong, error, message) -> None:
     "wrong", [3, [1], [""], ["x" * 2000], {"a": 1}.items(), [str(n) for n in range(70_000)]]
 )
 def test_what_are_no_names(wrong) -> None:
-    """Names are texts, not too long and not too many."""
+    """A name is a text; too long names and too many of them are refused."""
     assert arguments.names("w", "a") == ("a",)
     assert arguments.names("w", {"b", "a"}) == ("a", "b")
     with pytest.raises((TypeError, ConfigError), match="^w must "):
@@ -230,7 +230,7 @@ numbers = integers | st.just(10**5000) | st.floats() | st.floats(width=32).map(n
 
 @given(integers, numbers, integers, st.booleans(), st.dictionaries(st.text(), numbers))
 def test_what_is_accepted_can_be_sent(priority, timeout, retries, streams, capabilities) -> None:
-    """Whatever a check lets pass, the scheduler understands: it need not drop the sender."""
+    """The scheduler understands whatever a check lets pass."""
     try:
         options = m.TaskOptions(
             priority=arguments.whole("priority", priority),

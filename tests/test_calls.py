@@ -93,7 +93,7 @@ NEW = [
     [(*each, True) for each in OLD] + [(*each, False) for each in NEW],
 )
 def test_the_old_form_is_known_by_rule(function, items, expected, make):
-    """Nothing but tuples that ``function`` cannot take as they are, or of one item each."""
+    """The old form of map() is tuples that the function cannot take, or of one item each."""
     rows, is_old = rows_of(function, make(items))
 
     assert is_old is expected
@@ -102,14 +102,14 @@ def test_the_old_form_is_known_by_rule(function, items, expected, make):
 
 @given(st.lists(st.one_of(st.integers(), st.tuples(st.integers()), st.lists(st.integers()))))
 def test_no_item_is_lost(items):
-    """Whatever it is taken for, the items are all there, in order."""
+    """No item of an iterable is lost or moved, whichever form it is taken for."""
     for function in (one, two):
         for make in (list, tuple, iter):
             assert list(rows_of(function, make(items))[0]) == items
 
 
 def test_items_are_taken_one_by_one():
-    """An endless iterable of something else is not run through."""
+    """An endless iterable that is not of tuples is not run through."""
     rows, is_old = rows_of(one, itertools.count())
 
     assert not is_old
@@ -131,5 +131,5 @@ def test_items_are_taken_one_by_one():
     ],
 )
 def test_whose_a_keyword_is(function, expected):
-    """A function takes it if it has a parameter of that name, or takes any."""
+    """A keyword is the function's if it has such a parameter, or takes any."""
     assert takes(function, "profiling") is expected

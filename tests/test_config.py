@@ -77,7 +77,7 @@ def cluster(*arguments: str) -> ClusterSettings:
 
 
 def test_defaults_are_the_documented_ones():
-    """Of both generations, where they agree, else of the newer."""
+    """Defaults are those of both documented generations, or of the newer where they differ."""
     one, other = scheduler(ADDRESS), cluster(ADDRESS)
 
     assert one.scheduler_address == other.scheduler_address == ADDRESS
@@ -97,7 +97,7 @@ def test_defaults_are_the_documented_ones():
 
 
 def test_flags_come_before_the_file_and_that_before_defaults(write):
-    """As documented; what must be given may be in the file."""
+    """A flag wins over the file, and the file wins over defaults."""
     path = write(UNIFIED)
 
     plain = cluster("--config", path)
@@ -112,7 +112,7 @@ def test_flags_come_before_the_file_and_that_before_defaults(write):
 
 
 def test_each_command_reads_its_own_table(write):
-    """Of one file for all of them."""
+    """Each command reads its own table of one common file."""
     path = write(UNIFIED)
 
     one = scheduler("-c", path)
@@ -125,7 +125,7 @@ def test_each_command_reads_its_own_table(write):
 
 
 def test_arguments_come_in_the_order_in_which_they_are_told(write):
-    """Of those that have two; what is left out may be in the file."""
+    """Positional arguments come in the documented order, and may be in the file instead."""
     one = load(RecordSettings, "x", "", [ADDRESS, "feed.rec"])
     assert (one.monitor_address, one.file) == (ADDRESS, "feed.rec")
     path = write('[trace]\noutput = "out.json"\n')
@@ -136,7 +136,7 @@ def test_arguments_come_in_the_order_in_which_they_are_told(write):
 
 
 def test_a_flag_can_take_a_file_s_yes_back(write):
-    """A switch has a flag for each of its positions."""
+    """A switch that the file turns on can be turned off by a flag."""
     path = write(f'[scheduler]\nbind_address = "{ADDRESS}"\nprotected = true\n')
 
     assert scheduler("-c", path).protected
@@ -164,7 +164,7 @@ def test_a_flag_can_take_a_file_s_yes_back(write):
     ],
 )
 def test_flags_of_both_generations(flags, name, value):
-    """Short ones and long ones, where names differ."""
+    """Short and long flags of both generations are understood."""
     assert getattr(cluster(ADDRESS, *flags), name) == value
 
 
@@ -180,13 +180,13 @@ def test_flags_of_both_generations(flags, name, value):
     ],
 )
 def test_where_a_dashboard_is_served(flags, where):
-    """By the names of all generations; what says host or port alone comes first."""
+    """Every generation's names of host and port are understood; separate ones win."""
     assert load(WebSettings, "x", "", [ADDRESS, *flags]).host_and_port == where
 
 
 @pytest.mark.parametrize("prefix", ["/a/b-c", "a/b-c/", " /a/b-c// "])
 def test_a_prefix_is_a_path(prefix):
-    """However its ends are written."""
+    """A prefix is a path, however its ends are written."""
     assert load(WebSettings, "x", "", [ADDRESS, "--prefix", prefix]).prefix == "/a/b-c"
 
 
@@ -196,19 +196,22 @@ def test_a_prefix_is_a_path(prefix):
         ([], "nothing to show: neither monitor_address nor replay is given"),
         ([ADDRESS, "--replay", "a"], "replay shows a recording"),
         (["--record", "a", "--replay", "a"], "replay shows a recording"),
-        ([ADDRESS, "--gui-address", "8081"], "must be host:port, as 127.0.0.1:8081, not '8081'"),
+        (
+            [ADDRESS, "--gui-address", "8081"],
+            "must be host:port, such as 127.0.0.1:8081, not '8081'",
+        ),
         ([ADDRESS, "--prefix", "/a b"], "must be a path of letters"),
         ([ADDRESS, "--prefix", "//a//b"], "must be a path of letters"),
     ],
 )
 def test_what_a_dashboard_cannot_show(arguments, message):
-    """It shows a cluster or a recording, at an address."""
+    """A dashboard is refused that shows neither or both of a cluster and a recording."""
     with pytest.raises(ConfigError, match=message):
         load(WebSettings, "x", "", arguments)
 
 
 def test_a_dashboard_of_a_recording_needs_no_address():
-    """It needs the recording alone."""
+    """A dashboard of a recording needs no address."""
     assert load(WebSettings, "x", "", ["--replay", "run.rec"]).replay == "run.rec"
 
 
@@ -217,7 +220,7 @@ def test_a_dashboard_of_a_recording_needs_no_address():
     [("1.5 GiB", 3 << 29), ("64k", 64_000), ("1000", 1000), (1000, 1000), (2e9, 2 * 10**9)],
 )
 def test_sizes_are_texts_or_numbers(write, given, nbytes):
-    """On a command line, in a file and in a program."""
+    """A size may be a text or a number on a command line, in a file and in a program."""
     path = write(f"[cluster]\ntrim_memory_threshold_bytes = {given!r}\n")
     program = ClusterSettings.of(scheduler_address=ADDRESS, trim_memory_threshold_bytes=given)
 
@@ -230,7 +233,7 @@ def test_sizes_are_texts_or_numbers(write, given, nbytes):
 
 
 def test_what_is_no_size_is_refused(write):
-    """With the setting's name, and where it stands."""
+    """The error of a wrong size names the setting and where it stands."""
     with pytest.raises(ConfigError, match="^-tm/--trim-.* must be a size such as 2GB.* not 'much'"):
         cluster("-tm", "much", ADDRESS)
     with pytest.raises(ConfigError, match="^--memory-limit must be 1 or more, not '0GB'$"):
@@ -241,7 +244,7 @@ def test_what_is_no_size_is_refused(write):
 
 
 def test_no_flag_means_two_things():
-    """Each name and flag of a command is one setting's."""
+    """Each name and flag of a command belongs to one setting."""
     for kind in {*SECTION.values()}:
         flags = [flag for one in kind.options() for flag in one.flags]
         assert len(flags) == len(set(flags))
@@ -249,7 +252,7 @@ def test_no_flag_means_two_things():
 
 
 def test_a_program_is_checked_as_a_file_is():
-    """The same words for the same faults."""
+    """A program's wrong settings are refused in the same words as a file's."""
     settings = ClusterSettings.of(scheduler_address=ADDRESS, per_worker_capabilities={"gpu": 2})
     assert settings.per_worker_capabilities == {"gpu": 2}
     with pytest.raises(ConfigError, match="heartbeat_interval_seconds must be greater than 0"):
@@ -273,16 +276,16 @@ def test_a_program_is_checked_as_a_file_is():
         ("[cluster]\nnum_of_workers = true", r"line 2: .* must be a whole number, not True"),
         (
             "[cluster]\nnum_of_worker = 8",
-            r"line 2: .* is no setting: did you mean 'num_of_workers'",
+            r"line 2: .* is not a setting: did you mean 'num_of_workers'",
         ),
-        ("[cluster]\nxyz = 8", r"line 2: \[cluster\] xyz is no setting; see --help"),
-        ("[cluter]\nnum_of_workers = 8", r"line 1: no table is called \[cluter\]: .*'cluster'"),
-        ("x = 1\n[cluster]", r"line 1: no table is called \[x\], but \[scheduler\], "),
+        ("[cluster]\nxyz = 8", r"line 2: \[cluster\] xyz is not a setting; see --help"),
+        ("[cluter]\nnum_of_workers = 8", r"line 1: there is no table \[cluter\]: .*'cluster'"),
+        ("x = 1\n[cluster]", r"line 1: there is no table \[x\], only \[scheduler\], "),
         ("cluster = 1", "cluster must be a table"),
-        ("[[cluster]]\n[[cluster]]", r"line 2: \[cluster\]: there are 2 of them"),
+        ("[[cluster]]\n[[cluster]]", r"line 2: \[cluster\]: the file has 2 of these tables"),
         (
             "[cluster]\nnum_of_workers = 1\nmax_task_concurrency = 2",
-            r"line 3: .* is num_of_workers by another name",
+            r"line 3: .* is another name of num_of_workers",
         ),
         ("[cluster]\nlogging_level = 'LOUD'", "must be one of DEBUG, INFO"),
         ("[cluster]\nheartbeat_interval_seconds = nan", "must be a number of seconds"),
@@ -291,7 +294,7 @@ def test_a_program_is_checked_as_a_file_is():
     ],
 )
 def test_a_file_s_faults_are_found(write, text, message):
-    """With file, line and key, and the nearest name."""
+    """A fault in a file is told with file, line and key, and the nearest name."""
     path = write(text)
 
     with pytest.raises(ConfigError, match=message) as caught:
@@ -302,7 +305,7 @@ def test_a_file_s_faults_are_found(write, text, message):
 
 
 def test_lines_are_found_in_the_right_table(write):
-    """Also in one of many of a name, and where another table has the same key."""
+    """A fault is found in its own table, though others have the same key."""
     text = '[scheduler]\nio_threads = 1\n[[cluster]]\n[[cluster]]\n"io_threads" = 0 # none\n'
     tables = [one for one in read_file(write(text)) if one.name == "cluster"]
 
@@ -311,14 +314,14 @@ def test_lines_are_found_in_the_right_table(write):
 
 
 def test_tables_of_others_are_let_be(write):
-    """A file may hold what other programs read."""
+    """A file may have tables of other programs."""
     path = write("[symphony_worker_adapter]\nwhatever = 1\n[cluster]\nnum-of-workers = 2\n")
 
     assert cluster("-c", path, ADDRESS).num_of_workers == 2
 
 
 def test_there_is_one_kind_of_worker_manager(write):
-    """Of those that newer versions have."""
+    """Only one type of worker manager is accepted."""
     (table,) = read_file(write('[[worker_manager]]\ntype = "symphony"\n'))
 
     with pytest.raises(ConfigError, match="line 2: .* must be one of baremetal_native"):
@@ -332,12 +335,12 @@ def test_there_is_one_kind_of_worker_manager(write):
         (["-n", "-1", ADDRESS], "must be 1 or more, not -1"),
         (["-n", "two", ADDRESS], "must be a whole number, not 'two'"),
         (["-n"], "expected one argument"),
-        (["--num-of-worker", "1", ADDRESS], "is no option: did you mean '--num-of-workers'"),
-        (["--xyz", ADDRESS], "--xyz is no option; see scaler_cluster --help"),
+        (["--num-of-worker", "1", ADDRESS], "is not an option: did you mean '--num-of-workers'"),
+        (["--xyz", ADDRESS], "--xyz is not an option; see scaler_cluster --help"),
         ([], r"scheduler_address is missing: give it here, or in \[cluster\]"),
         (["-his", "0", ADDRESS], "must be greater than 0"),
         (["-tts", "-1", ADDRESS], "must be 0 or more"),
-        (["-pwc", "gpu=1,,", ADDRESS], "one is empty"),
+        (["-pwc", "gpu=1,,", ADDRESS], "one name in 'gpu=1,,' is empty"),
         (["-pwc", "gpu=-2", ADDRESS], "or -1 for any amount"),
         (["-pwc", "gpu,gpu=1", ADDRESS], "names 'gpu' twice"),
         (["--preload", "func", ADDRESS], "names no module and function"),
@@ -345,7 +348,7 @@ def test_there_is_one_kind_of_worker_manager(write):
     ],
 )
 def test_a_command_line_s_faults_are_found(arguments, message):
-    """In one line that names the flag."""
+    """A fault on a command line is told in one line that names the flag."""
     with pytest.raises(ConfigError, match=message) as caught:
         cluster(*arguments)
 
@@ -369,7 +372,7 @@ def test_a_command_line_s_faults_are_found(arguments, message):
     ],
 )
 def test_forms_of_addresses(text, listens, address):
-    """Names and numbers of hosts, of both kinds, sockets, and port 0 for who listens."""
+    """Hosts by name and by number, sockets, and port 0 for a listener are addresses."""
     assert read_address(text, listens=listens) == address
     assert read_address(address, listens=listens) == address
 
@@ -379,47 +382,50 @@ def test_forms_of_addresses(text, listens, address):
     [
         ("127.0.0.1:8516", "must begin with tcp:// or ipc://"),
         ("", "must begin with"),
-        ("http://host:80", "is no transport"),
-        ("ws://host:80", "ws:// is not spoken here"),
+        ("http://host:80", "is not a transport"),
+        ("ws://host:80", "ws:// is not supported"),
         ("tcp://host", "must end with a port"),
         ("tcp://host:port", "must end with a port"),
         ("tcp://host:65536", "must end with a port"),
-        ("tcp://host:0", "must have the port at which somebody listens"),
+        ("tcp://host:0", "must have the port at which the scheduler listens"),
         ("tcp://*:80", "must name the host"),
-        ("tcp://:80", "must have the name or number of a host"),
-        ("tcp://ho st:80", "must have the name"),
-        ("tcp://[::1:80", "must have the name"),
+        ("tcp://:80", "must have a host name or an IP address"),
+        ("tcp://ho st:80", "must have a host name"),
+        ("tcp://[::1:80", "must have a host name"),
         ("ipc://", "must have a path"),
         ("ipc://" + "x" * 200, "must have a path of 1 to 107 bytes"),
     ],
 )
 def test_wrong_forms_of_addresses(text, message):
-    """Each is told from the others."""
+    """Each wrong form of an address has an error of its own."""
     with pytest.raises(ValueError, match=message):
         read_address(text)
 
 
 @given(st.text(max_size=40), st.booleans())
 def test_any_text_is_an_address_or_is_not(text, listens):
-    """Whatever is typed."""
+    """Any text is an address, or a ValueError that says how an address must be."""
     for typed in (text, "tcp://" + text):
         try:
-            address = read_address(typed, listens=listens)
-        except ValueError:
-            continue
-        assert read_address(address, listens=listens) == address
+            address, complaint = read_address(typed, listens=listens), ""
+        except ValueError as error:
+            address, complaint = None, str(error)
+        if address is None:
+            assert complaint.startswith("must ")
+        else:
+            assert read_address(address, listens=listens) == address
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), st.integers(-1, 1 << 40)))
 def test_capabilities_there_and_back(capabilities):
-    """As a text and as a table."""
+    """Capabilities are read and written as a text and as a table."""
     text = ",".join(f"{name}={amount}" for name, amount in capabilities.items())
 
     assert CAPABILITIES.read(text) == capabilities == CAPABILITIES.check(capabilities)
 
 
 def test_a_preload_is_a_call_with_plain_values():
-    """Of a function that a module has."""
+    """A preload is a call of a module's function with plain values."""
     one = parse_preload("os.path:join('a', 'b')")
     assert (one.module, one.function, one.args, one.kwargs) == ("os.path", "join", ("a", "b"), {})
     assert parse_preload("m:f(x=[1, {'a': None}])").kwargs == {"x": [1, {"a": None}]}
@@ -444,14 +450,14 @@ def test_a_preload_is_a_call_with_plain_values():
     ],
 )
 def test_what_is_no_preload(spec):
-    """Is told so, with what to write instead."""
+    """A text that is no preload is refused with the form to write instead."""
     with pytest.raises(ConfigError, match='write "pkg.mod:func"'):
         parse_preload(spec)
 
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_preload_or_is_not(text):
-    """Nothing else is raised, and nothing is run."""
+    """Any text is a preload or a ConfigError, and nothing of it is run."""
     for spec in (text, "m:" + text, f"m:f({text})"):
         try:
             parse_preload(spec)
@@ -473,7 +479,7 @@ def restored():
 
 
 def test_logs_go_where_they_are_to(restored, tmp_path, capsys):
-    """To streams in short, to files, whose directory is made, with the place as well."""
+    """Logs go to streams in a short form, and to files with the place in the code."""
     path = tmp_path / "new" / "scaler.log"
     setup_logger(("-", str(path)), None, "warning")
     LOGGER.warning("one")
@@ -487,7 +493,7 @@ def test_logs_go_where_they_are_to(restored, tmp_path, capsys):
 
 
 def test_a_file_may_say_how_to_log(restored, tmp_path):
-    """One of the standard library's."""
+    """A configuration file of the standard library's logging may be given."""
     log = tmp_path / "out.log"
     config = tmp_path / "log.ini"
     config.write_text(
@@ -510,7 +516,7 @@ def test_a_file_may_say_how_to_log(restored, tmp_path):
 
 
 def test_a_log_that_cannot_be_written(restored):
-    """Is a setting that is wrong."""
+    """A log file that cannot be written is a ConfigError."""
     with pytest.raises(ConfigError, match="logging_paths: cannot write /proc/nosuch/x"):
         setup_logger(("/proc/nosuch/x",))
 
@@ -519,7 +525,7 @@ def test_a_log_that_cannot_be_written(restored):
 
 
 def test_a_shell_completes_flags(tmp_path):
-    """With argcomplete, where it is installed."""
+    """A shell completes flags by argcomplete, where that is installed."""
     pytest.importorskip("argcomplete")
     answer = tmp_path / "answer"
     line = "scaler_cluster --num-of-w"

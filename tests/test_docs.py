@@ -37,7 +37,7 @@ PAGES = [page for page in [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    """From its top to its end, as one program."""
+    """The examples of a page run as one program, from its top to its end."""
     if page.name == "dask.md":
         pytest.importorskip("dask")
     source = "\n".join(BLOCK.findall(with_free_ports(page.read_text())))

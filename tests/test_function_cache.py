@@ -15,8 +15,8 @@ import weakref
 
 import pytest
 
-from scaler_cluster.by_value import is_importable
-from scaler_cluster.function_cache import FUNCTIONS_MAX, OBJECTS_MAX, FunctionCache
+from scaler_cluster.pickling.by_value import is_importable
+from scaler_cluster.pickling.function_cache import FUNCTIONS_MAX, OBJECTS_MAX, FunctionCache
 
 cache: FunctionCache[str] = FunctionCache()
 
@@ -86,13 +86,13 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_is_known_to_be_unchanged(name) -> None:
-    """A function that refers to these is pickled once."""
+    """A function that refers to values that never change is pickled once."""
     assert known(in_main("def f(): return v", v=KNOWN[name])["f"])
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_may_change_unseen(name) -> None:
-    """A function that refers to these is pickled anew each time."""
+    """A function that refers to values that may change unseen is pickled each time."""
     assert not known(in_main("def f(): return v", v=UNKNOWN[name])["f"])
 
 
@@ -163,7 +163,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_seen(name) -> None:
-    """Whatever it is that changes, once it was known to be unchanged."""
+    """A change of whatever a function refers to is seen."""
     before, change = CHANGES[name]
     namespace = in_main(before)
     function = namespace["f"]
@@ -174,7 +174,7 @@ def test_a_change_is_seen(name) -> None:
 
 
 def test_a_change_between_look_and_put_is_seen() -> None:
-    """What was made may have been made of the old, or of the new."""
+    """A change while a function is pickled makes it be pickled anew."""
     namespace = in_main("K = 1\ndef f(): return K")
     function = namespace["f"]
     cache.put(function, cache.look(function), "first")
@@ -224,17 +224,17 @@ def test_functions_that_their_globals_keep_are_forgotten_in_time() -> None:
 
 
 def test_modules_that_travel_by_value_are_not_known_by_name(monkeypatch) -> None:
-    """What cloudpickle was told of a package holds for its modules, too."""
+    """A package that is registered with cloudpickle travels by value with its modules."""
     functions = [in_main("def f(): return v", v=v)["f"] for v in (json.decoder, json.loads)]
     assert all(map(known, functions))
-    monkeypatch.setattr("scaler_cluster.by_value.REGISTERED", {"json"})
+    monkeypatch.setattr("scaler_cluster.pickling.by_value.REGISTERED", {"json"})
 
     assert not is_importable(json.decoder.JSONDecoder)
     assert not known(in_main("def f(): return v", v=json.decoder)["f"])
 
 
 def test_only_importable_things_are_known_by_name() -> None:
-    """What another process would find under its name, in a module that is not the program."""
+    """Only what another process can import under its name is known by name."""
     assert is_importable(math.sqrt)
     assert is_importable(Point)
     assert is_importable(known)

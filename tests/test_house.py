@@ -1,113 +1,74 @@
-"""The house stands as it was drawn: arrows point down, the core is pure, the configs agree."""
+"""The house stands as it was drawn: arrows point down, no circles, the core is pure, pieces are small."""
 
 from __future__ import annotations
 
 import ast
 import configparser
-import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tests.house import (
+    CONFIG,
+    HOUSE,
+    ROOTS,
+    WHEEL,
+    circle,
+    find_modules,
+    import_graph,
+    innermost,
+    names_imported,
+    pieces_of,
+    upward_arrows,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-HOUSE = Path(__file__).parents[1]
-CONFIG = tomllib.loads((HOUSE / "pyproject.toml").read_text())
-WHEEL = CONFIG["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-ROOTS = sorted({str(Path(package).parent) for package in WHEEL})
 NO_PRODUCT = ("benchmarks", "docs", "examples", "tests")
+MODULES = find_modules()
+SOURCES = {module: file.read_text() for module, file in MODULES.items()}
 
 FLOORS = (
-    # From the top down. Rooms of one floor know nothing of each other.
+    # From the top down. Packages of one floor know nothing of each other.
     ("scaler_exec", "scaler"),
     ("scaler_compat", "scaler_monitoring"),
     ("scaler_cluster.cli",),
-    ("scaler_cluster.combo", "scaler_cluster.client", "scaler_cluster.testing"),
+    ("scaler_cluster.combo", "scaler_cluster.testing"),
     ("scaler_cluster.runtime",),
-    # What a session fills with results. The client that users hold lives above it.
-    ("scaler_cluster.client.map", "scaler_cluster.client.graph", "scaler_cluster.client.packing"),
-    ("scaler_cluster.client.future",),
-    (
-        "scaler_cluster.objects",
-        "scaler_cluster.nodes",
-        "scaler_cluster.exceptions",
-        "scaler_cluster.function_pickler",
-    ),
-    ("scaler_cluster.core", "scaler_cluster.links", "scaler_cluster.payload"),
-    (
-        "scaler_cluster.config",
-        "scaler_cluster.unpicklable",
-        "scaler_cluster.function_cache",
-        "scaler_cluster.reloads",
-    ),
-    ("scaler_cluster.arguments", "scaler_cluster.by_value"),
-    (
-        "scaler_cluster.preload",
-        "scaler_cluster.logs",
-        "scaler_cluster.wire",
-        "scaler_cluster.texts",
-    ),
+    ("scaler_cluster.client",),
+    ("scaler_cluster.process",),
+    ("scaler_cluster.objects",),
+    ("scaler_cluster.pickling", "scaler_cluster.links"),
+    ("scaler_cluster.core.scheduler", "scaler_cluster.core.worker"),
+    ("scaler_cluster.core.client", "scaler_cluster.core.graph", "scaler_cluster.core.supervisor"),
+    ("scaler_cluster.core.records", "scaler_cluster.core.delivery", "scaler_cluster.core.storage"),
+    ("scaler_cluster.core", "scaler_cluster.config"),
+    ("scaler_cluster.arguments", "scaler_cluster.preload", "scaler_cluster.logs"),
+    ("scaler_cluster.wire", "scaler_cluster.texts"),
     ("scaler_cluster.errors", "scaler_cluster.ids"),
     ("scaler_cluster",),
 )
-FLOOR = {room: height for height, rooms in enumerate(reversed(FLOORS)) for room in rooms}
-OURS = {room.partition(".")[0] for room in FLOOR}
+ROOMS = {room for rooms in FLOORS for room in rooms}
+
+TOO_BIG = {
+    "scaler_cluster.wire.messages": "one class for each message: read by looking one up",
+    "scaler_cluster.wire.feed": "one class for each record of the feed: read by looking one up",
+    "scaler_cluster.client.client.Client": "the public API: half of it are its docstrings",
+    "scaler_cluster.client.connection.Connection": (
+        "a door of two lines for each thing that threads ask of the core: they share its lock"
+    ),
+    "scaler_cluster.client.session.Session": "the doors of Client and ScalerExecutor, two lines each",
+    "scaler_cluster.core.worker.nested.NestedCore": (
+        "a ClientCore that knows more: 20 of its methods are the client's, for tasks held here"
+    ),
+    "scaler_cluster.runtime.nested.NestedSession": "a Session that knows whose each task is",
+}
+"""What is bigger than a file, class or function should be, and why it stays so."""
 
 PURE = ("scaler_cluster.core", "scaler_cluster.wire")
 IMPURE = {"asyncio", "multiprocessing", "os", "random", "socket", "threading", "time", "zmq"}
 IMPURE |= {"secrets", "select", "selectors", "signal", "subprocess"}  # the same by other names
-
-
-def find_modules() -> dict[str, Path]:
-    """Return every module of the product with its file."""
-    modules = {}
-    for package in WHEEL:
-        root = HOUSE / Path(package).parent
-        for file in sorted((HOUSE / package).rglob("*.py")):
-            parts = file.relative_to(root).with_suffix("").parts
-            modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
-    return modules
-
-
-MODULES = find_modules()
-
-
-def imports(node: ast.AST, *, types: bool) -> Iterator[str]:
-    """Yield the dotted names imported anywhere below, those for the type checker if asked for."""
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        assert node.level == 0, "imports are absolute"
-        assert node.module is not None
-        yield from (f"{node.module}.{alias.name}" for alias in node.names)
-    children: Iterable[ast.AST] = ast.iter_child_nodes(node)
-    if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") and not types:
-        children = node.orelse
-    for child in children:
-        yield from imports(child, types=types)
-
-
-@functools.cache
-def imports_of(module: str, *, types: bool) -> list[str]:
-    return list(imports(ast.parse(MODULES[module].read_text()), types=types))
-
-
-def room_of(name: str) -> str:
-    """Return the innermost room that a dotted name lies in."""
-    while name not in FLOOR:
-        name, dot, _ = name.rpartition(".")
-        assert dot, "give the new room its floor in FLOORS"
-    return name
 
 
 @pytest.mark.slow
@@ -128,21 +89,70 @@ def test_imports_alone(module, tmp_path):
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_arrows_point_down(module):
-    """A module imports from its own room and from floors below it, never beside or above."""
-    room = room_of(module)
-    ours = [name for name in imports_of(module, types=False) if name.partition(".")[0] in OURS]
-
-    wrong = [name for name in ours if room_of(name) != room and FLOOR[room_of(name)] >= FLOOR[room]]
-
-    assert [] == wrong
+def test_no_import_goes_in_a_circle():
+    """No module imports itself around others: for types, inside of functions or at once."""
+    assert [] == circle(import_graph(SOURCES))
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if room_of(name) in PURE])
+def test_arrows_point_down():
+    """A module imports from its own package and from floors below it, never beside or above."""
+    homeless = [module for module in MODULES if not innermost(module, ROOMS)]
+
+    assert [] == homeless, "give each new package its floor in FLOORS"
+    assert [] == upward_arrows(import_graph(SOURCES), FLOORS)
+
+
+def test_a_circle_is_found():
+    """Two modules that import each other inside of functions, with a third in between."""
+    planted = {
+        "a.one": "def f():\n    import a.two",
+        "a.two": "from a.three import x",
+        "a.three": "from a import one",
+        "a.four": "import a.one",
+        "a": "",
+    }
+
+    assert {"a.one", "a.three", "a.two"} == set(circle(import_graph(planted)))
+
+
+def test_a_circle_of_types_is_found():
+    """Two modules, of which one imports the other for the type checker alone."""
+    planted = {
+        "a.one": "import typing\nif typing.TYPE_CHECKING:\n    from a.two import Two",
+        "a.two": "from a.one import One",
+    }
+
+    assert {"a.one", "a.two"} == set(circle(import_graph(planted)))
+
+
+def test_an_arrow_upward_is_found():
+    """An import from a higher floor, or from beside, though it makes no circle."""
+    floors = ("top",), ("left", "right"), ("ground",)
+    planted = {
+        "top.a": "import left.a, ground.a",
+        "left.a": "import ground.a",
+        "right.a": "def f():\n    from left import a",
+        "ground.a": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import top.a",
+    }
+
+    wrong = upward_arrows(import_graph(planted), floors)
+
+    assert [("right.a", "left.a"), ("ground.a", "top.a")] == wrong
+
+
+def test_a_reader_holds_each_piece_in_the_head():
+    """Files, classes and functions are small, but for those that have a reason."""
+    pieces = [piece for module, text in SOURCES.items() for piece in pieces_of(module, text)]
+    big = {piece.name for piece in pieces if piece.is_big}
+
+    assert set() == big - TOO_BIG.keys(), "split it along what it does, or give a reason"
+    assert set() == TOO_BIG.keys() - big, "its reason is not needed any more"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith(PURE)])
 def test_core_is_pure(module):
     """The core and the wire format import nothing that waits, sends, rolls dice or reads clocks."""
-    found = {name.partition(".")[0] for name in imports_of(module, types=True)}
+    found = {name.partition(".")[0] for name in names_imported(ast.parse(SOURCES[module]))}
 
     assert set() == found & IMPURE
 
@@ -150,9 +160,9 @@ def test_core_is_pure(module):
 def test_only_links_know_the_transport():
     """ZeroMQ is imported by the links and by nothing else."""
     users = {
-        room_of(module)
-        for module in MODULES
-        if any(name.partition(".")[0] == "zmq" for name in imports_of(module, types=True))
+        innermost(module, ROOMS)
+        for module, text in SOURCES.items()
+        if any(name.partition(".")[0] == "zmq" for name in names_imported(ast.parse(text)))
     }
 
     assert {"scaler_cluster.links"} == users

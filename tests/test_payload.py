@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster.payload import failing_argument
+from scaler_cluster.pickling.payload import failing_argument
 
 
 class FailsToMake:
@@ -63,7 +63,7 @@ def pack(args):
 
 @given(args=st.lists(GOOD, max_size=8), at=st.integers(0, 8), bad=st.sampled_from(BAD))
 def test_the_first_that_fails_is_found(args, at, bad):
-    """Wherever it is and whatever stands before and behind it."""
+    """The first argument that cannot be unpickled is found, wherever it stands."""
     at = min(at, len(args))
 
     assert failing_argument(*pack((*args[:at], bad, *args[at:]))) == at
@@ -77,7 +77,7 @@ def test_none_of_these_fails(args):
 
 @pytest.mark.parametrize("count", range(1, 7))
 def test_the_first_of_several_is_blamed(count):
-    """Two wrong ones are one error."""
+    """Of two arguments that cannot be unpickled the first one is blamed."""
     args = (1,) * count + (FailsToMake(), FailsToFill())
 
     assert failing_argument(*pack(args)) == count

@@ -18,12 +18,12 @@ import pytest
 
 from scaler_cluster.errors import (
     Death,
-    RemoteException,
+    RemoteError,
     RemoteTraceback,
     TaskInterrupted,
-    WorkerDied,
+    WorkerDiedError,
 )
-from scaler_cluster.exceptions import dumps_exception, loads_exception
+from scaler_cluster.pickling.exceptions import dumps_exception, loads_exception
 
 
 def sent(error: BaseException) -> Any:
@@ -185,7 +185,7 @@ class Frozen(Exception):
     ids=lambda error: type(error).__name__,
 )
 def test_it_comes_back_as_itself(error):
-    """With type, args, text, attributes and what Python knows of it, whatever its __init__ takes."""
+    """An exception comes back with type, args, text and attributes, whatever __init__ takes."""
     got = sent(error)
 
     assert type(got) is type(error)
@@ -211,7 +211,7 @@ def test_it_comes_back_as_itself(error):
         (AttributeError("a", name="b"), ("name",)),
         (NameError("a", name="b"), ("name",)),
         (KeyError("a"), ()),
-        (WorkerDied("a", Death(3)), ("death",)),
+        (WorkerDiedError("a", Death(3)), ("death",)),
         (subprocess.CalledProcessError(3, ["a"], output=b"o", stderr=b"e"), ("cmd", "stderr")),
         (subprocess.TimeoutExpired(["a"], 3.0), ("cmd", "timeout")),
         (json.JSONDecodeError("a", "bcd", 2), ("doc", "pos", "lineno")),
@@ -221,7 +221,7 @@ def test_it_comes_back_as_itself(error):
     ids=lambda one: type(one).__name__ if isinstance(one, BaseException) else "",
 )
 def test_what_it_holds_outside_of_its_dict_comes_along(error, fields):
-    """Fields of C and of slots, also of exceptions that pickle by themselves."""
+    """Values in slots and in fields of C types come along."""
     got = sent(error)
 
     assert type(got) is type(error)
@@ -230,7 +230,7 @@ def test_what_it_holds_outside_of_its_dict_comes_along(error, fields):
 
 
 def test_slots_that_are_not_set_stay_so():
-    """A slot has its value, or none."""
+    """A slot that is not set stays so."""
     got = sent(Slotted(5, "text"))
 
     assert got.code == 5
@@ -238,7 +238,7 @@ def test_slots_that_are_not_set_stay_so():
 
 
 def test_notes_come_along():
-    """What was added to an exception is there."""
+    """The notes of an exception come along."""
     error: Any = Coded(5, "text")
     error.__notes__ = ["a note"]
 
@@ -246,7 +246,7 @@ def test_notes_come_along():
 
 
 def test_exceptions_inside_of_others_come_back():
-    """In the arguments, in attributes, and also in a circle."""
+    """Exceptions in arguments and attributes of others come back, also in a circle."""
     error: Any = Coded(5, Coded(6, "inner"))
     error.others = [Slotted(7, "other"), error]
     got = sent(error)
@@ -258,7 +258,7 @@ def test_exceptions_inside_of_others_come_back():
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="no groups of exceptions before")
 def test_groups_come_back():
-    """Groups in groups, with whatever exceptions, also of classes of their own."""
+    """Nested groups come back, with exceptions of whatever class."""
 
     class Group(ExceptionGroup):  # type: ignore[name-defined,misc]  # noqa: F821
         def __new__(cls, errors, code):
@@ -292,12 +292,12 @@ class Says(Exception):
 
 
 def test_its_own_reduce_is_believed():
-    """An exception may come back as another one if it says so."""
+    """An exception whose __reduce__ names another one comes back as that."""
     assert type(sent(Says((KeyError, ("key",))))) is KeyError
 
 
 def test_who_refuses_to_be_pickled_is_replaced():
-    """An exception whose __reduce__ raises stays where it is, and says so."""
+    """An exception whose __reduce__ raises is replaced, and the text says so."""
 
     class Stays(Exception):
         def __reduce__(self):
@@ -305,14 +305,14 @@ def test_who_refuses_to_be_pickled_is_replaced():
 
     got = sent(Stays("text"))
 
-    assert type(got) is RemoteException
+    assert type(got) is RemoteError
     assert "Stays: text" in str(got)
     assert "whose pickling raises TypeError: stays here" in str(got)
 
 
 @pytest.mark.parametrize("made", [(int, ("no",)), (int, (3,)), 5, (os._exit,)])
 def test_a_reduce_that_does_not_work_is_not_used(made):
-    """The exception comes back without it."""
+    """An exception comes back by other means where its __reduce__ does not work."""
     got = sent(Says(made))
 
     assert (type(got), got.args) == (Says, ("text",))
@@ -322,7 +322,7 @@ def test_a_reduce_that_does_not_work_is_not_used(made):
 
 
 def test_what_cannot_be_pickled_of_it_is_left_out():
-    """The rest comes, with a note that says what did not."""
+    """Attributes that cannot be pickled are left out, and a note names them."""
     error: Any = Coded(5, "text")
     error.lock = threading.Lock()
     error.__notes__ = ["a note"]
@@ -338,7 +338,7 @@ def test_what_cannot_be_pickled_of_it_is_left_out():
 
 
 def test_what_remains_of_exceptions_in_others_is_found_once():
-    """A long chain, and circles, of exceptions that hold locks come in no time."""
+    """Long chains and circles of exceptions that hold locks are searched once."""
     error: Any = Coded(5, "innermost")
     error.lock = threading.Lock()
     for _ in range(30):
@@ -357,7 +357,7 @@ def test_what_remains_of_exceptions_in_others_is_found_once():
 
 
 def test_an_argument_that_cannot_be_pickled_becomes_a_text():
-    """The others come as they are, with a note."""
+    """An argument that cannot be pickled becomes a text; the others come as they are."""
     got: Any = sent(ValueError(1, threading.Lock()))
 
     assert (type(got), got.args[0]) == (ValueError, 1)
@@ -366,7 +366,7 @@ def test_an_argument_that_cannot_be_pickled_becomes_a_text():
 
 
 def test_what_cannot_be_unpickled_of_it_is_left_out():
-    """Also what fails only when it is unpickled."""
+    """Attributes that fail only when they are unpickled are left out as well."""
     error: Any = Coded(5, "text")
     error.bad = BadToMake()
     got = sent(error)
@@ -383,7 +383,7 @@ class BadToMake:
 
 
 def test_a_class_that_cannot_be_pickled_is_replaced():
-    """RemoteException has type, text, reason and a hint."""
+    """RemoteError has the type, text, reason and a hint of a class that cannot travel."""
     lock = threading.Lock()
 
     class Local(Exception):
@@ -392,20 +392,20 @@ def test_a_class_that_cannot_be_pickled_is_replaced():
 
     got = sent(Local("text"))
 
-    assert type(got) is RemoteException
+    assert type(got) is RemoteError
     assert "Local: text" in str(got)
     assert "its closure variable lock is a _thread.lock" in str(got)
     assert "__reduce__" in str(got)
 
 
 def test_what_does_not_unpickle_here_is_replaced(monkeypatch):
-    """RemoteException names the module that is missing here."""
+    """RemoteError names the module that is missing here."""
     data, detail = dumps_exception(Coded(5, "text"), None)
     monkeypatch.setitem(sys.modules, __name__, None)
 
     got = loads_exception(data, detail)
 
-    assert type(got) is RemoteException
+    assert type(got) is RemoteError
     assert "Coded: text" in str(got)
 
 
@@ -421,7 +421,7 @@ def test_an_interrupt_passes():
 
 
 def test_plain_exceptions_are_pickled_plainly():
-    """What pickle does right is left to it."""
+    """An exception that pickle handles is left to pickle."""
     data, _ = dumps_exception(ValueError("text"), None)
 
     assert data == pickle.dumps(ValueError("text"), 5)

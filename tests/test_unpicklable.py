@@ -22,10 +22,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster import unpicklable
 from scaler_cluster.errors import PayloadError
-from scaler_cluster.payload import dumps
-from scaler_cluster.unpicklable import find
+from scaler_cluster.pickling import unpicklable
+from scaler_cluster.pickling.payload import dumps
+from scaler_cluster.pickling.unpicklable import find
 
 LOCK = threading.Lock()
 
@@ -148,7 +148,7 @@ GOOD = st.recursive(
 
 @given(way=st.lists(st.sampled_from(sorted(WRAPPERS)), max_size=8), beside=GOOD)
 def test_its_place_is_named(way, beside):
-    """What is named, written after the value, is the part that cannot be pickled."""
+    """The part of a value that cannot be pickled is named by its way from the value."""
     value: Any = LOCK
     for name in reversed(way):
         value = WRAPPERS[name]([beside, value])
@@ -240,7 +240,7 @@ CONNECTION = sqlite3.connect(":memory:")
     ],
 )
 def test_what_no_expression_reaches_is_named(value, named):
-    """Global and closure variables, defaults, members of sets, keys, and classes by value."""
+    """Globals, closure variables, defaults, set members, keys and classes are named."""
     assert named in told(value)
 
 
@@ -265,7 +265,7 @@ def test_what_no_expression_reaches_is_named(value, named):
     ],
 )
 def test_what_it_is_and_what_to_do(value, named):
-    """Its type is named, of the standard library's the one that people know, and a remedy."""
+    """The error names the part's type as people know it, and a remedy."""
     if named is None:
         dumps(value)
     else:
@@ -273,7 +273,7 @@ def test_what_it_is_and_what_to_do(value, named):
 
 
 def test_files_sockets_and_executors(tmp_path):
-    """They are named as what they are."""
+    """Files, sockets and executors are named as what they are."""
     with (
         (tmp_path / "written").open("w") as stream,
         socket.socket() as one,
@@ -325,7 +325,7 @@ class Wrong:
 
 @pytest.mark.parametrize("error", [SystemExit, GeneratorExit, asyncio.CancelledError, ValueError])
 def test_whatever_is_raised_where_it_is_pickled(error):
-    """It becomes a PayloadError that names it, with it as the cause."""
+    """What pickling raises becomes the cause of a PayloadError that names the object."""
     with pytest.raises(PayloadError, match=r"its item \[1\] is .*Leaves, whose pickling") as caught:
         dumps([1, Leaves(error)])
 
@@ -340,7 +340,7 @@ def test_an_interrupt_is_no_fault_of_a_value():
 
 
 def test_hostile_objects_are_named():
-    """Also what fails in every method, and can't even be shown."""
+    """An object whose every method fails is named as well."""
     assert "test_unpicklable.Hostile, whose pickling raises" in told([Hostile()])
 
 
@@ -361,7 +361,7 @@ def test_cycles_end():
 
 
 def test_depth_has_no_bound():
-    """A nesting that is deeper than the stack is walked as well; its way is cut in the middle."""
+    """A nesting deeper than the stack is walked, and its way is cut in the middle."""
     value: Any = LOCK
     for _ in range(400):
         value = [value]

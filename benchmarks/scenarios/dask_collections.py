@@ -1,6 +1,5 @@
-"""Collections of Dask, from ``compute`` to the value: arrays in tiny chunks, dataframes, algebra.
+"""Collections of Dask in tiny chunks, from ``compute`` to the value: it is the number that counts.
 
-Of the algebra, how many threads each worker's BLAS starts is up to the peer: nobody sets anything.
 What Dask itself does before any scheduler sees the graph is the same for all.
 """
 
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
 
 CHUNK = 10
 """Rows and columns of a chunk: computing it takes next to no time."""
-SQUARE = 500
-"""Rows and columns of a chunk of 2 MB."""
-TALL, NARROW = 20_000, 100
-"""Rows and columns of a chunk of 16 MB."""
 WARM_UP = 4
 
 
@@ -52,26 +47,6 @@ def shuffled(partitions: int) -> Any:
     return frame.shuffle("key", shuffle_method="tasks").value.sum()
 
 
-def product(blocks: int) -> Any:
-    """Return the sum of a product of two arrays of so many by so many chunks, in whole numbers."""
-    import dask.array as da
-
-    side = blocks * SQUARE
-    numbers = da.arange(side * side, chunks=side * SQUARE).reshape(side, side)
-    array = (numbers % 7).rechunk((SQUARE, SQUARE)).astype("float64")
-    return (array @ array.T).sum()
-
-
-def decomposed(chunks: int) -> Any:
-    """Return the sum of the singular value decomposition of a tall and narrow array."""
-    import dask.array as da
-
-    normal = da.random.default_rng(1).standard_normal
-    u, s, v = da.linalg.svd(normal((chunks * TALL, NARROW), chunks=(TALL, NARROW)))
-    # Signs, and the last digits, are the library's to choose.
-    return da.round(abs(u).sum() + s.sum() + abs(v).sum(), 1)
-
-
 def computed(run: Run, make: Callable[[int], Any], size: int) -> dict[str, float]:
     """Compute a small collection, then measure a large one."""
     collection, warm_up = make(size), make(WARM_UP)
@@ -96,7 +71,5 @@ SCENARIOS = (
     _scenario("sum_2000", "(x + x.T).sum() of 2,000 chunks", transposed_sum, 45),
     _scenario("sum_20000", "(x + x.T).sum() of 20,000 chunks", transposed_sum, 141),
     _scenario("rechunk", "rows to columns, 60 by 60", rechunked, 60),
-    _scenario("matmul", "product of 6 by 6 chunks of 2 MB", product, 6),
-    _scenario("svd", "decomposition of 10 tall chunks of 16 MB", decomposed, 10),
     _scenario("shuffle", "shuffle of a dataframe of 60 partitions", shuffled, 60),
 )

@@ -107,7 +107,8 @@ def read_size(value: object) -> int:
         return int(before or 0) * unit + int(after or 0) * unit // int(10 ** len(after))
     if isinstance(value, Real) and not isinstance(value, bool):
         if isinstance(value, Integral) or float(value).is_integer():
-            return int(value)  # type: ignore[call-overload,no-any-return]
+            number: Any = value
+            return int(number)
         raise ValueError(f"must be a whole number of bytes, not {value}")
     raise TypeError(
         f"must be a number of bytes or a text such as 2GB or 512 MiB, not {shown(value)}"

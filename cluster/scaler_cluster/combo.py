@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import arguments
 from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings
 from scaler_cluster.errors import ConfigError
-from scaler_cluster.runtime.process_config import scheduling, supervising
-from scaler_cluster.runtime.spawn import EmbeddedCluster
+from scaler_cluster.process.process_config import SchedulerOptions, SupervisorOptions
+from scaler_cluster.process.spawn import EmbeddedCluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,71 +18,117 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from scaler_cluster.runtime.dashboard_link import DashboardLink
+    from scaler_cluster.process.dashboard_link import DashboardLink
 
 PRIVATE = "ipc://private"
-"""Stands for the address of a cluster that none was given."""
+"""Stands for the address of a cluster that was given none."""
+LOGGING = ("logging_paths", "logging_level", "logging_config_file")
+SCHEDULER = MappingProxyType(
+    {"scheduler_address": "address", "io_threads": "scheduler_io_threads"}
+    | {
+        name: name
+        for name in (
+            "object_storage_address",
+            "monitor_address",
+            "protected",
+            "max_number_of_tasks_waiting",
+            "client_timeout_seconds",
+            "worker_timeout_seconds",
+            "object_retention_seconds",
+            "load_balance_seconds",
+            "load_balance_trigger_times",
+            "event_loop",
+            *LOGGING,
+        )
+    }
+)
+"""The settings of the scheduler, each with the argument of SchedulerClusterCombo that gives it."""
+WORKERS = MappingProxyType(
+    {"io_threads": "worker_io_threads"}
+    | {
+        name: name
+        for name in (
+            "per_worker_capabilities",
+            "per_worker_task_queue_size",
+            "heartbeat_interval_seconds",
+            "task_timeout_seconds",
+            "death_timeout_seconds",
+            "garbage_collect_interval_seconds",
+            "trim_memory_threshold_bytes",
+            "hard_processor_suspend",
+            "preload",
+            "threads_per_worker",
+            *LOGGING,
+        )
+    }
+)
+"""The settings of the workers, in the same way."""
 
 
 class SchedulerClusterCombo:
     """Starts a scheduler and ``n_workers`` workers, which end with this object or this process.
 
-    The settings have the names, units and defaults of the commands; ``docs/configuration.md`` says
-    more of each.
+    The settings have the names, units and defaults of the commands; ``docs/configuration.md``
+    explains them.
 
     Args:
         n_workers: Number of worker processes, 0 or more.
-        address: Where the scheduler listens, as ``tcp://127.0.0.1:8516``; port 0 takes a free
-            one. Default: a socket file in a private directory.
-        object_storage_address: Where the object storage listens. If something listens there
-            already, it is taken to be ``scaler_object_storage_server``; with several addresses all
-            are, and each object is kept by the one that its id chooses. Default: a free port
-            beside the scheduler.
-        monitor_address: Where monitors connect, as ``scaler_top``. Default: a socket file in a
+        address: Where the scheduler listens, such as ``tcp://127.0.0.1:8516``; port 0: any free
+            port. Default: a socket file in a private directory.
+        object_storage_address: Where the object storage listens. If a
+            ``scaler_object_storage_server`` listens there already, the cluster uses it. With
+            several addresses a server must listen at each, and the id of an object decides which
+            one stores it. Default: a free port beside the scheduler.
+        monitor_address: Where monitors such as ``scaler_top`` connect. Default: a socket file in a
             private directory.
-        per_worker_capabilities: What each worker offers to tasks that demand it, as
+        per_worker_capabilities: What each worker offers to tasks that demand it, such as
             ``{"gpu": 1}``; -1: it is never used up.
-        worker_io_threads: How many threads of each worker move bytes.
-        scheduler_io_threads: How many of the scheduler do.
-        max_number_of_tasks_waiting: How many tasks wait in the scheduler, before further ones wait
-            at their clients; -1: no limit.
-        heartbeat_interval_seconds: How often the workers' machine says that it lives.
-        client_timeout_seconds: A client that is silent for so long is given up, with its tasks.
-        worker_timeout_seconds: So are workers; their tasks run elsewhere.
+        worker_io_threads: How many threads of each worker send and receive.
+        scheduler_io_threads: How many threads of the scheduler send and receive.
+        max_number_of_tasks_waiting: How many tasks may wait in the scheduler; more wait in their
+            clients. -1: no limit.
+        heartbeat_interval_seconds: How often the supervisor tells the scheduler that it lives.
+        client_timeout_seconds: The scheduler gives a client up that is silent for this time, and
+            cancels its tasks.
+        worker_timeout_seconds: The scheduler gives workers up whose supervisor is silent for this
+            time, and runs their tasks elsewhere.
         object_retention_seconds: How long a machine keeps its copy of an object that no task there
-            uses (up to twice that); 0: as long as there is room.
-        task_timeout_seconds: A task that runs longer, and has no timeout of its own, is stopped;
-            0: none is.
-        death_timeout_seconds: Workers end when the scheduler has been silent for so long.
-        load_balance_seconds: A worker without work gets what others have queued after so many
-            times so long; 0: at once; negative: never.
-        load_balance_trigger_times: How many times ``load_balance_seconds`` that is.
+            uses (up to twice as long); 0: as long as there is room.
+        task_timeout_seconds: A task without a timeout of its own is stopped after this time;
+            0: never.
+        death_timeout_seconds: The workers end when the scheduler has been silent for this time.
+        load_balance_seconds: A worker gets tasks that are queued on other workers when it has been
+            idle for this time, multiplied by ``load_balance_trigger_times``; 0: at once;
+            negative: never.
+        load_balance_trigger_times: The factor for ``load_balance_seconds``.
         garbage_collect_interval_seconds: How often a worker collects garbage, between tasks;
             0: never.
-        trim_memory_threshold_bytes: Resident memory beyond which a worker then gives free memory
-            back to the system, in bytes or as text such as "1GiB".
-        per_worker_task_queue_size: How many tasks a worker is given ahead at most.
-        hard_processor_suspend: Accepted; a worker whose task waits for others is not stopped,
-            another process takes its place.
-        protected: Whether the scheduler refuses :meth:`Client.shutdown`.
-        scaler_policy: Accepted, with its ``policy_content`` checked: each task goes to a worker
-            that has what it demands, and the number of workers stays as it is.
-        event_loop: The scheduler's: ``builtin`` or ``uvloop``.
-        logging_paths: Where scheduler and workers log; nowhere by default.
-        logging_level: What they log at least.
-        logging_config_file: A file for ``logging.config.fileConfig``, instead of the former two.
-        worker_manager_id: Accepted.
+        trim_memory_threshold_bytes: After a collection, a worker with more resident memory than
+            this gives free memory back to the system; in bytes, or as text such as "1GiB".
+        per_worker_task_queue_size: How many tasks a worker may hold at most.
+        hard_processor_suspend: Accepted, without effect: a worker whose task waits for other tasks
+            is not stopped; another process takes its place.
+        protected: The scheduler refuses :meth:`Client.shutdown`.
+        scaler_policy: Its ``policy_content`` is checked, and has no effect: each task goes to a
+            worker that has what it demands, and the number of workers does not change.
+        event_loop: The event loop of the scheduler: ``builtin`` or ``uvloop``.
+        logging_paths: Where the scheduler and the workers log; by default they do not.
+        logging_level: The lowest level that they log.
+        logging_config_file: A file for ``logging.config.fileConfig``, used instead of paths and
+            level.
+        worker_manager_id: Accepted, without effect.
         security_config: Must be None: there is no encryption yet.
-        preload: What each worker calls before its first task, as ``"pkg.mod:func(1)"``.
-        threads_per_worker: How many threads numeric libraries start in each worker. A variable that
-            is set when the cluster starts, as ``OMP_NUM_THREADS``, wins.
+        preload: A function that each worker calls before its first task, such as
+            ``"pkg.mod:func(1)"``.
+        threads_per_worker: How many threads numeric libraries start in each worker. A variable such
+            as ``OMP_NUM_THREADS`` that is set when the cluster starts has precedence.
         per_worker_queue_size: An older name of ``per_worker_task_queue_size``.
-        dashboard: Whether there is one, see :attr:`dashboard_link`.
+        dashboard: Start a dashboard, see :attr:`dashboard_link`.
 
     Raises:
         TypeError: A setting has the wrong type.
-        ConfigError: A setting is wrong, the address cannot be bound, no object storage answers, or
-            what the dashboard needs is not installed.
+        ConfigError: A setting is wrong, an address cannot be bound, no object storage answers, or
+            the dashboard needs packages that are not installed.
 
     """
 
@@ -121,84 +168,54 @@ class SchedulerClusterCombo:
         per_worker_queue_size: int | None = None,
         dashboard: bool = False,
     ) -> None:
+        given = dict(locals())
         n_workers = arguments.whole("n_workers", n_workers, 0)
         arguments.flag("dashboard", dashboard)
         arguments.instance("worker_manager_id", worker_manager_id, str, "a text")
         if security_config is not None:
             raise ConfigError("security_config must be None: there is no encryption yet")
+        if address is None:
+            given["address"] = PRIVATE
         if object_storage_address is None:
-            object_storage_address = ()
-        log: dict[str, Any] = {
-            "logging_paths": logging_paths,
-            "logging_level": logging_level,
-            "logging_config_file": logging_config_file,
-        }
-        policy = {
-            name: getattr(scaler_policy, name)
-            for name in ("policy_engine_type", "policy_content")
-            if hasattr(scaler_policy, name)
-        }
-        scheduler = SchedulerSettings.of(
-            {"scheduler_address": "address", "io_threads": "scheduler_io_threads"},
-            scheduler_address=PRIVATE if address is None else address,
-            object_storage_address=object_storage_address,
-            monitor_address=monitor_address,
-            protected=protected,
-            max_number_of_tasks_waiting=max_number_of_tasks_waiting,
-            client_timeout_seconds=client_timeout_seconds,
-            worker_timeout_seconds=worker_timeout_seconds,
-            object_retention_seconds=object_retention_seconds,
-            load_balance_seconds=load_balance_seconds,
-            load_balance_trigger_times=load_balance_trigger_times,
-            event_loop=event_loop,
-            io_threads=scheduler_io_threads,
-            **policy,
-            **log,
-        )
+            given["object_storage_address"] = ()
         if per_worker_capabilities is None:
-            per_worker_capabilities = {}
+            given["per_worker_capabilities"] = {}
         if per_worker_queue_size is not None:
-            per_worker_task_queue_size = per_worker_queue_size
-        cluster = ClusterSettings.of(
-            {"io_threads": "worker_io_threads"},
+            given["per_worker_task_queue_size"] = per_worker_queue_size
+        scheduler = SchedulerSettings.of(
+            SCHEDULER,
+            **{setting: given[name] for setting, name in SCHEDULER.items()},
+            **_policy(scaler_policy),
+        )
+        workers = ClusterSettings.of(
+            WORKERS,
             scheduler_address=PRIVATE,
-            per_worker_capabilities=per_worker_capabilities,
-            per_worker_task_queue_size=per_worker_task_queue_size,
-            heartbeat_interval_seconds=heartbeat_interval_seconds,
-            task_timeout_seconds=task_timeout_seconds,
-            death_timeout_seconds=death_timeout_seconds,
-            garbage_collect_interval_seconds=garbage_collect_interval_seconds,
-            trim_memory_threshold_bytes=trim_memory_threshold_bytes,
-            hard_processor_suspend=hard_processor_suspend,
-            preload=preload,
-            threads_per_worker=threads_per_worker,
-            io_threads=worker_io_threads,
-            **log,
+            **{setting: given[name] for setting, name in WORKERS.items()},
         )
         self._cluster = EmbeddedCluster(
             n_workers,
             None if address is None else scheduler.scheduler_address,
-            scheduling=scheduling(scheduler),
-            supervising=supervising(cluster),
+            scheduling=SchedulerOptions.from_settings(scheduler),
+            supervising=SupervisorOptions.from_settings(workers),
             dashboard=dashboard,
         )
         self._stop = weakref.finalize(self, self._cluster.stop)
 
     def get_address(self) -> str:
-        """Return the address to give to clients."""
+        """Return the address of the scheduler, for clients."""
         return self._cluster.address
 
     def get_monitor_address(self) -> str:
-        """Return the address to give to ``scaler_top``."""
+        """Return the address for monitors, such as ``scaler_top``."""
         return self._cluster.monitor_address
 
     @property
     def dashboard_link(self) -> DashboardLink | None:
-        """What opens its dashboard in a browser of this machine; None if it was made without."""
+        """The link that opens the dashboard in a browser of this machine; None: there is none."""
         return self._cluster.dashboard_link
 
     def shutdown(self) -> None:
-        """End the scheduler and the workers, whatever they run; idempotent."""
+        """End the scheduler and the workers, even if tasks are running; idempotent."""
         self._stop()
 
     def __repr__(self) -> str:
@@ -221,3 +238,9 @@ class SchedulerClusterCombo:
     ) -> None:
         """Shut down."""
         self.shutdown()
+
+
+def _policy(policy: object) -> dict[str, Any]:
+    """Return the settings that a policy of Scaler has, as far as it has them."""
+    names = "policy_engine_type", "policy_content"
+    return {name: getattr(policy, name) for name in names if hasattr(policy, name)}

@@ -3,30 +3,34 @@
 ::
 
     ScalerError
-    ├── ProtocolError                    (abstract: whose fault is it?)
-    │   ├── LocalProtocolError           this side broke a rule: a bug here
-    │   └── RemoteProtocolError          the peer sent what it must not
-    ├── ConfigError(ValueError)          a setting that cannot work
-    ├── ClusterUnreachable(ConnectionError)   nobody answers at that address, or no longer
-    ├── SessionClosed(RuntimeError)      the client or executor was closed
-    ├── SessionForked(RuntimeError)      used in a forked child of the process that made it
-    ├── PayloadError                     could not pickle or unpickle; says which object
-    │   ├── FutureInside(TypeError)      a future where none can be
-    │   ├── DeserializeObjectError       a worker could not unpickle a function or an argument
-    │   └── ResultUnpicklable            a worker could not pickle the result
-    ├── ObjectStorageException           about large data, which lies in the object storage
-    │   ├── StorageFull                  neither memory nor disk have room for an object
-    │   ├── StorageUnreachable           nobody answers where an object is to go, or lies
-    │   └── MissingObjects               an object is not there, or not this client's to name
-    ├── RemoteException                  stands in for a remote exception that cannot travel
-    ├── NoSuitableWorker                 no worker with what a task demands came in time
-    ├── TaskTimeout(TimeoutError)        the task ran longer than its ``timeout``
-    ├── WorkerDied(BrokenExecutor)       the process that ran the task died
-    ├── TaskLost(WorkerDied)             the machine that ran it was lost too many times
-    └── ClusterBroken(BrokenExecutor)    no task can run any more (a failing initializer, a kill)
+    ├── ProtocolError                            (abstract: one of the next two is raised)
+    │   ├── LocalProtocolError                   this side broke the protocol: a bug here
+    │   └── RemoteProtocolError                  the peer sent what the protocol forbids
+    ├── ConfigError(ValueError)                  a setting that cannot work
+    ├── ClusterUnreachableError(ConnectionError) no scheduler answers there, or no longer
+    ├── SessionClosedError(RuntimeError)         the client or executor was closed
+    ├── SessionForkedError(RuntimeError)         used in a forked child process
+    ├── PayloadError                             an object could not be pickled or unpickled
+    │   ├── FutureInsideError(TypeError)         a future inside a value that must be pickled
+    │   ├── DeserializeObjectError               a worker could not unpickle function or argument
+    │   └── UnpicklableResultError               a worker could not pickle the result
+    ├── ObjectStorageError                       about large data, which the object storage keeps
+    │   ├── StorageFullError                     neither memory nor disk has room for an object
+    │   ├── StorageUnreachableError              the storage of an object does not answer
+    │   └── MissingObjectsError                  an object is gone, or is not this client's
+    ├── RemoteError                              stands in for an exception that cannot travel
+    ├── NoSuitableWorkerError                    no worker with what it demands joined in time
+    ├── TaskTimeoutError(TimeoutError)           the task ran longer than its ``timeout``
+    ├── WorkerDiedError(BrokenExecutor)          the process that ran the task died
+    │   └── TaskLostError                        the task was lost with its machine or worker
+    └── ClusterBrokenError(BrokenExecutor)       no task can run any more
 
-A cancelled task raises :class:`concurrent.futures.CancelledError`; a task's own exception comes
-back as itself, with :class:`RemoteTraceback` as its ``__cause__``.
+``scaler_exec`` exports each of them, and each name ends in ``Error``. Two exceptions that are
+not errors have other names, like Python's own ``KeyboardInterrupt``: :class:`TaskInterrupted` stops
+a task, and :class:`RemoteTraceback` only shows where a remote exception was raised.
+
+A cancelled task raises :class:`concurrent.futures.CancelledError`. A task's own exception comes
+back as the same exception, with :class:`RemoteTraceback` as its ``__cause__``.
 """
 
 from __future__ import annotations
@@ -48,108 +52,108 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent what the protocol forbids; it is dropped, nobody else notices."""
+    """The peer sent what the protocol forbids. It is dropped; no other peer is affected."""
 
 
 class ConfigError(ScalerError, ValueError):
-    """A setting that cannot work; the message says which one and what to do."""
+    """A setting cannot work. The message names it and says what to do."""
 
 
-class ClusterUnreachable(ScalerError, ConnectionError):
-    """No scheduler answers at the address, or it stopped answering; the message names it."""
+class ClusterUnreachableError(ScalerError, ConnectionError):
+    """No scheduler answers at the address, or it stopped answering; the message has the address."""
 
 
-class SessionClosed(ScalerError, RuntimeError):
-    """Work was given to a client or executor that had been closed."""
+class SessionClosedError(ScalerError, RuntimeError):
+    """A task was submitted to a client or executor that had been closed."""
 
 
-class SessionForked(ScalerError, RuntimeError):
+class SessionForkedError(ScalerError, RuntimeError):
     """A client or executor was used in a forked child; make a new one there."""
 
 
 class PayloadError(ScalerError):
     """An object could not be pickled or unpickled.
 
-    The message says which, which part of it is at fault, why, and what to do if that is known. What
-    was raised there is the cause.
+    The message names the object and the part of it that is at fault, says why, and what to do if
+    that is known. The cause is the exception that pickling raised.
     """
 
 
-class FutureInside(PayloadError, TypeError):
-    """A future is inside of a value that was to be pickled."""
+class FutureInsideError(PayloadError, TypeError):
+    """A future is inside a value that had to be pickled."""
 
 
 class DeserializeObjectError(PayloadError):
     """A worker could not unpickle the function or the arguments of this task.
 
-    If a module is missing there, or is another version, the message names the module, the machine,
-    the Python and what to do.
+    If the worker lacks a module, or has another version of it, the message names the module, the
+    machine, the Python and what to do.
     """
 
 
-class ResultUnpicklable(PayloadError):
-    """The task finished, but a worker could not pickle what it returned.
+class UnpicklableResultError(PayloadError):
+    """The task finished, but the worker could not pickle its result.
 
-    The message says which part of it is at fault, and why.
+    The message names the part at fault and says why.
     """
 
 
-class ObjectStorageException(ScalerError):
+class ObjectStorageError(ScalerError):
     """Something is wrong with the storage of large objects."""
 
 
-class StorageFull(ObjectStorageException):
+class StorageFullError(ObjectStorageError):
     """Neither the memory for objects nor the disk has room for this one."""
 
 
-class StorageUnreachable(ObjectStorageException):
+class StorageUnreachableError(ObjectStorageError):
     """An object storage did not answer in time."""
 
 
-class MissingObjects(ObjectStorageException):
-    """An object is not there (any more), or it is not this client's to name."""
+class MissingObjectsError(ObjectStorageError):
+    """An object is gone, or it does not belong to this client."""
 
 
-class RemoteException(ScalerError):
-    """Stands in for an exception whose class could not be pickled, or not unpickled here.
+class RemoteError(ScalerError):
+    """Replaces an exception whose class could not be pickled there or unpickled here.
 
-    The text holds the original type's name and message, and why it did not come itself; the remote
-    traceback is the cause.
+    The text has the name of the original type, the message, and the reason. The cause is the remote
+    traceback.
     """
 
 
-class NoSuitableWorker(ScalerError):
-    """The task demands what no worker has, and none that has it came in time."""
+class NoSuitableWorkerError(ScalerError):
+    """The task demands what no worker has, and no worker that has it joined in time."""
 
 
-class TaskTimeout(ScalerError, TimeoutError):
+class TaskTimeoutError(ScalerError, TimeoutError):
     """The task ran longer than its ``timeout``, or its cluster's, and was stopped."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """What is known of the death of a worker process."""
+    """What is known about the death of a worker process."""
 
     pid: int = 0
     """Process id on its machine."""
     host: str = ""
     """Name of the machine."""
     exit_code: int | None = None
-    """Exit code, where the process exited by itself."""
+    """Exit code, if the process exited by itself."""
     signal: int | None = None
-    """Number of the signal that killed it, where one did."""
+    """Number of the signal that killed it, if one did."""
     peak_rss_bytes: int = 0
-    """Largest resident set the process ever had, in bytes; of one that ran tasks with profiling,
-    since the last of those began."""
+    """Largest resident set that the process ever had, in bytes. If it ran tasks with profiling:
+    since the last of these began."""
     out_of_memory: bool = False
-    """True if it was killed for exceeding its memory limit."""
+    """True if it was killed because it exceeded its memory limit."""
     stderr_tail: str = ""
-    """The last lines it wrote to stderr."""
+    """The last lines that it wrote to stderr."""
     reason: str = ""
     """Why the engine itself killed it, if it did."""
 
 
-class WorkerDied(ScalerError, BrokenExecutor):
+class WorkerDiedError(ScalerError, BrokenExecutor):
     """The worker process that ran this task died; ``death`` says how."""
 
     def __init__(self, message: str, death: Death | None = None) -> None:
@@ -157,20 +161,20 @@ class WorkerDied(ScalerError, BrokenExecutor):
         self.death = death if death is not None else Death()
 
 
-class TaskLost(WorkerDied):
-    """The task was lost with its machine more often than it may be run again."""
+class TaskLostError(WorkerDiedError):
+    """The task was lost with its machine or worker, and may not run again."""
 
 
-class ClusterBroken(ScalerError, BrokenExecutor):
+class ClusterBrokenError(ScalerError, BrokenExecutor):
     """No task can run any more; the message says why."""
 
 
 class TaskInterrupted(BaseException):
-    """Raised inside a running task to stop it: it was cancelled, or its time is over."""
+    """Raised inside a running task to stop it, because it was cancelled or its timeout passed."""
 
 
 INTERRUPTS = (KeyboardInterrupt, TaskInterrupted)
-"""What a signal handler raises, wherever its thread is: never the fault of the code there."""
+"""What a signal handler raises, wherever its thread is. The code there is never at fault."""
 
 
 class RemoteTraceback(Exception):

@@ -36,6 +36,7 @@ DRAFT = b"draft-"
 """The name of a segment that is being written begins so."""
 
 PEER_RANDOM_BYTES = 12
+"""What tells a peer id from all others; before it stands the letter of the role."""
 
 SNAPSHOT, EVENTS = TOPICS = b"snapshot", b"events"
 """Of the feed, for those who watch. To subscribe to one does not make the other be built."""
@@ -44,11 +45,6 @@ SNAPSHOT, EVENTS = TOPICS = b"snapshot", b"events"
 def first_task_id(call: int) -> int:
     """Return the id of the first task of a call."""
     return call << CALL_BITS
-
-
-def call_of(task: int) -> int:
-    """Return the number of the call that a task belongs to."""
-    return task >> CALL_BITS
 
 
 def home_of(one: bytes, homes: int) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from functools import reduce
-from importlib import import_module
 from re import fullmatch
 from typing import Any
 
@@ -25,8 +23,10 @@ class Preload:
 
     def run(self) -> None:
         """Import the module and call the function; raises whatever that raises."""
-        function = reduce(getattr, self.function.split("."), import_module(self.module))
-        function(*self.args, **self.kwargs)  # type: ignore[operator]
+        # A client has no use for this import.
+        from pkgutil import resolve_name
+
+        resolve_name(f"{self.module}:{self.function}")(*self.args, **self.kwargs)
 
 
 def parse_preload(spec: str) -> Preload:
@@ -40,12 +40,12 @@ def parse_preload(spec: str) -> Preload:
         kwargs: dict[str, Any] = {}
         if isinstance(node, ast.Call):
             args = tuple(map(ast.literal_eval, node.args))
-            # A name that is None, of a **mapping, is no text: it is refused below.
-            kwargs = {one.arg: ast.literal_eval(one.value) for one in node.keywords}  # type: ignore[misc]
+            # A **mapping has no name: it is refused below.
+            kwargs = {one.arg or "": ast.literal_eval(one.value) for one in node.keywords}
             node = node.func
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         raise ConfigError(f"is no call of a function with plain values: {spec!r}; {FORM}") from None
     function = ast.unparse(node)
-    if None in kwargs or not fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", function):
+    if "" in kwargs or not fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", function):
         raise ConfigError(f"names no function: {spec!r}; {FORM}")
     return Preload(module, function, args, kwargs)

@@ -8,6 +8,7 @@ from typing import Any
 
 from scaler_cluster.client.client import Client
 from scaler_cluster.combo import SchedulerClusterCombo
+from scaler_cluster.process.process import usable_cpus
 
 _lock = threading.Lock()
 _mine: dict[int, tuple[SchedulerClusterCombo, Client]] = {}
@@ -18,8 +19,9 @@ own."""
 def scaler_get(dsk: Any, keys: Any, **named: Any) -> Any:
     """Run a Dask graph; as a scheduler: ``dask.config.set(scheduler=scaler_get)``.
 
-    On a cluster of this process, with a worker for each CPU, made when it is first needed and
-    ended with the process. On another cluster: ``scheduler=client`` or ``client.dask_get``.
+    On a cluster of this process, with a worker for each CPU that it may use, made when it is first
+    needed and ended with the process. On another cluster: ``scheduler=client`` or
+    ``client.dask_get``.
 
     Args:
         dsk: Whatever Dask passes: an expression, a layered graph, a dictionary.
@@ -38,6 +40,7 @@ def _persist(collections: Any, **named: Any) -> Any:
     return _client().persist(collections, **named)
 
 
+# Dask knows no type for a function with an attribute.
 scaler_get.persist = _persist  # type: ignore[attr-defined]
 
 
@@ -45,6 +48,6 @@ def _client() -> Client:
     with _lock:
         mine = _mine.get(os.getpid())
         if mine is None:
-            cluster = SchedulerClusterCombo(os.cpu_count() or 1)
+            cluster = SchedulerClusterCombo(usable_cpus())
             mine = _mine[os.getpid()] = cluster, Client(cluster.get_address())
         return mine[1]

@@ -8,20 +8,23 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings, StorageSettings
 from scaler_cluster.errors import ConfigError
-from scaler_cluster.runtime.directories import remove_directories
-from scaler_cluster.runtime.process_config import (
-    scheduler_process_config,
-    storage_process_config,
-    supervisor_process_config,
+from scaler_cluster.process.process import Ready
+from scaler_cluster.process.process_config import (
+    SchedulerProcessConfig,
+    StorageServerConfig,
+    SupervisorProcessConfig,
 )
-from scaler_cluster.runtime.spawn import STOP_TIMEOUT_S, ChildProcess
+from scaler_cluster.process.spawn import STOP_TIMEOUT_S, ChildProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import TypeAlias
+
+    EngineConfig: TypeAlias = SchedulerProcessConfig | SupervisorProcessConfig | StorageServerConfig
 
 
 @dataclass(frozen=True)
@@ -35,20 +38,20 @@ class PolicyConfig:
 class EngineProcess:
     """A child of this process, started and ended in the manner of ``multiprocessing.Process``."""
 
-    def __init__(self, name: str, told: dict[str, Any], *, reports: bool) -> None:
+    def __init__(self, name: str, config: EngineConfig, *, reports: bool) -> None:
         self.name = name
-        self._told = told
+        self._config = config
         self._reports = reports
         self._child: ChildProcess | None = None
-        self._news: dict[str, Any] = {}
+        self._ready = Ready()
 
     def start(self) -> None:
         """Start it; returns when it is ready. Raises ConfigError if it cannot be."""
         if self._child is not None:
             raise AssertionError("cannot start a process twice")
-        self._child = ChildProcess(self.name, self._told, reports=self._reports)
+        self._child = ChildProcess(self.name, self._config, reports=self._reports)
         if self._reports:
-            self._news = self._child.await_ready()
+            self._ready = self._child.await_ready()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended, at most so long."""
@@ -56,7 +59,9 @@ class EngineProcess:
             self._started().process.wait(timeout)
         except subprocess.TimeoutExpired:
             return
-        remove_directories(self._told)
+        if not isinstance(self._config, StorageServerConfig):
+            # It may have been killed; a storage has removed its own.
+            self._config.dirs.remove()
 
     def terminate(self) -> None:
         """Let it end."""
@@ -145,21 +150,22 @@ class SchedulerProcess(EngineProcess):
             logging_config_file=logging_config_file,
             logging_level=logging_level,
         )
-        super().__init__("scheduler", scheduler_process_config(settings), reports=True)
+        super().__init__("scheduler", SchedulerProcessConfig.from_settings(settings), reports=True)
 
     @property
     def address(self) -> str:
         """Where it listens, once it was started."""
-        return str(self._news["address"])
+        return self._ready.address
 
 
 class Scheduler:
     """A scheduler for programs with an event loop: it runs as long as :meth:`get_loops` does."""
 
     def __init__(self, config: SchedulerSettings) -> None:
-        self._process = EngineProcess("scheduler", scheduler_process_config(config), reports=True)
+        told = SchedulerProcessConfig.from_settings(config)
+        self._process = EngineProcess("scheduler", told, reports=True)
         self._process.start()
-        self.address: str = self._process._news["address"]
+        self.address = self._process._ready.address
 
     async def get_loops(self) -> None:
         """Wait until the scheduler has ended; end it if this is cancelled."""
@@ -174,7 +180,7 @@ def run_scheduler(config: SchedulerSettings) -> None:
     """Run a scheduler in this process until SIGINT or SIGTERM."""
     from scaler_cluster.runtime.scheduler import run
 
-    run(scheduler_process_config(config), None, lambda **_: None)
+    run(SchedulerProcessConfig.from_settings(config), None, lambda _: None)
 
 
 class Cluster(EngineProcess):
@@ -219,7 +225,8 @@ class Cluster(EngineProcess):
                 logging_level=logging_level,
                 preload=preload,
             )
-        super().__init__("supervisor", supervisor_process_config(settings), reports=False)
+        config = SupervisorProcessConfig.from_settings(settings)
+        super().__init__("supervisor", config, reports=False)
 
 
 class Worker(Cluster):
@@ -288,14 +295,8 @@ class ObjectStorageServerProcess(EngineProcess):
             logging_level=logging_level,
             logging_config_file=logging_config_file,
         )
-        super().__init__("storage", storage_process_config(settings), reports=True)
+        config = StorageServerConfig.from_settings(settings)
+        super().__init__("storage_server", config, reports=True)
 
     def wait_until_ready(self) -> None:
         """Do nothing: :meth:`start` has waited."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, at most so long; it has removed what it kept."""
-        try:
-            self._started().process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return

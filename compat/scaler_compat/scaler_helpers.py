@@ -8,8 +8,8 @@ from datetime import timedelta
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.client import worker_context
 from scaler_cluster.client.graph import Arrangement
-from scaler_cluster.runtime import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ class Processor:
     @staticmethod
     def get_current_processor() -> Processor | None:
         """Return what stands for this process if it is a worker, None elsewhere."""
-        return _here if inside.shell is not None else None
+        return _here if worker_context.is_worker() else None
 
 
 _here = Processor()
@@ -81,6 +81,5 @@ def cull_graph(graph: Mapping[Any, Any], keys: Iterable[Any]) -> dict[Any, Any]:
 
     Raises KeyError, CycleError.
     """
-    needed = Arrangement(graph, keys)
-    parts = needed.nodes, needed.values, needed.aliases, needed.futures
-    return {key: value for key, value in graph.items() if any(key in part for part in parts)}
+    needed = Arrangement(graph, keys).numbers
+    return {key: value for key, value in graph.items() if key in needed}

@@ -20,7 +20,7 @@ class Feed:
     """What a scheduler publishes at its monitor address, from now on.
 
     The first message is a snapshot of everything. A scheduler that is not there yet, or goes and
-    comes back, is listened to as soon as it is there. Raises ClusterUnreachable if nothing can
+    comes back, is listened to as soon as it is there. Raises ClusterUnreachableError if nothing can
     ever answer at such an address.
     """
 

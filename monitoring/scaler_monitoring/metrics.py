@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "scaler_metrics"
 ABOUT = (
-    "Serve metrics of a cluster to Prometheus, until Ctrl-C. It may start before the scheduler, "
-    "and outlives it: metric scaler_up says whether there is one."
+    "Serve metrics of a cluster to Prometheus, until Ctrl-C. It may start before the scheduler "
+    "and outlives it; the metric scaler_up says whether there is a scheduler."
 )
 LOOK_S = 10.0
 """How long it waits for the next message, before it waits again."""
@@ -38,7 +38,7 @@ def _run(settings: MetricsSettings) -> None:
         from prometheus_client import CollectorRegistry
     except ImportError:
         raise ConfigError(
-            "prometheus_client is not installed, which makes metrics: "
+            "scaler_metrics needs prometheus_client, which is not installed: "
             "pip install 'scaler-exec[monitor]'"
         ) from None
     from scaler_monitoring.prometheus import ClusterCollector

@@ -7,15 +7,17 @@ functions and however many machines there are.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
+from operator import attrgetter
 from threading import Lock
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
+from toolz import groupby
 
-from scaler_cluster.core.totals import OTHERS
+from scaler_cluster.core.records.totals import OTHERS
 from scaler_cluster.wire import feed
 from scaler_monitoring.model import Model
 from scaler_monitoring.view import NO_NAME
@@ -259,16 +261,13 @@ def _of_machines(snapshot: feed.Snapshot) -> Iterator[Family]:
     for name, about, field in MACHINE_GAUGES:
         values = (getattr(one, field) for one in machines)
         yield _gauges(name, about, label, zip(labels, values, strict=True))
-    cpus: defaultdict[bytes, float] = defaultdict(float)
-    nbytes: defaultdict[bytes, float] = defaultdict(float)
-    for row in snapshot.workers:
-        cpus[row.machine] += row.cpu or 0.0
-        nbytes[row.machine] += row.rss_bytes or 0
-    for name, about, counts in (
-        ("scaler_machine_workers_busy_cpus", "CPUs that its workers keep busy.", cpus),
-        ("scaler_machine_workers_resident_memory_bytes", "Memory of its workers.", nbytes),
+    workers = groupby(attrgetter("machine"), snapshot.workers)
+    of_each = [workers.get(one.machine, ()) for one in machines]
+    for name, about, field in (
+        ("scaler_machine_workers_busy_cpus", "CPUs that its workers keep busy.", "cpu"),
+        ("scaler_machine_workers_resident_memory_bytes", "Memory of its workers.", "rss_bytes"),
     ):
-        values = (counts[one.machine] for one in machines)
+        values = (sum(getattr(row, field) or 0 for row in rows) for rows in of_each)
         yield _gauges(name, about, label, zip(labels, values, strict=True))
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "scaler_record"
 ABOUT = (
-    "Write what a scheduler publishes to a file, until Ctrl-C. It may start before the scheduler, "
-    "and goes on with the one that takes its place."
+    "Write everything that a scheduler publishes to a file, until Ctrl-C. It may start before the "
+    "scheduler, and goes on if another scheduler takes its place."
 )
 LOOK_S = 10.0
 """How long it waits for the next message, before it waits again."""

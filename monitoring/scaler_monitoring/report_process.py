@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError, ScalerError
 from scaler_cluster.ids import EVENTS, SNAPSHOT
-from scaler_cluster.runtime.process import LIFELINE_FD, log_as_told, read_settings, say_ready
+from scaler_cluster.process.log_config import set_up_logging
+from scaler_cluster.process.process import LIFELINE_FD, Ready, read_config, say_error, say_ready
+from scaler_cluster.process.process_config import ReportProcessConfig
 from scaler_cluster.wire import feed
 from scaler_monitoring.feed import Feed
 from scaler_monitoring.period import Period
@@ -32,18 +34,18 @@ TOPICS = (EVENTS, SNAPSHOT)
 
 def main() -> None:
     """Be told what to do, and do it."""
-    settings = read_settings()
-    log_as_told(settings)
+    config = read_config(ReportProcessConfig)
+    set_up_logging(None)
     with ExitStack() as held:
         try:
-            _try(settings["path"])
-            listener = held.enter_context(Feed(settings["monitor_address"], TOPICS))
+            _try(config.path)
+            listener = held.enter_context(Feed(config.monitor_address, TOPICS))
             period = _begin(listener)
         except ScalerError as error:
-            say_ready(error=str(error))
+            say_error(str(error))
             sys.exit(1)
-        say_ready()
-        _tell(settings["fd"], _report(listener, period, settings["path"]))
+        say_ready(Ready())
+        _tell(config.fd, _report(listener, period, config.path))
 
 
 def _report(listener: Feed, period: Period, path: str) -> str:
@@ -65,7 +67,7 @@ def _try(path: str) -> None:
         import bokeh as _  # noqa: F401
     except ImportError:
         raise ConfigError(
-            "bokeh is not installed, which draws reports: pip install 'scaler-exec[monitor]'"
+            "reports need bokeh, which is not installed: pip install 'scaler-exec[monitor]'"
         ) from None
     from scaler_monitoring.report import try_path
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.cli.shared import guard
 from scaler_cluster.config.load import load
 from scaler_cluster.config.sections import TopSettings
-from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.wire.feed import Snapshot
 from scaler_cluster.wire.feed_codec import as_dict
 from scaler_monitoring.feed import Feed
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "scaler_top"
 ABOUT = (
-    "Show what a cluster does, until Ctrl-C or x. Keys sort the workers, the same key again the "
-    "other way round; the arrows scroll them."
+    "Show what a cluster does, until Ctrl-C or x. Keys sort the workers; the same key again "
+    "reverses the order. The arrow keys scroll."
 )
 ONCE_WIDTH = 200
 """Of a page, where there is no terminal to be as wide as."""
@@ -60,8 +60,8 @@ def _run(settings: TopSettings) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _silence(feed: Feed, timeout_s: float) -> ClusterUnreachable:
-    return ClusterUnreachable(
+def _silence(feed: Feed, timeout_s: float) -> ClusterUnreachableError:
+    return ClusterUnreachableError(
         f"nothing was heard from {feed.address} for {timeout_s:g} seconds: is the scheduler "
         "running, and is that the monitor address that it printed?"
     )
@@ -72,8 +72,8 @@ def _console() -> Console:
         from rich.console import Console
     except ImportError:
         raise ConfigError(
-            "rich is not installed, which draws this: pip install 'scaler-exec[monitor]'; "
-            "--json does without"
+            "scaler_top needs rich, which is not installed: pip install 'scaler-exec[monitor]'; "
+            "--json works without it"
         ) from None
     return Console(width=None if sys.stdout.isatty() else ONCE_WIDTH, highlight=False)
 
@@ -110,7 +110,7 @@ def _print(model: Model) -> None:
     console = _console()
     from scaler_monitoring import screen
 
-    console.print(screen.draw(model, Order(), clock(), console.width, None))
+    console.print(screen.draw(model, Order(), clock(), console, None))
     sys.stdout.flush()
 
 
@@ -142,8 +142,7 @@ class _Page:
         """Return the page."""
         from scaler_monitoring import screen
 
-        width, height = console.size
-        return screen.draw(self.model, self._order, now, width, height, self._top)
+        return screen.draw(self.model, self._order, now, console, console.height, self._top)
 
 
 def _live(feed: Feed, timeout_s: float) -> None:

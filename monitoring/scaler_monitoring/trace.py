@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "scaler_trace"
 ABOUT = (
-    "Make a trace of a recording, to be opened with https://ui.perfetto.dev or chrome://tracing."
+    "Convert a recording to a trace, which https://ui.perfetto.dev or chrome://tracing can open."
 )
 CLUSTER, WORKERS = 1, 2
 """The processes that a trace has, as far as its reader knows: one for what is nobody's work."""
@@ -52,7 +52,7 @@ def _run(settings: TraceSettings) -> None:
     events = trace_events(message for _, message in messages)
     first = next(events, None)
     if first is None:
-        raise ConfigError(f"{settings.file} holds no snapshot, so nothing can be said of it")
+        raise ConfigError(f"{settings.file} holds no snapshot, so there is nothing to convert")
     try:
         if path.exists() and path.samefile(settings.file):
             raise ConfigError(f"{path} is the recording itself: name another file")

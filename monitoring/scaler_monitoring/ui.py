@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import WebSettings
-from scaler_cluster.runtime.dashboard_listener import DashboardListener
-from scaler_cluster.runtime.process import lifeline_of_signals
-from scaler_cluster.runtime.process_config import dashboard_process_config
+from scaler_cluster.process.dashboard_listener import DashboardListener
+from scaler_cluster.process.process import lifeline_of_signals
+from scaler_cluster.process.process_config import DashboardProcessConfig
 from scaler_monitoring.dashboard.process import serve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scaler_cluster.process.process import Ready
+
 ABOUT = (
-    "Show a cluster in a browser, until Ctrl-C: open the link that is printed. It may start before "
-    "the scheduler, and outlives it."
+    "Show a cluster in a browser, until Ctrl-C: open the link that it prints. It may start before "
+    "the scheduler and outlives it."
 )
 
 
@@ -34,13 +36,13 @@ def gui(arguments: Sequence[str] | None = None) -> int:
 
 def _run(settings: WebSettings) -> None:
     door = DashboardListener(*settings.host_and_port, token=settings.token, prefix=settings.prefix)
-    told = dashboard_process_config(settings, door)
+    config = DashboardProcessConfig.from_settings(settings, door)
     door.listener.detach()
-    serve(told, lifeline_of_signals(), _say)
+    serve(config, lifeline_of_signals(), _say)
 
 
-def _say(link: str) -> None:
-    sys.stdout.write(f"dashboard at {link}\n")
+def _say(ready: Ready) -> None:
+    sys.stdout.write(f"dashboard at {ready.address}\n")
     sys.stdout.flush()
 
 

@@ -120,7 +120,7 @@ def alone_at(port: int):
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_it_runs(program, tmp_path) -> None:
-    """It ends well, and prints what it says that it prints."""
+    """A program of the documents ends well, and prints what it says that it prints."""
     file = PRINTED / program.name
     if program.before or program.after:
         file = tmp_path / program.name
@@ -178,7 +178,7 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize(("commands", "name"), SESSIONS, ids=lambda value: str(value)[:60])
 def test_commands_run(commands, name, tmp_path) -> None:
-    """Each in a terminal of its own, then the program in another one; all end by Ctrl-C."""
+    """The printed commands and then the program run in terminals; all of them end by Ctrl-C."""
     shell = Shell(tmp_path)
     with contextlib.ExitStack() as stack:
         stack.enter_context(alone_at(2345))
@@ -197,7 +197,7 @@ def test_commands_run(commands, name, tmp_path) -> None:
 
 @pytest.mark.skipif(not DOCUMENTS, reason="the documents are not at hand")
 def test_no_command_is_left_out() -> None:
-    """Whatever is typed into a shell in a document is run here, or named with a reason."""
+    """A command in a document is run by a test, or is named here with a reason."""
     printed = "\n".join(document.read_text() for document in DOCUMENTS)
     known = [command for commands, _ in SESSIONS for command in commands]
     typed = re.findall(r"(?m)(?:^\$ |^|bash )(scaler_[a-z_]+ [-\"t][^\n]*)", printed)
@@ -250,13 +250,13 @@ def find_in(program: Program, document: str) -> list[tuple[int, int]]:
     "program", [one for one in PROGRAMS if not one.changed], ids=lambda program: program.name
 )
 def test_it_is_as_printed(program) -> None:
-    """Some document has the same tokens in the same order."""
+    """Some document has the same tokens as the program, in the same order."""
     assert any(find_in(program, document.read_text()) for document in DOCUMENTS)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
 def test_nothing_is_left_out(document) -> None:
-    """Whatever imports ``scaler`` in a document is one of the programs, or does not run here."""
+    """A printed program that imports ``scaler`` is among the examples, or does not run."""
     text = document.read_text()
     known = [span for program in PROGRAMS for span in find_in(program, text)]
     for pattern in NOT_HERE:
@@ -271,5 +271,5 @@ def test_nothing_is_left_out(document) -> None:
 
 
 def test_every_file_is_run() -> None:
-    """No program stands there that is not tried."""
+    """Every example file is run by a test."""
     assert {path.name for path in PRINTED.glob("*.py")} == {program.name for program in PROGRAMS}

@@ -73,14 +73,14 @@ def parfun() -> str:
 
 
 def test_parfun_on_a_cluster_of_its_own(parfun, tmp_path) -> None:
-    """Its local backend makes the cluster, with all the settings that it knows of."""
+    """The local backend of parfun starts a cluster, with every setting that parfun knows."""
     source = replace(parfun, ('"local_multiprocessing"', '"scaler_local", n_workers=2'))
 
     assert run(source, tmp_path) == "[1, 4, 9]"
 
 
 def test_parfun_on_a_cluster_that_is_there(parfun, tmp_path) -> None:
-    """Its remote backend joins it; how it splits the work follows from what tasks took."""
+    """The remote backend of parfun splits work for a running cluster by the time tasks took."""
     with SchedulerClusterCombo(2) as cluster:
         remote = f'"scaler_remote", scheduler_address="{cluster.get_address()}", n_workers=2'
         more = "print(*(sum(list_pow(list(range(50_000)), 2)) for _ in range(5)))"
@@ -110,7 +110,7 @@ with pf.set_parallel_backend_context("scaler_remote", scheduler_address="{addres
 
 
 def test_parfun_inside_of_its_own_tasks(parfun, tmp_path) -> None:
-    """A parallel function may call another one, on the cluster it runs on."""
+    """A parallel function of parfun may call another one on the cluster that it runs on."""
     with SchedulerClusterCombo(1) as cluster:
         source = NESTED.format(address=cluster.get_address())
 
@@ -141,7 +141,7 @@ cluster.shutdown()
 
 @pytest.mark.parametrize("backend", ["client", "ScalerExecutor(2)"])
 def test_its_engine_sends_tasks(pargraph, tmp_path, backend) -> None:
-    """The graph of its README, one key and several."""
+    """The engine of pargraph runs the graph of its README, for one key and for several."""
     graph, keys = the_one(pargraph, '"z")  # 12'), the_one(pargraph, "# [1, 2, 10]")
     several = re.sub(r"graph_engine\.get\(.*\)", r"print(one, \g<0>)", keys)
     source = CLUSTER + f"graph_engine = GraphEngine({backend})\n"
@@ -152,7 +152,7 @@ def test_its_engine_sends_tasks(pargraph, tmp_path, backend) -> None:
 
 
 def test_its_graphs_run_here(pargraph, tmp_path) -> None:
-    """The graph that its decorators make, sent whole, and by its engine."""
+    """A graph that pargraph's decorators make runs when it is sent whole, and by its engine."""
     source = the_one(pargraph, "def map_reduce_sort(array") + CLUSTER
     source += """
 array = np.random.rand(20)

@@ -20,9 +20,9 @@ import pytest
 from scaler_exec import (
     DeserializeObjectError,
     PayloadError,
-    ResultUnpicklable,
     ScalerExecutor,
-    WorkerDied,
+    UnpicklableResultError,
+    WorkerDiedError,
 )
 
 pytestmark = pytest.mark.slow
@@ -77,14 +77,14 @@ ERRORS = {
     "test_error_at_task_pickle": PayloadError,
     "test_exit_at_task_unpickle": DeserializeObjectError,
     "test_error_at_task_unpickle": DeserializeObjectError,
-    "test_exit_during_result_pickle_on_worker": ResultUnpicklable,
-    "test_error_during_result_pickle_on_worker": ResultUnpicklable,
+    "test_exit_during_result_pickle_on_worker": UnpicklableResultError,
+    "test_error_during_result_pickle_on_worker": UnpicklableResultError,
     "test_error_during_result_unpickle_in_result_handler": PayloadError,
     "test_exit_during_result_unpickle_in_result_handler": PayloadError,
 }
 """What our executor raises where CPython's raises PicklingError, SystemExit or BrokenProcessPool.
 
-Wherever it is not in here, BrokenProcessPool becomes WorkerDied.
+Wherever it is not in here, BrokenProcessPool becomes WorkerDiedError.
 """
 
 
@@ -163,7 +163,7 @@ class ShutdownTest(ScalerMixin, shutdown.ProcessPoolShutdownTest, util.BaseTestC
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         options = {"__isolated": False, "PYTHONPATH": path}
         code, out, err = _assert_python_ok(*args[:-1], script, **options)
-        return code, out, err.replace(b"scaler_cluster.errors.SessionClosed", b"RuntimeError")
+        return code, out, err.replace(b"scaler_cluster.errors.SessionClosedError", b"RuntimeError")
 
 
 _assert_python_ok = shutdown.assert_python_ok
@@ -174,7 +174,7 @@ class DeadlockTest(ScalerMixin, deadlock.ExecutorDeadlockTest, util.BaseTestCase
 
     def setUp(self) -> None:
         super().setUp()
-        patch = mock.patch.object(deadlock, "BrokenProcessPool", WorkerDied)
+        patch = mock.patch.object(deadlock, "BrokenProcessPool", WorkerDiedError)
         patch.start()
         self.addCleanup(patch.stop)
 

@@ -10,8 +10,14 @@ import threading
 
 import pytest
 
-from scaler_cluster.errors import ConfigError, PayloadError, ResultUnpicklable
-from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo, SessionClosed, WorkerDied
+from scaler_cluster.errors import ConfigError, PayloadError, UnpicklableResultError
+from scaler_exec import (
+    Client,
+    ScalerExecutor,
+    SchedulerClusterCombo,
+    SessionClosedError,
+    WorkerDiedError,
+)
 from tests.runtime.helpers import BOUND_S, environment, run_program
 
 dask = pytest.importorskip("dask")
@@ -82,7 +88,7 @@ COLLECTIONS = {
 
 @pytest.mark.parametrize("kind", ["array", "bag", "delayed", "frame"])
 def test_collections(client, kind) -> None:
-    """Every collection has the value that Dask computes in this process."""
+    """Every kind of collection has the value that Dask computes in this process."""
     for name in filter(lambda name: name.startswith(kind), COLLECTIONS):
         made = COLLECTIONS[name]()
 
@@ -98,7 +104,7 @@ def test_collections(client, kind) -> None:
 
 
 def test_parquet_round_trip(client, tmp_path) -> None:
-    """Tasks write files and read them again."""
+    """Tasks write Parquet files, and other tasks read them again."""
     with dask.config.set(scheduler=client.dask_get):
         _frame().to_parquet(tmp_path / "frame")
         again = dd.read_parquet(tmp_path / "frame")
@@ -106,7 +112,7 @@ def test_parquet_round_trip(client, tmp_path) -> None:
 
 
 def test_xarray(client) -> None:
-    """Its datasets are collections as well."""
+    """Datasets of xarray are computed as collections of Dask are."""
     xarray = pytest.importorskip("xarray")
     data = xarray.DataArray(_array(), dims=("x", "y")).to_dataset(name="value")
 
@@ -232,7 +238,7 @@ def test_libraries(client, library, programs) -> None:
 
 
 def test_a_client_is_a_scheduler(client) -> None:
-    """As an argument and as a setting, for one collection and for several."""
+    """Dask takes a client as an argument and as a setting, for one collection or several."""
     total, mean = _array().sum(), _array().mean()
 
     assert dask.compute(total, mean, scheduler=client) == dask.compute(total, mean, scheduler=SYNC)
@@ -241,7 +247,7 @@ def test_a_client_is_a_scheduler(client) -> None:
 
 
 def test_an_executor_is_a_scheduler() -> None:
-    """Dask drives it task by task."""
+    """Dask drives an executor task by task."""
     with ScalerExecutor(2) as executor:
         assert _tree().compute(scheduler=executor) == _tree().compute(scheduler=SYNC)
 
@@ -259,7 +265,7 @@ with dask.config.set(scheduler=scaler_get):
 
 
 def test_without_a_cluster_at_hand() -> None:
-    """One is started, used again, and ends with the process; persisted values are on it."""
+    """scaler_get starts a cluster of its own, uses it again, and persists values on it."""
     done = run_program(PROGRAM)
 
     lines = done.stdout.split("\n")
@@ -270,7 +276,7 @@ def test_without_a_cluster_at_hand() -> None:
 
 
 def test_without_dask_the_extra_is_named() -> None:
-    """Whoever has not installed it hears how to."""
+    """An import without Dask installed names the extra that installs it."""
     source = (
         "import sys; sys.modules['dask'] = None\n"
         "import scaler_compat.dask as door\n"
@@ -293,7 +299,7 @@ def total_of(array):
 
 
 def test_retries(client, tmp_path) -> None:
-    """A task that raises is run again as often as it is said."""
+    """A task that raises is run again as often as ``retries`` says."""
     flaky = dask.delayed(_fail_once)(str(tmp_path / "ran"))
 
     assert flaky.compute(scheduler=client.dask_get, retries=1) == "ran twice"
@@ -312,7 +318,7 @@ def _fail_once(path):
 
 
 def test_a_task_that_raises(client) -> None:
-    """Its exception arrives as it is, and the client goes on."""
+    """The exception of a task arrives as it is, and the client goes on."""
     total = dask.delayed(sum)([dask.delayed(operator.truediv)(1, 0), 2])
 
     with pytest.raises(ZeroDivisionError):
@@ -321,7 +327,7 @@ def test_a_task_that_raises(client) -> None:
 
 
 def test_what_cannot_be_pickled_names_its_key(client) -> None:
-    """Before anything runs."""
+    """An argument that cannot be pickled is named with its key before anything runs."""
     with pytest.raises(PayloadError, match="'locked'"):
         client.dask_get({"locked": (id, threading.Lock())}, "locked")
 
@@ -339,52 +345,52 @@ UNPICKLABLE = {
 
 
 def test_results_that_cannot_be_pickled(client) -> None:
-    """Of whatever collection: computing it fails, keeping it fails, and the client goes on."""
+    """A result that cannot be pickled fails compute and persist, and the client goes on."""
     for name, make in UNPICKLABLE.items():
-        with pytest.raises(ResultUnpicklable, match="cannot pickle .*lock"):
+        with pytest.raises(UnpicklableResultError, match="cannot pickle .*lock"):
             make().compute(scheduler=client)
         if name == "delayed":
             (kept,) = client.persist([make()])
-            with pytest.raises(ResultUnpicklable, match="cannot pickle lock"):
+            with pytest.raises(UnpicklableResultError, match="cannot pickle lock"):
                 kept.compute(scheduler=client)
     assert client.dask_get({"x": (add, 1, 2)}, "x") == 3
 
 
 def test_a_failed_result_fails_what_needs_it(client) -> None:
-    """Within a graph as well."""
+    """A node whose result cannot be pickled fails the nodes that need it."""
     graph = {"lock": (threading.Lock,), "wanted": (id, "lock"), "other": (id, "lock")}
-    with pytest.raises(ResultUnpicklable):
+    with pytest.raises(UnpicklableResultError):
         client.dask_get(graph, ["wanted", "other"])
 
 
 def test_a_client_that_left() -> None:
-    """Neither computes nor persists."""
+    """A client that has disconnected neither computes nor persists."""
     with SchedulerClusterCombo(1) as cluster:
         client = Client(cluster.get_address())
         client.disconnect()
-        with pytest.raises(SessionClosed, match="disconnected"):
+        with pytest.raises(SessionClosedError, match="disconnected"):
             _array().sum().compute(scheduler=client)
-        with pytest.raises(SessionClosed, match="disconnected"):
+        with pytest.raises(SessionClosedError, match="disconnected"):
             client.persist([_array()])
 
 
 def test_a_task_that_kills_its_worker(client) -> None:
-    """Fails what needs it, in whatever collection, and the client goes on."""
+    """A task that kills its worker fails what needs it, and the client goes on."""
     died = dask.delayed(os._exit)(3)
-    with pytest.raises(WorkerDied, match="exited with code 3") as caught:
+    with pytest.raises(WorkerDiedError, match="exited with code 3") as caught:
         dask.compute(dask.delayed(add)(died, 1), _array().sum(), scheduler=client)
     assert caught.value.death.exit_code == 3
     assert total_of(_array()) == _array().sum().compute(scheduler=client)
 
 
 def test_keys_that_are_not_there(client) -> None:
-    """Named as they are."""
+    """An error about a missing key names the key as it was written."""
     with pytest.raises(KeyError, match="nowhere"):
         client.dask_get({"x": 1}, [["x"], ["nowhere"]])
 
 
 def test_a_dictionary_of_ours_is_none_of_dask(client) -> None:
-    """The documented get returns a dictionary, in which unknown options are errors."""
+    """Client.get returns a dictionary for a plain graph, and refuses unknown options."""
     assert client.get({"x": 1, "y": (inc, "x")}, ["y"]) == {"y": 2}
     with pytest.raises(TypeError, match="unexpected keyword argument 'retries'"):
         client.get({"x": 1}, ["x"], retries=3)

@@ -88,7 +88,7 @@ GRAPHS = {
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_what_is_told(client, name) -> None:
-    """The hooks, the state at the start and at the end, and each task are as with Dask's own."""
+    """Callbacks get the same hooks, states and tasks from us as from Dask's own scheduler."""
     dsk, keys = GRAPHS[name]()
     with Watcher() as expected:
         values = dask.get(dsk, keys)
@@ -104,7 +104,7 @@ def test_what_is_told(client, name) -> None:
 
 
 def test_what_is_told_of_collections(client) -> None:
-    """The same for graphs that Dask made and optimized."""
+    """Callbacks are told the same of graphs that Dask made and optimized."""
     array = da.from_array(np.arange(24.0).reshape(4, 6), chunks=2)
     for made in dask.optimize((array + 1).sum(), db.range(20, npartitions=3).map(inc).sum()):
         dsk, keys = made.__dask_graph__(), made.__dask_keys__()
@@ -120,7 +120,7 @@ def test_what_is_told_of_collections(client) -> None:
 
 
 def test_a_task_that_raises(client) -> None:
-    """The end is told, as a failure, and what began no more."""
+    """A failing graph tells its callbacks of the failure, and starts no further task."""
     with Watcher() as watcher, pytest.raises(ZeroDivisionError):
         client.dask_get({"x": (operator.truediv, 1, 0), "y": (inc, "x")}, "y")
 
@@ -129,7 +129,7 @@ def test_a_task_that_raises(client) -> None:
 
 
 def test_a_task_is_told_of_when_it_may_run(client, tmp_path) -> None:
-    """Not before what it depends on has come back, nor after others that are still running."""
+    """Pretask is called once a task's inputs are back, even while other tasks still run."""
     flags = Flags(tmp_path)
     graph = {
         "held": (tasks.hold, flags.path("began"), flags.path("go")),
@@ -157,7 +157,7 @@ def test_a_task_is_told_of_when_it_may_run(client, tmp_path) -> None:
 
 
 def test_a_callback_may_know_values(client, tmp_path) -> None:
-    """What it puts into the graph at the start is not computed, as Dask's cache does it."""
+    """A value that a callback puts into the graph at the start is not computed."""
     ran = tmp_path / "ran"
 
     class Knows(Callback):
@@ -171,7 +171,7 @@ def test_a_callback_may_know_values(client, tmp_path) -> None:
 
 @pytest.mark.skipif(not hasattr(dask, "_task_spec"), reason="before 2024.12 it is the future")
 def test_a_persisted_value_is_data(client) -> None:
-    """It is in the cache at the start, as with Dask's own schedulers."""
+    """A persisted value is in the cache at the start, as with Dask's own schedulers."""
     kept = client.persist(dask.delayed(inc)(1))
     with Watcher() as watcher:
         assert dask.delayed(inc)(kept).compute(scheduler=client) == 3
@@ -184,7 +184,7 @@ def test_a_persisted_value_is_data(client) -> None:
 
 
 def test_the_progress_bar_moves(client, capsys) -> None:
-    """To its end."""
+    """Dask's progress bar reaches its end."""
     with ProgressBar():
         da.ones((20, 20), chunks=5).sum().compute(scheduler=client)
 
@@ -192,7 +192,7 @@ def test_the_progress_bar_moves(client, capsys) -> None:
 
 
 def test_profilers(client) -> None:
-    """They have the tasks, and what was kept in memory how long, that they have with Dask's own."""
+    """Dask's profilers find the same tasks and cached values with us as with its own scheduler."""
     (made,) = dask.optimize((da.ones((20, 20), chunks=5) + 1).sum())
     found = []
     for get in (client.dask_get, dask.get):
@@ -210,7 +210,7 @@ def test_profilers(client) -> None:
 
 
 def test_the_resource_profiler(client) -> None:
-    """It measures this process while the graph runs."""
+    """Dask's resource profiler measures this process while the graph runs."""
     with ResourceProfiler(dt=0.01) as resources:
         da.ones((20, 20), chunks=5).sum().compute(scheduler=client)
     resources.close()

@@ -12,7 +12,7 @@ import weakref
 
 import pytest
 
-from scaler_exec import Client, ResultUnpicklable, SchedulerClusterCombo
+from scaler_exec import Client, SchedulerClusterCombo, UnpicklableResultError
 from tests.runtime import tasks
 from tests.runtime.helpers import Flags, run_program, wait_until
 
@@ -98,7 +98,7 @@ def same(found, expected) -> bool:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_collection(client, way) -> None:
-    """Persisted, it has the values it had, and so has what is made of it."""
+    """A persisted collection, and what is made of it, has the values it had."""
     for name, make in COLLECTIONS.items():
         kept = WAYS[way](client, make())
 
@@ -130,14 +130,14 @@ if __name__ == "__main__":
 
 
 def test_every_collection_by_scaler_get() -> None:
-    """The same on the cluster of the process itself."""
+    """A collection persisted by scaler_get has its values on the process's own cluster."""
     done = run_program(PROGRAM)
 
     assert (done.stdout.split(), done.returncode) == (["45"] * 4, 0), done.stderr
 
 
 def test_several_at_once(client) -> None:
-    """A list of collections comes back as such a list, an empty one as that."""
+    """A list of collections is persisted as such a list, an empty one included."""
     frame, array = client.persist([COLLECTIONS["frame"](), COLLECTIONS["array"]()])
 
     assert frame.a.sum().compute(scheduler=client) == 45
@@ -146,13 +146,13 @@ def test_several_at_once(client) -> None:
 
 
 def test_what_is_no_collection_is_named(client) -> None:
-    """Before anything runs."""
+    """An argument that is no collection is named before anything runs."""
     with pytest.raises(TypeError, match="persist takes collections of Dask, not 5"):
         client.persist([COLLECTIONS["array"](), 5])
 
 
 def test_nothing_is_computed_twice(client) -> None:
-    """Further collections take the values from the cluster, mixed with what is computed."""
+    """Later computations take persisted values from the cluster."""
     kept = client.persist(dask.delayed(np.random.default_rng)().random(3))
     array = client.persist(da.from_delayed(kept, (3,), float))
 
@@ -165,7 +165,7 @@ def test_nothing_is_computed_twice(client) -> None:
 
 @pytest.mark.parametrize("name", COLLECTIONS)
 def test_persisting_twice(client, name) -> None:
-    """Neither of the two needs the other, whichever goes first."""
+    """A collection that is persisted twice has two values, neither of which needs the other."""
     expected = COLLECTIONS[name]().compute(scheduler=SYNC)
     for goes_first in (0, 1):
         kept = [client.persist(COLLECTIONS[name]())]
@@ -177,7 +177,7 @@ def test_persisting_twice(client, name) -> None:
 
 
 def test_the_same_name_twice(client) -> None:
-    """Each collection has its own value, although Dask's name for both is one."""
+    """Each of two collections has its own value though Dask gives both one name."""
     kept = [client.persist(dask.delayed(add)(n, 1, dask_key_name="named")) for n in range(3)]
 
     found = [one.compute(scheduler=client) for one in kept]
@@ -186,7 +186,7 @@ def test_the_same_name_twice(client) -> None:
 
 
 def test_a_value_goes_with_its_last_collection(client) -> None:
-    """And not before: what is made of a collection keeps what that has."""
+    """A value stays on the cluster until the last collection that uses it is gone."""
     kept = client.persist(da.arange(20, chunks=10))
     node = next(iter(dict(kept.dask).values()))
     value = weakref.ref(getattr(node, "future", node))
@@ -202,7 +202,7 @@ def test_a_value_goes_with_its_last_collection(client) -> None:
 
 
 def test_a_failing_computation_leaves_it_alone(client, flags) -> None:
-    """Of values that are still on their way, too: what is cancelled is what was begun for it."""
+    """A computation that fails cancels only the tasks that were begun for it."""
     slow = dask.delayed(tasks.hold)(flags.path("began"), flags.path("go"))
     failing = dask.delayed(operator.truediv)(1, 0)
     frame = dd.from_delayed([_frame_after(failing), _frame_after(slow)], meta={"a": "i8"})
@@ -223,7 +223,7 @@ def _frame_after(delayed):
 
 @needs_nodes
 def test_dasks_own_schedulers(client) -> None:
-    """They fetch the values: in this process, its threads and processes."""
+    """Dask's schedulers fetch persisted values, in this process, its threads and processes."""
     for name, make in COLLECTIONS.items():
         kept, expected = client.persist(make()), make().compute(scheduler=SYNC)
         for scheduler in (SYNC, "threads"):
@@ -233,7 +233,7 @@ def test_dasks_own_schedulers(client) -> None:
 
 @needs_nodes
 def test_another_client(cluster, client, flags) -> None:
-    """Of the same cluster, and of another: also while the value is still on its way."""
+    """Another client uses a persisted value, on the same cluster or on another one."""
     held = dask.delayed(tasks.hold)(flags.path("began"), flags.path("go"))
     kept = client.persist(dask.delayed(bool)(held))
     found = []
@@ -256,7 +256,7 @@ def test_another_client(cluster, client, flags) -> None:
 
 @needs_nodes
 def test_it_can_be_pickled_and_copied(client) -> None:
-    """A copy is the same; what was pickled has the values themselves, as the argument of a task."""
+    """A copy of a persisted collection is the same; a pickled one holds the values themselves."""
     for name, make in COLLECTIONS.items():
         kept, expected = client.persist(make()), make().compute(scheduler=SYNC)
 
@@ -271,7 +271,7 @@ def _compute(collection):
 
 
 def test_what_dask_makes_of_graphs(client) -> None:
-    """Culling, fusing, cloning and waiting: the values stay the same."""
+    """Culling, fusing, cloning and waiting leave persisted values the same."""
     from dask.graph_manipulation import bind, checkpoint, clone, wait_on
 
     array = da.arange(20, chunks=5)
@@ -289,7 +289,7 @@ def test_what_dask_makes_of_graphs(client) -> None:
 
 @needs_nodes
 def test_values_stay_on_the_cluster(client) -> None:
-    """What is computed of them takes them from there, not by way of this process."""
+    """A computation takes persisted values from the cluster, not by way of this process."""
     large = da.ones((4, 1_000_000), chunks=(1, 1_000_000))
     frame = dd.from_pandas(pd.DataFrame({"a": np.arange(1_000_000.0)}), npartitions=4)
     kept = client.persist([large, frame * 1])
@@ -309,7 +309,7 @@ def test_values_stay_on_the_cluster(client) -> None:
 
 @needs_nodes
 def test_its_token(client) -> None:
-    """It stays the same, and no other value has it."""
+    """The token of a persisted value stays the same, and no other value has it."""
     (made, other), frame = COLLECTIONS["array"]().__dask_keys__()[:2], COLLECTIONS["frame"]()
     graph = client.persist(COLLECTIONS["array"]()).dask
     again = client.persist(COLLECTIONS["array"]()).dask
@@ -323,7 +323,7 @@ def test_its_token(client) -> None:
 
 @needs_nodes
 def test_it_behaves_as_a_future_of_dask(client, flags) -> None:
-    """With a key, a status, a result or exception, for libraries that take it for one."""
+    """A persisted value has the key, status, result and exception of a future of Dask."""
     held = dask.delayed(tasks.hold)(flags.path("began"), flags.path("go"))
     kept = [client.persist(dask.delayed(bool)(held)), client.persist(dask.delayed(add)(1, "a"))]
     waiting, failed = (one.dask[one.key] for one in kept)
@@ -345,7 +345,7 @@ def test_it_behaves_as_a_future_of_dask(client, flags) -> None:
 
 @needs_nodes
 def test_a_cancelled_one(client, flags) -> None:
-    """Its status says so."""
+    """The status of a cancelled value is "cancelled"."""
     held = dask.delayed(tasks.hold)(flags.path("began"), flags.path("go"))
     kept = client.persist(held)
     node = kept.dask[kept.key]
@@ -355,7 +355,7 @@ def test_a_cancelled_one(client, flags) -> None:
 
 
 def test_dasks_own_comparisons(client) -> None:
-    """They look at each chunk that was persisted, and at what it is of."""
+    """Dask's assert_eq accepts persisted chunks, each of the type it should have."""
     array, frame = COLLECTIONS["array"](), COLLECTIONS["frame"]()
     assert_arrays_equal(array, np.arange(20) * 2, scheduler=client.dask_get)
     assert_frames_equal(frame, SMALL.assign(c=1), scheduler=client.dask_get)
@@ -369,7 +369,7 @@ def test_dasks_own_comparisons(client) -> None:
 
 @needs_nodes
 def test_dasks_own_comparisons_elsewhere(client) -> None:
-    """They compute on Dask's scheduler by default."""
+    """Dask's assert_eq compares persisted values on Dask's own scheduler."""
     kept, table = client.persist([COLLECTIONS["array"](), COLLECTIONS["frame"]()])
 
     assert_arrays_equal(kept, np.arange(20) * 2)
@@ -377,9 +377,9 @@ def test_dasks_own_comparisons_elsewhere(client) -> None:
 
 
 def test_values_that_cannot_be_pickled(client) -> None:
-    """Keeping them fails where they are used, and the client goes on."""
+    """A value that cannot be pickled fails where it is used, and the client goes on."""
     kept = client.persist(dask.delayed(threading.Lock)())
 
-    with pytest.raises(ResultUnpicklable, match="cannot pickle lock"):
+    with pytest.raises(UnpicklableResultError, match="cannot pickle lock"):
         kept.compute(scheduler=client)
     assert client.dask_get({"x": (add, 1, 2)}, "x") == 3

@@ -16,7 +16,7 @@ WORKER = Path(__file__).parents[2] / "examples" / "worker_from_scratch.py"
 
 @pytest.mark.slow
 def test_a_worker_from_scratch_runs_tasks() -> None:
-    """Single ones, maps, failures and large payloads."""
+    """A worker written from the protocol's page runs tasks, maps and large payloads."""
     with SchedulerClusterCombo(0, "tcp://127.0.0.1:0") as cluster:
         worker = subprocess.Popen([sys.executable, str(WORKER), cluster.get_address()])
         with worker, Client(cluster.get_address()) as client:

@@ -40,7 +40,7 @@ def start():
 
 
 def test_a_cluster_of_processes(start) -> None:
-    """Storage, scheduler and workers, each by its own class."""
+    """Storage, scheduler and workers are started each by a class of its own."""
     at = f"tcp://127.0.0.1:{free_port()}"
     start(ObjectStorageServerProcess(at, logging_paths=())).wait_until_ready()
     policy = PolicyConfig(policy_content="allocate=capability; scaling=no")
@@ -59,7 +59,7 @@ def test_a_cluster_of_processes(start) -> None:
 
 
 def test_single_workers(start) -> None:
-    """Each with a name and with what it offers; a configuration does as well."""
+    """A single worker has a name and capabilities, by arguments or by a configuration."""
     config = SchedulerConfig(scheduler_address="tcp://127.0.0.1:0", logging_paths=())
     scheduler = start(SchedulerProcess(config.scheduler_address, logging_paths=()))
     worker = start(
@@ -78,7 +78,7 @@ def test_single_workers(start) -> None:
 
 
 def test_a_scheduler_in_an_event_loop() -> None:
-    """It runs as long as its coroutine does."""
+    """A scheduler runs as long as its coroutine does."""
 
     async def main() -> str:
         config = SchedulerConfig(scheduler_address="tcp://127.0.0.1:0", logging_paths=())
@@ -96,7 +96,7 @@ def test_a_scheduler_in_an_event_loop() -> None:
 
 
 def test_what_cannot_work_is_refused() -> None:
-    """With the words of the commands."""
+    """The classes refuse wrong settings with the words of the commands."""
     with pytest.raises(ConfigError, match="scheduler_address"):
         SchedulerProcess("nonsense")
     with pytest.raises(ConfigError, match="terminate"):
@@ -108,7 +108,7 @@ def test_what_cannot_work_is_refused() -> None:
 
 
 def test_parameters_have_the_documented_names() -> None:
-    """In the documented order."""
+    """The classes have the documented parameters, in the documented order."""
     assert list(inspect.signature(SchedulerProcess).parameters) == [
         "bind_address", "object_storage_address", "advertised_object_storage_address",
         "monitor_address", "io_threads", "max_number_of_tasks_waiting", "client_timeout_seconds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from scaler_cluster.core import invariants
+from scaler_cluster.core.scheduler import invariants
 from scaler_cluster.testing.bench import SchedulerBench
 
 # A machine that others use as well is sometimes slow; that is no failure of what is tested.

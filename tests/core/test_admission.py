@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster.core import invariants
-from scaler_cluster.core.admission import STALE_S
-from scaler_cluster.core.client import ClientCore
-from scaler_cluster.core.scheduler import SchedulerConfig
-from scaler_cluster.core.submit_window import SubmitWindow
+from scaler_cluster.core.client.client import ClientCore
+from scaler_cluster.core.client.submit_window import SubmitWindow
+from scaler_cluster.core.scheduler import invariants
+from scaler_cluster.core.scheduler.admission import STALE_S
+from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench, function_id, payloads_of
 from scaler_cluster.testing.describe import describe
@@ -39,7 +39,7 @@ def passed(window, *messages):
 
 
 def test_tasks_wait_until_they_are_let(window):
-    """All that comes after them as well, but for what has nothing to do with tasks."""
+    """Tasks that wait for a grant hold up what comes after them, unless that concerns no task."""
     function, forget = m.Function(F, b"f"), m.Forget(F)
     assert passed(window, function, submit(0, 3), forget, m.Heartbeat()) == [
         "Function f",
@@ -55,7 +55,7 @@ def test_tasks_wait_until_they_are_let(window):
 
 
 def test_part_of_a_message_may_be_let(window):
-    """The rest stays next."""
+    """A grant for part of a Submit sends that part; the rest stays next."""
     assert passed(window, submit(0, 5), submit(5, 2)) == ["RequestCredit 7"]
     window.allow(3)
     assert passed(window) == ["Submit 0-2 f"]
@@ -64,7 +64,7 @@ def test_part_of_a_message_may_be_let(window):
 
 
 def test_tasks_are_taken_back_where_they_wait(window):
-    """The scheduler need not have room for them any more."""
+    """A client takes back tasks that it has not sent without asking the scheduler."""
     passed(window, submit(0, 5), submit(5, 5))
     assert passed(window, m.Cancel(3, 4)) == ["Cancel 3-6", "RequestCredit -4"]
     window.allow(10)
@@ -73,7 +73,7 @@ def test_tasks_are_taken_back_where_they_wait(window):
 
 
 def test_what_only_waits_here_is_told_to_be_cancelled(window):
-    """Nobody else could."""
+    """Tasks that the scheduler never saw are reported as cancelled by the client's own core."""
     passed(window, submit(0, 5))
     assert passed(window, m.Cancel(0, 1000, queued_only=True)) == [
         "Cancel 0-999 queued only",
@@ -83,7 +83,7 @@ def test_what_only_waits_here_is_told_to_be_cancelled(window):
 
 
 def test_who_leaves_leaves_at_once(window):
-    """What waits is dropped."""
+    """A client that leaves drops what waits and says Goodbye at once."""
     passed(window, submit(0, 5))
 
     assert passed(window, m.Goodbye()) == ["Goodbye"]
@@ -101,7 +101,7 @@ def make(limit):
 
 
 def test_clients_are_told_that_they_have_to_ask():
-    """But sessions of tasks are not: who waits for a task must never wait for its room."""
+    """Clients are told to ask first; sessions of tasks are not, as they must never wait."""
     bench = make(10)
     raw = bench.core.receive
     bench.worker()
@@ -113,7 +113,7 @@ def test_clients_are_told_that_they_have_to_ask():
 
 
 def test_as_many_are_let_as_there_is_room_for():
-    """Two clients in turn, each its share; a little room is left until it is more."""
+    """Two clients in turn are granted their shares; a little room is saved until it is more."""
     bench = make(10)
     bench.client()
     bench.client(b"C2")
@@ -128,8 +128,28 @@ def test_as_many_are_let_as_there_is_room_for():
     invariants.check(bench.core)
 
 
+def test_who_asks_for_more_is_let_that_alone():
+    """A client that was granted what it asked for is granted what it asks for beyond that."""
+    bench = make(20)
+    bench.client()
+
+    assert bench.feed(b"C1", m.RequestCredit(4)) == {"C1": ["GrantCredit 4"]}
+    assert bench.feed(b"C1", m.RequestCredit(3)) == {"C1": ["GrantCredit 3"]}
+
+
+def test_what_was_let_and_sent_takes_its_room_once():
+    """Of a grant only the part that was not sent yet takes room beside the tasks that wait."""
+    bench = make(20)
+    bench.client()
+    bench.client(b"C2")
+    bench.feed(b"C1", m.RequestCredit(10))
+    bench.core.receive(b"C1", [m.Function(F, b"f"), submit(0, 6)], bench.now)
+
+    assert bench.feed(b"C2", m.RequestCredit(20)) == {"C2": ["GrantCredit 10"]}
+
+
 def test_who_was_let_and_is_silent_takes_no_room_for_ever():
-    """Others are let in its place."""
+    """The grant of a client that stays silent goes to others after a while."""
     bench = make(10)
     bench.client()
     bench.client(b"C2")
@@ -140,7 +160,7 @@ def test_who_was_let_and_is_silent_takes_no_room_for_ever():
 
 
 def test_who_is_gone_takes_no_room():
-    """What it was let is free again."""
+    """The room that a client was granted is free again once the client is gone."""
     bench = make(10)
     bench.client()
     bench.client(b"C2")
@@ -161,7 +181,7 @@ def test_who_is_gone_takes_no_room():
     ids=["unasked", "too many", "fewer than none", "sent"],
 )
 def test_who_does_not_keep_to_it_is_dropped(messages):
-    """Such clients would fill the memory."""
+    """A client that sends more than it was granted is dropped: it would fill the memory."""
     bench = make(10)
     bench.client()
     bench.core.receive(b"C1", [m.Function(F, b"f")], bench.now)
@@ -175,7 +195,7 @@ def test_who_does_not_keep_to_it_is_dropped(messages):
 
 
 def test_nobody_need_ask_where_there_is_no_limit(one):
-    """Nor may."""
+    """A scheduler without a limit asks nobody to ask first, and refuses a client that asks."""
     with pytest.raises(RemoteProtocolError, match="asks for what it may do"):
         one.core.receive(b"C1", [m.RequestCredit(1)], one.now)
 
@@ -203,7 +223,7 @@ class Pair:
         return b"C%d" % number
 
     def say(self, number: int, message: m.Message) -> None:
-        self.clients[number].say(message)
+        self.clients[number].requests.say(message)
         self.flush(number)
 
     def flush(self, number: int) -> None:
@@ -258,14 +278,16 @@ STEPS = st.lists(
 
 @given(st.integers(1, 12), STEPS)
 def test_nothing_is_lost_and_the_order_stays(limit, steps):
-    """However the two sides interleave; never do more wait than may."""
+    """No task is lost or overtaken, and never do more wait than the limit says."""
     pair = Pair(limit, 2)
     for what, number, count in steps:
         client = pair.clients[number]
         if what == "submit":
             pair.submit(number, count)
-        elif what == "cancel" and client.next_task:
-            client.cancel(range(max(client.next_task - count, 0), client.next_task))
+        elif what == "cancel" and client.requests.next_task:
+            client.cancel(
+                range(max(client.requests.next_task - count, 0), client.requests.next_task)
+            )
             pair.flush(number)
         elif what == "take back":
             client.take_back()
@@ -276,7 +298,7 @@ def test_nothing_is_lost_and_the_order_stays(limit, steps):
             pair.carry_down(number)
         elif what == "work":
             pair.work()
-        assert pair.bench.core.table.ready.count <= limit
+        assert pair.bench.core.table.backlog.ready.count <= limit
     for _ in range(2000):
         if not any(client.busy for client in pair.clients):
             break

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaler_cluster.core.channel import (
+from scaler_cluster.core.delivery.channel import (
     ACKNOWLEDGE_AFTER_S,
     ACKNOWLEDGE_EVERY,
     EARLY_MAX,
@@ -99,7 +99,7 @@ def test_what_overtakes_is_bounded(pair):
 
 
 def test_a_gap_is_reported_at_once(pair):
-    """Who misses an envelope says so without waiting."""
+    """A side that misses an envelope says so without waiting."""
     _, second = pair.send(2)
     pair.deliver(second)
 
@@ -116,7 +116,7 @@ def test_an_answer_acknowledges(pair):
 
 
 def test_a_silent_side_acknowledges_after_a_moment(pair):
-    """Who has nothing to say acknowledges after ACKNOWLEDGE_AFTER_S, in an empty envelope."""
+    """A side with nothing to say acknowledges in an empty envelope after ACKNOWLEDGE_AFTER_S."""
     pair.deliver(*pair.send())
 
     assert pair.theirs.deadline == pair.now + ACKNOWLEDGE_AFTER_S
@@ -214,7 +214,7 @@ def test_acknowledging_what_was_never_sent_is_refused(pair):
 @settings(max_examples=100)
 @given(st.lists(st.sampled_from("0lrs"), max_size=80), st.integers(1, 5))
 def test_everything_arrives_once_in_order_over_any_link(faults, pace):
-    """However a link loses, repeats and reorders: each side gets all the other sent, in order."""
+    """Each side gets all that the other sent, in order, over a link that loses and reorders."""
     sides = Channel(1), Channel(2)
     air: list[list] = [[], []]
     sent = [0, 0]

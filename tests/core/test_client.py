@@ -11,8 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from scaler_cluster.core import client as module
-from scaler_cluster.core.client import RUN_BYTES_MAX, RUN_TASKS_MAX, ClientCore
+from scaler_cluster.core.client import requests as module
+from scaler_cluster.core.client.client import ClientCore
+from scaler_cluster.core.client.events import Profiled, Settled
+from scaler_cluster.core.client.requests import RUN_BYTES_MAX, RUN_TASKS_MAX
 from scaler_cluster.errors import LocalProtocolError, RemoteProtocolError
 from scaler_cluster.ids import CALL_MAX, TASK_ID_MAX, first_task_id
 from scaler_cluster.testing.bench import function_id, payloads_of
@@ -30,7 +32,10 @@ class Call:
 
     def __init__(self):
         self.told: list[tuple] = []
-        self.outstanding = 0
+        self.outstanding = self.asked = 0
+
+    def abort(self, error):
+        self.told.append(("aborted", str(error)))
 
     def settle(self, index, batch):
         self.told.append(("settled", index, [bytes(one) for one in batch]))
@@ -54,7 +59,7 @@ def core():
 
 def submit(core, count=1, function=F, options=m.DEFAULT_OPTIONS, payload=b"p"):
     """Ask for single tasks; each one's waiter is its id as text."""
-    first = core.next_task
+    first = core.requests.next_task
     for task in range(first, first + count):
         asked = (function, b"pickle", (), "f"), m.CALL_ARGS, options, (), payload
         assert core.submit(*asked, str(task)) == task
@@ -89,10 +94,9 @@ def receive(core, *messages):
     """Let messages come, to what has been sent; return who was settled, with what."""
     core.pending()
     core.receive(messages, 1.0)
-    settled = [(who, bytes(what) if isinstance(what, memoryview) else what)
-               for who, what in core.settled]  # fmt: skip
-    core.settled.clear()
-    return settled
+    return [(who, bytes(what) if isinstance(what, memoryview) else what)
+            for event in core.events.take() if isinstance(event, Settled)
+            for who, what in event.pairs]  # fmt: skip
 
 
 # -- asking ----------------------------------------------------------------------------------
@@ -119,9 +123,9 @@ def test_submissions_of_one_turn_are_one_run(core):
     """Tasks of one function and options, submitted one by one, leave together."""
     submit(core, 5)
 
-    assert core.unsent == 5
+    assert len(core.requests.asked) == 5
     assert sent(core) == ["Function f", "Submit 0-4 f"]
-    assert core.unsent == 0
+    assert len(core.requests.asked) == 0
 
 
 def test_a_turn_ends_a_run(core):
@@ -183,8 +187,18 @@ def test_a_function_is_taught_once(core):
     assert sent(core) == ["Submit 1 f"]
 
 
+def test_a_function_that_is_forgotten_is_taught_anew(core):
+    """A function is forgotten once, after the tasks that name it, and is sent again for others."""
+    submit(core)
+    core.requests.forget(F)
+    core.requests.forget(F)
+    submit(core)
+
+    assert sent(core) == ["Function f", "Submit 0 f", "Forget f", "Function f", "Submit 1 f"]
+
+
 def test_old_functions_are_forgotten(core, monkeypatch):
-    """Beyond FUNCTIONS_MAX the least recently used one is forgotten, after what named it."""
+    """Beyond FUNCTIONS_MAX the client forgets the least recently used function, in order."""
     monkeypatch.setattr(module, "FUNCTIONS_MAX", 2)
     for letter in "abab":
         submit(core, function=function_id(letter))
@@ -201,25 +215,25 @@ def test_old_functions_are_forgotten(core, monkeypatch):
 def test_what_is_said_keeps_its_place(core):
     """A message without state here leaves after what was submitted before it."""
     submit(core)
-    core.say(m.Heartbeat())
+    core.requests.say(m.Heartbeat())
     submit(core)
 
     assert sent(core) == ["Function f", "Submit 0 f", "Heartbeat", "Submit 1 f"]
 
 
 def test_has_actions_says_whether_a_turn_is_worth_it(core):
-    """It is true while anything waits to be sent."""
-    assert not core.has_actions
+    """``has_actions`` is true while anything waits to be sent."""
+    assert not core.requests.has_some
     submit(core)
-    assert core.has_actions
+    assert core.requests.has_some
     sent(core)
-    assert not core.has_actions
+    assert not core.requests.has_some
 
 
 def test_a_submission_that_is_interrupted_was_made_or_was_not(core):
-    """Wherever in it a KeyboardInterrupt is raised, what is submitted next comes back right."""
+    """A submission that KeyboardInterrupt cuts off leaves the next one right."""
     for moment in itertools.count():
-        before = core.next_task
+        before = core.requests.next_task
         try:
             with interrupted_at_line(moment):
                 core.submit(
@@ -256,7 +270,7 @@ def test_the_welcome_names_the_session(core):
 
 
 def test_results_settle_who_waits(core):
-    """Each result goes to the one who waits for that task."""
+    """Each result goes to the waiter of its task."""
     submit(core, 3)
 
     assert receive(core, m.Results(1, payloads_of(1, 2, "r"))) == [("1", b"r1"), ("2", b"r2")]
@@ -266,7 +280,7 @@ def test_results_settle_who_waits(core):
 
 
 def test_failures_settle_who_waits(core):
-    """A failure goes to the one who waits for its task, as it came."""
+    """A failure goes to the waiter of its task, as it came."""
     submit(core, 2)
     failed = m.Failed(1, m.FAILED_EXCEPTION, b"x", {})
 
@@ -274,7 +288,7 @@ def test_failures_settle_who_waits(core):
 
 
 def test_a_task_is_settled_once(core):
-    """Whatever arrives later for a task that came back is dropped."""
+    """A result that arrives later for a settled task is dropped."""
     submit(core)
     receive(core, m.Results(0, payloads_of(0, 1)))
 
@@ -285,37 +299,56 @@ def test_a_task_is_settled_once(core):
 def test_output_is_kept_for_the_shell(core):
     """What a task printed waits for the shell to print it."""
     message = m.Output(0, "stdout", "hi")
-    receive(core, message)
+    core.receive([message], 1.0)
 
-    assert core.printed == [message]
+    assert core.events.take() == [message]
 
 
 def test_profiles_are_kept_for_who_waits(core):
-    """What a task took is handed on with who waits for it; of others it is dropped."""
+    """The profile of a task is handed on with its waiter; profiles of other tasks are dropped."""
     submit(core, 2)
     sent(core)
     took = m.Profile(1, 1, 0.5, 0.25, 1000)
-    receive(core, m.Results(0, payloads_of(0, 1)), m.Profile(1, 0, 0.5, 0.25, 1000), took)
+    core.receive([m.Results(0, payloads_of(0, 1)), m.Profile(1, 0, 0.5, 0.25, 1000), took], 1.0)
+    (settled,) = core.events.take()
+    assert isinstance(settled, Settled)
 
-    assert core.profiles == [("1", took)]
+    core.receive([m.Results(1, payloads_of(1, 1))], 1.0)
+
+    profiled, settled = core.events.take()
+    assert profiled == Profiled("1", took)
+    assert isinstance(settled, Settled)
 
 
 @pytest.mark.parametrize(
-    ("message", "attribute", "value"),
-    [
-        (m.Refused("no"), "refused", "no"),
-        (m.Broken("gone"), "broken", "gone"),
-        (m.Goodbye("bye"), "broken", "bye"),
-        (m.Unknown(), "lost", True),
-        (m.Heartbeat(), "heard_at", 1.0),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, m.Message) else "",
+    "message",
+    [m.Refused("no"), m.Broken("gone"), m.Goodbye("bye"), m.Unknown()],
+    ids=lambda value: type(value).__name__,
 )
-def test_news_of_the_scheduler_are_noted(core, message, attribute, value):
-    """What became of the scheduler or of this session can be read by the shell."""
-    receive(core, message)
+def test_news_of_the_scheduler_are_handed_on(core, message):
+    """The shell hears what became of the scheduler, or of this session, once."""
+    core.receive([message], 1.0)
 
-    assert getattr(core, attribute) == value
+    assert core.events.take() == [message]
+    assert core.events.take() == []
+
+
+def test_a_heartbeat_says_that_the_scheduler_lives(core):
+    """The client notes when it heard its scheduler last, and nothing else follows."""
+    core.receive([m.Heartbeat()], 1.0)
+
+    assert core.heard_at == 1.0
+    assert core.events.take() == []
+
+
+def test_what_was_printed_comes_before_what_came_back(core):
+    """The shell prints a task's output before it settles the future."""
+    submit(core)
+    sent(core)
+    printed = m.Output(0, "stdout", "hi")
+    core.receive([m.Results(0, payloads_of(0, 1)), printed], 1.0)
+
+    assert core.events.take()[0] == printed
 
 
 @pytest.mark.parametrize(
@@ -331,7 +364,7 @@ def test_what_is_for_others_is_refused(core, message):
 
 
 def test_cancelled_tasks_are_given_up_at_once(core):
-    """Cancel returns who waited, and nothing that comes later settles them."""
+    """Cancel returns the waiters, and nothing that comes later settles them."""
     submit(core, 3)
     sent(core)
 
@@ -379,7 +412,7 @@ def test_take_back_asks_for_all_that_waits(core):
 
 
 def test_take_back_of_nothing_says_nothing(core):
-    """When nobody waits nothing is asked back."""
+    """Nothing is asked back when no task is waited for."""
     submit(core)
     receive(core, m.Results(0, payloads_of(0, 1)))
     sent(core)
@@ -400,7 +433,7 @@ def test_calls_have_their_own_ids(core):
 
 def test_calls_end(core):
     """A session that opens too many calls is told so."""
-    core._next_call = CALL_MAX
+    core.requests._next_call = CALL_MAX
 
     with pytest.raises(LocalProtocolError, match="too many calls"):
         core.open_call(Call())
@@ -411,7 +444,7 @@ def test_a_map_hears_of_its_own_tasks(core):
     one, other = Call(), Call()
     first = core.open_call(one)
     core.open_call(other)
-    core.submit_run(first, F, 0, m.DEFAULT_OPTIONS, (), payloads_of(0, 9))
+    core.requests.submit_run(first, F, 0, m.DEFAULT_OPTIONS, (), payloads_of(0, 9))
 
     assert sent(core) == [f"Submit {first}-{first + 8} f"]
     receive(
@@ -424,6 +457,29 @@ def test_a_map_hears_of_its_own_tasks(core):
         ("settled", 2, [b"x", b"y"]), ("failed", 1, "exception"), ("cancelled", 5, 3)
     ]  # fmt: skip
     assert other.told == []
+
+
+def test_maps_that_are_given_up_are_told_and_cancelled(core):
+    """A core that gives its maps up tells each the error, and cancels what has not come back."""
+    call = Call()
+    call.asked = call.outstanding = 5
+    first = core.open_call(call)
+    core.abort_calls(OSError("gone"))
+
+    assert call.told == [("aborted", "gone")]
+    assert core.calls == {}
+    assert sent(core) == [f"Cancel {first}-{first + 4}"]
+
+
+def test_a_map_is_given_a_lazy_result_for_what_lies_in_segments(core):
+    """A map gets what the client makes of a result in segments, by the index of its call."""
+    core.lazy_result = lambda message: ("lazy", message.payload)
+    call = Call()
+    first = core.open_call(call)
+    core.requests.submit_run(first, F, 0, m.DEFAULT_OPTIONS, (), payloads_of(0, 3))
+    receive(core, m.Returned(first + 2, b"r", (b"W1-1",)))
+
+    assert call.told == [("returned", 2, ("lazy", b"r"))]
 
 
 def test_a_map_that_nobody_waits_for_is_cancelled(core):
@@ -508,8 +564,12 @@ class ClientMachine(RuleBasedStateMachine):
         else:
             message = m.Cancelled(first, count)
         self.core.receive([message], 0.0)
-        settled = [who for who, _ in self.core.settled]
-        self.core.settled.clear()
+        settled = [
+            who
+            for event in self.core.events.take()
+            if isinstance(event, Settled)
+            for who, _ in event.pairs
+        ]
 
         assert settled == sorted(tasks & self.pending)
         self.pending -= tasks
@@ -526,4 +586,4 @@ class ClientMachine(RuleBasedStateMachine):
 
 
 ClientMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestClientMachine = ClientMachine.TestCase
+TestClientMachine = pytest.mark.slow(ClientMachine.TestCase)

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster.core.credit import (
+from scaler_cluster.core.records.credit import (
     AHEAD_MIN,
     LONG_S,
     LOW_WATER_S,
-    TASKS_MAX,
-    WINDOW_S,
     grant,
     is_hungry,
     measure,
 )
-from scaler_cluster.core.records import FunctionRecord, WorkerRecord
+from scaler_cluster.core.records.functions import FunctionRecord
+from scaler_cluster.core.records.limits import TASKS_MAX, WINDOW_S
+from scaler_cluster.core.records.workers import WorkerRecord
 
 PLENTY = 1_000_000
 
@@ -82,7 +82,7 @@ def test_short_tasks_fill_the_window(worker):
 
 
 def test_what_is_ahead_counts(worker):
-    """Only what is missing to WINDOW_S is added."""
+    """A worker is given only what its queue lacks to WINDOW_S."""
     load(worker, 50, WINDOW_S / 2)
 
     assert grant(worker, WINDOW_S / 100.5, PLENTY) == 50
@@ -139,7 +139,7 @@ def test_a_grant_keeps_all_bounds(count, backlog_s, unit_s, share, limit, given_
 
 
 def test_the_first_measurement_is_the_mean():
-    """What was measured first replaces the assumption."""
+    """The first measurement replaces the assumption."""
     function = FunctionRecord(b"")
     measure(function, 100, 0.1)
 
@@ -166,7 +166,7 @@ def test_the_mean_follows_a_change():
 
 
 def test_a_mean_is_never_zero():
-    """Tasks that were measured to take no time still take some: grants divide by it."""
+    """A mean stays above zero though tasks took no measurable time: grants divide by it."""
     function = FunctionRecord(b"")
     measure(function, 5, 0.0)
 

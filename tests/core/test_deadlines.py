@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster.core import deadlines
-from scaler_cluster.core.deadlines import Deadlines
+from scaler_cluster.core.scheduler import deadlines
+from scaler_cluster.core.scheduler.deadlines import Deadlines
 
 
 def never(item: object) -> bool:
@@ -51,7 +51,7 @@ def test_what_is_added_meanwhile_counts():
 
 
 def test_moot_items_do_not_pile_up():
-    """Of items that become moot at once, only a bounded number is kept."""
+    """Only a bounded number of items is kept after many became moot at once."""
     moot = set(range(10_000)) - {5_000}
     heap: Deadlines[int] = Deadlines(moot.__contains__)
     for item in range(10_000):

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from scaler_cluster.core import exchange as module
-from scaler_cluster.core.channel import ACKNOWLEDGE_AFTER_S, RESEND_AFTER_S
-from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.core.delivery import exchange as module
+from scaler_cluster.core.delivery.channel import ACKNOWLEDGE_AFTER_S, RESEND_AFTER_S
+from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import hello
 from scaler_cluster.wire import messages as m
@@ -45,7 +45,7 @@ def test_a_hello_opens_a_channel(hub, spoke):
 
 
 def test_who_does_not_say_hello_is_unknown(hub, spoke):
-    """Anything else from a peer without a channel is answered with Unknown, and opens none."""
+    """A peer without a channel gets Unknown for anything but Hello, and opens no channel."""
     spoke.send(HUB, [HELLO], 0.0)
 
     assert hub.receive(SPOKE, spoke.send(HUB, [m.Heartbeat()], 0.0), 0.0) == [m.Unknown()]
@@ -54,7 +54,7 @@ def test_who_does_not_say_hello_is_unknown(hub, spoke):
 
 def test_garbage_is_refused_and_opens_no_channel(hub):
     """Bytes that are no envelope raise RemoteProtocolError and leave nothing behind."""
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(RemoteProtocolError, match="undecodable message"):
         hub.receive(SPOKE, [b"garbage"], 0.0)
 
     assert not hub.knows(SPOKE)
@@ -115,7 +115,7 @@ def test_a_repeated_hello_does_not_start_over(hub, spoke):
 
 
 def test_peers_are_bounded(hub, monkeypatch):
-    """Beyond PEERS_MAX nobody new is taken in: made-up names cannot fill the memory."""
+    """Beyond PEERS_MAX no new peer is taken in: made-up names cannot fill the memory."""
     monkeypatch.setattr(module, "PEERS_MAX", 2)
     for name in (b"1", b"2"):
         hub.receive(name, encode(1, 1, 0, [HELLO]), 0.0)
@@ -134,6 +134,17 @@ def test_what_is_due_goes_to_its_peer(hub):
     assert hub.deadline == pytest.approx(ACKNOWLEDGE_AFTER_S + 0.02)
     assert [peer for peer, _ in hub.tick(1.0)] == [b"2"]
     assert hub.deadline == math.inf
+
+
+def test_what_nobody_acknowledges_is_sent_again_and_again(hub, spoke):
+    """A tick that repeats an envelope notes when the next repetition is due."""
+    greet(hub, spoke)
+    hub.send(SPOKE, [m.Heartbeat()], 1.0)
+    repeated: list[bytes] = []
+    for _ in range(10):
+        repeated += [peer for peer, _ in hub.tick(hub.deadline)]
+
+    assert repeated[:3] == [SPOKE] * 3
 
 
 def test_nothing_is_due_for_who_was_dropped(hub, spoke):

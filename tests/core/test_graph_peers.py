@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from array import array
+
 import pytest
 
-from scaler_cluster.core.client import ClientCore
-from scaler_cluster.core.worker import WorkerCore
+from scaler_cluster.core.client.client import ClientCore
+from scaler_cluster.core.client.events import InputWanted
+from scaler_cluster.core.worker.kept_results import KeptGraphs, Pickled
+from scaler_cluster.core.worker.reports import Kept
+from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import first_task_id
 from scaler_cluster.testing.bench import function_id, graph_of, payloads_of
@@ -17,12 +23,14 @@ from scaler_cluster.wire.batch import Batch
 G = function_id("g")
 
 
-def nodes(first: int, count: int, *, graph: int = 0, oldest: int = 1, **inputs: bytes):
+def nodes(first: int, count: int, *, graph: int = 0, sent: bytes = b"", **inputs: bytes):
     """Return nodes for a worker, with the results of others as ``n0=b"..."``."""
     numbers = b"".join(int(name[1:]).to_bytes(4, "little") for name in inputs)
     results = Batch.of([*inputs.values()] or [b""])
     batch = payloads_of(first, count)
-    return m.AssignNodes(1, graph, first, G, False, False, batch, (), numbers, results, oldest)
+    return m.AssignNodes(
+        1, graph, first, G, False, False, batch, (), numbers, results, sent=sent
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -42,7 +50,27 @@ def run(hands, count=1):
 
 def kept(hands, graph=0):
     """Return the nodes of a graph whose results a worker keeps."""
-    return sorted(hands.core._graphs.get((1, graph), ()))
+    found = hands.core.kept.graphs.get((1, graph))
+    return sorted(found.values) if found is not None else []
+
+
+def ids(*some: int) -> bytes:
+    """Return the numbers of nodes as they travel."""
+    return array("I", some).tobytes()
+
+
+def keep(hands, value, nbytes=100_000):
+    """Let the next node return a value that the worker keeps."""
+    work = hands.take_up(0.0)
+    work.kept.values[work.node] = value
+    hands.end(Kept(nbytes), 0.0)
+    hands.take_up(0.0)
+
+
+def lines(hands):
+    """Return what a worker has to say."""
+    hands.core.reports.flush()
+    return [describe(one) for one in hands.core.take_actions()]
 
 
 # -- the worker ------------------------------------------------------------------------------
@@ -65,7 +93,7 @@ def test_results_are_there_for_what_follows(hands):
     hands.core.receive([nodes(0, 2)])
     run(hands, 2)
     hands.core.receive([nodes(2, 1)])
-    assert hands.core.queue[0].results == {0: (b"r0", ()), 1: (b"r1", ())}
+    assert hands.core.queue[0].kept.values == {0: Pickled(b"r0", ()), 1: Pickled(b"r1", ())}
 
     run(hands)
     hands.core.receive([m.GraphOver(1, 0)])
@@ -73,17 +101,27 @@ def test_results_are_there_for_what_follows(hands):
 
 
 def test_results_that_nobody_can_need_are_dropped(hands):
-    """The scheduler says from which message on results may still be needed."""
+    """A worker drops results when the scheduler says so, and keeps all others."""
     hands.core.receive([nodes(0, 2)])
     run(hands, 2)
-    hands.core.receive([nodes(2, 2, oldest=1)])
-    run(hands, 2)
+    hands.core.receive([nodes(2, 2), nodes(9, 1, graph=7)])
+    run(hands, 3)
     assert kept(hands) == [0, 1, 2, 3]
 
-    hands.core.receive([nodes(4, 1, oldest=2)])
-    assert kept(hands) == [2, 3]
-    hands.core.receive([nodes(7, 1, graph=7, oldest=4)])
-    assert kept(hands) == []
+    hands.core.receive([m.DropResults(1, 0, ids(0, 3))])
+    assert kept(hands) == [1, 2]
+    hands.core.receive([m.DropResults(1, 7, ids(1, 2))])
+    assert (kept(hands), kept(hands, 7)) == ([1, 2], [])
+
+
+def test_what_is_not_there_is_dropped_in_silence(hands):
+    """A worker may be told to drop what it does not have, of a graph it does not know."""
+    hands.core.receive([m.DropResults(1, 0, ids(0))])
+    hands.core.receive([nodes(0, 2), m.DropResults(1, 0, ids(0, 1, 5))])
+    run(hands, 2)
+
+    assert kept(hands) == [0, 1]
+    assert lines(hands) == ["Done 1:0-1 [r0 r1]"]
 
 
 def test_nodes_that_are_given_back_keep_their_values(hands):
@@ -92,12 +130,12 @@ def test_nodes_that_are_given_back_keep_their_values(hands):
     hands.core.receive([m.Revoke(1, 1, 1)])
     first, rest = hands.core.queue
 
-    assert rest.results is first.results
+    assert rest.kept is first.kept
     assert (rest.first, rest.stop) == (2, 2)
 
 
 def test_a_node_that_cannot_run_is_skipped(hands):
-    """It is reported by itself, after what was done before it."""
+    """A skipped node is reported by itself, after what was done before it."""
     hands.core.receive([nodes(0, 2)])
     hands.take_up(0.0)
     hands.returned(b"r0", 0.0)
@@ -111,8 +149,158 @@ def test_nodes_without_their_functions_are_refused(hands):
     """Nodes of a table that was not sent are a scheduler's fault."""
     message = nodes(0, 1)
     message.function = function_id("h")
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(RemoteProtocolError, match="functions were not sent"):
         hands.core.receive([message])
+
+
+# -- what only this worker has ---------------------------------------------------------------
+
+
+def test_what_is_kept_is_reported_with_its_size(hands):
+    """A report says of each result that was not sent how large it is."""
+    hands.core.receive([nodes(0, 3)])
+    run(hands)
+    keep(hands, "live", 70_000)
+    run(hands)
+
+    assert lines(hands) == ["DoneNodes 1:0-2 [r0  r2] kept [0, 70000, 0]"]
+
+
+def test_what_is_kept_is_shared_once(hands):
+    """A result that only this worker has is sent when it is asked for, and is there still."""
+    hands.core.receive([nodes(0, 1)])
+    keep(hands, "live")
+    hands.core.receive([m.Share(1, 0, ids(0)), m.Share(1, 0, ids(0))])
+
+    assert hands.core.kept.take_to_share() == (1, 0, "live")
+    assert hands.core.kept.take_to_share() == (1, 0, None)
+    assert hands.core.kept.take_to_share() is None
+    assert hands.core.kept.graphs[1, 0].values == {0: "live"}
+
+
+def test_what_was_dropped_is_not_shared(hands):
+    """A worker that was told to drop a result meanwhile says that it has not got it."""
+    hands.core.receive([nodes(0, 2), nodes(5, 1, graph=5)])
+    for value in "abc":
+        keep(hands, value)
+    hands.core.receive([m.Share(1, 0, ids(0, 1)), m.Share(1, 5, ids(0))])
+    hands.core.receive([m.DropResults(1, 0, ids(0)), m.GraphOver(1, 5)])
+
+    found = [hands.core.kept.take_to_share() for _ in range(4)]
+    assert found == [(1, 0, None), (1, 1, "b"), (1, 5, None), None]
+
+
+def test_only_what_nobody_else_has_is_shared(hands):
+    """What was sent with its report is not sent again."""
+    hands.core.receive([nodes(0, 1), m.Share(1, 0, ids(0))])
+    run(hands)
+
+    assert hands.core.kept.take_to_share() == (1, 0, None)
+
+
+def test_the_loop_shares_between_two_tasks():
+    """A worker that runs one node after the other sends meanwhile what others wait for."""
+    core, shared = WorkerCore(), []
+    hands = WorkerDriver(core, share=lambda: shared.append(core.kept.take_to_share()))
+    core.receive([m.Welcome(0, 0), m.Function(G, b"g"), nodes(0, 3)])
+    keep(hands, "live")
+    core.receive([m.Share(1, 0, ids(0))])
+    assert shared == []
+
+    hands.returned(b"r1", 1.0)
+    assert shared == [(1, 0, "live")]
+
+
+def test_a_worker_that_retires_shares_all_it_keeps(hands):
+    """What only a worker has is to be sent before it leaves; what it was told to drop is not."""
+    hands.core.receive([nodes(0, 3), nodes(9, 1, graph=7)])
+    for value in "abcd":
+        keep(hands, value)
+    hands.core.receive([m.DropResults(1, 0, ids(1)), m.Retire()])
+
+    hands.core.share_all()
+    found = [hands.core.kept.take_to_share() for _ in range(4)]
+    assert found == [(1, 0, "a"), (1, 2, "c"), (1, 9, "d"), None]
+
+
+@pytest.mark.parametrize("message", [m.Goodbye("the cluster was shut down"), m.Unknown()])
+def test_a_worker_whose_cluster_ends_shares_nothing(hands, message):
+    """What a worker keeps is lost with a cluster that ends, or that has forgotten the worker."""
+    hands.core.receive([nodes(0, 1)])
+    keep(hands, "live")
+    hands.core.receive([message])
+
+    hands.core.share_all()
+    assert hands.core.kept.take_to_share() is None
+
+
+@pytest.mark.parametrize(("sent", "must"), [(b"", [False, False]), (b"\0\1", [False, True])])
+def test_a_worker_is_told_what_must_come(hands, sent, must):
+    """A worker is told of each node whether its result must come with the report."""
+    hands.core.receive([nodes(0, 2, sent=sent)])
+    found = []
+    for _ in range(2):
+        found.append(hands.take_up(0.0).must_send)
+        hands.returned(b"r", 0.0)
+
+    assert found == must
+
+
+def test_what_must_come_is_known_after_a_revoke(hands):
+    """The rest of what was given back in part knows which of its results must come."""
+    hands.core.receive([nodes(0, 3, sent=b"\0\0\1"), m.Revoke(1, 1, 1)])
+    hands.take_up(0.0)
+    hands.returned(b"r", 0.0)
+
+    assert hands.take_up(0.0).must_send
+    assert hands.standing.node == 2
+
+
+def test_what_takes_too_much_room_is_written_out(hands):
+    """Beyond the limit the oldest results are written out, until the rest has room."""
+    hands.core.kept.limit_bytes = 250_000
+    hands.core.receive([nodes(0, 4)])
+    for value in "abcd":
+        keep(hands, value)
+
+    found = [hands.core.kept.take_excess() for _ in range(3)]
+    assert found == [(1, 0, "a"), (1, 1, "b"), None]
+    assert list(hands.core.kept.graphs[1, 0].alone) == [2, 3]
+
+
+def test_what_was_written_out_is_taken_from_there(hands):
+    """A node that needs a result which was written out reads it, as nodes elsewhere do."""
+    hands.core.kept.limit_bytes = 50_000
+    hands.core.receive([nodes(0, 1)])
+    keep(hands, "live")
+    assert hands.core.kept.take_excess() == (1, 0, "live")
+    hands.core.kept.written_out(1, 0, Pickled(b"live", (b"s",)))
+
+    assert hands.core.kept.graphs[1, 0].values == {0: Pickled(b"live", (b"s",))}
+    hands.core.receive([m.DropResults(1, 0, ids(0))])
+    assert kept(hands) == []
+
+
+def test_what_cannot_be_written_out_stays(hands):
+    """What cannot be sent is not tried again and again when there is too little room."""
+    hands.core.kept.limit_bytes = 50_000
+    hands.core.receive([nodes(0, 2)])
+    keep(hands, "locked")
+    assert hands.core.kept.take_excess() == (1, 0, "locked")
+    hands.core.kept.put_back(1, 0)
+
+    keep(hands, "live")
+    assert hands.core.kept.take_excess() == (1, 1, "live")
+    assert hands.core.kept.take_excess() is None
+
+
+@pytest.mark.parametrize(("limit", "due"), [(math.inf, False), (1e9, False), (1e6, True)])
+def test_what_is_kept_is_not_added_up_each_time(limit, due):
+    """Whether there is room is looked at once a sixteenth of it was added."""
+    graphs = KeptGraphs()
+    graphs.limit_bytes = limit
+
+    assert graphs.add(100_000) is due
 
 
 # -- the client ------------------------------------------------------------------------------
@@ -127,8 +315,8 @@ def core():
 
 
 def test_nodes_settle_their_waiters(core):
-    """What comes back for wanted nodes goes to who waits for each."""
-    first = core.open_graph()
+    """What comes back for a wanted node goes to that node's waiter."""
+    first = core.requests.open_call()
     part = graph_of(first, "", "0", "1", "")
     core.submit_graph(
         (G, b"g", (), "g"), part, {first + 1: "one", first + 2: "two", first + 3: "x"}, ()
@@ -137,27 +325,31 @@ def test_nodes_settle_their_waiters(core):
     failed = m.Failed(first + 2, m.FAILED_EXCEPTION)
     core.receive([m.Results(first + 1, payloads_of(1, 1)), failed, m.Cancelled(first + 3, 1)], 0.0)
 
-    (one, data), two, gone = core.settled
+    (settled,) = core.events.take()
+    (one, data), two, gone = settled.pairs
     assert (one, bytes(data)) == ("one", b"p1")
     assert (two, gone) == (("two", failed), ("x", None))
     assert not core.busy
 
 
 def test_graphs_and_maps_are_numbered_together(core):
-    """No two calls have the same number; a single node takes those of single tasks."""
-    assert [core.open_graph(), core.open_graph()] == [first_task_id(1), first_task_id(2)]
-    assert [core.reserve(3), core.reserve(1)] == [0, 3]
-    assert core.next_task == 4
+    """No two calls have one number, and a single node takes a number of single tasks."""
+    assert [core.requests.open_call(), core.requests.open_call()] == [
+        first_task_id(1),
+        first_task_id(2),
+    ]
+    assert [core.requests.reserve(3), core.requests.reserve(1)] == [0, 3]
+    assert core.requests.next_task == 4
 
 
 def test_unmet_inputs_are_noted(core):
-    """The scheduler says once for each graph which inputs it does not know."""
-    first = core.open_graph()
+    """The scheduler says once for each graph which of its inputs it does not know."""
+    first = core.requests.open_call()
     core.submit_graph(
         (G, b"g", (), "g"), graph_of(first, "", "", "0 1"), {first + 2: "w"}, ["f", "g"]
     )
     core.receive([m.RequestInputs(first, b"\1\0\0\0")], 0.0)
 
-    assert core.unmet == [(first + 1, "g")]
+    assert core.events.take() == [InputWanted(first + 1, "g")]
     core.receive([m.RequestInputs(first, b"")], 0.0)
-    assert core.unmet == [(first + 1, "g")]
+    assert core.events.take() == []

@@ -4,20 +4,26 @@ The machine of ``test_scheduler_stateful`` with graphs beside its tasks. A node'
 it depends on and whether it raises; its result is made from theirs. So whatever is moved, stolen,
 lost and run again, a wanted node must return what a sequential evaluation says, or fail with the
 exception of the first that raised. Where workers die, it may also fail with that.
+
+Workers keep some of the results, and are slow to send what others ask for; some of it cannot be
+sent at all. Some workers leave after a few tasks.
 """
 
 from __future__ import annotations
 
 import json
 from array import array
+from collections import defaultdict, deque
 from itertools import accumulate, chain
 from zlib import crc32
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from scaler_cluster.core.graph import SUPPLIED
+from scaler_cluster.core.graph.graph import SUPPLIED
+from scaler_cluster.core.worker.reports import Kept
 from scaler_cluster.ids import first_task_id
 from scaler_cluster.testing.bench import function_id, hello, segment
 from scaler_cluster.wire import messages as m
@@ -29,13 +35,27 @@ GRAPH_OPTIONS = [m.DEFAULT_OPTIONS, m.DEFAULT_OPTIONS, m.TaskOptions(retries=1),
                  m.TaskOptions(priority=1), m.TaskOptions(timeout_s=0.3),
                  m.TaskOptions(capabilities=(("gpu", 1),)),
                  m.TaskOptions(capabilities=(("gpu", 2),))]  # fmt: skip
+HOW = [*["returns"] * 4, *["stores"] * 3, *["keeps"] * 7, "keeps alone", "raises"]
+"""What a node does; what is kept alone cannot be sent, but is sent if it must be."""
 LOSSES = {m.FAILED_WORKER_DIED, m.FAILED_LOST, m.FAILED_TIMEOUT, m.FAILED_MISSING,
-          m.FAILED_UNPLACED}  # fmt: skip
+          m.FAILED_UNPLACED, m.FAILED_RESULT}  # fmt: skip
 """How a node may fail that raises nothing."""
+
+
+LIMIT = 7
+"""Tasks after which some of the workers leave."""
 
 
 def value_of(task: int, below: list[bytes]) -> bytes:
     return b"v%d" % crc32(b"%d:" % task + b",".join(below))
+
+
+class Live:
+    """What a worker keeps of a node."""
+
+    def __init__(self, value: bytes, *, can_be_sent: bool) -> None:
+        self.value = value
+        self.can_be_sent = can_be_sent
 
 
 class GraphMachine(base.SchedulerMachine):
@@ -45,6 +65,8 @@ class GraphMachine(base.SchedulerMachine):
         super().__init__()
         self.segments = 0
         self.is_ending = False
+        self.under_way: dict[bytes, deque] = defaultdict(deque)
+        """What each worker was asked for, and has not sent yet."""
 
     @precondition(lambda self: self.of_kind(base.Machine))
     @rule()
@@ -55,7 +77,8 @@ class GraphMachine(base.SchedulerMachine):
             machine = machines[self.made % len(machines)]
             peer = base.Worker(self.new_name("W"), machine)
             hi = hello(m.WORKER, supervisor=machine.name, place=m.StorageEndpoint(disk=machine.name.decode()),
-                       capabilities=peer.capabilities)  # fmt: skip
+                       capabilities=peer.capabilities,
+                       task_limit=LIMIT if self.made % 3 == 0 else 0)  # fmt: skip
             peer.outbox.clear()
             peer.outbox.append(hi)
             self.peers[peer.name] = peer
@@ -68,7 +91,7 @@ class GraphMachine(base.SchedulerMachine):
             client.given_up = set()
             client.inputs = {}
             client.values = {}
-            client.lent = []
+            client.handed_over = []
             client.outbox.append(m.Function(G, b"g"))
         return client
 
@@ -96,7 +119,7 @@ class GraphMachine(base.SchedulerMachine):
             if node == len(inputs):
                 # A client sends no input that nothing needs.
                 needs = list(range(node))
-            how = data.draw(st.sampled_from(["returns"] * 5 + ["stores"] * 5 + ["raises"]))
+            how = data.draw(st.sampled_from(HOW))
             below.append(needs)
             payloads.append(json.dumps([needs, how]).encode())
             values = [expected[first + one] for one in needs]
@@ -171,15 +194,17 @@ class GraphMachine(base.SchedulerMachine):
             if client.name in self.peers:
                 self.exchange(client)
 
-    @precondition(lambda self: any(self.model(one).lent for one in self.of_kind(base.Client)))
+    @precondition(
+        lambda self: any(self.model(one).handed_over for one in self.of_kind(base.Client))
+    )
     @rule(data=st.data(), gives_back=st.booleans())
     def run_lent(self, data, gives_back):
         """It does, or gives it back."""
-        able = [one for one in self.of_kind(base.Client) if self.model(one).lent]
+        able = [one for one in self.of_kind(base.Client) if self.model(one).handed_over]
         self.run_here(data.draw(st.sampled_from(able)), gives_back=gives_back)
 
     def run_here(self, client, *, gives_back: bool) -> None:
-        message = client.lent.pop(0)
+        message = client.handed_over.pop(0)
         task = message.first
         needs, how = json.loads(bytes(message.batch.data))
         values = dict(zip(numbers(message.inputs), map(bytes, message.results), strict=False))
@@ -240,7 +265,7 @@ class GraphMachine(base.SchedulerMachine):
                     self.supply_recalled(client, message)
             elif isinstance(message, m.AssignNodes):
                 assert client.worker
-                client.lent.append(message)
+                client.handed_over.append(message)
             elif isinstance(message, m.RequestInputs):
                 for node in numbers(message.inputs):
                     of = client.inputs[message.graph][node]
@@ -277,10 +302,16 @@ class GraphMachine(base.SchedulerMachine):
     # -- workers -----------------------------------------------------------------------------
 
     def exchange(self, peer) -> None:
-        """In the end nothing stays lent."""
+        """In the end nothing stays handed over."""
+        if self.is_ending and isinstance(peer, base.Worker):
+            self.share_all(peer)
         super().exchange(peer)
+        if isinstance(peer, base.Worker) and self.peers.get(peer.name) is peer:
+            core = peer.hands.core
+            if core.leave == "" and not core.queue:
+                self.leave(peer)
         if self.is_ending and isinstance(peer, base.Client):
-            while self.model(peer).lent:
+            while self.model(peer).handed_over:
                 self.run_here(peer, gives_back=True)
 
     def work_once(self, worker, how: str) -> None:
@@ -293,26 +324,90 @@ class GraphMachine(base.SchedulerMachine):
             if hands.core.interrupt_due():
                 hands.stopped(self.now)
             return
-        if work.message.report_start:
-            hands.core.started(work)
         needs, how = json.loads(hands.payload)
-        values = work.results | work.values
+        node, values = work.node, work.values | work.kept.values
         if not values.keys() >= set(needs):
             hands.skipped(self.now)
             return
         found = [values[one] for one in needs]
         task = work.first + work.cursor
-        if any(one in hands.core.missing for _, segments in found for one in segments):
+        lacks = any(
+            segment in hands.core.missing
+            for one in found
+            if not isinstance(one, Live)
+            for segment in one[1]
+        )
+        if lacks:
             hands.raised(m.FAILED_MISSING, b"", {}, self.now)
         elif how == "raises":
             hands.raised(m.FAILED_EXCEPTION, b"x%d" % task, {}, self.now)
         else:
-            result = value_of(task, [bytes(payload) for payload, _ in found])
+            below = [one.value if isinstance(one, Live) else bytes(one[0]) for one in found]
+            result = value_of(task, below)
+            # What was kept by an earlier run is not there any more.
+            work.kept.values.pop(node, None)
             if how == "stores":
                 self.segments += 1
                 hands.stored(result, (segment(worker.name, self.segments),), self.now)
+            elif how.startswith("keeps") and not work.must_send:
+                work.kept.values[node] = Live(result, can_be_sent=how == "keeps")
+                hands.end(Kept(len(result) * 10_000), self.now)
             else:
                 hands.returned(result, self.now)
+
+    @precondition(lambda self: self.of_kind(base.Worker))
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def pickle(self, data, count):
+        """A worker begins to send what others asked for."""
+        worker = self.pick(data, base.Worker)
+        for _ in range(count):
+            found = worker.hands.core.kept.take_to_share()
+            if found is not None:
+                self.under_way[worker.name].append(found)
+
+    @precondition(lambda self: any(self.under_way[one.name] for one in self.of_kind(base.Worker)))
+    @rule(data=st.data())
+    def share(self, data):
+        """It has sent it."""
+        able = [one for one in self.of_kind(base.Worker) if self.under_way[one.name]]
+        self.share_one(data.draw(st.sampled_from(able)))
+
+    def share_one(self, worker) -> None:
+        session, task, live = self.under_way[worker.name].popleft()
+        if live is None:
+            said = m.Shared(session, task, m.FAILED_MISSING, b"", (), (), {})
+        elif not live.can_be_sent:
+            said = m.Shared(session, task, m.FAILED_RESULT, b"", (), (), {})
+            if worker.hands.core.leave is None:
+                worker.hands.core.kept.put_back(session, task)
+        elif task % 2:
+            said = m.Shared(session, task, "", live.value, (), (), {})
+        else:
+            self.segments += 1
+            names = (segment(worker.name, self.segments),)
+            said = m.Shared(session, task, "", live.value, names, (7,), {})
+        worker.hands.core.reports.say(said)
+
+    def share_all(self, worker) -> None:
+        core = worker.hands.core
+        while (found := core.kept.take_to_share()) is not None:
+            self.under_way[worker.name].append(found)
+        while self.under_way[worker.name]:
+            self.share_one(worker)
+
+    def leave(self, worker) -> None:
+        """A worker that was retired has nothing left to run."""
+        core = worker.hands.core
+        core.reports.flush()
+        self.share_all(worker)
+        core.share_all()
+        self.share_all(worker)
+        worker.outbox += core.take_actions()
+        worker.outbox.append(m.Goodbye())
+        worker.machine.outbox.append(m.WorkerLost(worker.name, 0, 0, {"exit_code": 0}))
+        for gone in [worker, *self.sessions_of(worker)]:
+            self.peers[gone.name] = ghost = base.Peer(gone.name)
+            ghost.outbox = gone.outbox
 
     def teardown(self):
         self.is_ending = True
@@ -322,4 +417,4 @@ class GraphMachine(base.SchedulerMachine):
 
 
 GraphMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
-TestGraphMachine = GraphMachine.TestCase
+TestGraphMachine = pytest.mark.slow(GraphMachine.TestCase)

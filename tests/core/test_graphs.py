@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core.credit import STALL_S
+from scaler_cluster.core.records.credit import STALL_S
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import first_task_id
 from scaler_cluster.testing.bench import function_id, graph_of, payloads_of, segment
@@ -33,13 +33,22 @@ def test_nodes_that_follow_each_other_go_together(known):
     assert known.done(0, 4, each_s=SHORT_S) == {"C1": ["Results 3 [r3]"], "W1": ["GraphOver 1:0"]}
 
 
-def test_what_was_returned_travels_with_what_needs_it(one):
-    """A node that goes out later comes with the results it needs, each once."""
+def test_what_was_returned_is_where_it_was_made(one):
+    """A node that goes out later finds what nodes before it returned on its worker."""
     assert one.graph(0, "", "", "0 1 0")["W1"][1:] == ["AssignNodes 1:0 g", "AssignNodes 1:1 g"]
     one.done(0, each_s=1.0)
 
-    assert one.done(1, each_s=1.0) == {"W1": ["AssignNodes 1:2 g 0=r0 1=r1"]}
+    assert one.done(1, each_s=1.0) == {"W1": ["AssignNodes 1:2 g"]}
     assert one.done(2)["C1"] == ["Results 2 [r2]"]
+
+
+def test_what_was_returned_travels_with_what_needs_it(two):
+    """A node comes with the results it needs of other workers, each once."""
+    two.graph(0, "", "", "", "0 2 1 0")
+    two.done(0, peer=b"W2", each_s=1.0)
+    two.done(2, peer=b"W2", each_s=1.0)
+
+    assert two.done(1, each_s=1.0) == {"W1": ["AssignNodes 1:3 g 0=r0 2=r2"]}
 
 
 def test_what_follows_goes_to_the_same_worker(two):
@@ -49,11 +58,11 @@ def test_what_follows_goes_to_the_same_worker(two):
     assert two.graph(0, "", *map(str, range(20))) == {"W2": ["AssignNodes 1:0-3 g"]}
 
     sent = two.done(0, 2, peer=b"W2", each_s=0.003)
-    assert sent == {"W2": ["AssignNodes 1:4 g"]}
+    assert sent == {"W2": ["AssignNodes 1:4 g", "DropResults 1:0 [0]"]}
 
 
 def test_long_nodes_go_to_whoever_is_free(two):
-    """Nodes that take long are given one by one, as soon as they are ready."""
+    """Nodes that take long are given one by one to any free worker, as soon as they are ready."""
     two.graph(900, "")
     two.done(900, peer=b"W2", each_s=1.0)
     sent = two.graph(0, "", "0", "0", "1 2")
@@ -61,15 +70,17 @@ def test_long_nodes_go_to_whoever_is_free(two):
 
     sent = two.done(0, peer=b"W2", each_s=1.0)
     assert sent == {
-        "W2": ["AssignNodes 1:1 g 0=r0"],
+        "W2": ["AssignNodes 1:1 g"],
         "W1": ["Function g", "AssignNodes 1:2 g 0=r0"],
     }
     two.done(1, peer=b"W2", each_s=1.0)
-    assert two.done(2, each_s=1.0) == {"W1": ["AssignNodes 1:3 g 1=r1 2=r2"]}
+    assert two.done(2, each_s=1.0) == {
+        "W1": ["AssignNodes 1:3 g 1=r1"], "W2": ["DropResults 1:0 [0]"]
+    }  # fmt: skip
 
 
 def test_few_short_nodes_are_left_to_who_comes_to_them(two):
-    """A worker gets no handful of short nodes that another will come to, unless they wait long."""
+    """A few short nodes stay for the worker that will come to them, unless they wait long."""
     two.graph(900, "")
     two.done(900, peer=b"W2", each_s=SHORT_S)
     # Pairs that each need what the other worker is about to make.
@@ -97,11 +108,11 @@ def test_a_graph_in_parts(known):
         "W1": ["AssignNodes 1:0 g"]
     }
     known.done(0, each_s=SHORT_S)
-    assert known.feed(b"C1", rest) == {"W1": ["AssignNodes 1:1-2 g 0=r0"]}
+    assert known.feed(b"C1", rest) == {"W1": ["AssignNodes 1:1-2 g"]}
 
 
 def test_only_what_wanted_nodes_took_is_told(known):
-    """The client has no futures of the others."""
+    """The client is told what wanted nodes took, as it has no futures of the others."""
     known.graph(0, "", "0", wanted="1")
     sent = known.feed(b"W1", m.Profile(1, 0, 0.5, 0.25, 1), m.Profile(1, 1, 0.5, 0.25, 1))
 
@@ -118,7 +129,7 @@ def test_what_depends_on_a_failure_fails(one):
     (failed,) = [line for line in sent["C1"] if line.startswith("Failed")]
 
     assert failed == "Failed 2 exception"
-    assert one.core.table.session_by_number[1].graphs[0].live == 1
+    assert one.core.table.session_by_number[1].graphs[0].nodes.live == 1
 
 
 def test_nodes_behind_a_failure_are_stopped(known):
@@ -151,7 +162,7 @@ def test_a_death_fails_what_depends_on_it(known):
 
 
 def test_results_lost_with_a_machine_are_made_again(bench):
-    """A node whose result lay on a machine that was lost runs again, if somebody needs it."""
+    """A needed node whose result was lost with a machine runs again."""
     bench.supervisor(b"S1")
     bench.supervisor(b"S2")
     bench.client()
@@ -165,6 +176,36 @@ def test_results_lost_with_a_machine_are_made_again(bench):
     bench.done(0, peer=b"W2")
     bench.done(1, peer=b"W2")
     assert bench.done(2, peer=b"W2")["C1"] == ["Results 2 [r2]"]
+
+
+def test_what_an_input_brought_stays(bench):
+    """A node whose result was lost runs again with its input, though nothing else needed that."""
+    bench.supervisor(b"S1")
+    bench.supervisor(b"S2")
+    bench.client()
+    bench.worker(b"W1", b"S1", disk="/1")
+    bench.graph(10, "", "0", "1", "", wanted="2 3", inputs=[0])
+    bench.feed(b"C1", m.ProvideInputs(10, "", b"x"))
+    bench.feed(b"W1", m.Stored(1, 11, 1.0, b"r", (segment(b"W1", 1),), (7,)))
+
+    assert bench.lose(b"S1") == {}
+    sent = bench.worker(b"W2", b"S2", disk="/2")["W2"]
+    assert [line for line in sent if line.startswith("AssignNodes")] == ["AssignNodes 1:11 g 0=x"]
+
+
+@pytest.mark.parametrize("wanted", ["1", "0 1"])
+def test_a_lost_result_is_not_made_again_of_what_runs_at_most_once(bench, wanted):
+    """A node with at_most_once never runs again: what still needs its lost result fails."""
+    bench.supervisor(b"S1")
+    bench.supervisor(b"S2")
+    bench.client()
+    bench.worker(b"W1", b"S1", disk="/1", task_limit=1)
+    bench.graph(0, "", "0", wanted=wanted, options=[m.TaskOptions(at_most_once=True)])
+    bench.feed(b"W1", m.Stored(1, 0, 1.0, b"r0", (segment(b"W1", 1),), (7,)))
+
+    assert bench.lose(b"S1")["C1"] == ["Failed 1 lost"]
+    assert "AssignNodes" not in " ".join(bench.worker(b"W2", b"S2", disk="/2")["W2"])
+    assert not bench.core.table.sessions[b"C1"].graphs
 
 
 def test_what_is_lost_on_its_way_to_a_node_is_no_failure(bench):
@@ -188,7 +229,7 @@ def test_what_is_lost_on_its_way_to_a_node_is_no_failure(bench):
 
 
 def test_nodes_go_where_their_data_is(bench):
-    """A node that takes a large result goes to the machine that has it, if somebody is free there."""
+    """A node that takes a large result goes to a free worker of the machine that has it."""
     bench.supervisor(b"S1")
     bench.supervisor(b"S2")
     bench.client()
@@ -205,15 +246,17 @@ def test_nodes_go_where_their_data_is(bench):
     }  # fmt: skip
 
 
-def test_segments_are_removed_with_the_last_use(one):
-    """What a node stored is released as soon as nothing needs it."""
-    one.graph(0, "", "0")
-    sent = one.feed(b"W1", m.Stored(1, 0, 1.0, b"r0", (segment(b"W1", 1),), (7,)))
-    assert sent["W1"][-1].startswith("AssignNodes 1:1 g with")
-    assert len(one.core.table.objects.records) == 1
+def test_segments_are_removed_with_the_last_use(two):
+    """What a node stored comes with what needs it elsewhere, and goes once nothing needs it."""
+    two.graph(0, "", "0", "0", wanted="1 2")
+    sent = two.feed(b"W2", m.Stored(1, 0, 1.0, b"r0", (segment(b"W2", 1),), (7,)))
+    assert sent["W2"][-1] == "AssignNodes 1:1 g"
+    assert sent["W1"][-1].startswith("AssignNodes 1:2 g with")
+    two.done(1, peer=b"W2")
+    assert len(two.core.table.objects.records) == 1
 
-    one.done(1)
-    assert not one.core.table.objects.records
+    two.done(2)
+    assert not two.core.table.objects.records
 
 
 # -- cancellation ----------------------------------------------------------------------------
@@ -235,7 +278,7 @@ def test_a_client_that_leaves_takes_its_graphs(known):
     known.graph(0, "", "0")
     known.lose(b"C1")
 
-    assert known.core.table.ready.count == 0
+    assert known.core.table.backlog.ready.count == 0
     known.feed(b"W1", m.Aborted(1, 0, 2))
     assert not known.core.table.functions
 
@@ -244,7 +287,7 @@ def test_a_client_that_leaves_takes_its_graphs(known):
 
 
 def test_a_pending_task_as_an_input(one):
-    """Its result goes to the client and to the node."""
+    """The result of a task that is an input goes to the client and to the node."""
     one.submit(0)
     assert one.graph(10, "", "0", inputs=[0])["C1"] == ["RequestInputs 10: []"]
     sent = one.done(0)
@@ -254,7 +297,7 @@ def test_a_pending_task_as_an_input(one):
 
 
 def test_an_input_that_came_back_is_asked_for(one):
-    """One that is not known any more is asked for; the client sends what it got."""
+    """The scheduler asks the client for an input whose result it no longer has."""
     one.submit(0)
     one.done(0)
     assert one.graph(10, "", "0", inputs=[0]) == {"C1": ["RequestInputs 10: [0]"]}
@@ -264,7 +307,7 @@ def test_an_input_that_came_back_is_asked_for(one):
 
 
 def test_inputs_that_fail_or_are_cancelled(one):
-    """What depends on a failed input fails like it, on a cancelled one is cancelled."""
+    """A node whose input fails or is cancelled fails or is cancelled like it."""
     one.submit(0)
     one.submit(1)
     one.graph(10, "", "0", inputs=[0])
@@ -275,7 +318,7 @@ def test_inputs_that_fail_or_are_cancelled(one):
 
 
 def test_an_input_is_forgotten_with_its_task(one):
-    """Also if the graph that it was for has ended before."""
+    """A pending input is forgotten when its task ends, even after the graph that it was for."""
     one.submit(0)
     one.graph(10, "", "0", inputs=[0])
     one.feed(b"C1", m.Cancel(11, 1))
@@ -298,44 +341,42 @@ def test_a_wanted_node_as_an_input(known):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("field", "value", "reason"),
     [
-        {"dependencies": b"\2\0\0\0"},
-        {"dependencies": b"\1\0\0\0"},
-        {"ends": b"\0\0\0\0\2\0\0\0"},
-        {"ends": b"\0\0\0\0"},
-        {"uses": b"\0\0\0\0\1\0\0\0"},
-        {"wanted": b"\0\2"},
-        {"start": 1},
-        {"first": first_task_id(1 << 23) - 2},
-        {"inputs": b"\0" * 24},
-        {"owners": b"\0\0\0\0"},
-        {"function": function_id("h")},
+        ("dependencies", b"\2\0\0\0", "a node that depends on a later one"),
+        ("dependencies", b"\1\0\0\0", "a node that depends on a later one"),
+        ("ends", b"\0\0\0\0\2\0\0\0", "dependencies of a graph out of bounds"),
+        ("ends", b"\0\0\0\0", "a graph whose parts are of different lengths"),
+        ("uses", b"\0\0\0\0\1\0\0\0", "a node that more depend on than was said"),
+        ("wanted", b"\0\2", "a graph in which a node is wanted and of no use"),
+        ("start", 1, "the rest of a graph that has not begun"),
+        ("first", first_task_id(1 << 23) - 2, "a graph of tasks that are not its own"),
+        ("inputs", b"\0" * 24, "a graph of tasks that are not its own"),
+        ("owners", b"\0\0\0\0", "objects of a graph that belong to no node"),
+        ("function", function_id("h"), "a graph whose functions were not sent"),
     ],
-    ids=lambda change: next(iter(change)),
 )
-def test_a_graph_that_cannot_be_is_refused(one, change):
+def test_a_graph_that_cannot_be_is_refused(one, field, value, reason):
     """A client whose graph contradicts itself is dropped, and nothing of it stays."""
     graph = graph_of(0, "", "0")
-    for name, value in change.items():
-        setattr(graph, name, value)
-    with pytest.raises(RemoteProtocolError):
+    setattr(graph, field, value)
+    with pytest.raises(RemoteProtocolError, match=reason):
         one.core.receive(b"C1", [m.Function(function_id("g"), b"g"), graph], one.now)
     one.lose(b"C1")
 
     assert not one.core.table.functions
-    assert one.core.table.ready.count == 0
+    assert one.core.table.backlog.ready.count == 0
 
 
 def test_tasks_have_one_number(one):
     """Neither a graph nor a run may have the numbers of another."""
     one.graph(0, "", "0")
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(RemoteProtocolError, match="a graph of tasks that are not its own"):
         one.graph(1, "")
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(RemoteProtocolError, match="task 1 was submitted twice"):
         one.submit(1)
 
 
 def test_numbers_are_little_endian():
-    """What graphs are described with are 32-bit numbers."""
+    """The numbers that describe a graph are little-endian and have 32 bits."""
     assert numbers(graph_of(0, "", "0", "0 1").dependencies) == [0, 0, 1]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core.journal import LINES_PER_S
-from scaler_cluster.core.scheduler import LAG_S, LAST_WORDS_S, SchedulerConfig
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.scheduler.journal import LINES_PER_S
+from scaler_cluster.core.scheduler.scheduler import LAG_S, LAST_WORDS_S
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello
 from scaler_cluster.wire import messages as m
 
@@ -29,7 +30,7 @@ def lines(bench):
 
 
 def test_who_comes_and_leaves_is_said(bench):
-    """Clients and clusters, in one line each; workers, and what tasks do, are no news."""
+    """Clients and clusters are logged when they come and leave; workers and tasks are not."""
     bench.supervisor(workers=2)
     bench.client()
     bench.worker()
@@ -48,7 +49,7 @@ def test_who_comes_and_leaves_is_said(bench):
 
 
 def test_who_is_silent_is_lost(bench):
-    """With a warning that says for how long."""
+    """A peer that fell silent is logged as lost, with a warning that says for how long."""
     bench.supervisor()
     bench.client()
     lines(bench)
@@ -62,7 +63,7 @@ def test_who_is_silent_is_lost(bench):
 
 
 def test_who_breaks_the_protocol_is_lost(bench):
-    """With a warning."""
+    """A peer that breaks the protocol is logged as lost, with a warning."""
     bench.client()
     lines(bench)
     bench.lose(b"C1")
@@ -71,7 +72,7 @@ def test_who_breaks_the_protocol_is_lost(bench):
 
 
 def test_who_is_refused_is_said(bench):
-    """With a warning that says why."""
+    """A refused peer is logged with a warning that says why."""
     bench.feed(b"S9", m.Hello(m.SUPERVISOR, m.PROTOCOL_VERSION, "2.7", 7, "there"))
 
     (line,) = lines(bench)
@@ -79,7 +80,7 @@ def test_who_is_refused_is_said(bench):
 
 
 def test_sessions_of_tasks_are_no_news(one):
-    """There may be one for each worker."""
+    """Sessions of tasks are not logged: there may be one for each worker."""
     one.core.table.journal.take(one.now)
     one.feed(b"C2", hello(m.CLIENT, worker=b"W1"))
     one.feed(b"C2", m.Goodbye())
@@ -87,8 +88,9 @@ def test_sessions_of_tasks_are_no_news(one):
     assert lines(one) == []
 
 
+@pytest.mark.slow
 def test_thousands_are_summed_up(bench):
-    """Of one second some lines are written, and how many there would have been more."""
+    """Some lines of each second are written, and then how many more there would have been."""
     for number in range(1000):
         bench.client(b"C%d" % number)
     written = lines(bench)
@@ -108,7 +110,7 @@ def test_thousands_are_summed_up(bench):
 
 
 def test_the_process_of_a_supervisor_nearby_is_watched(bench):
-    """Once; those of other machines are none of this scheduler's."""
+    """The process of a supervisor is watched once, if it is on the scheduler's machine."""
     bench.supervisor(b"S1")
     bench.feed(b"S2", hello(m.SUPERVISOR, workers=1, pid_space="another boot:1"))
     bench.feed(b"S3", hello(m.SUPERVISOR, workers=1, pid_space=HERE))
@@ -118,7 +120,7 @@ def test_the_process_of_a_supervisor_nearby_is_watched(bench):
 
 
 def test_a_supervisor_whose_process_ends_is_lost_soon(bench):
-    """Its tasks go elsewhere, long before its silence would be noticed."""
+    """A supervisor whose process ended loses its tasks to others before its silence shows."""
     bench.feed(b"S1", hello(m.SUPERVISOR, workers=1, pid_space=HERE))
     bench.supervisor(b"S2")
     bench.client()
@@ -136,7 +138,7 @@ def test_a_supervisor_whose_process_ends_is_lost_soon(bench):
 
 
 def test_a_goodbye_may_come_after_the_end(bench):
-    """What a process said last may arrive later than the news of its end."""
+    """A Goodbye may arrive after the news that its process has ended."""
     bench.feed(b"S1", hello(m.SUPERVISOR, workers=1, pid_space=HERE))
     bench.worker()
     lines(bench)
@@ -149,7 +151,7 @@ def test_a_goodbye_may_come_after_the_end(bench):
 
 
 def test_a_process_that_nobody_knows_may_end(bench):
-    """Nothing comes of it."""
+    """The end of an unknown process changes nothing."""
     bench.core.process_over(b"S1", bench.now)
 
     assert bench.wait(5.0) == {}

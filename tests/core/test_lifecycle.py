@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core.lifecycle import ENDS, TRANSITIONS, Event, State, move
-from scaler_cluster.core.tasks import Run
+from scaler_cluster.core.records.lifecycle import ENDS, TRANSITIONS, Event, State
+from scaler_cluster.core.records.workers import Run
 from scaler_cluster.errors import LocalProtocolError
 from scaler_cluster.testing.bench import function_id, payloads_of
 from scaler_cluster.wire import messages as m
@@ -29,7 +29,7 @@ def test_legal_moves_lead_where_the_table_says(pair):
     state, event = pair
     run = make_run(state)
 
-    assert move(run, event) is TRANSITIONS[state][event]
+    assert run.move(event) is TRANSITIONS[state][event]
     assert run.state is TRANSITIONS[state][event]
 
 
@@ -40,7 +40,7 @@ def test_illegal_moves_raise_with_the_story(pair):
     run = make_run(state)
 
     with pytest.raises(LocalProtocolError) as caught:
-        move(run, event)
+        run.move(event)
 
     assert run.state is state
     for part in (event.name, state.name, "7..8", "session 3", "tries 0", "losses 0"):

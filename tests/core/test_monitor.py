@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster.core.monitor import BATCH_MAX, BATCH_S, PATIENCE_S, SHARE, SOON_S, Sampler
-from scaler_cluster.core.scheduler import SchedulerConfig
-from scaler_cluster.core.totals import NAMES_MAX, OTHERS, Names
+from scaler_cluster.core.records.totals import NAMES_MAX, OTHERS, Names
+from scaler_cluster.core.scheduler import snapshot as snapshot_module
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.scheduler.events import BATCH_MAX, BATCH_S, Sampler
+from scaler_cluster.core.scheduler.monitor import PATIENCE_S, SHARE, SOON_S
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello
@@ -48,17 +50,17 @@ def learn(bench, first, each_s=1e-6):
 
 
 def test_nothing_is_collected_while_nobody_watches(one):
-    """Tasks come and go, and the feed is never due."""
+    """Without a watcher tasks come and go, and the feed is never due."""
     one.submit(0, 10)
     one.done(0)
     one.wait(5.0)
 
     assert one.published == []
-    assert one.core.feed_deadline == math.inf
+    assert one.core.feed.due == math.inf
 
 
 def test_who_comes_gets_a_snapshot_at_once(bench):
-    """Even if nothing ever happens, and whatever is due next."""
+    """A new watcher gets a snapshot at once, even if nothing ever happens."""
     bench.watch(SNAPSHOT)
 
     (snapshot,) = bench.published
@@ -66,7 +68,7 @@ def test_who_comes_gets_a_snapshot_at_once(bench):
 
 
 def test_bugs_are_counted(bench):
-    """Those of the scheduler itself, which its log has with their tracebacks."""
+    """A snapshot counts the scheduler's own bugs, whose tracebacks its log has."""
     bench.core.failed()
     bench.watch(SNAPSHOT)
 
@@ -74,7 +76,7 @@ def test_bugs_are_counted(bench):
 
 
 def test_a_second_listener_gets_one_as_well(bench):
-    """It is told that somebody has come, though the topics are the same."""
+    """A second watcher of the same topics causes another snapshot."""
     bench.watch(*BOTH)
     bench.wait(2 * SOON_S)
     seq = bench.published[-1].seq
@@ -84,10 +86,10 @@ def test_a_second_listener_gets_one_as_well(bench):
 
 
 def test_a_crowd_of_listeners_shares_one(bench):
-    """Two snapshots are SOON_S apart at least."""
+    """Two snapshots are at least SOON_S apart, however many watchers come."""
     bench.watch(SNAPSHOT)
     for _ in range(10):
-        bench.core.watch((SNAPSHOT,), bench.now)
+        bench.core.feed.watch((SNAPSHOT,), bench.now)
         bench.act()
     bench.wait(SOON_S)
 
@@ -95,7 +97,7 @@ def test_a_crowd_of_listeners_shares_one(bench):
 
 
 def test_one_comes_each_interval(bench):
-    """As often as was configured, while somebody listens and no longer."""
+    """Snapshots come at the configured interval, while a watcher listens and no longer."""
     bench.watch(SNAPSHOT)
     bench.wait(5.5)
     seen = [one.seq for one in bench.published]
@@ -107,11 +109,11 @@ def test_one_comes_each_interval(bench):
 
 
 def test_what_costs_much_comes_less_often(bench):
-    """One second in SHARE at most is spent on the feed."""
+    """The scheduler spends at most one second in SHARE on the feed."""
     bench.watch(SNAPSHOT)
     bench.wait(0.1)
     bench.published.clear()
-    bench.core.feed_took(0.1, bench.now)
+    bench.core.feed.took(0.1, bench.now)
     bench.wait(0.1 * SHARE - 0.01)
     early = list(bench.published)
     bench.wait(0.02)
@@ -121,7 +123,7 @@ def test_what_costs_much_comes_less_often(bench):
 
 
 def test_events_travel_together(watched):
-    """What happens within BATCH_S is one message."""
+    """Events within BATCH_S travel in one message."""
     watched.submit(0)
     watched.wait(BATCH_S / 2)
     watched.done(0)
@@ -140,18 +142,18 @@ def test_a_quiet_cluster_says_nothing(watched):
 
 
 def test_one_topic_does_not_cost_the_other(one):
-    """Who wants snapshots only does not make events be collected."""
+    """Events are not collected for a watcher that wants snapshots only."""
     one.watch(SNAPSHOT)
     one.submit(0)
     one.done(0)
     one.wait(2.0)
 
     assert {type(each) for each in one.published} == {f.Snapshot}
-    assert one.core._monitor._events == []
+    assert one.core.feed.monitor._events._events == []
 
 
 def test_a_snapshot_says_which_events_it_follows(two):
-    """So a reader knows which of them it has in it."""
+    """A snapshot names the last batch of events that is counted in it."""
     two.watch(*BOTH)
     two.submit(0)
     two.wait(1.5)
@@ -164,7 +166,7 @@ def test_a_snapshot_says_which_events_it_follows(two):
 
 
 def test_a_late_viewer_knows_all_that_came_of_tasks(one):
-    """Everything that ended before is counted, with each function and each client."""
+    """The first snapshot counts all that ended before, by function and by client."""
     one.submit(0, 4)
     one.submit(4, function="h")
     one.submit(5, options=m.TaskOptions(capabilities=(("gpu", 1),)))
@@ -187,7 +189,7 @@ def test_a_late_viewer_knows_all_that_came_of_tasks(one):
 
 @pytest.mark.parametrize("ending", ["released", "lost"])
 def test_what_was_counted_outlives_who_asked_for_it(one, ending):
-    """A client that left took nothing along of what is known of its functions."""
+    """Counts of functions stay after the client that called them has left."""
     one.submit(0)
     one.done(0)
     one.submit(1)
@@ -202,8 +204,31 @@ def test_what_was_counted_outlives_who_asked_for_it(one, ending):
     assert snapshot.clients == []
 
 
+def test_retries_are_counted(one):
+    """A snapshot counts how many tasks are run again after they raised."""
+    one.submit(0, options=m.TaskOptions(retries=2))
+    one.erred(0)
+    one.erred(0)
+    one.done(0)
+
+    told = one.snapshot()
+    assert (told.tasks.retried, told.tasks.done, told.tasks.failed) == (2, 1, 0)
+    assert [row.retried for row in told.functions] == [2]
+
+
+def test_rows_that_find_no_room_are_counted(two, monkeypatch):
+    """A snapshot says of how many workers, machines and clients it has no rows."""
+    monkeypatch.setattr(snapshot_module, "ROWS_MAX", 1)
+    two.client(b"C2")
+    two.client(b"C3")
+
+    told = two.snapshot()
+    assert (len(told.workers), len(told.machines), len(told.clients)) == (1, 1, 1)
+    assert told.left_out == {"workers": 1, "clients": 2}
+
+
 def test_tasks_that_a_task_takes_back_are_not_cancelled(one):
-    """Who waits for what it submitted runs it itself: the scheduler sees it recalled."""
+    """A task that runs what it submitted makes the scheduler count it as recalled."""
     one.submit(0)
     one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
     one.submit(0, 3, peer=b"N1")
@@ -216,12 +241,12 @@ def test_tasks_that_a_task_takes_back_are_not_cancelled(one):
 
 
 def test_nodes_that_a_task_runs_itself_count_as_its_graphs(one):
-    """They run as long as it has them, are ready if it gives them back, and done in the end."""
+    """A node that was handed over is running, then ready once it is given back, and at last done."""
     one.submit(0)
     one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
     one.graph(0, "", "0", peer=b"N1", options=[m.TaskOptions(depth=1)])
     one.feed(b"N1", m.Cancel(1, 1, queued_only=True))
-    lent = one.snapshot().tasks
+    handed_over = one.snapshot().tasks
     one.feed(b"N1", m.ProvideInputs(0, m.NOT_RUN, b""))
     given_back = one.snapshot().tasks
     for node in range(2):
@@ -229,7 +254,12 @@ def test_nodes_that_a_task_runs_itself_count_as_its_graphs(one):
         one.feed(b"N1", m.ProvideInputs(node, "", b"r"))
     over = one.snapshot()
 
-    assert (lent.waiting, lent.ready, lent.assigned, lent.running) == (1, 0, 0, 2)
+    assert (handed_over.waiting, handed_over.ready, handed_over.assigned, handed_over.running) == (
+        1,
+        0,
+        0,
+        2,
+    )
     assert (given_back.waiting, given_back.ready, given_back.running) == (1, 1, 1)
     assert (over.tasks.done, over.tasks.recalled, over.tasks.running) == (2, 0, 1)
     nested = next(row for row in over.clients if row.worker)
@@ -238,7 +268,7 @@ def test_nodes_that_a_task_runs_itself_count_as_its_graphs(one):
 
 @pytest.mark.parametrize("by", ["scheduler", "supervisor"])
 def test_a_timeout_counts_as_a_failure_once(one, by):
-    """Though its worker goes on to stop it, it is not cancelled as well; whoever looked at it."""
+    """A timed-out task counts once as failed, and not as cancelled when it is stopped."""
     timeout_s = 1.0 if by == "scheduler" else None
     one.watch(EVENTS)
     one.submit(0, options=m.TaskOptions(timeout_s=timeout_s))
@@ -256,7 +286,7 @@ def test_a_timeout_counts_as_a_failure_once(one, by):
 
 
 def test_nodes_count_while_their_graph_goes_on_and_after(one):
-    """What has come of them is seen at once, and not counted twice when the graph is over."""
+    """Nodes count as soon as they end, and only once when their graph is over."""
     one.graph(0, "", "0", "1", "0", wanted="2 3")
     one.done(0)
     going = one.snapshot()
@@ -291,7 +321,7 @@ def test_names_are_bounded():
 
 
 def test_names_in_use_do_not_make_room():
-    """If every name is in use, new ones are counted with the others."""
+    """New names are counted with the others where every known name is in use."""
     names = Names()
     kept = [names.enter(f"f{number}") for number in range(NAMES_MAX)]
 
@@ -304,7 +334,7 @@ def test_names_in_use_do_not_make_room():
 
 
 def test_messages_are_counted_by_kind(two):
-    """From the start, whoever watches."""
+    """Messages are counted by kind from the start, even without a watcher."""
     two.submit(0, 2)
 
     snapshot = two.snapshot()
@@ -317,7 +347,7 @@ def test_messages_are_counted_by_kind(two):
 
 
 def test_where_tasks_stand(two):
-    """Each task that has not ended is waiting, ready, on a worker, or runs."""
+    """Each task that has not ended counts as waiting, ready, on a worker or running."""
     two.submit(0, 20)
     two.submit(20, 5, options=m.TaskOptions(capabilities=(("gpu", 1),)))
     two.graph(30, "", "0")
@@ -331,7 +361,7 @@ def test_where_tasks_stand(two):
 
 
 def test_what_waits_for_any_worker(bench):
-    """While there is none, that is a demand as well."""
+    """Tasks that wait while there is no worker are shown as a demand."""
     bench.client()
     bench.submit(0, 3)
     bench.wait(10.0)
@@ -342,7 +372,7 @@ def test_what_waits_for_any_worker(bench):
 
 
 def test_what_a_worker_does(one):
-    """The task that it runs, since when, and what it has behind that."""
+    """A worker's row has the task that it runs, since when, and how many are behind that."""
     learn(one, 0)
     one.submit(1, 5)
     one.now += 0.003
@@ -357,7 +387,7 @@ def test_what_a_worker_does(one):
 
 
 def test_a_worker_has_room_for_what_it_is_given_at_most(bench):
-    """As its cluster says, or the scheduler, if that is less."""
+    """A worker's room is the smaller of its cluster's limit and the scheduler's."""
     bench.client()
     bench.supervisor()
     bench.feed(b"W1", hello(m.WORKER, supervisor=b"S1", queue=3))
@@ -368,7 +398,7 @@ def test_a_worker_has_room_for_what_it_is_given_at_most(bench):
 
 
 def test_an_idle_worker_has_room(one):
-    """It has nothing, and how much it may get is told."""
+    """The row of an idle worker shows no task, and how much it may get."""
     (row,) = one.snapshot().workers
 
     assert (row.tasks, row.function, row.age_s) == (0, "", 0.0)
@@ -378,7 +408,7 @@ def test_an_idle_worker_has_room(one):
 
 @pytest.mark.parametrize("state", ["is_stalled", "is_leaving", "is_blocked"])
 def test_a_worker_that_gets_nothing_has_no_room(one, state):
-    """Whatever the reason is, which is told as well."""
+    """A worker that gets nothing shows no room, and the reason."""
     worker = one.core.table.workers[b"W1"]
     one.submit(0, 2)
     if state == "is_stalled":
@@ -395,7 +425,7 @@ def test_a_worker_that_gets_nothing_has_no_room(one, state):
 
 
 def test_objects_and_who_has_them(one):
-    """Totals, places, and the largest ones, as many as were asked for."""
+    """A snapshot has totals, places and the largest objects, as many as were asked for."""
     bench = SchedulerBench(SchedulerConfig(PYTHON, feed_objects=1))
     bench.client()
     bench.store("a", nbytes=100)
@@ -411,7 +441,7 @@ def test_objects_and_who_has_them(one):
 
 
 def test_machines_are_asked_only_while_somebody_watches(two):
-    """Each interval, and never else."""
+    """Machines are asked each interval how they are, while a watcher listens and no longer."""
     quiet = two.wait(5.0)
     two.watch(SNAPSHOT)
     asked = two.wait(2.5)
@@ -424,7 +454,7 @@ def test_machines_are_asked_only_while_somebody_watches(two):
 
 
 def test_a_snapshot_follows_the_answers(two):
-    """As soon as all machines have said how they are."""
+    """The snapshot follows as soon as all machines have said how they are."""
     two.watch(SNAPSHOT)
     two.wait(0.0)
     two.published.clear()
@@ -446,7 +476,7 @@ def test_a_snapshot_follows_the_answers(two):
 
 
 def test_a_limit_that_nobody_set_is_none(two):
-    """Nor is there one before the machine has said so."""
+    """A memory limit that nobody set, or that is not told yet, is shown as none."""
     before = two.snapshot()
     two.feed(b"S1", vitals(two.now, [b"W1"]))
 
@@ -455,7 +485,7 @@ def test_a_limit_that_nobody_set_is_none(two):
 
 
 def test_it_is_told_how_long_a_worker_is_there(one):
-    """Since it came, whatever it did."""
+    """A worker's row tells how long ago the worker came, whatever it did."""
     one.wait(5.0)
     one.worker(b"W2")
 
@@ -463,7 +493,7 @@ def test_it_is_told_how_long_a_worker_is_there(one):
 
 
 def test_a_machine_that_is_silent_is_not_waited_for(two):
-    """After PATIENCE_S the snapshot is made of what there is."""
+    """After PATIENCE_S the snapshot is made without the machines that have not answered."""
     two.supervisor(b"S2")
     two.watch(SNAPSHOT)
     two.wait(0.0)
@@ -477,7 +507,7 @@ def test_a_machine_that_is_silent_is_not_waited_for(two):
 
 
 def test_a_machine_that_leaves_is_not_waited_for(two):
-    """Its answer will not come."""
+    """A machine that has left is not waited for any more."""
     two.supervisor(b"S2")
     two.watch(SNAPSHOT)
     two.wait(0.0)
@@ -489,7 +519,7 @@ def test_a_machine_that_leaves_is_not_waited_for(two):
 
 
 def test_what_was_measured_long_ago_is_not_told(two):
-    """Who begins to watch is not shown what somebody else was told in another hour."""
+    """A new watcher is not shown what machines told another watcher before."""
     two.watch(SNAPSHOT)
     two.feed(b"S1", vitals(two.now, [b"W1"]))
     two.watch()
@@ -507,19 +537,19 @@ def test_what_was_measured_long_ago_is_not_told(two):
     ],
 )
 def test_vitals_that_do_not_fit_are_refused(two, message):
-    """A supervisor that says more or less of some workers than of others is wrong."""
-    with pytest.raises(RemoteProtocolError):
+    """Vitals are refused whose columns have more or fewer rows than they name workers."""
+    with pytest.raises(RemoteProtocolError, match="more workers or fewer than it names"):
         two.feed(b"S1", message)
 
 
 def test_only_a_supervisor_has_vitals(two):
-    """Nobody else is asked."""
-    with pytest.raises(RemoteProtocolError):
+    """Vitals from a peer that is no supervisor are refused."""
+    with pytest.raises(RemoteProtocolError, match="only a supervisor says this"):
         two.feed(b"C1", vitals(1.0))
 
 
 def test_how_late_the_scheduler_was(two):
-    """The most that it was, since the snapshot before."""
+    """A snapshot has the scheduler's largest lag since the snapshot before."""
     two.watch(SNAPSHOT)
     two.wait(0.6)
     two.published.clear()
@@ -535,7 +565,7 @@ def test_how_late_the_scheduler_was(two):
 
 
 def test_contiguous_tasks_are_one_event(watched):
-    """However many a worker is given, or reports at once."""
+    """Contiguous tasks that are assigned or reported together make one event."""
     learn(watched, 0)
     watched.submit(1, 1000)
     given = watched.core.table.workers[b"W1"].count
@@ -549,7 +579,7 @@ def test_contiguous_tasks_are_one_event(watched):
 
 
 def test_a_failure_says_why(watched):
-    """With the type of the exception, its text, and the end of the traceback."""
+    """A Failed event has the exception's type and text, and the end of its traceback."""
     watched.submit(0)
     detail = {"type": "KeyError", "message": "m" * 1000, "traceback": "t" * 9000 + "end"}
     watched.feed(b"W1", m.Erred(1, 0, 0.5, m.FAILED_EXCEPTION, b"", detail))
@@ -563,7 +593,7 @@ def test_a_failure_says_why(watched):
 
 
 def test_details_that_are_no_text_are_left_out(watched):
-    """A peer may send any plain value."""
+    """An event leaves out details of the wrong type, which a peer may send."""
     watched.submit(0)
     watched.feed(b"W1", m.Erred(1, 0, 0.5, m.FAILED_EXCEPTION, b"", {"type": 7, "message": None}))
 
@@ -572,7 +602,7 @@ def test_details_that_are_no_text_are_left_out(watched):
 
 
 def test_a_retry_is_told_with_its_attempt(watched):
-    """The attempt that failed, then that of the one that did not."""
+    """The event of a retry names the attempt that failed, and Done the one that did not."""
     watched.submit(0, options=m.TaskOptions(retries=1))
     watched.erred(0)
     watched.done(0)
@@ -584,7 +614,7 @@ def test_a_retry_is_told_with_its_attempt(watched):
 
 
 def test_what_moves_is_told(watched):
-    """A worker that gives back is named, and what it gave back."""
+    """A Moved event names the worker that gives back, and what it gave back."""
     learn(watched, 0)
     watched.submit(1, 10)
     watched.wait(0.1)
@@ -596,7 +626,7 @@ def test_what_moves_is_told(watched):
 
 
 def test_cancelled_tasks_are_told_once(watched):
-    """When they are, and not again when their worker has stopped them."""
+    """Cancelled tasks are told when they are cancelled, not again when they have stopped."""
     watched.submit(0)
     watched.feed(b"C1", m.Cancel(0, 1))
     watched.feed(b"C1", m.Cancel(0, 1))
@@ -607,7 +637,7 @@ def test_cancelled_tasks_are_told_once(watched):
 
 
 def test_what_is_cancelled_tells_how_long_it_ran(watched):
-    """Not one that only waited behind it."""
+    """A Cancelled event tells how long the running task ran, and none of those behind it."""
     watched.submit(0)
     watched.submit(1)
     watched.wait(3.0)
@@ -619,7 +649,7 @@ def test_what_is_cancelled_tells_how_long_it_ran(watched):
 
 
 def test_what_dies_with_its_worker_tells_how_long_it_ran(watched):
-    """Whether it is run again or fails."""
+    """An event tells how long a task ran before its worker died, even if it runs again."""
     watched.submit(0, options=m.TaskOptions(retries=1))
     watched.wait(2.0)
     watched.died(0)
@@ -633,7 +663,7 @@ def test_what_dies_with_its_worker_tells_how_long_it_ran(watched):
 
 
 def test_a_death_is_told_with_its_diagnosis(watched):
-    """Which process, how it ended, and what it ran."""
+    """A WorkerDied event tells the process, how it ended, and what it ran."""
     watched.submit(0)
     death = {
         "exit_code": None, "signal": 11, "peak_rss_bytes": 5, "out_of_memory": False,
@@ -649,8 +679,19 @@ def test_a_death_is_told_with_its_diagnosis(watched):
     assert (failed.reason, failed.worker) == ("worker_died", b"W1")
 
 
+def test_a_death_is_told_with_the_task_of_its_session(watched):
+    """A WorkerDied event names the task of the session that is charged, not its namesake."""
+    watched.client(b"C2")
+    watched.submit(0)
+    watched.submit(0, peer=b"C2", function="g")
+    watched.died(0, session=2)
+
+    (died,) = [one for one in watched.events() if isinstance(one, f.WorkerDied)]
+    assert (died.session, died.task, died.function) == (2, 0, "g")
+
+
 def test_a_worker_that_retires_did_not_die(watched):
-    """Its process ended by itself, with nothing to complain of."""
+    """A worker that retires is told as left, not as dead."""
     watched.feed(b"W1", m.Goodbye())
     watched.feed(b"S1", m.WorkerLost(b"W1", 0, 0, {"exit_code": 0, "signal": None, "reason": ""}))
 
@@ -658,7 +699,7 @@ def test_a_worker_that_retires_did_not_die(watched):
 
 
 def test_deaths_are_counted_though_nobody_watches(one):
-    """Whoever comes later is told how many there were; who retired is not among them."""
+    """Deaths count without a watcher too; workers that retired are not among them."""
     for worker, exit_code in (b"W1", 0), (b"W2", 1), (b"W3", None):
         if worker != b"W1":
             one.worker(worker)
@@ -672,7 +713,7 @@ def test_deaths_are_counted_though_nobody_watches(one):
 
 
 def test_a_machine_takes_its_workers_along(watched):
-    """They are told of as well, with what they had."""
+    """The workers of a lost machine are told as dead, with what they had."""
     watched.submit(0)
     watched.lose(b"S1")
 
@@ -681,7 +722,7 @@ def test_a_machine_takes_its_workers_along(watched):
 
 
 def test_a_machine_that_leaves_in_order_has_no_deaths(watched):
-    """Its workers leave with it; what they had runs elsewhere."""
+    """The workers of a machine that says goodbye are not told as dead."""
     watched.submit(0)
     watched.feed(b"S1", m.Goodbye())
 
@@ -721,7 +762,7 @@ def test_too_many_events_are_sampled_and_counted(watched):
         watched.submit(task, options=options)
         holder = next(p for p, one in watched.core.table.workers.items() if one.count)
         watched.erred(task, peer=holder)
-    watched.core.watch((EVENTS, SNAPSHOT), watched.now)
+    watched.core.feed.watch((EVENTS, SNAPSHOT), watched.now)
     watched.wait(1.5)
 
     batch = next(one for one in watched.published if isinstance(one, f.Events))
@@ -735,7 +776,7 @@ def test_too_many_events_are_sampled_and_counted(watched):
 
 @given(st.lists(st.integers(0, 500), max_size=30), st.integers(1, 50))
 def test_samples_are_bounded_and_add_up(batches, limit):
-    """Whatever comes, a batch never holds more than its limit, and nothing is lost uncounted."""
+    """A batch never holds more than its limit, and every event left out is counted."""
     sampler = Sampler(limit)
     for count in batches:
         kept = sum(sampler.take() for _ in range(count))
@@ -744,7 +785,7 @@ def test_samples_are_bounded_and_add_up(batches, limit):
 
 
 def test_a_steady_stream_is_sampled_evenly():
-    """After one batch it is known how many there are, and the next ones are spread."""
+    """After the first batch the events that are told are spread evenly over the next ones."""
     sampler = Sampler(10)
     for _ in range(2):
         sampler.close()

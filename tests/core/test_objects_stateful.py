@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from unittest import mock
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from scaler_cluster.core.scheduler import SchedulerConfig
+from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench, function_id, object_id, segment
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -229,5 +230,5 @@ class ObjectsMachine(RuleBasedStateMachine):
         assert self.written == self.removed
 
 
-TestObjects = ObjectsMachine.TestCase
+TestObjects = pytest.mark.slow(ObjectsMachine.TestCase)
 TestObjects.settings = settings(max_examples=150, stateful_step_count=60)

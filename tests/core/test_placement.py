@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core.credit import STALL_S, WINDOW_S
-from scaler_cluster.core.placement import describe, has_all, uncounted
-from scaler_cluster.core.scheduler import LAG_S, SchedulerConfig
-from scaler_cluster.core.unplaced import NO_WORKER_S, STARTING_S
+from scaler_cluster.core.records.credit import STALL_S
+from scaler_cluster.core.records.limits import WINDOW_S
+from scaler_cluster.core.records.placement import describe, has_all, uncounted
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.scheduler.scheduler import LAG_S
+from scaler_cluster.core.scheduler.unplaced import NO_WORKER_S, STARTING_S
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench
 from scaler_cluster.wire import messages as m
 
@@ -42,12 +44,12 @@ def mixed(one):
     ],
 )
 def test_a_demand_is_met_by_names_and_amounts(offered, demanded, fits):
-    """Every name must be there, and as much of it as is demanded; -1 is as much as anybody wants."""
+    """A worker meets a demand that names only what it has, and no more of it; -1 is any amount."""
     assert has_all(offered, demanded) is fits
 
 
 def test_a_demand_is_described_for_people():
-    """Only amounts that are used are told."""
+    """The description of a demand leaves out amounts that are not used."""
     options = m.TaskOptions(capabilities=(("gpu", 2), ("linux", -1)), workers=("a", "b"))
     assert describe(options) == "gpu=2, linux, the name 'a' or 'b'"
 
@@ -56,34 +58,34 @@ def test_a_demand_is_described_for_people():
 
 
 def test_tasks_go_where_they_fit(mixed):
-    """Only W2 has a GPU."""
+    """A task that demands a GPU goes to the only worker that has one."""
     assert list(mixed.submit(0, 2, options=ON_GPU)) == ["W2"]
 
 
 def test_what_needs_nothing_leaves_the_gpu_free(mixed):
-    """Of two idle workers the one that offers less gets a task that demands nothing."""
+    """A task without demands goes to the idle worker that offers less."""
     assert list(mixed.submit(0)) == ["W1"]
 
 
 def test_a_worker_with_a_gpu_helps_with_the_rest(mixed):
-    """Where there is more to do than others can, it takes part."""
+    """A worker with a GPU takes other tasks where there are more than the others can run."""
     assert sorted(mixed.submit(0, 2)) == ["W1", "W2"]
 
 
 def test_nobody_waits_behind_what_nobody_can_run(one):
-    """A demand that no worker meets holds up nothing else."""
+    """A demand that no worker meets holds up no other task."""
     assert one.submit(0, options=ON_GPU) == {}
     assert one.submit(1)["W1"][-1] == "Assign 1:1 f"
 
 
 def test_the_worker_that_was_missing_gets_what_waited(one):
-    """It may come at any time."""
+    """A worker that comes later gets the tasks that only it can run."""
     one.submit(0, options=ON_GPU)
     assert one.worker(b"W2", capabilities=GPU)["W2"][-1] == "Assign 1:0 f"
 
 
 def test_a_demand_comes_first_among_equals(mixed):
-    """What only W2 can run is not kept by what others could run as well."""
+    """A worker takes what only it can run before equal tasks that others could run."""
     mixed.submit(900)
     mixed.submit(901)
     mixed.submit(0, 10)
@@ -93,7 +95,7 @@ def test_a_demand_comes_first_among_equals(mixed):
 
 
 def test_priority_counts_more_than_a_demand(mixed):
-    """Of two tasks that W2 could run, the more urgent one is next."""
+    """A worker takes the more urgent of two tasks, whatever they demand."""
     mixed.submit(900, 4)
     mixed.submit(100, options=ON_GPU)
     mixed.submit(0, options=m.TaskOptions(priority=1))
@@ -103,7 +105,7 @@ def test_priority_counts_more_than_a_demand(mixed):
 
 
 def test_names_of_workers_and_machines_are_demands(bench):
-    """A task may say where it is to run."""
+    """A task may name the workers or machines on which it is to run."""
     bench.supervisor()
     bench.client()
     bench.worker(b"W1", name="anna")
@@ -115,7 +117,7 @@ def test_names_of_workers_and_machines_are_demands(bench):
 
 
 def test_spare_workers_offer_only_what_is_not_used_up(one):
-    """Whose place they take has not let go of its GPU."""
+    """A spare worker does not offer the GPU that the worker it stands in for still holds."""
     assert uncounted((("gpu", 1), ("linux", -1))) == (("linux", -1),)
     one.worker(b"W2", capabilities=(("gpu", 1), ("linux", -1)), spare=True)
 
@@ -126,7 +128,7 @@ def test_spare_workers_offer_only_what_is_not_used_up(one):
 
 
 def test_only_what_an_idle_worker_could_run_is_asked_back_for_it(mixed):
-    """Else it would come back, and go there again, for ever."""
+    """Tasks that an idle worker cannot run are not asked back for it."""
     mixed.submit(900, options=ON_GPU)
     mixed.done(900, peer=b"W2", each_s=SHORT_S)
     assert mixed.submit(0, 100, options=ON_GPU) == {"W2": ["Assign 1:0-99 f"]}
@@ -136,7 +138,7 @@ def test_only_what_an_idle_worker_could_run_is_asked_back_for_it(mixed):
 
 
 def test_what_waits_behind_a_long_task_waits_for_one_that_can_run_it(mixed):
-    """Asked back, it does not go to W1."""
+    """A task that was asked back does not go to a worker that cannot run it."""
     mixed.submit(900, options=ON_GPU)
     mixed.done(900, peer=b"W2", each_s=SHORT_S)
     mixed.submit(0, 100, options=ON_GPU)
@@ -151,7 +153,7 @@ def test_what_waits_behind_a_long_task_waits_for_one_that_can_run_it(mixed):
 
 
 def test_the_client_is_told_of_a_demand_that_nobody_meets(one):
-    """Once, and again when it is so anew."""
+    """The client hears once of a demand that no worker meets, and again when it recurs."""
     one.submit(0, options=ON_GPU)
     told = {"C1": ["Unplaced: Tasks wait for a worker with gpu=1: none has it."]}
     assert one.wait(LAG_S / 2) == told
@@ -165,7 +167,7 @@ def test_the_client_is_told_of_a_demand_that_nobody_meets(one):
 
 
 def test_nobody_is_told_while_workers_are_on_their_way(bench):
-    """They may have it."""
+    """A client is not told of an unmet demand while workers that may meet it are coming."""
     bench.supervisor(workers=2)
     bench.client()
     bench.worker(b"W1")
@@ -177,7 +179,7 @@ def test_nobody_is_told_while_workers_are_on_their_way(bench):
 
 
 def test_the_client_is_told_that_there_is_no_worker(bench):
-    """After a few seconds, once; and that it is over; and again when it is so anew."""
+    """The client hears, after a few seconds, that no worker is there, and when one is."""
     bench.client()
     bench.submit(0)
     bench.graph(100, "")
@@ -195,7 +197,7 @@ def test_the_client_is_told_that_there_is_no_worker(bench):
 
 
 def test_a_client_that_comes_later_is_told_at_once(bench):
-    """There has been no worker for long."""
+    """A client that comes when there has been no worker for long is told at once."""
     bench.client()
     bench.submit(0)
     bench.wait(NO_WORKER_S + LAG_S)
@@ -206,7 +208,7 @@ def test_a_client_that_comes_later_is_told_at_once(bench):
 
 
 def test_workers_on_their_way_are_waited_for_in_silence(bench):
-    """But not for ever."""
+    """Workers on their way are waited for in silence, but not for ever."""
     bench.supervisor(workers=3)
     bench.client()
     bench.submit(0)
@@ -219,7 +221,7 @@ def test_workers_on_their_way_are_waited_for_in_silence(bench):
 
 
 def test_workers_that_are_lost_are_not_on_their_way():
-    """Those that were to come with the scheduler have come, and gone."""
+    """Workers that came and were lost do not count as on their way."""
     bench = SchedulerBench(SchedulerConfig(PYTHON, workers_expected=1))
     bench.supervisor()
     bench.worker()
@@ -233,7 +235,7 @@ def test_workers_that_are_lost_are_not_on_their_way():
 
 
 def test_who_waits_hears_that_a_cluster_was_refused(bench):
-    """Why, once for each reason, until a worker comes."""
+    """A waiting client hears once of each reason why a cluster was refused."""
     bench.client()
     bench.submit(0)
     bench.wait(NO_WORKER_S + LAG_S)
@@ -254,7 +256,7 @@ def test_who_waits_hears_that_a_cluster_was_refused(bench):
 
 
 def test_after_a_time_such_tasks_fail():
-    """If a time is set; nodes of graphs fail with what depends on them."""
+    """Tasks that no worker can run fail after the time that is set, with their dependants."""
     bench = SchedulerBench(SchedulerConfig(PYTHON, unplaced_timeout_s=10.0))
     bench.supervisor()
     bench.client()
@@ -267,14 +269,14 @@ def test_after_a_time_such_tasks_fail():
     assert [one.split()[:3] for one in answers] == [
         ["Failed", "0", "unplaced"], ["Failed", "1", "unplaced"], ["Failed", "102", "unplaced"],
     ]  # fmt: skip
-    assert not bench.core.table.demanding
+    assert not bench.core.table.backlog.demanding
 
 
 # -- graphs ------------------------------------------------------------------------------------
 
 
 def test_nodes_of_one_graph_go_where_each_fits(mixed):
-    """Their results follow them."""
+    """Each node of a graph goes to a worker that meets its own demand."""
     given = mixed.graph(0, "", "0", "1", options=[m.DEFAULT_OPTIONS, ON_GPU], kinds=[0, 1, 0])
     assert list(given) == ["W1"]
     assert [one.split()[1] for one in given["W1"] if one.startswith("AssignNodes")] == ["1:0"]
@@ -284,7 +286,7 @@ def test_nodes_of_one_graph_go_where_each_fits(mixed):
 
 
 def test_nodes_of_one_graph_have_their_own_priority(one):
-    """The more urgent node is first, whatever its number."""
+    """The more urgent node of a graph runs first, whatever its number."""
     one.submit(900, 2)
     urgent = m.TaskOptions(priority=5)
     options, kinds = [m.DEFAULT_OPTIONS, urgent], [0, 1, 0]

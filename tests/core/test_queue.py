@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from scaler_cluster.core.lifecycle import State
-from scaler_cluster.core.queue import ReadyQueue
-from scaler_cluster.core.tasks import Run
+from scaler_cluster.core.records.lifecycle import State
+from scaler_cluster.core.records.workers import Run
+from scaler_cluster.core.scheduler.queue import ReadyQueue
 from scaler_cluster.testing.bench import function_id, payloads_of
 from scaler_cluster.wire import messages as m
 
@@ -57,7 +57,7 @@ def test_higher_priority_leaves_first(queue):
 
 
 def test_sessions_take_turns(queue):
-    """Of one priority, sessions are served in turn however much the first one queued."""
+    """Sessions of one priority are served in turn, however much the first one queued."""
     for first in range(4):
         queue.push(make_run(1, first))
     queue.push(make_run(2, 10))
@@ -104,7 +104,7 @@ def test_a_cancelled_run_is_passed_over(queue):
 
 
 def test_cancelled_runs_do_not_pile_up(queue):
-    """Who only submits and cancels leaves nothing behind, though nobody ever looks."""
+    """Runs that are submitted and cancelled leave nothing behind, though nobody ever looks."""
     for first in range(100):
         run = make_run(1, first)
         queue.push(run)
@@ -200,4 +200,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine = pytest.mark.slow(QueueMachine.TestCase)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core.credit import WINDOW_S
-from scaler_cluster.core.outcomes import LOSSES_MAX
+from scaler_cluster.core.records.limits import WINDOW_S
+from scaler_cluster.core.scheduler.deaths import LOSSES_MAX
 from scaler_cluster.wire import messages as m
 
 SHORT_S = WINDOW_S / 100
@@ -30,7 +30,7 @@ def ready(bench):
     """Return the tasks that wait, in the order in which they are given out, and their histories."""
     return [
         (run.first, run.stop, run.tries, run.losses)
-        for level in bench.core.table.ready._levels.values()
+        for level in bench.core.table.backlog.ready._levels.values()
         for runs in level.values()
         for run in runs
     ]
@@ -134,7 +134,7 @@ def test_the_tasks_of_a_client_that_left_end_with_the_worker(loaded):
 
 
 def test_results_after_the_death_do_not_count(loaded):
-    """What a worker sent before it died, and arrives after the report, is from nobody we know."""
+    """What a worker sent before its death is unknown when it arrives after the report."""
     loaded.died(5)
 
     assert loaded.core.take_gone() == [b"W1"]
@@ -170,7 +170,7 @@ def test_a_lost_task_says_how_often(one):
 
 
 def test_losses_cost_no_retries(one):
-    """Being lost with a machine is not the task's fault."""
+    """A task that was lost with its machine keeps its retries."""
     load(one, m.TaskOptions(retries=1))
     one.lose(b"S1")
 
@@ -178,7 +178,7 @@ def test_losses_cost_no_retries(one):
 
 
 def test_a_worker_that_breaks_the_protocol_is_killed_and_lost(loaded):
-    """Its supervisor is told to kill it; its tasks count as lost with a machine."""
+    """A worker that breaks the protocol is to be killed, and its tasks count as lost."""
     assert loaded.lose(b"W1") == {"S1": ["Kill W1: it broke the protocol"]}
     assert ready(loaded) == [(0, 1, 0, 1), (1, 10, 0, 0)]
     assert loaded.died(0) == {}
@@ -189,7 +189,7 @@ def test_a_worker_that_breaks_the_protocol_is_killed_and_lost(loaded):
 
 @pytest.mark.parametrize("options", [ONCE, ONCE_AND_RETRIES], ids=["alone", "with retries"])
 def test_a_task_at_most_once_that_may_have_run_is_not_run_again(one, options):
-    """Of a dead worker's at_most_once tasks, those that ran fail; those behind them move."""
+    """A dead worker's at_most_once tasks fail if they ran; those behind them move."""
     load(one, options)
 
     assert one.died(2) == {"C1": ["Failed 0 lost", "Failed 1 lost", "Failed 2 worker_died"]}
@@ -197,7 +197,7 @@ def test_a_task_at_most_once_that_may_have_run_is_not_run_again(one, options):
 
 
 def test_at_most_once_tasks_of_a_lost_machine_fail(one):
-    """Nobody knows how far a lost machine came: none of its at_most_once tasks is run again."""
+    """No at_most_once task of a lost machine is run again: it may have run."""
     load(one, ONCE)
 
     assert one.lose(b"S1")["C1"] == [f"Failed {task} lost" for task in range(10)]

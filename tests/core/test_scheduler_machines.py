@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core import objects as module
-from scaler_cluster.core.objects import STORAGE_DOWN_MAX_S
-from scaler_cluster.core.scheduler import SchedulerConfig
+from scaler_cluster.core.scheduler import objects as module
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.scheduler.objects import STORAGE_DOWN_MAX_S
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import (
     PYTHON,
@@ -51,16 +51,44 @@ def transferred(bench, error="", *, peer=b"O2"):
 
 
 def test_an_object_is_copied_where_a_worker_needs_it(far):
-    """The worker is told at once, and finds the segment when it has come."""
+    """A worker gets its task at once, and is told when the copy of its argument has come."""
     sent = far.submit(0, objects="a")
 
     assert sent["W2"][-1] == f"Assign 1:0 f with {NAME}"
     assert sent["O2"] == [COPY]
+    assert transferred(far) == {"W2": [f"Arrived {NAME}"]}
+
+
+def test_all_who_wait_for_a_copy_hear_that_it_has_come(far):
+    """The workers that got tasks during a copy are told once when it has come."""
+    far.submit(0, objects="a")
+    far.worker(b"W3", b"S2", disk="/elsewhere")
+    far.submit(1, 10, objects="a")
+
+    assert transferred(far) == {"W2": [f"Arrived {NAME}"], "W3": [f"Arrived {NAME}"]}
     assert transferred(far) == {}
 
 
+def test_nobody_is_told_where_nothing_is_copied(far):
+    """A worker on the machine where the client stored an object hears nothing but its task."""
+    far.worker(b"W1", b"S1")
+    sent = far.submit(0, 2, objects="a")
+
+    assert [line.split()[0] for line in sent["W1"]] == ["Function", "Assign"]
+    assert "W1" not in transferred(far)
+
+
+def test_a_copy_that_a_later_storage_makes_is_told_as_well(far):
+    """A worker that waits is told of the copy that the storage's successor has made."""
+    far.submit(0, objects="a")
+    far.lose(b"O2")
+    far.storage(b"O3", supervisor=b"S2")
+
+    assert transferred(far, peer=b"O3") == {"W2": [f"Arrived {NAME}"]}
+
+
 def test_it_is_copied_once_for_all_workers_and_tasks(far):
-    """Neither while it is under way, nor when it is there."""
+    """An object is not copied again while its copy is under way, nor when it is there."""
     far.submit(0, objects="a")
     assert "O2" not in far.worker(b"W3", b"S2", disk="/elsewhere")
     assert "O2" not in far.submit(1, 10, objects="a")
@@ -79,7 +107,7 @@ def far_worker(bench, task):
 
 
 def test_both_copies_are_freed(far):
-    """The last user of an object takes all its copies along."""
+    """All copies of an object are freed when its last user is done."""
     far.submit(0, objects="a")
     transferred(far)
     far.done(0, peer=b"W2")
@@ -89,7 +117,7 @@ def test_both_copies_are_freed(far):
 
 
 def test_a_copy_under_way_is_given_up(far):
-    """An object that is freed meanwhile is not waited for; its late arrival is no news."""
+    """The late copy of an object that was freed meanwhile changes nothing."""
     far.submit(0, objects="a")
     far.feed(b"C1", m.Cancel(0, 1))
     far.feed(b"W2", m.Aborted(1, 0, 1))
@@ -99,7 +127,7 @@ def test_a_copy_under_way_is_given_up(far):
 
 
 def test_workers_hear_that_a_copy_failed(far):
-    """Only those of that machine wait for it; the next task tries again."""
+    """The workers of the machine hear that a copy failed; the next task tries again."""
     far.submit(0, objects="a")
 
     assert transferred(far, "cut") == {"W2": [f"Missing {NAME}: cut"]}
@@ -107,18 +135,18 @@ def test_workers_hear_that_a_copy_failed(far):
 
 
 def test_a_storage_that_comes_late_gets_its_orders_then(far):
-    """As does one that takes the place of another: what is still under way begins again."""
+    """A storage that comes late, or replaces another, is told to make the copies under way."""
     far.lose(b"O2")
     assert "O2" not in far.submit(0, objects="a")
 
     assert far.storage(b"O3", supervisor=b"S2")["O3"][1:] == [COPY]
     assert far.storage(b"O4", supervisor=b"S2")["O4"][1:] == [COPY]
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(RemoteProtocolError, match="only a storage says this"):
         transferred(far, peer=b"O3")
 
 
 def test_a_storage_that_never_comes_is_not_waited_for(far):
-    """After a while the tasks that wait for a copy hear that it will not come."""
+    """Tasks that wait for a copy hear after a while that it will not come."""
     far.lose(b"O2")
     far.submit(0, objects="a")
 
@@ -130,7 +158,7 @@ def test_a_storage_that_never_comes_is_not_waited_for(far):
 
 
 def test_a_function_is_brought_with_each_task(far):
-    """When its copy failed once, the next task has it fetched again."""
+    """A function whose copy failed is fetched again for the next task."""
     function = m.Function(function_id("f"), b"f", (object_id("a"),))
     _, submit = submission(0)
     assert far.feed(b"C1", function, submit)["O2"] == [COPY]
@@ -140,7 +168,7 @@ def test_a_function_is_brought_with_each_task(far):
 
 
 def test_a_result_is_fetched_where_it_was_made(far):
-    """The client is told of the address, and the machine when the result is not needed."""
+    """A client is told where a result is, and that machine when it is not needed any more."""
     far.submit(0)
 
     returned = m.Returned(0, b"r", (RESULT,), "tcp://S2")
@@ -150,13 +178,13 @@ def test_a_result_is_fetched_where_it_was_made(far):
 
 
 def test_what_a_dead_worker_left_is_removed_there(far):
-    """Its remains are on its own machine."""
+    """The remains of a dead worker are removed on its own machine."""
     prefix = RESULT[:-1].decode()
     assert far.died(worker=b"W2", supervisor=b"S2")["O2"] == [f"Purge {prefix} but "]
 
 
 def test_a_machine_that_is_lost_takes_its_copies_along(far):
-    """The object is still where it came from, and its storage is told to leave."""
+    """An object outlives a lost machine that held a copy, whose storage is sent away."""
     far.submit(0, objects="a")
     transferred(far)
 
@@ -168,7 +196,7 @@ def test_a_machine_that_is_lost_takes_its_copies_along(far):
 
 
 def test_an_object_that_is_nowhere_is_not_waited_for(far):
-    """A function or task that needs what was lost fails by itself."""
+    """A function or task that needs a lost object fails by itself."""
     lose_original(far, "a")
 
     assert far.submit(0, objects="a")["W2"][-2:] == [
@@ -178,7 +206,7 @@ def test_an_object_that_is_nowhere_is_not_waited_for(far):
 
 
 def test_a_storage_without_its_supervisor_is_sent_away(far):
-    """It comes again with that."""
+    """A storage whose supervisor is unknown is sent away with that reason."""
     hi = hello(m.STORAGE, supervisor=b"S9")
 
     assert far.feed(b"O9", hi) == {"O9": ["Goodbye: its supervisor is not here"]}
@@ -186,14 +214,14 @@ def test_a_storage_without_its_supervisor_is_sent_away(far):
 
 @pytest.mark.parametrize("peer", [b"C1", b"W2", b"S1"])
 def test_only_storages_report_transfers(far, peer):
-    """Nobody else may."""
-    with pytest.raises(RemoteProtocolError):
+    """A report of a transfer from a peer that is no storage is refused."""
+    with pytest.raises(RemoteProtocolError, match="only a storage says this"):
         far.core.receive(peer, [m.Transferred(A)], far.now)
 
 
 @pytest.mark.parametrize("name", [b"x", segment(b"C2", 0), A + b"/../x", segment(b"C1", 0)[:-1]])
 def test_segments_of_others_are_not_announced(far, name):
-    """A segment has its owner's name, which no path can hide in."""
+    """A client may announce only segments with its own name, in which no path can hide."""
     with pytest.raises(RemoteProtocolError, match="somebody else"):
         far.core.receive(b"C1", [m.Object(object_id("b"), name, 7)], far.now)
 
@@ -235,7 +263,7 @@ def small(far, monkeypatch):
 
 
 def test_the_copy_used_longest_ago_makes_room(small):
-    """Its workers unmap it, its storage removes it; whoever needs it again fetches it again."""
+    """The copy that was used longest ago makes room, and is fetched again when it is needed."""
     use(small, "a", 0)
     use(small, "b", 1)
     use(small, "a", 2)
@@ -248,7 +276,7 @@ def test_the_copy_used_longest_ago_makes_room(small):
 
 
 def test_what_tasks_need_is_not_removed(small):
-    """However much that is: what finds no room in memory goes to disk."""
+    """Copies that tasks need stay, however large: what has no room in memory goes to disk."""
     sent = small.submit(0, objects="abc")
 
     assert "Release" not in str(sent)
@@ -256,7 +284,7 @@ def test_what_tasks_need_is_not_removed(small):
 
 
 def test_where_others_fetch_it_from_it_stays(small):
-    """When its home is lost, the copy is all there is."""
+    """A copy stays that has become the only one because its home was lost."""
     use(small, "a", 0)
     lose_original(small, "a")
     use(small, "b", 1)
@@ -273,7 +301,7 @@ def released(sent):
 
 
 def test_a_copy_that_nobody_uses_goes(small):
-    """After the retention time, and before twice that; one that is used meanwhile stays."""
+    """A copy goes between one and two retention times after its last use."""
     use(small, "a", 0)
     use(small, "b", 1)
     assert released(small.wait(RETENTION_S)) == []
@@ -285,7 +313,7 @@ def test_a_copy_that_nobody_uses_goes(small):
 
 
 def test_a_copy_that_a_task_uses_for_long_stays(small):
-    """Until that is done."""
+    """A copy stays as long as a task uses it, and goes after that."""
     small.submit(0, objects="a")
     transferred(small)
     for _ in range(3):
@@ -296,7 +324,7 @@ def test_a_copy_that_a_task_uses_for_long_stays(small):
 
 
 def test_what_a_cancelled_node_needed_is_not_kept(small):
-    """Its input was dropped while its worker still has to stop it."""
+    """The input of a cancelled node is dropped though a worker still has to stop the node."""
     use(small, "a", 0)
     small.graph(10, "", "0")
     assert "AssignNodes 1:11" in str(small.done(10, peer=b"W2"))
@@ -307,7 +335,7 @@ def test_what_a_cancelled_node_needed_is_not_kept(small):
 
 
 def test_a_storage_that_missed_that_a_copy_was_to_go_removes_it_later(small):
-    """It had ended before it was told; the one that follows finds the copy."""
+    """A storage that replaces another removes a copy that the other was to remove."""
     use(small, "a", 0)
     small.wait(RETENTION_S)
     assert released(small.wait(RETENTION_S)) == [A]
@@ -317,7 +345,7 @@ def test_a_storage_that_missed_that_a_copy_was_to_go_removes_it_later(small):
 
 
 def test_the_only_copy_stays(small):
-    """However long nobody uses it."""
+    """The only copy of an object stays, however long nobody uses it."""
     use(small, "a", 0)
     lose_original(small, "a")
 
@@ -327,7 +355,7 @@ def test_the_only_copy_stays(small):
 
 
 def test_the_report_tells_what_lies_where(small):
-    """Totals of each machine, and the largest objects with who needs them."""
+    """The report has the totals of each machine, and the largest objects with their users."""
     use(small, "a", 0)
     small.store("e", number=4, nbytes=5000)
 
@@ -359,7 +387,7 @@ def apart():
 
 
 def test_an_object_lies_where_its_id_says(apart):
-    """Everybody knows that without asking, and workers fetch it from there."""
+    """An object's id says in which storage it lies, from where workers fetch it."""
     apart.store("a", number=0)
     apart.store("b", number=1)
     first, second = (segment(b"C1", number).decode() for number in (0, 1))
@@ -376,7 +404,7 @@ def test_an_object_lies_where_its_id_says(apart):
 
 
 def test_a_client_that_goes_is_purged_from_each(apart):
-    """What it wrote without having said so may lie in any of them."""
+    """Every storage removes what a client that left wrote there, announced or not."""
     sent = apart.feed(b"C1", m.Goodbye())
 
     assert sent["tcp://one"][0].startswith("Purge")
@@ -384,7 +412,7 @@ def test_a_client_that_goes_is_purged_from_each(apart):
 
 
 def test_a_storage_that_falls_silent_is_lost(apart):
-    """With what it held: tasks that need that hear so. Another one at its address is taken in."""
+    """A silent storage is lost with its objects; another one at its address is taken in."""
     apart.store("a")
     for _ in range(5):
         apart.feed(b"S1", m.Heartbeat())
@@ -400,7 +428,7 @@ def test_a_storage_that_falls_silent_is_lost(apart):
 
 
 def test_a_worker_beside_a_storage_maps_what_that_has(apart):
-    """It fetches only what the other one has."""
+    """A worker beside a storage fetches only what the other storages have."""
     apart.supervisor(b"S2")
     apart.worker(b"W2", b"S2", disk="/two")
     apart.store("a", number=0)
@@ -412,7 +440,7 @@ def test_a_worker_beside_a_storage_maps_what_that_has(apart):
 
 
 def test_a_storage_may_run_another_python(apart):
-    """It never unpickles."""
+    """A storage may run another Python, as it never unpickles."""
     other = m.Hello(m.STORAGE, m.PROTOCOL_VERSION, "3.99", 1, "host", place=HOMES[0])
 
     assert apart.feed(ONE, other)["tcp://one"] == ["Welcome 0, 0 workers"]

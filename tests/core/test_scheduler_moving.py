@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from scaler_cluster.core.credit import LONG_S, STALL_S, STEAL_MIN_S, WINDOW_S
-from scaler_cluster.core.lifecycle import State
-from scaler_cluster.core.scheduler import SchedulerConfig
+from scaler_cluster.core.records.credit import LONG_S, STALL_S, STEAL_MIN_S
+from scaler_cluster.core.records.lifecycle import State
+from scaler_cluster.core.records.limits import WINDOW_S
+from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench
 from scaler_cluster.wire import messages as m
@@ -48,7 +49,7 @@ def test_what_comes_back_goes_elsewhere(loaded):
     loaded.wait(STALL_S * 2)
 
     assert loaded.feed(b"W1", m.Revoked(1, 1, 99, 0)) == {}
-    assert loaded.core.table.ready.count == 99
+    assert loaded.core.table.backlog.ready.count == 99
     assert loaded.worker(b"W2")["W2"][1:3] == ["Function f", "Assign 1:1-50 f"]
 
 
@@ -70,7 +71,7 @@ def test_what_had_started_stays(loaded):
         (0, 1, State.ASSIGNED),
         (1, 3, State.ASSIGNED),
     ]
-    assert loaded.core.table.ready.count == 96
+    assert loaded.core.table.backlog.ready.count == 96
 
 
 def test_what_finished_meanwhile_is_done(loaded):
@@ -128,7 +129,7 @@ def test_an_idle_worker_takes_half_of_what_another_has_queued(loaded):
 
 
 def test_a_ready_node_given_back_goes_to_who_idles(one):
-    """It follows on what its worker runs, yet that would have it again and again."""
+    """A node that is given back goes to an idle worker, though its own runs what precedes it."""
     sent = one.graph(0, "", "", "1", "0 2", wanted="0 1 2 3")
     assert sent["W1"][1:] == ["AssignNodes 1:0 g", "AssignNodes 1:1 g"]
     assert one.worker(b"W2")["W1"] == ["Revoke 1:1"]
@@ -144,7 +145,7 @@ def patient():
 
 
 def test_who_idles_may_have_to_wait(patient):
-    """As long as the cluster was told; what comes back is given out at once."""
+    """An idle worker waits as long as configured before others are asked to give work back."""
     assert patient.worker(b"W2") == {"W2": ["Welcome 0, 0 workers"]}
     assert patient.wait(0.3) == {}
     patient.done(0, each_s=SHORT_S)
@@ -155,7 +156,7 @@ def test_who_idles_may_have_to_wait(patient):
 
 
 def test_who_found_work_meanwhile_waits_from_the_start(patient):
-    """The time is that of having had none without a break."""
+    """A worker that found work meanwhile waits the whole time again."""
     patient.worker(b"W2")
     patient.wait(0.3)
     patient.done(0, each_s=SHORT_S)
@@ -169,13 +170,13 @@ def test_who_found_work_meanwhile_waits_from_the_start(patient):
 
 
 def test_who_waits_behind_a_long_task_waits_as_long(patient):
-    """That is moving work as well."""
+    """Tasks behind a long one stay as long as an idle worker would have to wait."""
     assert patient.wait(0.4) == {}
     assert patient.wait(0.2) == {"W1": ["Revoke 1:1-99"]}
 
 
 def test_work_may_stay_where_it_is():
-    """A cluster can be told never to move any."""
+    """A scheduler that is configured so never moves any work."""
     bench = load(SchedulerBench(SchedulerConfig(PYTHON, idle_s=math.inf)))
     bench.worker(b"W2")
 
@@ -192,7 +193,7 @@ def test_crumbs_are_not_worth_a_trip(one):
 
 
 def test_the_one_with_most_is_asked(two):
-    """Of the loaded workers looked at, the one with the most queued work is asked."""
+    """The loaded worker with the most queued work is asked."""
     two.submit(900)
     two.done(900, peer=b"W2", each_s=SHORT_S)
     two.submit(0, 200)
@@ -242,12 +243,12 @@ def test_what_is_given_back_in_parts_keeps_its_order(loaded):
     loaded.feed(b"C1", m.Cancel(30, 10))
     loaded.feed(b"W1", m.Revoked(1, 1, 99, 0))
 
-    queued = [run.first for run in loaded.core.table.ready]
+    queued = [run.first for run in loaded.core.table.backlog.ready]
     assert queued == [1, 40]
 
 
 def test_a_retry_within_a_longer_revocation(loaded):
-    """The same where the Revoke named more: what had not started is free, the retry stays."""
+    """A longer Revoke frees what had not started, and leaves the retry where it is."""
     loaded.submit(200, 3, options=RETRY)
     loaded.done(0, 100, each_s=0.0045)
     assert loaded.wait(0.05)["W1"] == ["Revoke 1:201", "Revoke 1:202"][::-1]
@@ -266,7 +267,7 @@ def test_a_cancelled_task_that_comes_back_ends(loaded):
     assert loaded.feed(b"C1", m.Cancel(1, 50)) == {"W1": ["Abort 1:1-50"]}
     loaded.feed(b"W1", m.Revoked(1, 1, 99, 0))
 
-    assert loaded.core.table.ready.count == 49
+    assert loaded.core.table.backlog.ready.count == 49
     assert loaded.core.table.workers[b"W1"].count == 1
 
 
@@ -287,16 +288,21 @@ def test_a_cancelled_task_that_had_started_is_still_stopped(loaded):
 
 
 @pytest.mark.parametrize(
-    "answer", [m.Revoked(1, 1, 99, 100), m.Revoked(1, 0, 1, 0)], ids=["too many", "not asked for"]
+    ("answer", "reason"),
+    [
+        (m.Revoked(1, 1, 99, 100), "gives back what nobody asked for"),
+        (m.Revoked(1, 0, 1, 0), "gives back what it was to run"),
+    ],
+    ids=["too many", "not asked for"],
 )
-def test_an_impossible_answer_breaks_the_protocol(loaded, answer):
+def test_an_impossible_answer_breaks_the_protocol(loaded, answer, reason):
     """A worker that keeps more than was asked for, or gives back what was not, is wrong."""
     loaded.wait(STALL_S * 2)
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(RemoteProtocolError, match=reason):
         loaded.feed(b"W1", answer)
     loaded.lose(b"W1")
 
-    assert loaded.core.table.ready.count == 100
+    assert loaded.core.table.backlog.ready.count == 100
 
 
 def test_giving_back_unasked_breaks_the_protocol(loaded):
@@ -305,4 +311,4 @@ def test_giving_back_unasked_breaks_the_protocol(loaded):
         loaded.feed(b"W1", m.Revoked(1, 0, 100, 0))
     assert loaded.lose(b"W1") == {"S1": ["Kill W1: it broke the protocol"]}
 
-    assert loaded.core.table.ready.count == 100
+    assert loaded.core.table.backlog.ready.count == 100

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core.spares import SLEEP_MAX_S
-from scaler_cluster.core.supervisor import SPARES_MIN
+from scaler_cluster.core.scheduler.spares import SLEEP_MAX_S
+from scaler_cluster.core.supervisor.supervisor import SPARES_MIN
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import (
     function_id,
@@ -40,7 +40,7 @@ def nested(one):
 
 
 def test_what_a_task_submits_does_not_go_to_its_own_worker(nested) -> None:
-    """It would be queued behind the task that waits for it; it goes to another worker."""
+    """What a task submits goes to another worker: on its own it would wait behind the task."""
     assert nested.submit(0, peer=b"N1", options=DEEP) == {}
 
     assert nested.worker(b"W2")["W2"][-1].startswith("Assign 2:0")
@@ -57,21 +57,21 @@ def test_other_work_of_other_workers_goes_on(two) -> None:
 
 
 def test_an_idle_worker_gets_what_its_last_task_left(nested) -> None:
-    """No task of it waits any more: so nothing can be stuck."""
+    """A worker may run what its last task left, as no task of it waits any more."""
     nested.submit(0, peer=b"N1", options=DEEP)
 
     assert nested.done(0)["W1"][-1].startswith("Assign 2:0")
 
 
 def test_deeper_tasks_go_first(two) -> None:
-    """Among equal priorities; a higher priority goes before."""
+    """Deeper tasks go first among equal priorities; a higher priority goes before."""
     nest(two)
     two.submit(0, 100)
     two.submit(100, options=m.TaskOptions(priority=1))
     two.submit(0, peer=b"N1", options=m.TaskOptions(depth=1))
     two.submit(1, peer=b"N1", options=m.TaskOptions(depth=2))
 
-    ready = two.core.table.ready
+    ready = two.core.table.backlog.ready
     order = []
     while (run := ready.peek()) is not None:
         order.append((run.session, run.first))
@@ -84,7 +84,7 @@ def test_deeper_tasks_go_first(two) -> None:
 
 
 def test_the_depth_reaches_the_worker(nested) -> None:
-    """What a task submits is one deeper than itself."""
+    """What a task submits is one deeper than the task itself."""
     nested.worker(b"W2")
 
     sent = nested.submit(0, peer=b"N1", options=m.TaskOptions(depth=3))
@@ -93,7 +93,7 @@ def test_the_depth_reaches_the_worker(nested) -> None:
 
 
 def test_the_session_ends_with_its_worker(two) -> None:
-    """Its tasks are cancelled wherever they are."""
+    """The tasks of a task's session are cancelled everywhere when its worker is lost."""
     two.submit(0)
     nest(two)
     two.submit(0, 3, peer=b"N1", options=DEEP)
@@ -102,7 +102,7 @@ def test_the_session_ends_with_its_worker(two) -> None:
 
     assert any(line.startswith("Abort 2:") for line in sent["W2"])
     assert b"N1" not in two.core.table.sessions
-    assert not [run for run in two.core.table.ready if run.session == 2]
+    assert not [run for run in two.core.table.backlog.ready if run.session == 2]
 
 
 def test_what_it_said_before_is_no_offence(nested) -> None:
@@ -114,14 +114,14 @@ def test_what_it_said_before_is_no_offence(nested) -> None:
 
 
 def test_a_session_of_a_dead_worker_is_refused(one) -> None:
-    """Its Hello may come after the report of the worker's death."""
+    """A session is refused whose Hello comes after the report of its worker's death."""
     one.died()
 
     assert nest(one)["N1"][0].startswith("Refused")
 
 
 def test_a_second_session_takes_the_place_of_the_first(nested) -> None:
-    """A worker has one."""
+    """A worker has one session: a second one takes the place of the first."""
     nest(nested, peer=b"N9")
 
     assert b"N1" not in nested.core.table.sessions
@@ -129,7 +129,7 @@ def test_a_second_session_takes_the_place_of_the_first(nested) -> None:
 
 
 def test_tasks_are_taken_back_whoever_is_to_come(bench) -> None:
-    """Workers that are still to come are no reason to keep what a task wants to run itself."""
+    """A task may take back what it wants to run, though workers are still to come."""
     bench.supervisor(workers=4)
     bench.client()
     bench.worker()
@@ -143,7 +143,7 @@ def test_tasks_are_taken_back_whoever_is_to_come(bench) -> None:
 
 
 def test_a_blocked_worker_gives_its_place_away(nested) -> None:
-    """What is queued on it is asked back, and its supervisor is to start a spare worker."""
+    """A blocked worker's queue is asked back, and its supervisor is to start a spare worker."""
     nested.submit(1)
 
     sent = nested.feed(b"N1", m.Blocked(True))
@@ -155,7 +155,7 @@ def test_a_blocked_worker_gives_its_place_away(nested) -> None:
 
 
 def test_the_spare_worker_sleeps_when_it_is_over(nested) -> None:
-    """It finishes what it has, gets nothing more, wakes again, and ends when nobody needs it."""
+    """A spare worker finishes what it has, sleeps, wakes if needed, and ends in the end."""
     nested.feed(b"N1", m.Blocked(True))
     spare(nested)
     nested.submit(1)
@@ -176,8 +176,23 @@ def test_the_spare_worker_sleeps_when_it_is_over(nested) -> None:
     assert sent["S1"] == ["Spares 0"]
 
 
+def test_a_spare_worker_that_works_does_not_end(nested) -> None:
+    """A spare worker that sleeps with a task ends when the task has, and not before its time."""
+    nested.feed(b"N1", m.Blocked(True))
+    spare(nested)
+    nested.submit(1)
+    nested.feed(b"N1", m.Blocked(False))
+    assert "X1" not in nested.wait(SLEEP_MAX_S - 1)
+    for peer in (b"S1", b"C1"):
+        nested.feed(peer, m.Heartbeat())
+    assert "X1" not in nested.wait(2.0)
+    nested.done(1, peer=b"X1")
+
+    assert nested.wait(SLEEP_MAX_S + 1)["X1"] == ["Retire"]
+
+
 def test_a_spare_worker_too_many_ends_as_well(nested) -> None:
-    """Its supervisor started it before it heard that one less was wanted."""
+    """A spare worker that was started just before one less was wanted ends."""
     nested.feed(b"N1", m.Blocked(True))
     spare(nested)
     nested.feed(b"N1", m.Blocked(False))
@@ -190,7 +205,7 @@ def test_a_spare_worker_too_many_ends_as_well(nested) -> None:
 
 
 def test_a_blocked_spare_worker_is_replaced(nested) -> None:
-    """As many spare workers as are blocked, one of them awake for each place."""
+    """There are as many spare workers as blocked ones, and one of them awake for each place."""
     nested.feed(b"N1", m.Blocked(True))
     spare(nested)
     nested.submit(1)
@@ -200,7 +215,7 @@ def test_a_blocked_spare_worker_is_replaced(nested) -> None:
 
 
 def test_spare_workers_are_bounded(nested) -> None:
-    """Beyond that, blocked workers are blocked."""
+    """Blocked workers beyond the bound get no spare workers."""
     nested.feed(b"N1", m.Blocked(True))
     for number in range(SPARES_MIN + 2):
         peer, session = b"X%d" % number, b"M%d" % number
@@ -213,7 +228,7 @@ def test_spare_workers_are_bounded(nested) -> None:
 
 
 def test_the_death_of_a_blocked_worker_frees_its_place(nested) -> None:
-    """Its spare worker goes to sleep when the place is somebody else's again."""
+    """The spare worker of a blocked one that died sleeps when the place is taken again."""
     nested.feed(b"N1", m.Blocked(True))
     spare(nested)
     nested.died(0)
@@ -223,7 +238,7 @@ def test_the_death_of_a_blocked_worker_frees_its_place(nested) -> None:
 
 
 def test_the_end_of_its_session_unblocks_a_worker(nested) -> None:
-    """As does the word that it is."""
+    """A worker is no longer blocked once the session of its task has ended."""
     nested.feed(b"N1", m.Blocked(True))
     nested.feed(b"N1", m.Goodbye())
 
@@ -231,8 +246,8 @@ def test_the_end_of_its_session_unblocks_a_worker(nested) -> None:
 
 
 def test_only_the_session_of_a_worker_is_blocked(one) -> None:
-    """An ordinary client that says so is wrong."""
-    with pytest.raises(RemoteProtocolError):
+    """An ordinary client that says it is blocked breaks the protocol."""
+    with pytest.raises(RemoteProtocolError, match="only a client inside of a task says this"):
         one.feed(b"C1", m.Blocked(True))
 
 
@@ -255,7 +270,7 @@ def graphs(bench):
 
 
 def test_nodes_are_lent_to_the_task_that_waits(nested) -> None:
-    """One by one, as they are ready, with what they depend on; the client knows the results."""
+    """A waiting task is handed ready nodes one by one, with their inputs."""
     assert nested.graph(0, "", "", "0 1", peer=b"N1", options=[DEEP]) == {}
 
     assert recall(nested, 2) == {"N1": ["AssignNodes 2:0 g"]}
@@ -278,7 +293,7 @@ def test_what_comes_after_is_not_lent(nested) -> None:
 
 
 def test_who_is_free_comes_before_the_task_that_waits(nested) -> None:
-    """It runs what others have no time for."""
+    """A waiting task is handed only what free workers have no time for."""
     nested.worker(b"W2")
     messages = [
         m.Function(function_id("g"), b"g"),
@@ -292,7 +307,7 @@ def test_who_is_free_comes_before_the_task_that_waits(nested) -> None:
 
 
 def test_a_task_is_lent_what_its_worker_can_run(nested) -> None:
-    """Not what demands something that this worker has not."""
+    """A task is not handed a node that demands what its worker has not."""
     gpu = m.TaskOptions(depth=1, capabilities=(("gpu", 1),))
     nested.graph(0, "", "", peer=b"N1", options=[gpu, DEEP], kinds=[0, 1], wanted="0 1")
 
@@ -301,7 +316,7 @@ def test_a_task_is_lent_what_its_worker_can_run(nested) -> None:
 
 
 def test_a_lent_node_that_is_given_back_goes_elsewhere(nested) -> None:
-    """As if it had never been lent."""
+    """A handed over node that is given back runs elsewhere, as if it had never been handed over."""
     nested.graph(0, "", peer=b"N1", options=[DEEP])
     recall(nested, 0)
     supply(nested, 0, m.NOT_RUN)
@@ -326,7 +341,7 @@ def apart(bench):
 
 
 def test_what_is_lent_is_on_the_machine(apart) -> None:
-    """What is elsewhere is brought first: who waits could not be told that it will not come."""
+    """A node is handed over once its inputs are on the machine of the task that waits."""
     assert list(recall(apart, 1)) == ["O1"]
     assert recall(apart, 1) == {}
     apart.feed(b"O1", m.Transferred(MADE))
@@ -334,22 +349,38 @@ def test_what_is_lent_is_on_the_machine(apart) -> None:
     assert recall(apart, 1)["N1"][0].startswith("AssignNodes 2:1 g with")
 
 
-def test_what_made_room_for_others_is_brought_again(apart) -> None:
-    """A lent node that misses it has not failed."""
+def test_what_a_lent_node_needs_is_not_removed(apart) -> None:
+    """The scheduler keeps the copy that a node that was handed over needs, though others have no room."""
     recall(apart, 1)
     apart.feed(b"O1", m.Transferred(MADE))
     recall(apart, 1)
     apart.feed(b"N1", m.Object(object_id("a"), segment(b"N1", 1), 7))
     urgent = m.TaskOptions(priority=1, depth=1)
     apart.feed(b"N1", *submission(100, options=urgent, objects="a"))
-    apart.worker(b"W3", b"S1", disk="/S1", task_limit=1)
 
-    assert "N1" not in supply(apart, 1, m.FAILED_MISSING)
-    assert list(recall(apart, 1)) == ["O1"]
+    sent = apart.worker(b"W3", b"S1", disk="/S1", task_limit=1)
+
+    assert [line.split()[0] for line in sent["O1"]] == ["Copy"]
+    assert "N1" not in supply(apart, 1)
+
+
+def test_what_a_lent_node_needed_is_removed_afterwards(apart) -> None:
+    """The scheduler makes room with the copy that a node that was handed over needed, once that has run."""
+    recall(apart, 1)
+    apart.feed(b"O1", m.Transferred(MADE))
+    recall(apart, 1)
+    supply(apart, 1, m.NOT_RUN)
+    apart.feed(b"N1", m.Object(object_id("a"), segment(b"N1", 1), 7))
+    urgent = m.TaskOptions(priority=1, depth=1)
+    apart.feed(b"N1", *submission(100, options=urgent, objects="a"))
+
+    sent = apart.worker(b"W3", b"S1", disk="/S1", task_limit=1)
+
+    assert [line.split()[0] for line in sent["O1"]] == ["Release", "Copy"]
 
 
 def test_a_lent_node_fails(nested) -> None:
-    """With it fails what depends on it."""
+    """What depends on a node that was handed over fails with it."""
     nested.graph(0, "", "0", "1", peer=b"N1", options=[DEEP])
     recall(nested, 2)
 
@@ -358,7 +389,7 @@ def test_a_lent_node_fails(nested) -> None:
 
 
 def test_a_lent_node_is_not_wanted_any_more(nested) -> None:
-    """What became of it does not matter then."""
+    """What becomes of a node that was handed over does not matter once nobody wants it."""
     nested.graph(0, "", peer=b"N1", options=[DEEP])
     recall(nested, 0)
     nested.feed(b"N1", m.Cancel(0, 1))
@@ -368,7 +399,7 @@ def test_a_lent_node_is_not_wanted_any_more(nested) -> None:
 
 
 def test_a_lent_node_is_an_input_of_another_graph(nested) -> None:
-    """That goes on with its result."""
+    """Another graph goes on with the result of a node that was handed over."""
     nested.graph(0, "", peer=b"N1", options=[DEEP])
     nested.graph(10, "", "0", peer=b"N1", options=[DEEP], inputs=[0])
     recall(nested, 0)
@@ -378,7 +409,7 @@ def test_a_lent_node_is_an_input_of_another_graph(nested) -> None:
 
 
 def test_a_recalled_input_is_not_cancelled(nested) -> None:
-    """The task that runs it says what became of it."""
+    """An input that a task recalled is not cancelled: the task says what became of it."""
     nested.submit(0, peer=b"N1", options=DEEP)
     assert nested.graph(10, "", "0", peer=b"N1", options=[DEEP], inputs=[0])["N1"] == [
         "RequestInputs 10: []"
@@ -391,7 +422,7 @@ def test_a_recalled_input_is_not_cancelled(nested) -> None:
 
 
 def test_nothing_is_lent_to_other_clients(bench) -> None:
-    """What they take back is cancelled."""
+    """A node that an ordinary client takes back is cancelled, not handed over."""
     bench.client()
     bench.graph(0, "", "0")
 

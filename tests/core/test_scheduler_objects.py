@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core import objects as module
+from scaler_cluster.core.scheduler import objects as module
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import function_id, object_id, segment, submission
 from scaler_cluster.wire import messages as m
@@ -42,7 +42,7 @@ def test_a_worker_is_told_where_objects_lie(stored):
 
 
 def test_an_object_lives_as_long_as_its_client_may_name_it(stored):
-    """It outlives the tasks that needed it, until the client releases it."""
+    """An object outlives the tasks that needed it, until its client releases it."""
     stored.submit(0, objects="a")
 
     assert stored.done(0) == {"C1": ["Results 0 [r0]"]}
@@ -74,7 +74,7 @@ def test_cancelled_tasks_let_go_of_their_objects(stored):
 
 
 def test_a_worker_that_was_not_told_is_not_asked_to_unmap(stored):
-    """Only who was given a task with the object hears of its end."""
+    """Only workers that got a task with an object hear of the object's end."""
     stored.submit(0, objects="a")
     stored.worker(b"W2")
 
@@ -102,7 +102,7 @@ def test_equal_content_is_kept_once(stored):
 
 
 def test_a_client_that_leaves_takes_its_objects_along(stored):
-    """Whatever it stored is removed, announced or not."""
+    """Whatever a client stored is removed when it leaves, announced or not."""
     assert stored.feed(b"C1", m.Goodbye()) == {
         "O1": [f"Release {text(C1_0)}", f"Purge {segment(b'C1', 0)[:-1].decode()} but "]
     }
@@ -149,7 +149,7 @@ def test_the_objects_of_a_function_live_with_it(stored):
 
 
 def test_a_stored_result_is_its_clients(stored):
-    """The client is told of its segments, and has them removed once it has no use for them."""
+    """A client is told of a result's segments, and has them removed when it needs them no more."""
     stored.submit(0)
 
     assert stored_result(stored, 0, RESULT) == {"C1": [f"Returned 0 with {text(RESULT)}"]}
@@ -175,7 +175,7 @@ def test_a_result_that_nobody_waits_for_is_removed(stored):
 
 
 def test_a_result_of_a_worker_given_up_is_removed(stored):
-    """Its task runs elsewhere: what it stored comes too late."""
+    """What a worker stores after it was given up is removed: its task runs elsewhere."""
     stored.submit(0)
     stored.died(0)
 
@@ -205,14 +205,14 @@ def test_what_was_released_before_there_is_a_storage_is_removed_later(one):
 
 
 def test_what_a_storage_finds_of_peers_that_are_gone_is_removed(one):
-    """Nobody will ever announce it; what a live peer has not announced yet is spared."""
+    """A storage removes what peers that are gone left, and spares that of live ones."""
     drafts = segment(b"C9", 0), segment(b"C1", 5), segment(b"W1", 5)
 
     assert one.storage(b"O1", *drafts)["O1"][1:] == [f"Release {text(drafts[0])}"]
 
 
 def test_what_a_storage_finds_of_other_machines_are_copies(one):
-    """One that nobody needs is removed, though the worker that made it elsewhere is alive."""
+    """A storage removes copies from other machines that nobody needs, though their maker lives."""
     one.supervisor(b"S2")
     one.worker(b"W2", b"S2", disk="/2")
     copy = segment(b"W2", 0)
@@ -222,7 +222,7 @@ def test_what_a_storage_finds_of_other_machines_are_copies(one):
 
 
 def test_a_storage_can_be_replaced(stored):
-    """When it died the objects stay what they are, and the next one goes on."""
+    """Objects outlive their storage, and the next storage goes on with them."""
     stored.lose(b"O1")
     stored.submit(0, objects="a")
     stored.done(0)
@@ -235,20 +235,20 @@ def test_a_storage_can_be_replaced(stored):
 
 
 @pytest.mark.parametrize(
-    ("peer", "message"),
+    ("peer", "message", "reason"),
     [
-        (b"C1", m.Object(b"short", C1_1, 7)),
-        (b"C1", m.Release((object_id("x"),))),
-        (b"C1", m.Inventory(())),
-        (b"W1", m.Object(object_id("x"), C1_1, 7)),
-        (b"W1", m.Release((object_id("a"),))),
-        (b"W1", m.Stored(1, 0, 0.1, b"", (C1_0,), (7,))),
-        (b"W1", m.Stored(1, 0, 0.1, b"", (RESULT,), ())),
-        (b"W1", m.Stored(1, 7, 0.1, b"", (RESULT,), (7,))),
-        (b"O1", m.Stored(1, 0, 0.1, b"", (RESULT,), (7,))),
+        (b"C1", m.Object(b"short", C1_1, 7), "an object that is not named by its digest"),
+        (b"C1", m.Release((object_id("x"),)), "an object that it does not hold"),
+        (b"C1", m.Inventory(()), "only a storage says this"),
+        (b"W1", m.Object(object_id("x"), C1_1, 7), "only a client says this"),
+        (b"W1", m.Release((object_id("a"),)), "only a client says this"),
+        (b"W1", m.Stored(1, 0, 0.1, b"", (C1_0,), (7,)), "segments that somebody else wrote"),
+        (b"W1", m.Stored(1, 0, 0.1, b"", (RESULT,), ()), "more segments or fewer than sizes"),
+        (b"W1", m.Stored(1, 7, 0.1, b"", (RESULT,), (7,)), "is not next on this worker"),
+        (b"O1", m.Stored(1, 0, 0.1, b"", (RESULT,), (7,)), "segments that somebody else wrote"),
     ],
 )
-def test_who_breaks_the_rules_is_refused(stored, peer, message):
+def test_who_breaks_the_rules_is_refused(stored, peer, message, reason):
     """Releasing what one has not, or storing over others breaks the protocol."""
     stored.submit(0)
     # A result of client C1 that has the name of the segment.
@@ -256,20 +256,20 @@ def test_who_breaks_the_rules_is_refused(stored, peer, message):
         C1_0, stored.core.table.objects.records[object_id("a")]
     )
     try:
-        with pytest.raises(RemoteProtocolError):
+        with pytest.raises(RemoteProtocolError, match=reason):
             stored.core.receive(peer, [message], stored.now)
     finally:
         del stored.core.table.objects.records[C1_0]
 
 
 def test_an_object_may_be_announced_again(stored):
-    """As a Ctrl-C at a bad moment may have it: the second segment goes."""
+    """The second segment of an object that is announced twice is removed."""
     assert stored.store("a", number=1) == {"O1": [f"Release {text(C1_1)}"]}
     assert stored.release("a") == {"O1": [f"Release {text(C1_0)}"]}
 
 
 def test_a_function_whose_objects_are_gone_fails_its_tasks(stored):
-    """A client that cleared everything while it submitted goes on."""
+    """Tasks of a function whose objects were cleared fail, and the client goes on."""
     function = m.Function(function_id("g"), b"g", (object_id("x"),))
     _, submit = submission(0, 2, "g")
 
@@ -280,20 +280,20 @@ def test_a_function_whose_objects_are_gone_fails_its_tasks(stored):
 
 
 def test_a_worker_has_a_supervisor(stored):
-    """One without would stand for the scheduler's own machine."""
-    with pytest.raises(RemoteProtocolError):
+    """A worker without a supervisor breaks the protocol."""
+    with pytest.raises(RemoteProtocolError, match="a worker whose supervisor is none"):
         stored.worker(b"W2", b"")
 
 
 def test_drafts_of_the_living_are_spared(one):
-    """A storage that comes up finds what is being written at that moment."""
+    """A storage that comes up spares what live peers are writing at that moment."""
     drafts = b"draft-" + C1_0, b"draft-" + segment(b"C9", 0)
 
     assert one.storage(b"O1", *drafts)["O1"][1:] == [f"Release {text(drafts[1])}"]
 
 
 def test_a_worker_that_died_is_forgotten_by_its_objects(stored):
-    """However many come and go while an object lives."""
+    """An object forgets the workers that used it and died, however many there were."""
     stored.submit(0, objects="a")
     stored.died()
 
@@ -301,7 +301,7 @@ def test_a_worker_that_died_is_forgotten_by_its_objects(stored):
 
 
 def test_a_client_must_release_some_day(stored, monkeypatch):
-    """A client cannot announce without end."""
+    """A client that announces objects without end is dropped."""
     monkeypatch.setattr(module, "SESSION_OBJECTS_MAX", 1)
 
     with pytest.raises(RemoteProtocolError, match="never releases"):

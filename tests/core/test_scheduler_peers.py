@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from scaler_cluster.core.scheduler import LOST_MAX, SchedulerConfig
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.scheduler.supervisor_handlers import LOST_MAX
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello, submission
 from scaler_cluster.wire import messages as m
@@ -66,7 +67,7 @@ def test_another_protocol_is_refused(bench):
 
     (sentence,) = bench.feed(b"C1", message)["C1"]
 
-    assert sentence.startswith("Refused: The client speaks protocol 999, this scheduler 1")
+    assert sentence.startswith("Refused: The client speaks protocol 999, this scheduler 3")
     assert bench.core.take_gone() == [b"C1"]
 
 
@@ -148,12 +149,12 @@ def test_a_silent_supervisor_is_given_up_with_its_workers(two):
 
     assert not two.core.table.supervisors
     assert not two.core.table.workers
-    assert two.core.table.ready.count == 4
+    assert two.core.table.backlog.ready.count == 4
     assert sorted(two.core.take_gone()) == [b"S1", b"W1", b"W2"]
 
 
 def test_our_own_lag_expires_nobody(two):
-    """When this process was stopped, the peers' silence is no silence."""
+    """Silence of peers does not count while this process was stopped."""
     two.sleep(SUPERVISOR_TIMEOUT_S * 10)
     two.sleep(CLIENT_TIMEOUT_S * 10)
 
@@ -180,7 +181,7 @@ def test_a_client_that_leaves_takes_its_tasks_along(one):
     one.submit(0, 5)
 
     assert one.feed(b"C1", m.Goodbye()) == {"W1": ["Abort 1:0", "Abort 1:1"]}
-    assert one.core.table.ready.count == 0
+    assert one.core.table.backlog.ready.count == 0
     assert one.feed(b"W1", m.Aborted(1, 1, 1), m.Aborted(1, 0, 1)) == {}
     assert not one.core.table.functions
     assert one.core.take_gone() == [b"C1"]
@@ -191,7 +192,7 @@ def test_a_supervisor_that_leaves_is_lost_with_its_workers(one):
     one.submit(0, 2)
     one.feed(b"S1", m.Goodbye())
 
-    assert one.core.table.ready.count == 2
+    assert one.core.table.backlog.ready.count == 2
     assert sorted(one.core.take_gone()) == [b"S1", b"W1"]
 
 
@@ -203,7 +204,7 @@ def test_a_worker_that_leaves_gets_no_more(two):
 
 
 def test_who_comes_back_is_not_forgotten(one):
-    """A peer that left and came back within one turn is not to be forgotten."""
+    """A peer that left and came back within one turn is not forgotten."""
     one.core.receive(b"C1", [m.Goodbye(), hello(m.CLIENT)], one.now)
     one.act()
 
@@ -227,7 +228,7 @@ def test_the_dead_do_not_come_back(one):
 
 
 def test_the_dead_are_remembered_within_bounds(one):
-    """Of a supervisor's dead workers the last LOST_MAX are remembered."""
+    """The last LOST_MAX dead workers of a supervisor are remembered."""
     for number in range(LOST_MAX + 5):
         one.died(worker=b"W%d" % (number + 10))
 
@@ -238,7 +239,7 @@ def test_the_dead_are_remembered_within_bounds(one):
 
 
 def test_a_failing_initializer_breaks_the_cluster(bench):
-    """Every client is told, and what it had asked for is dropped."""
+    """A failing initializer is told to every client, and what it had asked for is dropped."""
     bench.supervisor()
     bench.client()
     bench.submit(0, 3)
@@ -246,7 +247,7 @@ def test_a_failing_initializer_breaks_the_cluster(bench):
     sent = bench.feed(b"S1", m.InitializerFailed("ZeroDivisionError"))
 
     assert sent == {"C1": ["Broken: The initializer of the workers failed:\nZeroDivisionError"]}
-    assert bench.core.table.ready.count == 0
+    assert bench.core.table.backlog.ready.count == 0
 
 
 def test_who_comes_later_is_told_as_well(bench):
@@ -260,7 +261,7 @@ def test_who_comes_later_is_told_as_well(bench):
 
 
 def test_a_cluster_with_workers_elsewhere_is_not_broken(one):
-    """Until these are lost as well; a machine that comes anew makes it whole."""
+    """A cluster breaks only when its last working machine is lost; a new machine mends it."""
     one.supervisor(b"S2")
     assert one.feed(b"S2", m.InitializerFailed("why")) == {}
     assert one.submit(0) == {"W1": ["Function f", "Assign 1:0 f"]}
@@ -271,7 +272,7 @@ def test_a_cluster_with_workers_elsewhere_is_not_broken(one):
 
 
 def test_a_broken_machine_that_leaves_takes_its_trouble_along(bench):
-    """Who comes then waits for another one."""
+    """Clients that come after a broken machine has left wait for another one."""
     bench.supervisor()
     bench.feed(b"S1", m.InitializerFailed("why"), m.Goodbye())
 
@@ -283,7 +284,7 @@ def test_a_broken_machine_that_leaves_takes_its_trouble_along(bench):
 
 @pytest.mark.parametrize(("queue", "tasks_max"), [(3, 1000), (1000, 3), (3, 3)])
 def test_a_worker_has_no_more_tasks_than_it_takes(queue, tasks_max):
-    """Nor than the scheduler gives to any."""
+    """A worker has no more tasks than its cluster allows, nor than the scheduler does."""
     bench = SchedulerBench(SchedulerConfig("3.11", tasks_max=tasks_max))
     bench.supervisor()
     bench.client()
@@ -296,7 +297,7 @@ def test_a_worker_has_no_more_tasks_than_it_takes(queue, tasks_max):
 
 
 def test_a_worker_may_take_one_task_at_a_time(bench):
-    """Then it waits for each."""
+    """A worker that takes one task at a time waits for each."""
     bench.supervisor()
     bench.client()
     bench.worker(queue=1)
@@ -345,7 +346,7 @@ def test_idle_time_costs_nothing():
 
 
 def test_a_client_may_end_the_cluster():
-    """Unless that is protected: machines are told, and the shell sees to the rest."""
+    """A client may end a cluster that is not protected: all machines are told to leave."""
     bench = SchedulerBench(SchedulerConfig("3.11", protected=False))
     bench.supervisor()
     bench.supervisor(b"S2")
@@ -360,7 +361,7 @@ def test_a_client_may_end_the_cluster():
 
 
 def test_a_protected_cluster_goes_on(one):
-    """The client is told why."""
+    """A client that tries to end a protected cluster is told why it goes on."""
     (sentence,) = one.feed(b"C1", m.Shutdown())["C1"]
 
     assert sentence.startswith("Refused: the scheduler is in protected mode")
@@ -369,6 +370,6 @@ def test_a_protected_cluster_goes_on(one):
 
 
 def test_nobody_else_ends_a_cluster(one):
-    """A worker that tries is dropped."""
+    """A worker that tries to end the cluster is dropped."""
     with pytest.raises(RemoteProtocolError, match="only a client"):
         one.core.receive(b"W1", [m.Shutdown()], one.now)

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from scaler_cluster.core import invariants
-from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
-from scaler_cluster.core.worker import WorkerCore
+from scaler_cluster.core.scheduler import invariants
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.scheduler.scheduler import SchedulerCore
+from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.testing.bench import PYTHON, function_id, hello, payloads_of
 from scaler_cluster.testing.worker_driver import WorkerDriver
@@ -24,8 +26,8 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.feed_codec import decode, encode
 
 if TYPE_CHECKING:
-    from scaler_cluster.core.graph import GraphRecord
-    from scaler_cluster.core.totals import Totals
+    from scaler_cluster.core.graph.graph import GraphRecord
+    from scaler_cluster.core.records.totals import Totals
 
 F = function_id("f")
 OPTIONS = [
@@ -150,7 +152,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.die(worker)
 
     def die(self, worker: Worker) -> None:
-        session, task = worker.hands.slot
+        session, task = worker.hands.ran
         worker.machine.outbox.append(m.WorkerLost(worker.name, session, task, {"signal": 9}))
         for gone in [worker, *self.sessions_of(worker)]:
             self.peers[gone.name] = ghost = Peer(gone.name)
@@ -271,8 +273,6 @@ class SchedulerMachine(RuleBasedStateMachine):
         work = hands.take_up(self.now)
         if work is None:
             return
-        if work.message.report_start and how != "stops":
-            hands.core.started(work)
         if how == "returns":
             hands.returned(hands.payload.replace(b"p", b"r"), self.now)
         elif how == "raises":
@@ -285,9 +285,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start_task(self, data):
         """A worker starts on a task and stays in it."""
         worker = self.pick(data, Worker)
-        work = worker.hands.take_up(self.now)
-        if work is not None and work.message.report_start:
-            worker.hands.core.started(work)
+        worker.hands.take_up(self.now)
 
     # -- the network and time ----------------------------------------------------------------
 
@@ -300,7 +298,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def exchange(self, peer: Peer) -> None:
         if isinstance(peer, Worker):
-            peer.hands.core.flush()
+            peer.hands.core.reports.flush()
             peer.outbox += peer.hands.core.take_actions()
         if peer.outbox:
             self.deliver(peer)
@@ -362,12 +360,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(topics=st.sampled_from([(), (SNAPSHOT,), (EVENTS,), (SNAPSHOT, EVENTS)]))
     def watch(self, topics):
         """Somebody begins to watch, or the last one leaves."""
-        self.core.watch(topics, self.now)
+        self.core.feed.watch(topics, self.now)
 
     def publish(self) -> None:
-        if self.now < self.core.feed_deadline:
+        if self.now < self.core.feed.due:
             return
-        for message in self.core.take_feed(self.now):
+        for message in self.core.feed.take(self.now):
             assert decode(encode(message)) == message
             if isinstance(message, f.Snapshot):
                 self.check_snapshot(message)
@@ -382,9 +380,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         for field in "submitted", "done", "failed", "cancelled", "recalled":
             assert sum(getattr(row, field) for row in snapshot.functions) == getattr(totals, field)
         graphs = [graph for one in self.of_kind(Client) for graph in self.graphs_of(one)]
-        lent = sum(graph.is_live(node) for graph in graphs for node in graph.lent)
+        handed_over = sum(
+            graph.nodes.is_live(node) for graph in graphs for node in graph.handed_over
+        )
         on_workers = sum(row.tasks for row in snapshot.workers)
-        assert on_workers + lent == totals.assigned + totals.running
+        assert on_workers + handed_over == totals.assigned + totals.running
         assert all(row.pending >= 0 for row in snapshot.functions)
         assert all(row.pending >= 0 for row in snapshot.clients)
         assert {row.worker for row in snapshot.workers} == self.core.table.workers.keys()
@@ -417,8 +417,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                     if isinstance(peer, Client) and peer.pending}, "lost"  # fmt: skip
         invariants.check(self.core)
         table = self.core.table
-        assert (table.ready.count, table.in_flight) == (0, 0)
-        assert not table.demanding
+        assert (table.backlog.ready.count, table.in_flight) == (0, 0)
+        assert not table.backlog.demanding
         assert not any(session.runs for session in table.sessions.values())
         for client in self.of_kind(Client):
             totals = table.sessions[client.name].totals
@@ -438,8 +438,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return not (
             any(client.pending for client in self.of_kind(Client))
             or any(peer.outbox for peer in self.peers.values())
-            or table.ready.count
-            or table.demanding
+            or table.backlog.ready.count
+            or table.backlog.demanding
             or table.in_flight
         )
 
@@ -447,4 +447,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 SchedulerMachine.TestCase.settings = settings(
     max_examples=80, stateful_step_count=50, deadline=None
 )
-TestSchedulerMachine = SchedulerMachine.TestCase
+TestSchedulerMachine = pytest.mark.slow(SchedulerMachine.TestCase)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core.credit import WINDOW_S
-from scaler_cluster.core.lifecycle import State
-from scaler_cluster.core.scheduler import SchedulerConfig
+from scaler_cluster.core.records.lifecycle import State
+from scaler_cluster.core.records.limits import WINDOW_S
+from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
@@ -40,7 +40,7 @@ def live(bench, duration_s):
 
 
 def ready(bench):
-    return sorted((run.first, run.stop) for run in bench.core.table.ready)
+    return sorted((run.first, run.stop) for run in bench.core.table.backlog.ready)
 
 
 # -- cancelling what waits -------------------------------------------------------------------
@@ -73,9 +73,9 @@ def test_cancelling_one_by_one_costs_the_same_for_each(one):
     for task in [*range(2, 500), *range(1001, 500, -1), 500]:
         assert one.feed(b"C1", m.Cancel(task, 1)) == {}
 
-        assert len(one.core.table.ready._levels.get(0, {}).get(1, ())) <= 2
+        assert len(one.core.table.backlog.ready._levels.get(0, {}).get(1, ())) <= 2
 
-    assert one.core.table.ready.count == 0
+    assert one.core.table.backlog.ready.count == 0
 
 
 def test_cancelling_what_is_unknown_does_nothing(loaded):
@@ -108,7 +108,7 @@ def test_what_was_aborted_makes_room(loaded):
 
 
 def test_a_task_that_ignores_its_abort_is_killed_though_others_were_dropped(loaded):
-    """That the tasks behind it were dropped does not save the worker of one that runs on."""
+    """The worker of a task that runs on is killed, though tasks behind it were dropped."""
     loaded.feed(b"C1", m.Cancel(0, 10))
     loaded.feed(b"W1", m.Aborted(1, 1, 9))
 
@@ -116,7 +116,7 @@ def test_a_task_that_ignores_its_abort_is_killed_though_others_were_dropped(load
 
 
 def test_a_task_that_was_not_given_back_is_killed_as_well(loaded):
-    """The same where the tasks behind it were asked back before they were cancelled."""
+    """A worker is killed too where tasks were asked back before they were cancelled."""
     loaded.wait(0.05)
     loaded.feed(b"C1", m.Cancel(0, 10))
     loaded.feed(b"W1", m.Revoked(1, 1, 9, 1), m.Aborted(1, 0, 1))
@@ -184,14 +184,14 @@ def test_the_death_of_a_killed_worker_is_no_failure(loaded):
     loaded.wait(GRACE_S * 1.1)
 
     assert loaded.died(0) == {}
-    assert loaded.core.table.ready.count == 19
+    assert loaded.core.table.backlog.ready.count == 19
 
 
 # -- what its cluster finds overdue ----------------------------------------------------------
 
 
 def test_an_overdue_task_fails_and_is_stopped(loaded):
-    """As one whose own timeout is over; those behind it go on."""
+    """An overdue task fails as one with a timeout of its own does; those behind it go on."""
     sent = loaded.feed(b"S1", m.Overdue(b"W1", 1, 0, 5.0))
 
     assert sent == {"C1": ["Failed 0 timeout"], "W1": ["Abort 1:0"]}
@@ -201,14 +201,14 @@ def test_an_overdue_task_fails_and_is_stopped(loaded):
 
 
 def test_its_own_timeout_comes_first(one):
-    """Also where it is longer."""
+    """A task's own timeout counts instead of its cluster's, even where it is longer."""
     one.submit(0, options=TIMED)
 
     assert one.feed(b"S1", m.Overdue(b"W1", 1, 0, 5.0)) == {}
 
 
 def test_what_is_over_is_not_overdue(loaded):
-    """Nor what is elsewhere, or was never there."""
+    """A report of an overdue task that is over, elsewhere or unknown changes nothing."""
     loaded.done(0)
     for worker, session, task in [(b"W1", 1, 0), (b"W1", 1, 15), (b"W1", 2, 1), (b"W9", 1, 1)]:
         assert loaded.feed(b"S1", m.Overdue(worker, session, task, 5.0)) == {}
@@ -236,6 +236,17 @@ def test_workers_that_are_not_up_yet_count(bench):
     bench.submit(0, 10)
 
     assert bench.feed(b"C1", m.Cancel(0, 10, queued_only=True)) == {"C1": ["Cancelled 2-9"]}
+
+
+def test_workers_that_are_not_up_yet_count_over_all_runs(bench):
+    """A run that spares fewer tasks than workers are to come leaves the rest to the next run."""
+    bench.supervisor(workers=3)
+    bench.client()
+    bench.submit(10, 2, function="f")
+    bench.submit(12, 5, function="g")
+
+    cancel = m.Cancel(0, 100, queued_only=True)
+    assert bench.feed(b"C1", cancel) == {"C1": ["Cancelled 13-16"]}
 
 
 # -- timeouts --------------------------------------------------------------------------------
@@ -271,7 +282,7 @@ def test_time_runs_from_the_start(one):
 
 
 def test_only_the_started_task_is_stopped(one):
-    """Of a run with a timeout only the task that started is stopped; the others go on."""
+    """Only the task that started is stopped for its timeout; the others of its run go on."""
     one.submit(900)
     one.done(900, each_s=WINDOW_S / 100)
     one.submit(0, 10, options=TIMED)
@@ -317,7 +328,7 @@ def test_a_second_attempt_has_its_own_time(one):
 
 
 def test_a_moved_task_has_its_own_time(two):
-    """A task that was lost with its machine starts its time anew."""
+    """The timeout of a task starts anew when it was lost with its machine."""
     two.worker(b"W3", supervisor=b"S2")
     two.submit(0, options=TIMED)
     two.feed(b"W3", m.Started(1, 0))
@@ -339,4 +350,4 @@ def test_aborting_unasked_breaks_the_protocol(loaded):
         loaded.feed(b"W1", m.Aborted(1, 2, 1))
     loaded.lose(b"W1")
 
-    assert loaded.core.table.ready.count == 20
+    assert loaded.core.table.backlog.ready.count == 20

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scaler_cluster.core import dispatch
-from scaler_cluster.core.credit import LONG_S, WINDOW_S
-from scaler_cluster.core.lifecycle import State
+from scaler_cluster.core.records.credit import LONG_S
+from scaler_cluster.core.records.lifecycle import State
+from scaler_cluster.core.records.limits import WINDOW_S
+from scaler_cluster.core.scheduler import assignment
 from scaler_cluster.testing.bench import function_id, payloads_of, submission
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -107,7 +108,7 @@ def test_workers_share_what_little_there_is(two):
 
 
 def test_the_worker_that_was_busy_last_is_first(two):
-    """Of idle workers the one that worked last is taken: it may still be awake."""
+    """The idle worker that worked last is taken first: it may still be awake."""
     two.submit(0, 2)
     two.done(0, peer=b"W2")
     two.done(1, peer=b"W1")
@@ -139,7 +140,7 @@ def test_sessions_share_the_workers(bench):
 
 
 def test_a_worker_reports_starts_where_somebody_needs_it(one):
-    """Only tasks with a timeout are to be reported as started, only those asked for to stream."""
+    """Workers report only starts of tasks with a timeout, and stream only where asked."""
     timed = m.TaskOptions(timeout_s=1.0)
     loud = m.TaskOptions(stream_output=True)
     watched = m.TaskOptions(profiling=True)
@@ -152,7 +153,7 @@ def test_a_worker_reports_starts_where_somebody_needs_it(one):
 
 def test_a_worker_forgets_old_functions(one, monkeypatch):
     """A worker keeps WORKER_FUNCTIONS_MAX functions; the one that was not used longest goes."""
-    monkeypatch.setattr(dispatch, "WORKER_FUNCTIONS_MAX", 2)
+    monkeypatch.setattr(assignment, "WORKER_FUNCTIONS_MAX", 2)
     sent = []
     for task, letter in enumerate("abac"):
         sent.append(one.submit(task, function=letter)["W1"])
@@ -323,12 +324,12 @@ def test_memory_goes_with_the_last_task(one):
     table = one.core.table
     assert not table.sessions[b"C1"].runs
     assert not table.functions
-    assert (table.in_flight, table.ready.count) == (0, 0)
-    assert not any(table.ready._levels.values())
+    assert (table.in_flight, table.backlog.ready.count) == (0, 0)
+    assert not any(table.backlog.ready._levels.values())
 
 
 def test_the_story_of_a_thousand_tasks(two):
-    """However results come in, each task is answered once, in the worker's order."""
+    """Each task is answered once, in the worker's order, however results come in."""
     know(two, SHORT_S)
     two.submit(0, 1000)
     answered = []

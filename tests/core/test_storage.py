@@ -6,15 +6,11 @@ import math
 
 import pytest
 
-from scaler_cluster.core.storage import (
-    COPIES_AT_ONCE,
-    HEARTBEAT_S,
-    SENT_MAX,
-    UPSTREAM,
-    StorageCore,
-)
-from scaler_cluster.core.transfer import PART_BYTES, SILENCE_S
-from scaler_cluster.errors import MissingObjects, RemoteProtocolError, StorageFull
+from scaler_cluster.core.storage.copies import COPIES_AT_ONCE
+from scaler_cluster.core.storage.storage import HEARTBEAT_S, UPSTREAM, StorageCore
+from scaler_cluster.core.storage.transfer import PART_BYTES, SILENCE_S
+from scaler_cluster.core.storage.uploads import SENT_MAX
+from scaler_cluster.errors import MissingObjectsError, RemoteProtocolError, StorageFullError
 from scaler_cluster.ids import DRAFT
 from scaler_cluster.testing.bench import hello, segment
 from scaler_cluster.testing.describe import describe, describe_all
@@ -35,7 +31,7 @@ class MemoryDraft:
 
     def write(self, data, offset) -> None:
         if self.files.is_full:
-            raise StorageFull("no room")
+            raise StorageFullError("no room")
         self.files.kept[DRAFT + self.name][offset : offset + len(data)] = data
 
     def finish(self) -> bytes:
@@ -58,7 +54,7 @@ class MemoryFiles:
 
     def open(self, name) -> memoryview:
         if name not in self.kept:
-            raise MissingObjects("not here")
+            raise MissingObjectsError("not here")
         return memoryview(self.kept[name])
 
     def has(self, name) -> bool:
@@ -137,16 +133,16 @@ def part(name: bytes, data: bytes, offset: int = 0, total: int | None = None) ->
 
 
 def test_a_client_stores_and_another_fetches(bench) -> None:
-    """The storage asks for the parts; a part is answered with the size of the whole."""
+    """The storage asks for parts of a segment, and tells its whole size with each it serves."""
     assert bench.feed(b"F1", m.Put(A)) == {"F1": [FETCH]}
     assert bench.feed(b"F1", part(A, b"data")) == {"F1": [f"Transferred {NAME}"]}
     assert bytes(bench.files.kept[A]) == b"data"
-    assert bench.feed(b"F2", m.Fetch(A, 1, 2)) == {"F2": [f"Part {NAME} 1+2 of 4"]}
+    assert bench.feed(b"F2", m.Fetch(A, 2, 1)) == {"F2": [f"Part {NAME} 2+1 of 4"]}
     assert bench.feed(b"F2", m.Fetch(B, 0, 9))["F2"][0].endswith(": not here")
 
 
 def test_a_segment_that_is_there_is_not_sent_again(bench) -> None:
-    """The storage before this one died when it had all of it and had not said so."""
+    """A segment that the storage before this one received whole is not sent again."""
     bench.files.kept[A] = bytearray(b"data")
 
     assert bench.feed(b"F1", m.Put(A)) == {"F1": [f"Transferred {NAME}"]}
@@ -154,12 +150,12 @@ def test_a_segment_that_is_there_is_not_sent_again(bench) -> None:
 
 @pytest.mark.parametrize("name", [b"usage", b"../00-1", b"00-1/../x", b""])
 def test_what_is_no_name_is_not_stored(bench, name) -> None:
-    """No path hides in a name."""
+    """A segment whose name hides a path is not stored."""
     assert "cannot be stored" in bench.feed(b"F1", m.Put(name))["F1"][0]
 
 
 def test_one_client_sends_so_much_at_a_time(bench) -> None:
-    """And no segment that another one is sending."""
+    """One client may send only so many segments at a time, and none that another one sends."""
     bench.feed(b"F1", *(m.Put(segment(b"C1", number)) for number in range(SENT_MAX)))
 
     assert "cannot be stored" in bench.feed(b"F1", m.Put(segment(b"C1", SENT_MAX)))["F1"][0]
@@ -168,7 +164,7 @@ def test_one_client_sends_so_much_at_a_time(bench) -> None:
 
 
 def test_a_put_that_comes_again_starts_over(bench) -> None:
-    """Its client may have been told that it is unknown."""
+    """A Put that comes again starts over, as its client may have been told it is unknown."""
     bench.feed(b"F1", m.Put(A))
     bench.feed(b"F1", part(A, b"x" * PART_BYTES, total=PART_BYTES + 1))
 
@@ -177,7 +173,7 @@ def test_a_put_that_comes_again_starts_over(bench) -> None:
 
 
 def test_a_full_storage_says_so(bench) -> None:
-    """And keeps nothing of what it could not take."""
+    """A full storage says so, and keeps nothing of what it could not take."""
     bench.files.is_full = True
     bench.feed(b"F1", m.Put(A))
 
@@ -187,7 +183,7 @@ def test_a_full_storage_says_so(bench) -> None:
 
 @pytest.mark.parametrize("how", ["goodbye", "silence", "purge", "lost"])
 def test_what_was_half_sent_goes_with_its_client(bench, how) -> None:
-    """However that ends; a part that comes late is nobody's."""
+    """A half-sent segment goes when its client ends; a late part belongs to nobody."""
     bench.feed(b"F1", m.Put(A))
     bench.feed(b"F1", part(A, b"x" * PART_BYTES, total=PART_BYTES + 1))
     assert bench.files.kept
@@ -209,7 +205,7 @@ def test_what_was_half_sent_goes_with_its_client(bench, how) -> None:
     "message", [m.Release((A,)), m.Purge(b"", ()), m.Copy(A, ELSEWHERE), m.Heartbeat()]
 )
 def test_only_the_scheduler_gives_orders(bench, alone, message) -> None:
-    """Neither where the storage connected to it, nor where it came."""
+    """Orders are refused from every peer that is not the scheduler."""
     for storage in (bench, alone):
         with pytest.raises(RemoteProtocolError, match="not for a storage"):
             storage.feed(b"F1", message)
@@ -219,7 +215,7 @@ def test_only_the_scheduler_gives_orders(bench, alone, message) -> None:
 
 
 def test_it_says_what_is_there(bench) -> None:
-    """After the scheduler's Welcome; the scheduler answers with what nobody needs."""
+    """After the Welcome a storage lists its segments, and removes those that nobody needs."""
     bench.files.kept |= {A: bytearray(b"a"), B: bytearray(b"b")}
 
     assert bench.told == {"": ["Hello storage"]}
@@ -230,14 +226,14 @@ def test_it_says_what_is_there(bench) -> None:
 
 @pytest.mark.parametrize("end", [m.Goodbye(), m.Unknown(), m.Refused("no")])
 def test_it_leaves_with_its_scheduler(bench, end) -> None:
-    """Its parent starts another one, if somebody needs it."""
+    """A storage leaves when its scheduler is lost; its parent starts another one if needed."""
     bench.feed(UPSTREAM, end)
 
     assert bench.core.leave
 
 
 def test_a_copy_is_fetched(bench) -> None:
-    """Part by part; then the scheduler hears of it."""
+    """A copy is fetched part by part, and then the scheduler hears of it."""
     total = PART_BYTES + 3
     assert bench.feed(UPSTREAM, m.Copy(A, ELSEWHERE)) == {ELSEWHERE: [FETCH]}
     assert bench.core.sources == {ELSEWHERE}
@@ -250,7 +246,7 @@ def test_a_copy_is_fetched(bench) -> None:
 
 
 def test_a_few_copies_at_a_time_from_each(bench) -> None:
-    """The others wait for their turn; another machine's do not wait for these."""
+    """A few copies at a time are fetched from each machine, whatever others are doing."""
     names = [segment(b"C1", number) for number in range(COPIES_AT_ONCE + 2)]
     sent = bench.feed(UPSTREAM, *(m.Copy(name, ELSEWHERE) for name in names))
     assert len(sent[ELSEWHERE]) == COPIES_AT_ONCE
@@ -264,7 +260,7 @@ def test_a_few_copies_at_a_time_from_each(bench) -> None:
 
 @pytest.mark.parametrize("how", ["silence", "missing", "full", "unreachable"])
 def test_a_copy_that_cannot_be_had_is_told(bench, how) -> None:
-    """The scheduler hears why, and nothing is left of it."""
+    """The scheduler hears why a copy cannot be had, and nothing is left of it."""
     bench.feed(UPSTREAM, m.Copy(A, ELSEWHERE))
     if how == "silence":
         told = bench.wait(SILENCE_S)
@@ -284,7 +280,7 @@ def test_a_copy_that_cannot_be_had_is_told(bench, how) -> None:
 
 
 def test_a_source_that_begins_anew_is_asked_for_the_rest(bench) -> None:
-    """What had arrived stays."""
+    """A source that was restarted is asked only for the parts that have not arrived."""
     bench.feed(UPSTREAM, m.Copy(A, ELSEWHERE))
     bench.answer(part(A, b"x" * PART_BYTES, total=PART_BYTES + 1))
 
@@ -293,7 +289,7 @@ def test_a_source_that_begins_anew_is_asked_for_the_rest(bench) -> None:
 
 
 def test_a_busy_source_is_not_silent(bench) -> None:
-    """One that serves another copy of ours meanwhile lives."""
+    """A source that serves another copy of ours meanwhile does not count as silent."""
     bench.feed(UPSTREAM, m.Copy(A, ELSEWHERE), m.Copy(B, ELSEWHERE))
     bench.wait(SILENCE_S - 1)
     bench.answer(part(B, b"data"))
@@ -305,21 +301,21 @@ def test_a_busy_source_is_not_silent(bench) -> None:
 
 
 def test_it_tells_its_scheduler_that_it_lives(alone) -> None:
-    """That may be on another machine, where nobody sees its process."""
+    """A storage sends heartbeats, as its scheduler may be on another machine."""
     for _ in range(20):
         assert alone.wait(HEARTBEAT_S) == {"S1": ["Heartbeat"]}
         alone.feed(b"S1")
 
 
 def test_it_obeys_the_scheduler_that_came(alone) -> None:
-    """As any storage does."""
+    """A storage obeys a scheduler that connected to it as one that it connected to."""
     assert alone.feed(b"S1", m.Copy(A, ELSEWHERE)) == {ELSEWHERE: [FETCH]}
     assert alone.answer(part(A, b"data")) == {"S1": [f"Transferred {NAME}"]}
 
 
 @pytest.mark.parametrize("how", ["silence", "goodbye"])
 def test_what_was_stored_goes_with_the_scheduler(alone, how) -> None:
-    """The next one finds an empty storage."""
+    """The next scheduler finds an empty storage."""
     alone.files.kept[A] = bytearray(b"data")
     alone.feed(b"S1", m.Copy(B, ELSEWHERE))
     alone.wait(SILENCE_S) if how == "silence" else alone.feed(b"S1", m.Goodbye())
@@ -331,14 +327,14 @@ def test_what_was_stored_goes_with_the_scheduler(alone, how) -> None:
 
 
 def test_it_ends_with_the_whole_cluster(alone) -> None:
-    """A scheduler that leaves for good says why."""
+    """A storage ends when its scheduler leaves for good."""
     alone.feed(b"S1", m.Goodbye("the cluster was shut down"))
 
     assert alone.core.leave
 
 
 def test_it_serves_one_scheduler_at_a_time(alone) -> None:
-    """The second one is refused; the first may come again, and has lost what it had."""
+    """A storage refuses a second scheduler; the first may come again, but its objects are gone."""
     assert alone.feed(b"S2", hello(m.SCHEDULER)) == {"S2": ["Refused: it serves another scheduler"]}
     alone.files.kept[A] = bytearray(b"data")
     assert alone.feed(b"S1", hello(m.SCHEDULER)) == {"S1": ["Hello storage"]}
@@ -346,6 +342,6 @@ def test_it_serves_one_scheduler_at_a_time(alone) -> None:
 
 
 def test_a_storage_that_has_a_scheduler_takes_no_other(bench) -> None:
-    """It is its child."""
+    """A storage that a scheduler started takes no other scheduler."""
     with pytest.raises(RemoteProtocolError, match="has its scheduler"):
         bench.feed(b"S2", hello(m.SCHEDULER))

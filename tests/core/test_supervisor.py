@@ -6,18 +6,18 @@ import math
 
 import pytest
 
-from scaler_cluster.core.supervisor import (
+from scaler_cluster.core.supervisor.config import HEARTBEAT_S, SupervisorConfig
+from scaler_cluster.core.supervisor.supervisor import (
     BACKOFF_MAX_S,
     BACKOFF_S,
-    HEARTBEAT_S,
-    SAMPLE_MAX_S,
-    SAMPLE_MIN_S,
     STARTS_MAX,
     STILLBORN_MAX,
     Exit,
-    SupervisorConfig,
+    Kill,
+    Leave,
+    Send,
+    Spawn,
     SupervisorCore,
-    spares_max,
 )
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.describe import describe
@@ -36,11 +36,31 @@ def make(workers=2, memory_limit_bytes=0):
 def spawn(core, now=NOW):
     """Let time come; start what is to be started, and return slots and names."""
     core.tick(now)
-    spawned = list(core.to_spawn)
-    core.to_spawn.clear()
-    for index, _ in spawned:
+    started = [(one.slot, one.peer) for one in taken(core, Spawn)]
+    for index, _ in started:
         core.spawned(index, 1000 + index)
-    return spawned
+    return started
+
+
+def taken(core, kind):
+    """Empty the outbox, and return the actions of one kind."""
+    return [one for one in core.take_actions() if isinstance(one, kind)]
+
+
+def killed(core):
+    """Return the slots whose workers are to be killed."""
+    return [one.slot for one in taken(core, Kill)]
+
+
+def messages(core):
+    """Return what is to be sent to the scheduler."""
+    return [one.message for one in taken(core, Send)]
+
+
+def reason_to_leave(core):
+    """Return why to leave; None: it stays."""
+    reasons = [one.reason for one in taken(core, Leave)]
+    return reasons[-1] if reasons else None
 
 
 def an_exit(*, ready=True, exit_code=None, signal=9, initializer_failed=False, ran=(0, 0)):
@@ -48,7 +68,7 @@ def an_exit(*, ready=True, exit_code=None, signal=9, initializer_failed=False, r
 
 
 def sent(core):
-    return [describe(message) for message in core.take_actions()]
+    return [describe(message) for message in messages(core)]
 
 
 @pytest.fixture
@@ -72,27 +92,26 @@ def test_many_workers_are_ordered_bit_by_bit():
     """No more starts are under way than fit into the fork server's socket."""
     core = make(workers=3 * STARTS_MAX)
     core.tick(NOW)
-    ordered = [index for index, _ in core.to_spawn]
+    ordered = [one.slot for one in taken(core, Spawn)]
     assert ordered == list(range(STARTS_MAX))
     # Nothing is due until the fork server answers.
     assert core.deadline == NOW + HEARTBEAT_S
 
-    core.to_spawn.clear()
     for index in ordered[:2]:
         core.spawned(index, 1000 + index)
 
     assert core.deadline == NOW
     core.tick(NOW)
-    assert [index for index, _ in core.to_spawn] == [STARTS_MAX, STARTS_MAX + 1]
+    assert [one.slot for one in taken(core, Spawn)] == [STARTS_MAX, STARTS_MAX + 1]
 
 
 def test_a_worker_is_started_once(core):
-    """A slot whose worker lives asks for no other."""
+    """A slot whose worker lives asks for no other worker."""
     assert spawn(core, NOW + 100) == []
 
 
 def test_it_says_that_the_machine_lives(core):
-    """Each HEARTBEAT_S the scheduler hears of it."""
+    """A supervisor sends a heartbeat each HEARTBEAT_S."""
     assert core.deadline == NOW + HEARTBEAT_S
     core.tick(NOW + HEARTBEAT_S)
 
@@ -110,57 +129,57 @@ def with_timeouts(**timeouts):
 
 
 def test_a_scheduler_that_is_silent_is_given_up():
-    """After death_timeout_s since it was heard last, if only that it had heard us."""
+    """A supervisor leaves when it has heard nothing of its scheduler for death_timeout_s."""
     core = with_timeouts(heartbeat_s=2.0, death_timeout_s=5.0, address="tcp://host:1")
     core.tick(NOW + 2.0)
     core.heard(NOW + 2.5)
     core.tick(NOW + 4.0)
     core.tick(NOW + 6.0)
-    assert core.leave is None
+    assert reason_to_leave(core) is None
     assert core.deadline == NOW + 7.5
 
     core.tick(NOW + 7.5)
-    assert core.leave == (
+    assert reason_to_leave(core) == (
         "the scheduler at tcp://host:1 has not answered for 5.0 s: is it running, and is this its "
         "address?"
     )
 
 
 def test_a_machine_that_slept_gives_nobody_up():
-    """It was not the scheduler that was silent."""
+    """Time during which this machine slept is no silence of the scheduler."""
     core = with_timeouts(heartbeat_s=2.0, death_timeout_s=5.0)
     core.tick(NOW + 100.0)
-    assert core.leave is None
+    assert reason_to_leave(core) is None
     core.tick(NOW + 102.0)
     core.tick(NOW + 103.0)
-    assert core.leave is not None
+    assert reason_to_leave(core) is not None
 
 
 # -- tasks that run for too long -------------------------------------------------------------
 
 
 def test_a_task_that_runs_for_too_long_is_reported():
-    """Once; another attempt at it is another one."""
+    """A task that runs for too long is reported once for each attempt."""
     core = with_timeouts(task_timeout_s=10.0)
     ((index, peer),) = spawn(core)
     for ran, after in [((3, 7, 1), 0.0), ((3, 8, 1), 9.0), ((3, 8, 1), 18.0), ((3, 8, 2), 18.5)]:
         core.seen(index, ran, NOW + after)
     core.seen(index, (3, 8, 2), NOW + 28.0)
-    assert core.take_actions() == []
+    assert messages(core) == []
 
     core.seen(index, (3, 8, 2), NOW + 28.5)
     core.seen(index, (3, 8, 2), NOW + 100.0)
-    assert core.take_actions() == [m.Overdue(peer, 3, 8, 10.0)]
+    assert messages(core) == [m.Overdue(peer, 3, 8, 10.0)]
 
 
 def test_a_worker_that_has_run_nothing_is_not_reported():
-    """However long."""
+    """A worker that has run nothing is not reported, however long it lives."""
     core = with_timeouts(task_timeout_s=10.0)
     ((index, _),) = spawn(core)
     core.seen(index, (0, 0, 0), NOW)
     core.seen(index, (0, 0, 0), NOW + 100.0)
 
-    assert core.take_actions() == []
+    assert messages(core) == []
 
 
 # -- deaths ----------------------------------------------------------------------------------
@@ -171,7 +190,7 @@ def test_a_death_is_reported_with_its_diagnosis(core):
     name = core.slots[1].peer
     core.died(1, an_exit(signal=11, ran=(3, 7)), NOW)
 
-    (lost,) = core.take_actions()
+    (lost,) = messages(core)
     assert lost == m.WorkerLost(
         name,
         3,
@@ -258,9 +277,9 @@ def test_the_scheduler_may_have_a_worker_killed(core):
     """Kill names a worker; its slot is handed to the shell once, and the reason is reported."""
     core.receive([m.Kill(core.slots[1].peer, "too slow")] * 2)
 
-    assert core.to_kill == [1]
+    assert killed(core) == [1]
     core.died(1, an_exit(), NOW)
-    (lost,) = core.take_actions()
+    (lost,) = messages(core)
     assert isinstance(lost, m.WorkerLost)
     assert lost.death["reason"] == "too slow"
 
@@ -272,7 +291,7 @@ def test_a_kill_that_comes_too_late_hits_nobody(core):
     spawn(core)
     core.receive([m.Kill(name, "too late")])
 
-    assert core.to_kill == []
+    assert killed(core) == []
 
 
 def test_a_kill_that_comes_too_early_is_kept():
@@ -280,10 +299,10 @@ def test_a_kill_that_comes_too_early_is_kept():
     core = make(1)
     core.tick(NOW)
     core.receive([m.Kill(core.slots[0].peer, "early")])
-    core.to_kill.clear()
+    assert killed(core) == []
     core.spawned(0, 77)
 
-    assert core.to_kill == [0]
+    assert killed(core) == [0]
 
 
 def test_a_killed_worker_is_no_stillborn_one():
@@ -305,16 +324,16 @@ def test_too_much_memory_kills():
     core.sampled(1, 110_000_000)
     core.sampled(1, 120_000_000)
 
-    assert core.to_kill == [1]
+    assert killed(core) == [1]
     core.died(1, an_exit(), NOW)
-    (lost,) = core.take_actions()
+    (lost,) = messages(core)
     assert isinstance(lost, m.WorkerLost)
     assert lost.death["out_of_memory"]
     assert "110 MB exceeded the limit of 100 MB" in lost.death["reason"]
 
 
 def test_workers_that_load_too_much_break_the_cluster():
-    """Killed again and again before their first task, for their memory, none would ever run one."""
+    """Workers that exceed their memory limit before their first task break the cluster."""
     core = make(1, memory_limit_bytes=100_000_000)
     for turn in range(STILLBORN_MAX):
         spawn(core, NOW + 100 * turn)
@@ -323,7 +342,7 @@ def test_workers_that_load_too_much_break_the_cluster():
         core.died(0, an_exit(ready=turn % 2 == 0), NOW + 100 * turn)
 
     assert core.slots[0].spawn_at == math.inf
-    (broken,) = [one for one in core.take_actions() if isinstance(one, m.InitializerFailed)]
+    (broken,) = [one for one in messages(core) if isinstance(one, m.InitializerFailed)]
     assert "before their first task" in broken.text
     assert "150 MB exceeded the limit of 100 MB" in broken.text
 
@@ -340,20 +359,20 @@ def test_tasks_that_take_too_much_break_nothing():
 
 
 def test_memory_is_looked_at_more_often_near_the_limit():
-    """As often as a worker could have come to it meanwhile, within bounds."""
+    """Memory is looked at as soon as a worker could have reached its limit, within bounds."""
     core = make(1, memory_limit_bytes=1_000_000_000)
 
     assert core.sample_after_s(200_000_000) == pytest.approx(0.2)
-    assert core.sample_after_s(990_000_000) == SAMPLE_MIN_S
-    assert core.sample_after_s(2_000_000_000) == SAMPLE_MIN_S
-    assert make(1, memory_limit_bytes=10**12).sample_after_s(0) == SAMPLE_MAX_S
+    assert core.sample_after_s(990_000_000) == 0.02
+    assert core.sample_after_s(2_000_000_000) == 0.02
+    assert make(1, memory_limit_bytes=10**12).sample_after_s(0) == 0.5
 
 
 def test_without_a_limit_memory_is_free(core):
-    """Without a limit no size kills."""
+    """Without a limit a worker is not killed, whatever its size."""
     core.sampled(0, 10**15)
 
-    assert core.to_kill == []
+    assert killed(core) == []
 
 
 # -- the scheduler ---------------------------------------------------------------------------
@@ -373,7 +392,7 @@ def test_a_supervisor_is_told_to_leave(core, message, reason):
     """Refused, Goodbye and Unknown end a supervisor, and its machine's workers with it."""
     core.receive([message])
 
-    assert core.leave == reason
+    assert reason_to_leave(core) == reason
 
 
 def test_what_is_for_others_is_refused(core):
@@ -383,7 +402,7 @@ def test_what_is_for_others_is_refused(core):
 
 
 def test_spare_workers_are_started_on_demand(core):
-    """As many as the scheduler wants, in places of their own, and again if they die."""
+    """The supervisor keeps as many spare workers as the scheduler wants, in their own places."""
     assert spawn(core) == []
     core.receive([m.Spares(2)])
     assert [index for index, _ in spawn(core)] == [2, 3]
@@ -392,7 +411,7 @@ def test_spare_workers_are_started_on_demand(core):
 
 
 def test_spare_workers_that_are_not_wanted_are_not_replaced(core):
-    """The scheduler lets them end after it said so."""
+    """A spare worker that ends is not replaced once it is not wanted."""
     core.receive([m.Spares(1)])
     spawn(core)
     core.receive([m.Spares(0)])
@@ -401,14 +420,18 @@ def test_spare_workers_that_are_not_wanted_are_not_replaced(core):
     assert core.deadline == NOW + HEARTBEAT_S
 
 
-def test_spare_workers_are_bounded(core):
-    """Whatever the scheduler wants."""
+@pytest.mark.parametrize(("workers", "spares"), [(0, 0), (1, 4), (2, 4), (4, 4), (5, 5), (9, 9)])
+def test_spare_workers_are_bounded(workers, spares):
+    """A machine gets as many spare workers as it has workers, or 4 if it has fewer, or none."""
+    core = make(workers)
+    spawn(core)
     core.receive([m.Spares(1000)])
-    assert len(spawn(core)) == spares_max(2)
+
+    assert len(spawn(core)) == spares
 
 
 def test_it_counts_workers_that_replace_dead_ones(core):
-    """Once they are started; not those that follow one that ended as it was to."""
+    """A worker counts as a restart once it is started in the place of one that died."""
     core.died(0, an_exit(), NOW)
     core.died(1, an_exit(exit_code=0, signal=None), NOW)
     assert core.restarts == 0

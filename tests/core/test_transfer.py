@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster.core.transfer import PART_BYTES, PARTS_AHEAD, SILENCE_S, Download
+from scaler_cluster.core.storage.transfer import PART_BYTES, PARTS_AHEAD, SILENCE_S, Download
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
@@ -32,7 +32,7 @@ def begun(total):
     restarts=st.sets(st.integers(0, 40), max_size=3),
 )
 def test_everything_is_asked_for_once(total, restarts):
-    """Part by part, a few ahead; from a source that starts over, only what is missing."""
+    """Parts are asked for a few ahead, and only missing ones from a source that starts over."""
     download = Download(b"s", 0.0)
     asked = download.requests()
     arrived = 0
@@ -54,7 +54,7 @@ def test_everything_is_asked_for_once(total, restarts):
 
 
 def test_a_silent_source_is_given_up():
-    """After a while without a part; never once everything is there."""
+    """A source that sends no part for a while is given up, unless everything is there."""
     download = begun(2 * PART_BYTES)
     assert download.deadline == SILENCE_S
     download.requests()
@@ -69,7 +69,7 @@ def test_a_silent_source_is_given_up():
     ids=["again", "early"],
 )
 def test_answers_to_an_earlier_transfer_are_ignored(other):
-    """One that was interrupted may have asked for them; only the next part is new."""
+    """Parts that answer an earlier, interrupted transfer are ignored."""
     download = begun(5 * PART_BYTES)
     download.requests()
 
@@ -87,16 +87,16 @@ def test_answers_to_an_earlier_transfer_are_ignored(other):
     ids=["other total", "short", "long"],
 )
 def test_what_no_honest_source_sends_is_refused(wrong):
-    """A part has its size, and the whole keeps its own."""
+    """A part of a wrong size, or of a whole whose size has changed, is refused."""
     download = begun(5 * PART_BYTES)
     download.requests()
 
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(RemoteProtocolError, match="a part of another size than was asked for"):
         download.receive(wrong, 0.0)
 
 
 def test_a_source_that_serves_others_is_not_given_up():
-    """It may take long until it is this one's turn."""
+    """A source that serves others first is not given up before it is our turn."""
     download = begun(2 * PART_BYTES)
     download.touch(20.0)
 
@@ -104,6 +104,6 @@ def test_a_source_that_serves_others_is_not_given_up():
 
 
 def test_nothing_is_taken_before_it_was_asked_for():
-    """Not even the right part."""
+    """A part that was not asked for is ignored, even if it is the right one."""
     assert not Download(b"s", 0.0).receive(part(0, 10), 0.0)
     assert not begun(5 * PART_BYTES).receive(part(PART_BYTES, 5 * PART_BYTES), 0.0)

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from scaler_cluster.core.worker import WorkerCore
+from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import function_id, payloads_of
 from scaler_cluster.testing.describe import describe
@@ -38,10 +38,10 @@ def run_one(core, now=0.0, result=b"r"):
     work = core.queue[0]
     if work.cursor < 0:
         work.cursor = 0
-        core.begin(work, now)
+        core.reports.begin(work, now)
     task = work.first + work.cursor
-    core.results.append(result)
-    core.last_end = now
+    core.reports.results.append(result)
+    core.reports.last_end = now
     work.cursor += 1
     if work.cursor >= work.stop:
         core.finish(work)
@@ -52,7 +52,7 @@ def claim(core, now=0.0):
     """Let the shell start on the first task of its queue."""
     work = core.queue[0]
     work.cursor = 0
-    core.begin(work, now)
+    core.reports.begin(work, now)
     return work
 
 
@@ -67,7 +67,7 @@ def core():
 
 
 def test_it_knows_what_will_not_come(core):
-    """Until it is told to use it again, or to forget it."""
+    """A worker knows what will not come until it is told to use it again, or to forget it."""
     core.receive([m.Function(function_id("g"), b"g", (b"s1",)), m.Missing((b"s1", b"s2"), "cut")])
     assert core.missing == {b"s1": "cut", b"s2": "cut"}
 
@@ -77,15 +77,72 @@ def test_it_knows_what_will_not_come(core):
 
 
 def test_what_is_released_while_it_is_waited_for_does_not_come(core):
-    """The machine that held it is lost; that is remembered until the worker has nothing to run."""
+    """A worker remembers which awaited segments were lost until it has nothing to run."""
     batch = payloads_of(5, 1)
     core.receive([m.AssignNodes(1, 4, 5, function_id("f"), False, False, batch, (), b"\0\0\0\0",
-                                payloads_of(4, 1, "r"), 1, (b"s1",), b"\1\0\0\0")])  # fmt: skip
+                                payloads_of(4, 1, "r"), (b"s1",), b"\1\0\0\0")])  # fmt: skip
     core.receive([m.Release((b"s1", b"s2"))])
     assert list(core.missing) == [b"s1"]
 
     run_one(core)
     assert core.missing == {}
+
+
+@pytest.fixture
+def waiting(core):
+    """A worker whose next work needs the segments s1 and s2, neither of which is here."""
+    core.receive([m.Assign(1, 5, function_id("f"), m.CALL_ARGS, False, False,
+                           payloads_of(5, 2), (b"s1", b"s2"))])  # fmt: skip
+    assert waits(core)
+    return core
+
+
+def waits(core, here=()):
+    """Let the first work look for its segments; return True if it must wait."""
+    work = core.queue[0]
+    return core.waits(work, work.segments, lambda one: one in here)
+
+
+def test_a_work_waits_until_all_of_its_segments_have_arrived(waiting):
+    """A work waits for each of its segments, whatever order they arrive in."""
+    waiting.receive([m.Arrived((b"s2",))])
+    assert waits(waiting, here=(b"s2",))
+    waiting.receive([m.Arrived((b"s1", b"other"))])
+
+    assert not waits(waiting, here=(b"s1", b"s2"))
+    assert not waiting.awaited
+
+
+def test_a_segment_that_was_absent_is_not_looked_for_until_it_has_arrived(waiting):
+    """A work that waits does not look again: the scheduler says when its segments are here."""
+    assert waits(waiting, here=(b"s1", b"s2"))
+
+
+def test_a_segment_that_arrived_before_its_work_is_found(core):
+    """A worker need not remember what arrived before it was needed: it finds that."""
+    core.receive([m.Arrived((b"s1",))])
+    core.receive([m.Assign(1, 5, function_id("f"), m.CALL_ARGS, False, False,
+                           payloads_of(5, 1), (b"s1",))])  # fmt: skip
+
+    assert not waits(core, here=(b"s1",))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.Missing((b"s1", b"s2"), "cut"),
+        m.Release((b"s1", b"s2")),
+        m.Abort(1, 5, 2),
+        m.Revoke(1, 5, 2),
+        m.Retire(),
+        m.Unknown(),
+    ],
+)
+def test_a_work_does_not_wait_for_what_will_not_come(waiting, message):
+    """A work stops waiting if a segment is lost, if it is taken back, or if the worker leaves."""
+    waiting.receive([message])
+
+    assert not waits(waiting)
 
 
 # -- taking in -------------------------------------------------------------------------------
@@ -155,7 +212,7 @@ def test_all_of_a_waiting_run_is_given_back(core):
 
 
 def test_the_tail_of_the_running_run_is_given_back(core):
-    """Of the run that runs, what is asked for and not started is given back."""
+    """Tasks of the running run that are asked for and not started are given back."""
     core.receive([assign(0, 10)])
     claim(core).cursor = 3
     core.receive([m.Revoke(1, 6, 4)])
@@ -175,7 +232,7 @@ def test_what_was_started_is_kept(core):
 
 
 def test_a_run_that_is_over_is_kept_whole(core):
-    """Of tasks that are not here any more nothing is given back."""
+    """Nothing is given back of tasks that are not here any more."""
     core.receive([assign(0, 1)])
     run_one(core)
     core.receive([m.Revoke(1, 0, 1)])
@@ -289,7 +346,7 @@ def test_results_are_reported_together(core):
     core.receive([assign(0, 5)])
     for now, result in ((0.0, b"a"), (0.001, b"b"), (0.003, b"c")):
         run_one(core, now, result)
-    core.flush()
+    core.reports.flush()
     (done,) = core.take_actions()
 
     assert describe(done) == "Done 1:0-2 [a b c]"
@@ -302,10 +359,10 @@ def test_the_next_flush_goes_on_from_there(core):
     core.receive([assign(0, 5)])
     run_one(core, 0.0)
     run_one(core, 0.010)
-    core.flush()
-    core.flush()
+    core.reports.flush()
+    core.reports.flush()
     run_one(core, 0.015)
-    core.flush()
+    core.reports.flush()
     reports = core.take_actions()
 
     assert [describe(one) for one in reports] == ["Done 1:0-1 [r r]", "Done 1:2 [r]"]
@@ -317,7 +374,7 @@ def test_another_run_is_another_report(core):
     core.receive([assign(0, 1), assign(7, 1, session=2)])
     run_one(core)
     run_one(core)
-    core.flush()
+    core.reports.flush()
 
     assert sent(core) == ["Done 1:0 [r]", "Done 2:7 [r]"]
 
@@ -327,11 +384,11 @@ def test_an_error_comes_after_the_results_before_it(core):
     core.receive([assign(0, 3)])
     run_one(core, 0.0)
     work = core.queue[0]
-    core.erred(work, m.FAILED_EXCEPTION, b"", {})
+    core.reports.erred(work, m.FAILED_EXCEPTION, b"", {})
     work.cursor += 1
-    core.begin(work, 0.0)
+    core.reports.begin(work, 0.0)
     run_one(core, 0.0)
-    core.flush()
+    core.reports.flush()
 
     assert sent(core) == ["Done 1:0 [r]", "Erred 1:1 exception", "Done 1:2 [r]"]
 
@@ -340,8 +397,8 @@ def test_a_start_comes_after_the_results_before_it(core):
     """Started is reported after what had returned: the scheduler sees tasks in their order."""
     core.receive([assign(0, 2)])
     run_one(core)
-    core.started(core.queue[0])
-    core.printed(core.queue[0], "stdout", "text")
+    core.reports.started(core.queue[0])
+    core.reports.printed(core.queue[0], "stdout", "text")
 
     assert sent(core) == ["Done 1:0 [r]", "Started 1:1", "Printed 1:1 stdout 'text'"]
 
@@ -350,9 +407,9 @@ def test_what_a_task_took_is_said_before_what_became_of_it(core):
     """A profile names the task at the cursor; the results before it may come after it."""
     core.receive([assign(0, 2)])
     run_one(core)
-    core.profiled(core.queue[0], 0.5, 0.25, 1000)
+    core.reports.profiled(core.queue[0], 0.5, 0.25, 1000)
     run_one(core)
-    core.flush()
+    core.reports.flush()
 
     assert core.take_actions()[0] == m.Profile(1, 1, 0.5, 0.25, 1000)
 
@@ -396,7 +453,7 @@ class WorkerMachine(RuleBasedStateMachine):
             work = self.core.queue[0]
             if work.cursor < 0:
                 work.cursor = 0
-                self.core.begin(work, 0.0)
+                self.core.reports.begin(work, 0.0)
             if work.cursor < work.stop:
                 self.running = self.waiting.pop(0)
                 assert self.running == work.first + work.cursor
@@ -411,17 +468,17 @@ class WorkerMachine(RuleBasedStateMachine):
         assert self.running is not None
         work = core.queue[0]
         if how == "returns":
-            core.results.append(b"%d" % self.running)
+            core.reports.results.append(b"%d" % self.running)
             work.cursor += 1
         else:
             if how == "raises":
-                core.erred(work, m.FAILED_EXCEPTION, b"", {})
+                core.reports.erred(work, m.FAILED_EXCEPTION, b"", {})
             elif core.interrupt_due():
                 core.interrupted(work)
             else:
                 return
             work.cursor += 1
-            core.begin(work, 0.0)
+            core.reports.begin(work, 0.0)
         self.done.append(self.running)
         # The cursor stands on the next one: from here on that is claimed.
         self.running = self.waiting.pop(0) if work.cursor < work.stop else None
@@ -431,7 +488,7 @@ class WorkerMachine(RuleBasedStateMachine):
     def take_out(self, data, message):
         first = data.draw(st.integers(0, self.next_task - 1))
         count = data.draw(st.integers(1, self.next_task - first))
-        self.core.flush()
+        self.core.reports.flush()
         self.read()
         self.core.receive([message(1, first, count)])
         out = [task for task in self.waiting if first <= task < first + count]
@@ -453,7 +510,7 @@ class WorkerMachine(RuleBasedStateMachine):
     @rule()
     def read(self):
         """Report; what is reported is what ended, in order."""
-        self.core.flush()
+        self.core.reports.flush()
         for message in self.core.take_actions():
             if isinstance(message, m.Done):
                 count = len(message.batch)
@@ -474,4 +531,4 @@ class WorkerMachine(RuleBasedStateMachine):
 
 
 WorkerMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-TestWorkerMachine = WorkerMachine.TestCase
+TestWorkerMachine = pytest.mark.slow(WorkerMachine.TestCase)

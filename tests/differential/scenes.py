@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.differential import errands
+from tests.runtime.helpers import wait_until
 
 Make = Callable[..., Any]
 
@@ -160,8 +161,7 @@ def ending_at_once(make: Make) -> Any:
         queued = [executor.submit(double, n) for n in range(8)]
         ending = threading.Thread(target=executor.shutdown, kwargs={"cancel_futures": True})
         ending.start()
-        while not queued[-1].cancelled():
-            time.sleep(0.002)
+        wait_until(queued[-1].cancelled, "what is queued is not cancelled")
         gate.open()
         ending.join()
         return [running.result(), all(one.done() for one in queued)]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB, as_reached
 from scaler_cluster.links.memory_link import MemoryHub
@@ -158,7 +158,7 @@ def test_an_address_that_cannot_be_is_named(address) -> None:
     """An impossible address gives an error that names it, at either end."""
     with pytest.raises(ConfigError, match=address):
         zmq_link.bind(address)
-    with pytest.raises(ClusterUnreachable, match=address):
+    with pytest.raises(ClusterUnreachableError, match=address):
         zmq_link.connect(address, b"C1")
 
 
@@ -197,5 +197,5 @@ def test_nothing_to_read_is_seen(pair) -> None:
     ],
 )
 def test_who_listens_everywhere_is_where_its_neighbour_is(address, near, reached) -> None:
-    """A wildcard becomes the host by which the machine was reached; all else stays as it is."""
+    """A wildcard becomes the host by which the machine was reached; other hosts stay."""
     assert as_reached(address, near) == reached

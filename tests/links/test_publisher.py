@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import psutil
 import pytest
 import zmq
 
-from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.links import zmq_link
-from tests.runtime.helpers import free_port
+from tests.runtime.helpers import free_port, wait_until
 
 TOPICS = (b"one", b"two")
 BOUND_S = 10.0
@@ -43,23 +41,21 @@ def listen(publisher):
 
 def wait_topics(publisher, *topics: bytes) -> None:
     """Wait until these are what is listened to."""
-    deadline = time.monotonic() + BOUND_S
-    while publisher.topics != list(topics):
+
+    def are_wanted() -> bool:
         publisher.look()
-        assert time.monotonic() < deadline, publisher.topics
-        time.sleep(0.001)
+        return publisher.topics == list(topics)
+
+    wait_until(are_wanted, lambda: f"listeners want {publisher.topics}, not {topics}")
 
 
 def wait_news(publisher) -> None:
     """Wait until somebody came or left."""
-    deadline = time.monotonic() + BOUND_S
-    while not publisher.look():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(publisher.look, "nobody has come or left")
 
 
 def test_nobody_listens_at_first(publisher):
-    """And what is sent then goes nowhere."""
+    """A publisher that nobody listens to has no topics, and what it sends goes nowhere."""
     publisher.send([b"one", b"lost"])
 
     assert publisher.topics == []
@@ -67,7 +63,7 @@ def test_nobody_listens_at_first(publisher):
 
 
 def test_who_listens_gets_what_it_asked_for(publisher, listen):
-    """One topic, or all that begin so."""
+    """A listener gets its topic, or every topic that begins with what it asked for."""
     one = listen(b"one")
     wait_topics(publisher, b"one")
     both = listen(b"")
@@ -82,7 +78,7 @@ def test_who_listens_gets_what_it_asked_for(publisher, listen):
 
 
 def test_everybody_who_comes_is_noticed(publisher, listen):
-    """Also who listens to what others listen to already."""
+    """A second listener of a known topic is noticed as well."""
     listen(b"one")
     wait_topics(publisher, b"one")
     listen(b"one")
@@ -92,7 +88,7 @@ def test_everybody_who_comes_is_noticed(publisher, listen):
 
 
 def test_the_last_one_who_leaves_is_noticed(publisher, listen):
-    """And with it that its topic is not wanted any more."""
+    """A topic is no longer wanted once its last listener has left."""
     first, second = listen(b"one"), listen(b"one", b"two")
     wait_topics(publisher, b"one", b"two")
     second.close()
@@ -102,7 +98,7 @@ def test_the_last_one_who_leaves_is_noticed(publisher, listen):
 
 
 def test_other_topics_are_ignored(publisher, listen):
-    """Whoever asks for what there is not is not remembered."""
+    """Topics that do not exist are not remembered, whoever asks for them."""
     listen(b"three", b"x" * 200, b"one")
     wait_topics(publisher, b"one")
 
@@ -110,7 +106,7 @@ def test_other_topics_are_ignored(publisher, listen):
 
 
 def test_who_does_not_read_is_not_waited_for(publisher, listen):
-    """What it does not take is dropped; memory does not grow with what is sent."""
+    """What a listener does not read is dropped, and the publisher's memory does not grow."""
     listen(b"one")
     reader = listen(b"two")
     wait_topics(publisher, b"one", b"two")
@@ -125,7 +121,7 @@ def test_who_does_not_read_is_not_waited_for(publisher, listen):
 
 
 def test_who_listens_first_is_served_later(publisher):
-    """A publisher may come after those who listen to it."""
+    """A publisher serves listeners that came before it."""
     link = zmq_link.bind("tcp://127.0.0.1:0")
     address = f"tcp://127.0.0.1:{free_port()}"
     listener = zmq_link.subscribe(address, [b"one"], BYTES_MAX)
@@ -142,19 +138,19 @@ def test_who_listens_first_is_served_later(publisher):
 
 
 def test_wrong_addresses_are_errors(publisher):
-    """They are named."""
+    """An address in use and an address that cannot be are errors that name it."""
     link = zmq_link.bind("tcp://127.0.0.1:0")
     try:
         with pytest.raises(ConfigError, match=publisher.address):
             zmq_link.publish(link, publisher.address, TOPICS)
     finally:
         link.close(0)
-    with pytest.raises(ClusterUnreachable, match="nowhere"):
+    with pytest.raises(ClusterUnreachableError, match="nowhere"):
         zmq_link.subscribe("nowhere", TOPICS, BYTES_MAX)
 
 
 def test_what_is_no_subscription_is_passed_over(publisher):
-    """Whoever connects may send anything, nothing included."""
+    """A publisher ignores messages that are no subscription, empty ones included."""
     with zmq.Context() as context, context.socket(zmq.XSUB) as stranger:
         stranger.linger = 0
         stranger.connect(publisher.address)

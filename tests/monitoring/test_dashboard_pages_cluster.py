@@ -97,6 +97,11 @@ class Tab:
         return "\n".join(one.text for one in shown)
 
     @property
+    def everything(self):
+        """All that is shown in texts, tables and figures."""
+        return "\n".join([self.html, *(str(one.data) for one in self.sources)])
+
+    @property
     def sources(self):
         return list(self.document.select({"type": ColumnDataSource}))
 
@@ -111,19 +116,27 @@ class Tab:
 # -- all of them -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", PAGES)
+@pytest.mark.parametrize(
+    ("kind", "sentences"),
+    [
+        (Graphs, ["No graph runs, and none has ended lately."]),
+        (Memory, ["Nothing is stored yet.", "There are no objects."]),
+        (Clients, ["No client is there.", "No client has come or left lately."]),
+        (Machines, ["No machine is there.", "It has neither sent nor received any."]),
+    ],
+)
 @pytest.mark.parametrize(("theme", "scale"), [(LIGHT, "linear"), (DARK, "log")])
-def test_a_cluster_of_nothing_is_shown(kind, theme, scale):
-    """Nobody is there and nothing has run: sentences say so."""
+def test_a_cluster_of_nothing_is_shown(kind, sentences, theme, scale):
+    """Each page of an empty cluster shows a sentence in place of each empty table."""
     tab = Tab(kind, theme, scale=scale).hear(snapshot())
+    shown = [one.text for one in tab.document.select({"type": Div}) if one.visible]
 
-    assert any((one.visible and one.text.startswith("<p>N")) or "There are no" in one.text
-               for one in tab.document.select({"type": Div}))  # fmt: skip
+    assert [one for one in sentences if f"<p>{one}</p>" not in shown] == []
 
 
 @pytest.mark.parametrize("kind", PAGES)
 def test_what_is_known_already_is_not_sent_again(kind):
-    """An update without news, also with a row that is chosen."""
+    """An update without news sends nothing, also while a row is chosen."""
     tab = Tab(kind).hear(busy(1), batch(1, f.ClientLeft(1.0, 9), f.GraphOver(1.0, 1, 9)), busy(2))
     if kind is Graphs:
         tab.page._table.choose("1:64")
@@ -134,7 +147,7 @@ def test_what_is_known_already_is_not_sent_again(kind):
 
 @pytest.mark.parametrize("kind", PAGES)
 def test_names_of_users_are_text(kind):
-    """Whatever HTML or mathematics there is in them."""
+    """Names of users are shown as text, whatever HTML or mathematics is in them."""
     gone = batch(1, f.GraphOver(1.0, 1, 9, EVIL), f.ClientLeft(1.0, 9, EVIL))
     tab = Tab(kind).hear(busy(1, EVIL), gone)
     if kind is Graphs:
@@ -147,17 +160,19 @@ def test_names_of_users_are_text(kind):
 
 @pytest.mark.parametrize("kind", PAGES)
 def test_another_scheduler_begins_anew(kind):
-    """Nothing of the one before is shown."""
-    tab = Tab(kind).hear(busy(1), busy(2), batch(1, f.GraphOver(1.0, 1, 9)))
+    """A page that is told of another scheduler shows nothing of the one before."""
+    tab = Tab(kind).hear(busy(1, "before"), busy(2, "before"), batch(1, f.GraphOver(1.0, 1, 9)))
+    assert "before" in tab.everything
     tab.hear(snapshot(1, "other"))
 
+    assert "before" not in tab.everything
     assert all(len(one.data["time"]) <= 1 for one in tab.sources if "time" in one.data)
     assert all(not one.data["name"] for one in tab.sources if "name" in one.data)
 
 
 @pytest.mark.parametrize("kind", PAGES)
 def test_rows_are_bounded(kind, monkeypatch):
-    """However much there is."""
+    """Every table shows at most ROWS_MAX rows."""
     for module in clients, graphs, machines, memory:
         monkeypatch.setattr(module, "ROWS_MAX", 3)
     names = [b"%03d" % n for n in range(40)]
@@ -172,14 +187,14 @@ def test_rows_are_bounded(kind, monkeypatch):
     )
     tab = Tab(kind).hear(full, batch(1, *[f.ClientLeft(1.0, n) for n in range(40)]))
 
-    assert all(len(column) <= 3 for one in tab.sources for column in one.data.values())
+    assert max(len(column) for one in tab.sources for column in one.data.values()) == 3
 
 
 # -- graphs ------------------------------------------------------------------------------------
 
 
 def test_a_graph_is_a_row():
-    """With how many of its nodes are where, and its longest chain."""
+    """The row of a graph has its nodes by state, and its longest chain."""
     tab = Tab(Graphs).hear(batch(1, f.GraphBegun(0.5, 1, 64, "host")), busy(1))
 
     (row,) = tab.rows()
@@ -192,7 +207,7 @@ def test_a_graph_is_a_row():
 
 
 def test_graphs_that_ended_come_last():
-    """The one that ended last before the others, with what became of it."""
+    """Graphs that ended stand below the others, the last one first, with what became of them."""
     tab = Tab(Graphs).hear(
         batch(1, f.GraphOver(1.0, 1, 5, "old", 9, 9), f.GraphOver(2.0, 7, 6, "new", 8, 7, 1)),
         busy(3),
@@ -206,7 +221,7 @@ def test_graphs_that_ended_come_last():
 
 
 def test_a_graph_that_has_just_ended_does_not_run():
-    """Though the last snapshot, which was made before, still has it."""
+    """A graph that has ended is not shown as running, though an older snapshot has it."""
     tab = Tab(Graphs).hear(busy(1), batch(1, f.GraphOver(1.5, 1, 64, "host", 10, 10)))
 
     assert [(row["state"], row["done"]) for row in tab.rows()] == [("over", 10)]
@@ -214,7 +229,7 @@ def test_a_graph_that_has_just_ended_does_not_run():
 
 
 def test_a_chosen_graph_is_shown_alone():
-    """With its longest chain and its curve; also when it is over and stands elsewhere."""
+    """A chosen graph is shown with its longest chain and its curve, also when it is over."""
     tab = Tab(Graphs).hear(busy(1)).hear(busy(2))
     alone = tab.page._one
     assert not alone.root.visible
@@ -234,7 +249,7 @@ def test_a_chosen_graph_is_shown_alone():
 
 
 def test_the_curve_of_a_graph_is_bounded(monkeypatch):
-    """When there are too many points, each second one is left out."""
+    """A curve with too many points leaves out each second one."""
     monkeypatch.setattr(graphs, "POINTS_MAX", 8)
     tab = Tab(Graphs).hear(busy(1))
     tab.page._table.choose("1:64")
@@ -247,7 +262,7 @@ def test_the_curve_of_a_graph_is_bounded(monkeypatch):
 
 
 def test_bars_of_graphs_are_few():
-    """Those that run; of those that are over some, if there is room."""
+    """Bars show the graphs that run, and some of those that are over if there is room."""
     over = [f.GraphOver(1.0, 1, n, f"over{n}") for n in range(30)]
     tab = Tab(Graphs).hear(batch(1, *over), busy(2))
     assert tab.page._bars.root.text.count('class="bar"') == graphs.OVER_MAX
@@ -261,7 +276,7 @@ def test_bars_of_graphs_are_few():
 
 
 def test_memory_is_told():
-    """Of workers, objects and machines; what each place holds, of how much."""
+    """The page tells the memory of workers, objects and machines, and how full each place is."""
     tab = Tab(Memory).hear(busy(1))
 
     assert "150.0 MiB" in tab.html
@@ -278,7 +293,7 @@ def test_memory_is_told():
 
 
 def test_each_worker_has_a_line():
-    """The largest first, called by its name."""
+    """Each worker has a line with its name, the largest first."""
     tab = Tab(Memory).hear(busy(1), busy(2))
 
     lines = tab.page._workers
@@ -290,7 +305,7 @@ def test_each_worker_has_a_line():
 
 
 def test_what_nobody_measured_is_not_nought():
-    """Curves have gaps there, and tables a dash."""
+    """A value that nobody measured is a gap in a curve, and a dash in a table."""
     tab = Tab(Memory).hear(snapshot(1, stores=[f.Store(b"", "", 1, 10)], workers=[f.Worker(b"W")]))
 
     assert isnan(tab.page._totals.source.data["workers_rss_bytes"][0])
@@ -300,7 +315,7 @@ def test_what_nobody_measured_is_not_nought():
 
 
 def test_a_full_store_is_marked():
-    """Before there is no room in it at all."""
+    """A store is marked shortly before it is full."""
     tab = Tab(Memory).hear(snapshot(1, stores=[f.Store(b"", "", 1, 95, 100)]))
 
     assert 'class="bad"' in tab.html
@@ -310,7 +325,7 @@ def test_a_full_store_is_marked():
 
 
 def test_clients_are_counted():
-    """Who has most to do comes first; one inside of a task says on which worker."""
+    """The client with most to do comes first; one inside of a task names its worker."""
     tab = Tab(Clients).hear(busy(1))
 
     nested, first = tab.rows()
@@ -323,7 +338,7 @@ def test_clients_are_counted():
 
 
 def test_clients_that_left_are_told():
-    """The last one first; of one inside of a task it is known where it was."""
+    """Clients that left are listed, the last one first, with where those of tasks were."""
     came = f.ClientJoined(1.0, 5, "a", 1, b"W1")
     left = f.ClientLeft(2.0, 5, "a", 1)
     tab = Tab(Clients).hear(busy(1), batch(1, came, left))
@@ -337,7 +352,7 @@ def test_clients_that_left_are_told():
 
 
 def test_machines_are_rows():
-    """With what their workers do, and what is left of them."""
+    """The row of a machine has what its workers do, and what is left of its resources."""
     tab = Tab(Machines).hear(busy(1))
 
     (row,) = tab.rows()
@@ -354,14 +369,14 @@ def test_machines_are_rows():
 
 
 def test_a_machine_that_told_nothing_yet_has_dashes():
-    """Not noughts."""
+    """A machine that has told nothing yet is shown with dashes, not with noughts."""
     (row,) = Tab(Machines).hear(snapshot(1, machines=[f.Machine(b"S1", "a")])).rows()
 
     assert all(isnan(row[name]) for name in ("cpu", "memory", "free", "used", "agent_cpu", "lag"))
 
 
 def test_messages_of_the_scheduler_are_counted():
-    """By kind, the most common first, with how many there are a second."""
+    """Messages are counted by kind, the most common first, with their number per second."""
     tab = Tab(Machines).hear(
         snapshot(1, sent={"Assign": 10}), snapshot(2, sent={"Assign": 14}, received={"Done": 50})
     )
@@ -373,7 +388,7 @@ def test_messages_of_the_scheduler_are_counted():
 
 
 def test_the_scheduler_is_described():
-    """Where it runs, what it is, and what it takes."""
+    """The page says where the scheduler runs, its version, and what it takes."""
     html = Tab(Machines).hear(busy(1)).html
 
     assert all(text in html for text in ("process 7", "1.2", "Python 3.11", "25.0%", "8.0 MiB"))
@@ -383,7 +398,7 @@ def test_the_scheduler_is_described():
 
 
 def test_each_point_is_sent_once():
-    """A further one is added; those that left the window go."""
+    """A new point is added to a curve, and points that left the window go."""
     timeline = Timeline(["done"], 2.0)
     sent: list[object] = []
     model = Model()
@@ -399,7 +414,7 @@ def test_each_point_is_sent_once():
 
 
 def test_lines_keep_their_places():
-    """Another one must be much larger to take one, and then takes that of the smallest."""
+    """A worker takes the smallest one's line only if it is much larger."""
     before = [b"a", b"b"]
 
     def after(**sizes):
@@ -413,7 +428,7 @@ def test_lines_keep_their_places():
 
 
 def test_lines_of_the_gone_stay_until_their_place_is_needed():
-    """Or until nothing of them is left in the window."""
+    """The line of a lost worker stays until it leaves the window or its place is needed."""
     sizes = {b"b": 2.0}
     assert places_of([b"a", b"b"], sizes, lambda _: True) == [b"a", b"b"]
     assert places_of([b"a", b"b"], sizes, lambda _: False) == [None, b"b"]
@@ -421,7 +436,7 @@ def test_lines_of_the_gone_stay_until_their_place_is_needed():
 
 
 def test_the_largest_get_the_lines():
-    """If there are more than lines."""
+    """Where there are more workers than lines, the largest ones get them."""
     sizes = {b"%d" % n: float(n) for n in range(100)}
     places = places_of([None] * LINES, sizes, lambda _: False)
 
@@ -429,7 +444,7 @@ def test_the_largest_get_the_lines():
 
 
 def test_bars_say_what_they_show():
-    """In words too, for who does not see them; what there is none of is no part."""
+    """A bar says in words what it shows, and leaves out parts that are empty."""
     bars = Bars(("done", "failed", "left"), LIGHT)
     assert not bars.root.visible
     bars.update([Bar("<b>", {"done": 1500, "failed": 0, "left": 1}, "note")])

@@ -25,21 +25,21 @@ def measured(*snapshots):
 
 
 def test_nothing_was_seen():
-    """Of no time there are no parts."""
+    """A time in which nothing was seen has no parts."""
     assert measured() == Efficiency()
     assert measured(snapshot(1.0, BUSY)) == Efficiency()
     assert Efficiency().share(0.0) == 0.0
 
 
 def test_idle_workers():
-    """Who has no tasks does nothing."""
+    """A worker without tasks counts as idle."""
     found = measured(snapshot(10.0, IDLE, IDLE), snapshot(14.0, IDLE, IDLE))
 
     assert found == Efficiency(4.0, available_s=8.0, idle_s=8.0)
 
 
 def test_work_is_what_functions_took():
-    """The rest of the time in which there were tasks is overhead."""
+    """Overhead is the time with tasks that functions did not take."""
     found = measured(
         snapshot(0.0, BUSY, IDLE, busy_s=100.0), snapshot(10.0, BUSY, IDLE, busy_s=107.5)
     )
@@ -49,7 +49,7 @@ def test_work_is_what_functions_took():
 
 
 def test_tasks_that_still_run_count():
-    """Those of before the first look do not, but for what comes after."""
+    """A running task counts from the first look on, not before it."""
     before = f.Worker(b"W1", tasks=1, age_s=3.0)
     after = f.Worker(b"W1", tasks=1, age_s=13.0)
 
@@ -58,21 +58,21 @@ def test_tasks_that_still_run_count():
 
 
 def test_workers_that_come_and_go():
-    """Half of the time between two looks, as far as anybody knows."""
+    """A worker that came or went between two looks counts for half of that time."""
     found = measured(snapshot(0.0, IDLE), snapshot(4.0, IDLE, IDLE), snapshot(5.0))
 
     assert found.available_s == 4.0 + 2.0 + 1.0
 
 
 def test_a_task_that_waits_for_others_is_no_work():
-    """Another worker has its place, so its time is not there either."""
+    """A blocked worker's time does not count, as another worker has its place."""
     found = measured(snapshot(0.0, BLOCKED, BUSY), snapshot(10.0, BLOCKED, BUSY, busy_s=10.0 + 9.0))
 
     assert found == Efficiency(10.0, 10.0, working_s=9.0, overhead_s=1.0, blocked_s=10.0)
 
 
 def test_parts_never_exceed_the_whole():
-    """Short tasks between two looks are work, though nobody was seen at it; and no more than is."""
+    """Short tasks between two looks count as work, and never as more than the time there is."""
     found = measured(snapshot(0.0, IDLE), snapshot(1.0, IDLE, busy_s=0.75))
     assert found == Efficiency(1.0, 1.0, working_s=0.75, idle_s=0.25)
 
@@ -81,7 +81,7 @@ def test_parts_never_exceed_the_whole():
 
 
 def test_cpu_is_summed_if_it_is_known():
-    """By what was measured since the look before."""
+    """CPU time is what was measured since the look before, if anything was."""
     busy = f.Worker(b"W1", tasks=1, cpu=0.5)
 
     assert measured(snapshot(0.0, IDLE), snapshot(2.0, IDLE)).cpu_s is None
@@ -89,7 +89,7 @@ def test_cpu_is_summed_if_it_is_known():
 
 
 def test_another_scheduler_counts_from_its_start():
-    """What was between the two is not known, and its counts begin anew."""
+    """Counts begin anew with another scheduler; the time between the two is unknown."""
     found = measured(
         snapshot(0.0, IDLE), snapshot(1.0, IDLE, busy_s=1.0),
         snapshot(0.5, IDLE, run="other"), snapshot(2.5, IDLE, busy_s=0.5, run="other"),
@@ -99,21 +99,21 @@ def test_another_scheduler_counts_from_its_start():
 
 
 def test_out_of_turn():
-    """The same moment twice, or one before, changes nothing."""
+    """A snapshot of the same moment or an earlier one changes nothing."""
     first, last = snapshot(0.0, IDLE), snapshot(1.0, BUSY)
 
     assert measured(first, last, last, first) == measured(first, last)
 
 
 def test_workers_that_are_not_listed_count():
-    """There was no room for their rows."""
+    """Workers for whose rows there was no room count as well."""
     cut = {"left_out": {"workers": 9}}
 
     assert measured(snapshot(0.0, IDLE, **cut), snapshot(1.0, IDLE, **cut)).idle_s == 10.0
 
 
 def test_shares_add_up():
-    """Work, overhead and idling are all there is."""
+    """The shares of work, overhead and idling add up to 1."""
     found = measured(snapshot(0.0, BUSY, IDLE), snapshot(3.0, BUSY, IDLE, busy_s=1.3))
     parts = (found.working_s, found.overhead_s, found.idle_s)
 

@@ -44,7 +44,7 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_text_can_be_read(theme):
-    """On both backgrounds of a theme, also what is less important."""
+    """Text has enough contrast on both backgrounds of a theme, also the less important."""
     for text in (theme.text, theme.muted, theme.accent):
         assert contrast(text, theme.background) >= 4.5
         assert contrast(text, theme.panel) >= 4.5
@@ -52,12 +52,12 @@ def test_text_can_be_read(theme):
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_colours_of_functions_are_seen(theme):
-    """They stand out from what is behind them, light or dark."""
+    """The colours of functions stand out from the background, light or dark."""
     assert all(contrast(colour, theme.panel) >= 2.2 for colour in SERIES)
 
 
 def test_functions_have_colours_of_their_own():
-    """As long as there are any; each keeps its own, however often it is asked for."""
+    """Functions have different colours as long as there are any, and keep them."""
     colours = FunctionColours()
     names = [f"function {number}" for number in range(len(SERIES))]
 
@@ -69,13 +69,13 @@ def test_functions_have_colours_of_their_own():
 
 
 def test_a_colour_is_the_same_in_each_process():
-    """It follows from the name, also if that is no proper text."""
+    """A function's colour follows from its name, even if that is not valid Unicode."""
     assert FunctionColours()["f"] == FunctionColours()["f"]
     assert FunctionColours()["\ud800"] in SERIES
 
 
 def test_patterns_tell_states_apart():
-    """For who sees no colours."""
+    """States have different patterns, for readers who see no colours."""
     patterns = [pattern for pattern, _ in STATES.values()]
 
     assert all(one != other for one, other in combinations(patterns, 2))
@@ -85,7 +85,7 @@ def test_patterns_tell_states_apart():
 
 
 def test_columns_of_the_task_stream():
-    """A row for each piece of work, in units of people and of the time axis."""
+    """The task stream has a row for each piece of work, in readable units and axis times."""
     columns = columns_of(
         Work(b"w", 10.0, 12.0, 1, 5, 4, "f"),
         Work(b"w", 12.0, 12.5, 1, 9, 1, "g", 2, FAILED, "exception", "ValueError"),
@@ -103,19 +103,19 @@ def test_columns_of_the_task_stream():
 
 
 def test_what_no_worker_had_is_in_no_row():
-    """There is none for it."""
+    """Work that no worker had has no rectangle."""
     assert columns_of(Work(b"", 1.0, 1.0, 1, 1, 1, "f", state=FAILED))["worker"] == []
 
 
 def test_names_are_one_short_line():
-    """However long they are, and whatever is in them; the nameless are called so."""
+    """A name is shown as one short line, and a missing one as nameless."""
     columns = columns_of(*(Work(b"w", 0.0, 1.0, 1, 1, 1, name) for name in ("a\nb", "x" * 500, "")))
 
     assert columns["function"] == ["a?b", "x" * 119 + "…", "(no name)"]
 
 
 def test_the_first_worker_is_on_top():
-    """Bokeh counts them from below."""
+    """The first worker stands on top, though Bokeh counts rows from below."""
     rows = task_stream(ColumnDataSource(columns_of()), ["a", "b"], LIGHT).y_range
 
     assert isinstance(rows, FactorRange)
@@ -131,7 +131,7 @@ def figures():
 
 
 def test_nothing_is_evaluated_by_a_browser():
-    """A page may forbid it, and names of users would be code then."""
+    """No figure has code for the browser to evaluate: a page may forbid it."""
     for shown in figures():
         names = {type(one).__name__ for one in shown.references()}
 

@@ -43,7 +43,7 @@ def fed(*messages):
 
 
 def test_it_knows_nothing_at_first():
-    """Nothing was heard, so it is stale, and no time is known."""
+    """A model that has heard nothing is stale, and knows no time."""
     model = Model()
 
     assert model.snapshot is None
@@ -52,7 +52,7 @@ def test_it_knows_nothing_at_first():
 
 
 def test_the_last_snapshot_is_what_is():
-    """One replaces the other, whatever events said."""
+    """A snapshot replaces the one before, whatever events said."""
     model = fed(snapshot(1), batch(1, f.Done(1.0, W)), snapshot(2, objects=7))
 
     assert model.snapshot == snapshot(2, objects=7)
@@ -60,12 +60,12 @@ def test_the_last_snapshot_is_what_is():
 
 
 def test_times_are_told_in_those_of_people():
-    """The scheduler's clock is translated by the last snapshot."""
+    """The last snapshot translates the scheduler's clock into wall time."""
     assert fed(snapshot(1, 10.0)).time_of(7.5) == 1007.5
 
 
 def test_a_silent_scheduler_is_noticed():
-    """After some intervals without a word."""
+    """A model is stale after some intervals without a message."""
     model = fed(snapshot(1))
 
     assert not model.is_stale(4.0)
@@ -76,14 +76,14 @@ def test_a_silent_scheduler_is_noticed():
 
 
 def test_what_is_missed_is_counted():
-    """By its numbers, for each topic by itself; who comes late has missed nothing."""
+    """Missed messages are counted by their numbers, per topic, from the first one heard."""
     model = fed(snapshot(7), batch(3), snapshot(8), snapshot(11), batch(5))
 
     assert model.missed == 3
 
 
 def test_messages_out_of_turn_are_ignored():
-    """An older one does not undo a newer one, and the same one does not count twice."""
+    """An older or repeated message changes nothing."""
     model = fed(snapshot(2, objects=2), snapshot(1, objects=1), batch(1, f.Done(1.0, W)))
     model.apply(batch(1, f.Done(1.0, W)), 3.0)
 
@@ -93,7 +93,7 @@ def test_messages_out_of_turn_are_ignored():
 
 
 def test_another_scheduler_begins_anew():
-    """Nothing of the one before is left, and that there was one is known."""
+    """Another scheduler replaces all that was known, and counts as a restart."""
     failed = f.Failed(1.0, W, 1, 1, 1, "f", reason="lost")
     model = fed(snapshot(5, 50.0), batch(4, failed), snapshot(1, 2.0, "other"))
 
@@ -105,7 +105,7 @@ def test_another_scheduler_begins_anew():
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.integers(1, 9)), max_size=40))
 def test_whatever_arrives_is_counted_right(sent):
-    """In any order, with any gaps, of any scheduler: each message counts once, or as missed."""
+    """Each message counts once or as missed, whatever the order, gaps and schedulers."""
     model = Model()
     seen: dict[bool, list[int]] = {False: [], True: []}
     run = ""
@@ -128,7 +128,7 @@ def test_whatever_arrives_is_counted_right(sent):
 
 
 def test_rates_are_per_second():
-    """Of tasks, functions and messages, between two snapshots."""
+    """Rates of tasks, functions and messages are per second, between two snapshots."""
     before = snapshot(1, 10.0, tasks=f.Tasks(done=100), sent={"Assign": 10})
     after = snapshot(
         2, 12.0, tasks=f.Tasks(done=300, failed=1), functions=[f.Function("f", 9, 8)],
@@ -142,7 +142,7 @@ def test_rates_are_per_second():
 
 
 def test_snapshots_close_together_make_no_rates():
-    """As when somebody else has begun to watch: the next one counts from the one before."""
+    """Snapshots close together make no rates; the next one counts from the first."""
     first, close = snapshot(1, 10.0), snapshot(2, 10.01, tasks=f.Tasks(done=50))
     model = fed(first, close)
     assert model.rates.tasks == {}
@@ -152,7 +152,7 @@ def test_snapshots_close_together_make_no_rates():
 
 
 def test_work_is_kept_as_it_was():
-    """When it began, by whom, and what became of it; also of tasks that never ran."""
+    """Work is kept with its start, worker and outcome, also of tasks that never ran."""
     done = f.Done(10.0, W, 1, 5, 100, "f", 2.0, 2)
     failed = f.Failed(11.0, W, 1, 105, 1, "f", 0.5, 1, "exception", "KeyError")
     nowhere = f.Failed(12.0, b"", 1, 106, 1, "f", reason="unplaced")
@@ -171,7 +171,7 @@ def test_work_is_kept_as_it_was():
 
 
 def test_details_of_the_last_failures_are_kept(monkeypatch):
-    """Of those before, only what they were."""
+    """Only the last failures keep their details."""
     monkeypatch.setattr(module, "DETAILS_MAX", 2)
     events = [
         f.Failed(float(n), W, 1, n, 1, "f", 0.0, 1, "exception", "KeyError", "why", "where")
@@ -186,7 +186,7 @@ def test_details_of_the_last_failures_are_kept(monkeypatch):
 
 
 def test_workers_keep_their_names():
-    """When they are gone as well; of one that was never heard of there is its id."""
+    """A lost worker keeps its name; an unknown worker is called by its id."""
     here = f.Worker(W, host="host", pid=1, name="one")
     came = f.WorkerJoined(1.0, b"W2", b"S1", "host", 2, "two")
     died = f.WorkerDied(2.0, b"W3", b"S1", "host", 3)
@@ -197,7 +197,7 @@ def test_workers_keep_their_names():
 
 
 def test_names_are_bounded(monkeypatch):
-    """The worker that came first is forgotten first."""
+    """The names of the workers that came first are forgotten first."""
     monkeypatch.setattr(module, "LABELS_MAX", 2)
     joined = [f.WorkerJoined(0.0, worker, pid=7) for worker in (b"W1", b"W2", b"W3")]
 
@@ -205,7 +205,7 @@ def test_names_are_bounded(monkeypatch):
 
 
 def test_deaths_are_kept():
-    """As they were told, the last ones."""
+    """The last deaths are kept as they were told."""
     events = [f.WorkerDied(float(n), W, pid=n) for n in range(DEATHS_MAX + 1)]
     model = fed(batch(1, *events))
 
@@ -213,7 +213,7 @@ def test_deaths_are_kept():
 
 
 def test_curves_count_a_computer_once():
-    """Two supervisors of one host both tell of the whole of it."""
+    """Curves count a computer once though two supervisors tell of it."""
     machines = [
         f.Machine(name, host, cpus=4, cpu=1.5, memory_bytes=100, free_bytes=40)
         for name, host in ((b"S1", "a"), (b"S2", "a"), (b"S3", "b"))
@@ -225,14 +225,14 @@ def test_curves_count_a_computer_once():
 
 
 def test_curves_of_what_nobody_measured_have_gaps():
-    """It is not taken for nothing."""
+    """A value that nobody measured is a gap in its curve."""
     (figures,) = fed(snapshot(1, machines=[f.Machine(b"S1", "a")])).history
 
     assert (figures.machines_cpu, figures.memory_bytes, figures.free_bytes) == (None, None, None)
 
 
 def test_each_has_its_own_history():
-    """Each worker, machine and store, from snapshot to snapshot."""
+    """Each worker, machine and store has a history of its own."""
     before = snapshot(1, 1.0, workers=[f.Worker(W, tasks=3, cpu=0.5, rss_bytes=10)])
     after = snapshot(
         2, 2.0, workers=[f.Worker(W, tasks=1, cpu=1.0, rss_bytes=20)],
@@ -250,7 +250,7 @@ def test_each_has_its_own_history():
 
 
 def test_failures_are_grouped():
-    """By function and type of exception; the last one of each is kept whole."""
+    """Failures are grouped by function and type, and the last one of each is kept whole."""
     events = [f.Failed(float(n), W, 1, n, 1, "f", error="KeyError") for n in range(3)]
     events.append(f.Failed(3.0, b"", 1, 9, 5, "g", reason="lost"))
     events.append(f.Failed(4.0, W, 1, 7, 1, "f", error="KeyError", traceback="last"))
@@ -262,14 +262,14 @@ def test_failures_are_grouped():
 
 
 def test_news_are_what_is_not_everyday():
-    """Deaths, failures, who comes and who leaves."""
+    """News are deaths, failures, and peers that come or leave."""
     model = fed(batch(1, f.Assigned(), f.Done(), f.Moved(), f.WorkerDied(pid=7), f.ClientLeft()))
 
     assert [one.kind for one in model.news] == ["worker_died", "client_left"]
 
 
 def test_what_is_old_is_forgotten():
-    """Everything that is older than WINDOW_S."""
+    """Everything older than WINDOW_S is forgotten."""
     failed = f.Failed(1.0, W, 1, 1, 1, "f", reason="lost")
     model = fed(snapshot(1, 1.0), batch(1, failed, clock=1.0), snapshot(2, 2.0 + WINDOW_S))
 
@@ -278,7 +278,7 @@ def test_what_is_old_is_forgotten():
 
 
 def test_rows_are_bounded(monkeypatch):
-    """However much happens at once."""
+    """The model's memory is bounded, however much happens at once."""
     monkeypatch.setattr(module, "STREAM_MAX", 10)
     model = Model()
     events = [
@@ -297,7 +297,7 @@ def test_rows_are_bounded(monkeypatch):
 
 @pytest.mark.parametrize("comes_late", [False, True])
 def test_it_knows_what_the_scheduler_knows(comes_late):
-    """Whoever watches from the start, and whoever comes when all is over, know the same."""
+    """A model that watched from the start and one that came late know the same counts."""
     bench = SchedulerBench()
     model = Model()
 

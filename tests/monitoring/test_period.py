@@ -28,7 +28,7 @@ def heard(*messages):
 
 
 def test_what_was_before_does_not_count():
-    """Of tasks, functions, deaths; what has not ended is as it is at the end."""
+    """A period counts only its own tasks, functions and deaths."""
     period = heard(
         snapshot(1, 100, worker_deaths=3, skipped={"done": 7, "assigned": 1}),
         snapshot(2, 110, worker_deaths=4, skipped={"done": 9, "assigned": 5}),
@@ -43,7 +43,7 @@ def test_what_was_before_does_not_count():
 
 
 def test_functions_that_were_not_in_use_are_left_out():
-    """They may have been so before; the others stand in the order of what they took."""
+    """A period leaves out unused functions, and sorts the others by the time they took."""
     before = [f.Function("old", 9, 9, busy_s=90.0), f.Function("a", 1, 1, busy_s=1.0)]
     after = [before[0], f.Function("a", 2, 2, busy_s=2.0), f.Function("b", 1, 1, busy_s=7.0)]
     period = heard(f.Snapshot("r", 1, functions=before), f.Snapshot("r", 2, functions=after))
@@ -52,7 +52,7 @@ def test_functions_that_were_not_in_use_are_left_out():
 
 
 def test_of_a_function_that_did_not_end_nobody_knows_what_one_takes():
-    """Though it was in use."""
+    """A function whose tasks have not ended has no time per task."""
     period = heard(f.Snapshot("r", 1), f.Snapshot("r", 2, functions=[f.Function("f", 1)]))
 
     ((row, pending),) = period.functions()
@@ -60,7 +60,7 @@ def test_of_a_function_that_did_not_end_nobody_knows_what_one_takes():
 
 
 def test_another_scheduler_counts_from_nothing():
-    """All that it counted happened in this time; how efficient both were is known."""
+    """All that another scheduler counted belongs to the period, and both have efficiencies."""
     period = heard(snapshot(5, 100), snapshot(6, 103), snapshot(1, 7, "other"))
 
     assert period.tasks().done == 7
@@ -71,7 +71,7 @@ def test_another_scheduler_counts_from_nothing():
 
 
 def test_nothing_is_forgotten():
-    """However long ago it was."""
+    """A period forgets nothing, however long it lasts."""
     died = f.Events("run", 1, 2.0, {}, [f.WorkerDied(2.0, W), f.Done(2.0, W, function="f")])
     late = f.Snapshot("run", 2, clock=1e6)
     period = heard(snapshot(1), died, late)
@@ -81,7 +81,7 @@ def test_nothing_is_forgotten():
 
 
 def test_curves_thin_out(monkeypatch):
-    """They reach from the beginning to the end, in as many points as a page is wide."""
+    """Curves span the whole period with no more points than a page is wide."""
     monkeypatch.setattr(module, "POINTS_MAX", 10)
     period = heard(*(snapshot(seq) for seq in range(1, 102)))
 
@@ -94,7 +94,7 @@ def test_curves_thin_out(monkeypatch):
 
 
 def test_peaks_are_of_all_snapshots():
-    """Also of those that are not in the curves."""
+    """Peaks count snapshots that are not in the curves as well."""
     worker = f.Worker(W, rss_bytes=500)
     period = heard(snapshot(1), snapshot(2, workers=[worker], objects_bytes=70), snapshot(3))
 

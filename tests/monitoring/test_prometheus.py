@@ -14,7 +14,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from scaler_cluster.core.totals import OTHERS
+from scaler_cluster.core.records.totals import OTHERS
 from scaler_cluster.wire import feed as f
 from scaler_monitoring import prometheus as module
 from scaler_monitoring.prometheus import FUNCTIONS_MAX, MACHINES_MAX, ClusterCollector
@@ -84,7 +84,7 @@ def of(samples, name, label="function"):
 
 
 def test_every_number_is_told():
-    """By the name that its unit demands."""
+    """Every number is exposed under a name with its unit."""
     samples = told(FULL)
     expected = {
         ("scaler_up",): 1,
@@ -145,7 +145,7 @@ def test_every_number_is_told():
 
 
 def test_names_keep_to_the_conventions():
-    """One prefix, plain units at the end, every counter a total, and a word about each."""
+    """Metric names have one prefix, base units, ``_total`` for counters, and a help text."""
     collector = ClusterCollector()
     collector.apply(FULL)
 
@@ -160,7 +160,7 @@ def test_names_keep_to_the_conventions():
 
 
 def test_what_is_not_known_is_not_told():
-    """An unknown number is no 0."""
+    """An unknown number is left out, not exposed as 0."""
     samples = told(snapshot(machines=[f.Machine(b"1", "host")], functions=[f.Function("f")]))
     names = {key[0] for key in samples}
 
@@ -171,7 +171,7 @@ def test_what_is_not_known_is_not_told():
 
 
 def test_nothing_is_told_of_a_scheduler_that_is_away(monkeypatch):
-    """But that it is; when it is back, everything is."""
+    """Nothing is exposed of a lost scheduler but that it is lost, until it is back."""
     now = 0.0
     monkeypatch.setattr(module, "clock", lambda: now)
     collector = ClusterCollector()
@@ -192,7 +192,7 @@ NASTY = '<img src=x onerror="alert(1)">\n\\"{}, \r\t\u2028é\x00'
 
 @given(st.lists(st.text(), max_size=10, unique=True))
 def test_any_name_is_a_label(names):
-    """It is read as it was, whatever is in it; and no other sample is disturbed."""
+    """Any name is read back from its label as it was, and disturbs no other sample."""
     rows = [f.Function(name, index + 1) for index, name in enumerate([*names, NASTY * 2])]
     samples = told(snapshot(functions=rows))
     found = of(samples, "scaler_function_tasks_submitted_total")
@@ -203,7 +203,7 @@ def test_any_name_is_a_label(names):
 
 
 def test_names_that_mean_something_here_are_counted_together():
-    """A function without a name, and ones that are called as the others are."""
+    """Functions named like the collective labels are counted together."""
     rows = [f.Function("", 1), f.Function("(no name)", 2), f.Function(OTHERS, 4)]
 
     assert of(told(snapshot(functions=rows)), "scaler_function_tasks_submitted_total") == {
@@ -212,7 +212,7 @@ def test_names_that_mean_something_here_are_counted_together():
 
 
 def test_the_number_of_functions_is_bounded():
-    """Those that came first are told apart; the rest together, and no counter ever falls."""
+    """Functions beyond the bound are counted together, and no counter ever falls."""
     first = [f.Function(f"f{index}", 1) for index in range(FUNCTIONS_MAX + 5)]
     collector = ClusterCollector()
     collector.apply(snapshot(1, functions=first))
@@ -228,7 +228,7 @@ def test_the_number_of_functions_is_bounded():
 
 
 def test_the_number_of_machines_is_bounded():
-    """But for how many there are."""
+    """Machines beyond the bound have no samples of their own, but are counted."""
     machines = [f.Machine(bytes([index >> 8, index & 255])) for index in range(MACHINES_MAX + 5)]
     samples = told(snapshot(machines=machines))
 
@@ -237,7 +237,7 @@ def test_the_number_of_machines_is_bounded():
 
 
 def test_the_page_names_what_there_is():
-    """Each metric, and its labels."""
+    """The documentation names each metric and its labels."""
     labels: dict[str, set[str]] = {}
     for name, *pairs in told(FULL):
         labels.setdefault(name, set()).update(label for label, _ in pairs)
@@ -260,7 +260,7 @@ def dashboard():
 
 
 def test_its_queries_name_what_there_is(dashboard):
-    """Metrics, and labels of these."""
+    """The queries of the Grafana board name existing metrics and labels."""
     samples = told(FULL)
     labels: dict[str, set[str]] = {}
     for name, *pairs in samples:
@@ -283,7 +283,7 @@ def test_its_queries_name_what_there_is(dashboard):
 
 
 def test_its_panels_do_not_overlap(dashboard):
-    """Each has its place, a title, a unit, and the data source that is chosen above."""
+    """Each panel of the Grafana board has a place of its own, a title, a unit and a source."""
     taken: dict[tuple[int, int], str] = {}
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     for panel in dashboard["panels"]:

@@ -33,12 +33,12 @@ def path(tmp_path):
 
 
 def test_what_was_recorded_is_read(path):
-    """Each message, and when it had arrived."""
+    """A recording is read back as its messages with their times of arrival."""
     assert list(read(path)) == [(index / 4, one) for index, one in enumerate(MESSAGES)]
 
 
 def test_it_is_there_at_once(tmp_path):
-    """Whoever is killed has written everything so far."""
+    """Each message is in the file as soon as it was recorded."""
     name = str(tmp_path / "feed.rec")
     recorder = Recorder(name)
     recorder.apply(MESSAGES[0], 1.0)
@@ -49,7 +49,7 @@ def test_it_is_there_at_once(tmp_path):
 
 @given(data=st.data())
 def test_a_file_that_was_cut_off_says_what_it_holds(data, tmp_path_factory):
-    """Wherever that was: whole messages, in order, and no error."""
+    """A recording that was cut off is read up to its last whole message, without an error."""
     directory = tmp_path_factory.mktemp("cut")
     whole, cut = directory / "whole", directory / "cut"
     sizes = []
@@ -68,7 +68,7 @@ def test_a_file_that_was_cut_off_says_what_it_holds(data, tmp_path_factory):
 
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_a_recording_or_are_not(tail, has_head):
-    """Whatever else is in a file is told in the words of the product."""
+    """Arbitrary bytes are read as a recording, or refused with an error of our own."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -94,7 +94,7 @@ def test_any_bytes_are_a_recording_or_are_not(tail, has_head):
     ],
 )
 def test_what_is_no_recording(tmp_path, content, message):
-    """Is told so, with its name."""
+    """A file that is no recording is refused by its name."""
     file = tmp_path / "x.rec"
     file.write_bytes(content)
 
@@ -104,7 +104,7 @@ def test_what_is_no_recording(tmp_path, content, message):
 
 
 def test_paths_that_cannot_be_used(tmp_path):
-    """Neither for reading nor for writing; both say why."""
+    """A path that cannot be read or written is refused with the reason."""
     with pytest.raises(ConfigError, match="cannot read .*: No such file"):
         list(read(str(tmp_path / "nosuch")))
     with pytest.raises(ConfigError, match="cannot write .*: Is a directory"):
@@ -112,13 +112,13 @@ def test_paths_that_cannot_be_used(tmp_path):
 
 
 def test_a_disk_that_is_full_is_told():
-    """With the path."""
+    """A full disk is reported with the path."""
     with pytest.raises(ConfigError, match="cannot write /dev/full: No space left"):
         Recorder("/dev/full")
 
 
 def test_a_replay_makes_the_same_model(path):
-    """All of it: counts, curves, news, and when it was heard."""
+    """A replay makes the same model: counts, curves, news and times."""
     live, replayed = Model(), Model()
     for index, message in enumerate(MESSAGES):
         live.apply(message, index / 4)

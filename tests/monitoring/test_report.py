@@ -79,7 +79,7 @@ def text_of(made):
 
 
 def test_totals_stand_on_the_page():
-    """Of tasks, of time, of memory; and where that was."""
+    """The page has totals of tasks, time and memory, and says where that was."""
     text = text_of(period())
 
     for part in (
@@ -91,7 +91,7 @@ def test_totals_stand_on_the_page():
 
 
 def test_time_of_workers_is_told():
-    """Two workers for ten seconds: four of work, six with tasks that did not run, ten idle."""
+    """The time of workers is split into work, overhead and idling."""
     text = text_of(period())
 
     assert "of workers' time was work 20.0 %" in text
@@ -104,12 +104,12 @@ def test_time_of_workers_is_told():
 
 
 def test_functions_are_told():
-    """How many tasks of each came to what, and what they took."""
+    """The page has the outcomes and times of each function's tasks."""
     assert "simulate 1,234 1 2 3 3 4.0s 3.24ms 100.0 %" in text_of(period())
 
 
 def test_tasks_that_were_taken_back_are_told():
-    """Else there would be more than came to an end."""
+    """Recalled tasks have a row: else more tasks would be submitted than ended."""
     made = period()
     made.last.tasks.recalled = 7
 
@@ -117,7 +117,7 @@ def test_tasks_that_were_taken_back_are_told():
 
 
 def test_failures_and_deaths_are_told():
-    """With the traceback of the last one, and the last words of a worker."""
+    """Failures stand with their last traceback, and deaths with the worker's last words."""
     text = text_of(period())
 
     assert "simulate: ValueError: <b>no</b>" in text
@@ -127,12 +127,12 @@ def test_failures_and_deaths_are_told():
 
 
 def test_machines_are_told():
-    """What is not known of one is left open."""
+    """An unknown value of a machine is left open."""
     assert "node-1 2 8 1.5 3.0 GiB -" in text_of(period())
 
 
 def test_what_is_missing_is_told():
-    """A page that does not say so would be wrong."""
+    """A page that misses events says so."""
     made = period(left_out={"graphs": 4}, skipped={"done": 6})
     made.is_cut_off = True
     made.model.missed = 2
@@ -145,7 +145,7 @@ def test_what_is_missing_is_told():
 
 
 def test_a_moment_in_which_nothing_happened():
-    """One snapshot is enough for a page."""
+    """A single snapshot is enough for a page."""
     made = Period()
     made.apply(f.Snapshot("run", 1, time=1e9), 0.0)
     text = text_of(made)
@@ -156,7 +156,7 @@ def test_a_moment_in_which_nothing_happened():
 
 
 def test_names_of_users_are_text():
-    """Functions, messages, tracebacks: none makes an element or ends a script."""
+    """No function, message or traceback of a user makes an element or ends a script."""
     harmless, hostile = (Elements(render(period(one, one))) for one in ("f", HOSTILE))
 
     assert harmless.tags == hostile.tags
@@ -164,7 +164,7 @@ def test_names_of_users_are_text():
 
 
 def test_the_page_needs_nothing_else():
-    """No script, no style and no picture of elsewhere."""
+    """The page loads no script, style or picture from elsewhere."""
     page = render(period())
 
     assert Elements(page).references == []
@@ -176,7 +176,7 @@ def test_the_page_needs_nothing_else():
 
 
 def test_a_page_replaces_what_was_there(tmp_path):
-    """At once, and leaves nothing beside it."""
+    """A page replaces the file at its path at once, and leaves nothing beside it."""
     path = tmp_path / "report.html"
     path.write_text("old")
 
@@ -187,7 +187,7 @@ def test_a_page_replaces_what_was_there(tmp_path):
 
 
 def test_a_link_goes_on_leading_there(tmp_path):
-    """The page is written where it leads."""
+    """A page that is written to a symbolic link is written where that leads."""
     real, link = tmp_path / "real.html", tmp_path / "link.html"
     link.symlink_to(real)
 
@@ -198,12 +198,14 @@ def test_a_link_goes_on_leading_there(tmp_path):
 
 
 def test_surrogates_do_not_keep_it_from_being_written(tmp_path):
-    """Names may be no proper text."""
+    """A report is written though a function's name holds half of a surrogate pair."""
     write(str(tmp_path / "report.html"), period("\ud800"))
+
+    assert (tmp_path / "report.html").read_text().rstrip().endswith("</html>")
 
 
 def test_it_is_tried_whether_a_page_can_be_written(tmp_path):
-    """Nothing is there afterwards, or as it was."""
+    """A path is tried without leaving a file, or changing the one that is there."""
     path = tmp_path / "report.html"
 
     try_path(str(path))

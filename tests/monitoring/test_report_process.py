@@ -50,20 +50,20 @@ def newcomer(monkeypatch):
 
 
 def test_it_begins_with_a_snapshot(newcomer):
-    """Events that came before are taken in as well."""
+    """A report begins with the first snapshot, and takes in events that came before."""
     period = module._begin(Listener(batch(1), snapshot(1)))
 
     assert period.first == snapshot(1)
 
 
 def test_a_scheduler_that_is_not_heard(newcomer):
-    """It is said where that should be."""
+    """A scheduler that is not heard is an error that names its address."""
     with pytest.raises(ConfigError, match="no scheduler is heard at tcp://10.0.0.1:8518"):
         module._begin(Listener())
 
 
 def test_it_ends_after_a_snapshot_that_was_asked_for_at_the_end(newcomer):
-    """One that is older does not do; and with the events that still waited for others then."""
+    """A report ends with a snapshot that was made at its end, and with the events up to it."""
     newcomer.messages = [snapshot(3, events=1)]
     period = Period()
     listener = Listener(
@@ -77,14 +77,14 @@ def test_it_ends_after_a_snapshot_that_was_asked_for_at_the_end(newcomer):
 
 
 def test_nothing_happened_last(newcomer):
-    """It does not wait for events for long."""
+    """A report does not wait long for events that never come."""
     newcomer.messages = [snapshot(2)]
 
     assert module._end(Listener(snapshot(2)), Period())
 
 
 def test_a_scheduler_that_is_gone(newcomer):
-    """Or silent for those who listened before."""
+    """A report of a lost or silent scheduler ends without its last snapshot."""
     assert not module._end(Listener(snapshot(2)), Period())
 
     newcomer.messages = [snapshot(2)]
@@ -92,7 +92,7 @@ def test_a_scheduler_that_is_gone(newcomer):
 
 
 def test_a_feed_that_cannot_be_understood(newcomer, monkeypatch, tmp_path):
-    """Whoever waits for the page is told why there is none."""
+    """A feed of another version is told as the reason why there is no page."""
 
     def refuse(*_):
         raise RemoteProtocolError("another version")

@@ -27,7 +27,7 @@ def rows_of(samples, key):
 
 
 def test_who_comes_later_begins_later():
-    """And who is gone has a history that ends."""
+    """The history of one that comes later begins later, and that of one that left ends."""
     made = Samples(2, 100.0)
     made.add(1.0, [b"a"], [(1, 10)])
     made.add(2.0, [b"b", b"a"], [(5, 50), (2, None)])
@@ -40,7 +40,7 @@ def test_who_comes_later_begins_later():
 
 
 def test_what_is_old_is_forgotten(few):
-    """What lies farther back than the window."""
+    """Samples older than the window are forgotten."""
     for clock in 0.0, 50.0, 120.0:
         few.add(clock, [b"a"], [(clock,)])
 
@@ -48,7 +48,7 @@ def test_what_is_old_is_forgotten(few):
 
 
 def test_many_are_looked_at_less_often(few):
-    """So that the whole window has room: ten of them each ten seconds."""
+    """Many workers are sampled less often, so that the whole window has room."""
     keys = [bytes((n,)) for n in range(10)]
     for clock in range(300):
         few.add(float(clock), keys, [(n,) for n in range(10)])
@@ -58,7 +58,7 @@ def test_many_are_looked_at_less_often(few):
 
 
 def test_ids_that_stay_the_same_are_kept_once(few):
-    """Though each snapshot brings them anew."""
+    """Equal ids of two snapshots are kept once."""
     for clock in 0.0, 50.0:
         few.add(clock, [bytes([1, 2, 3])], [(1,)])
 
@@ -68,7 +68,7 @@ def test_ids_that_stay_the_same_are_kept_once(few):
 
 @given(st.lists(st.tuples(st.floats(0.0, 50.0), st.integers(0, 60)), max_size=50))
 def test_room_is_bounded(steps):
-    """However many there are, however often: only one sample may be larger than all the room."""
+    """The number of points is bounded; only one single sample may exceed it."""
     made = Samples(1, 100.0)
     clock = 0.0
     with pytest.MonkeyPatch.context() as patch:

@@ -70,7 +70,7 @@ def check(events):
 
 
 def test_work_is_a_slice_on_the_track_of_its_worker():
-    """Which has its name; times are microseconds since the scheduler began."""
+    """Work is a slice on its worker's named track, in microseconds since the scheduler began."""
     events = list(
         trace_events(
             [snapshot(), f.Events("run", 1, 0.0, {}, [f.Done(12.0, W2, 3, 7, 5, "add", 1.5)])]
@@ -87,7 +87,7 @@ def test_work_is_a_slice_on_the_track_of_its_worker():
 
 
 def test_what_failed_is_seen():
-    """In a name and a colour of its own, with all that is known; without a worker, as a mark."""
+    """A failure has a name and a colour of its own, and is a mark if it had no worker."""
     failed, unplaced = trace(
         f.Failed(12.0, W1, 1, 0, 1, "load", 0.5, 2, "exception", "KeyError", "'x'", "Traceback"),
         f.Failed(12.0, b"", 1, 1, 1, "load", reason="unplaced"),
@@ -112,7 +112,7 @@ def test_what_failed_is_seen():
     ],
 )  # fmt: skip
 def test_marks_of_a_worker(event, name):
-    """What happened to it at a moment."""
+    """Momentary events of a worker are marks on its track."""
     (mark,) = trace(event)
 
     assert (mark["ph"], mark["s"], mark["name"], mark["pid"]) == ("i", "t", name, WORKERS)
@@ -120,7 +120,7 @@ def test_marks_of_a_worker(event, name):
 
 
 def test_a_task_contains_what_ran_while_it_waited():
-    """It ended later and began earlier; what only seems to overlap begins later."""
+    """A slice contains those that ran while it waited; one that only overlaps begins later."""
     inner, outer, after = trace(
         f.Done(11.0, W1, function="inner", busy_s=0.5),
         f.Done(12.0, W1, function="outer", busy_s=2.0),
@@ -133,7 +133,7 @@ def test_a_task_contains_what_ran_while_it_waited():
 
 
 def test_counters_are_of_snapshots():
-    """How many tasks there were, and what was used."""
+    """Snapshots make counters of tasks and of what was used."""
     tasks = f.Tasks(waiting=4, ready=3, assigned=2, running=1)
     events = list(trace_events([snapshot(tasks=tasks, objects_bytes=7)]))
     check(events)
@@ -144,7 +144,7 @@ def test_counters_are_of_snapshots():
 
 
 def test_another_scheduler_goes_on_in_the_same_time():
-    """Its clock is another one, and its workers are others, though their ids were the same."""
+    """Another scheduler's work has tracks of its own, on the same time axis."""
     messages = [
         snapshot(10.0, 1010.0),
         f.Events("run", 1, 0.0, {}, [f.Done(11.0, W1, function="f", busy_s=0.5)]),
@@ -160,7 +160,7 @@ def test_another_scheduler_goes_on_in_the_same_time():
 
 
 def test_nothing_is_said_before_a_snapshot():
-    """Nobody knows when it was."""
+    """Events before the first snapshot are left out, as their time is unknown."""
     assert list(trace_events([f.Events("run", 1, 0.0, {}, [f.Done(1.0, W1)])])) == []
 
 
@@ -175,12 +175,12 @@ others = st.builds(lambda at: f.Cancelled(at, W1, 1, 0, 1, "f"), times)
 
 @given(st.lists(works | others, max_size=30))
 def test_any_events_make_a_valid_trace(events):
-    """In the order in which schedulers tell them."""
+    """Any events, in the order in which schedulers tell them, make a valid trace."""
     trace(*sorted(events, key=lambda one: one.at))
 
 
 def test_a_track_remembers_a_limited_number():
-    """Of what has ended."""
+    """A track remembers a bounded number of slices that have ended."""
     track = _Track(1)
     for index in range(2 * SLICES_MAX):
         assert track.place(10 * index, 10 * index + 5) == 10 * index
@@ -202,7 +202,7 @@ def recorded(tmp_path):
 
 
 def test_the_command_writes_a_file(recorded, tmp_path, capsys):
-    """Beside the recording, or where it is to."""
+    """The command writes its file beside the recording, or where it is told to."""
     other = tmp_path / "other.json"
 
     assert main([str(recorded)]) == 0
@@ -215,7 +215,7 @@ def test_the_command_writes_a_file(recorded, tmp_path, capsys):
 
 
 def test_a_recording_that_was_cut_off_becomes_a_trace(recorded, tmp_path):
-    """Of what it holds."""
+    """A recording that was cut off becomes a trace of what it holds."""
     recorded.write_bytes(recorded.read_bytes()[:-1])
 
     assert main([str(recorded)]) == 0
@@ -224,7 +224,7 @@ def test_a_recording_that_was_cut_off_becomes_a_trace(recorded, tmp_path):
 
 
 def test_what_cannot_be_converted_is_one_line(recorded, tmp_path, capsys):
-    """And a status; what is there is not overwritten."""
+    """A failed conversion is one line and a status, and overwrites nothing."""
     (tmp_path / "text").write_text("no recording")
     Recorder(str(tmp_path / "empty")).close()
     before = recorded.read_bytes()

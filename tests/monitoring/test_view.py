@@ -55,7 +55,7 @@ def page(model, width=150, height=None, order=None, top=0, now=0.0):
     """Return the lines of a drawn page."""
     out = io.StringIO()
     console = Console(file=out, width=width, height=height or 25, color_system=None)
-    console.print(draw(model, order or view.Order(), now, width, height, top))
+    console.print(draw(model, order or view.Order(), now, console, height, top))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -82,13 +82,13 @@ def page(model, width=150, height=None, order=None, top=0, now=0.0):
     ],
 )
 def test_numbers_as_text(make, value, text):
-    """In the unit that fits; what is unknown is a dash, what is no letter does no harm."""
+    """Numbers have the unit that fits; unknown ones are a dash, and control characters go."""
     assert make(value) == text
 
 
 @given(st.floats(0, 1e18) | st.none())
 def test_numbers_stay_short(value):
-    """Whatever they are, a column of them stays narrow."""
+    """A number stays short, whatever its size."""
     assert len(view.size(value)) <= 9
     if value is None or value < 1e6:
         assert len(view.duration(value)) <= 7
@@ -99,7 +99,7 @@ def test_numbers_stay_short(value):
 
 @pytest.mark.parametrize("key", sorted(view.KEYS))
 def test_every_key_sorts(key):
-    """Each of both generations, "F" too; pressed again, the other way round; unknown ones last."""
+    """Each key of both generations sorts, reversed when pressed again; unknowns come last."""
     order = view.Order(view.KEYS["n"] if key == "c" else view.KEYS["c"])
     rows = view.worker_rows(a_snapshot(6))
 
@@ -116,7 +116,7 @@ def test_every_key_sorts(key):
 
 
 def test_other_keys_do_nothing():
-    """And the busiest worker is first until one is pressed."""
+    """Other keys change nothing, and the busiest worker comes first until a key is pressed."""
     order = view.Order()
 
     assert not order.press("Z")
@@ -127,7 +127,7 @@ def test_other_keys_do_nothing():
 
 
 def test_a_silent_machine_is_told_of():
-    """Its workers' lag says when it was last heard."""
+    """The lag of a silent machine's workers says when it was last heard."""
     lag = next(column for column in view.COLUMNS if column.name == "lag")
 
     assert lag.show((9.0, 0.001)) == "(9.0s) 1ms"
@@ -135,12 +135,12 @@ def test_a_silent_machine_is_told_of():
 
 
 def test_how_many_there_are():
-    """With those that are still to come."""
+    """The number of workers is told, with those that are still to come."""
     assert view.totals(a_snapshot()) == "Total 2 manager(s) with 3 worker(s), 1 pending"
 
 
 def test_two_machines_of_one_host_are_told_apart():
-    """By the beginning of their ids."""
+    """Two machines of one host are told apart by the beginning of their ids."""
     names = view.manager_names([f.Machine(S1, "host"), f.Machine(S2, "host"), f.Machine(b"", "x")])
 
     assert len(set(names.values())) == 3
@@ -148,7 +148,7 @@ def test_two_machines_of_one_host_are_told_apart():
 
 
 def test_troubles_are_told():
-    """Silence, gaps, what is left out, and what nobody can run."""
+    """Silence, gaps, left-out rows and demands that nobody meets are told as troubles."""
     first = a_snapshot()
     second = a_snapshot(
         left_out={"workers": 7},
@@ -170,7 +170,7 @@ def test_troubles_are_told():
 
 
 def test_troubles_are_few():
-    """Of machines that are silent and of tasks that nobody can run some are named."""
+    """Of many silent machines and unmet demands only some are named."""
     snapshot = a_snapshot(demands=[f.Demand("x" * 1000, 3, 2.0)] * 30)
     snapshot.machines = [f.Machine(b"%d" % n, f"host{n}", silent_s=9.0) for n in range(30)]
     unmet, silent = view.troubles(a_model(snapshot), 1.0), view.silent(snapshot)
@@ -182,7 +182,7 @@ def test_troubles_are_few():
 
 
 def test_bytes_are_read_where_there_is_room():
-    """With a space, and the unit in full."""
+    """Bytes stand with a space and the whole unit where there is room."""
     sizes = (None, 999, 1000, 37.1 * 2**20, 2.0**60)
 
     assert [view.binary(one) for one in sizes] == [
@@ -191,7 +191,7 @@ def test_bytes_are_read_where_there_is_room():
 
 
 def test_names_are_short():
-    """However long somebody made those of a worker and its host: the process id stays."""
+    """Long names of a worker and its host are cut, and the process id stays."""
     worker = f.Worker(b"W", name="n" * 9999, pid=7)
 
     assert texts.worker_name(worker).endswith("n…|7")
@@ -200,14 +200,14 @@ def test_names_are_short():
 
 @pytest.mark.parametrize("kind", [kind for kind in f.EVENT_KINDS.values()])  # noqa: C416
 def test_every_event_can_be_told(kind):
-    """Or it is none that people want to read."""
+    """Every event has a line of text, or is one that is not told."""
     lines = view.news(a_model(a_snapshot(), f.Events("run", 1, 0.0, {}, [kind(at=0.0)])), 9)
 
     assert len(lines) <= 1
 
 
 def test_a_death_is_told_in_a_line():
-    """With the reason, and what it ran."""
+    """A death is told in one line, with its reason and what the worker ran."""
     died = f.WorkerDied(0.0, b"W", S1, "host", 7, "", 1, 5, "work", signal=11)
     line = view.news(a_model(a_snapshot(), f.Events("run", 1, 0.0, {}, [died])), 1)[0]
 
@@ -218,7 +218,7 @@ def test_a_death_is_told_in_a_line():
 
 
 def test_everything_is_on_the_page():
-    """Sections, columns and rows as they are documented."""
+    """The page has the documented sections, columns and rows."""
     lines = page(a_model(), width=200)
     text = "\n".join(lines)
 
@@ -238,7 +238,7 @@ def test_everything_is_on_the_page():
 
 
 def test_the_sorted_column_is_bracketed():
-    """So it is seen by what the rows are ordered."""
+    """The column by which the rows are ordered is in brackets."""
     order = view.Order()
     order.press("F")
 
@@ -248,7 +248,7 @@ def test_the_sorted_column_is_bracketed():
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 @pytest.mark.parametrize("height", [10, 24, 60])
 def test_a_page_fits(width, height):
-    """However small the terminal is: not wider, and hardly ever higher."""
+    """The page is not wider than its terminal, and hardly ever higher."""
     functions = [f.Function(f"function_{n}" * 3, n, n) for n in range(50)]
     lines = page(a_model(a_snapshot(500, functions=functions)), width, height)
 
@@ -257,7 +257,7 @@ def test_a_page_fits(width, height):
 
 
 def test_a_narrow_terminal_keeps_what_matters():
-    """Who it is, how busy it is, and what it does."""
+    """A narrow terminal keeps each worker's name, load and task."""
     header = next(line for line in page(a_model(), width=80) if "[cpu]" in line.split())
 
     assert {"worker", "[cpu]", "rss", "sent", "age"} <= set(header.split())
@@ -265,7 +265,7 @@ def test_a_narrow_terminal_keeps_what_matters():
 
 
 def test_a_page_scrolls():
-    """It begins with the worker that was asked for, and ends with the last one."""
+    """The page begins with the worker that was asked for, and ends with the last one."""
     model = a_model(a_snapshot(100))
     order = view.Order()
     order.press("w")
@@ -279,7 +279,7 @@ def test_a_page_scrolls():
 
 
 def test_names_do_nothing_to_a_terminal():
-    """Neither markup nor control characters of what users called their functions."""
+    """Markup and control characters in names of users do nothing to the terminal."""
     functions = [f.Function("[bold red]f[/] \x1b[2J", 1)]
 
     assert "[bold red]f[/] ?[2J" in "\n".join(page(a_model(a_snapshot(functions=functions))))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scaler_cluster.errors import MissingObjects, StorageFull
+from scaler_cluster.errors import MissingObjectsError, StorageFullError
 from scaler_cluster.ids import segment_names, segment_prefix
 from scaler_cluster.objects import segments as module
 from scaler_cluster.objects.segments import DRAFT_TEXT, Draft, Segments
@@ -62,7 +62,7 @@ def test_what_is_written_can_be_mapped_by_others(make):
 
 
 def test_a_writable_mapping_is_private(make):
-    """What is written to it is seen by nobody else."""
+    """What is written to a writable mapping is seen by nobody else."""
     segments = make()
     name = segments.write(data())
     view = segments.open(name, writable=True)
@@ -103,7 +103,7 @@ def test_any_contiguous_buffer_is_written(make):
 
 
 def test_a_removed_segment_stays_with_who_mapped_it(make, places):
-    """Its memory is given back with the last mapping; nobody else finds it."""
+    """A removed segment stays for those that mapped it; no other process finds it."""
     segments = make()
     name = segments.write(data())
     view = segments.open(name)
@@ -112,7 +112,7 @@ def test_a_removed_segment_stays_with_who_mapped_it(make, places):
 
     assert view == data()
     assert names(places[0]) == []
-    with pytest.raises(MissingObjects, match="on this machine"):
+    with pytest.raises(MissingObjectsError, match="on this machine"):
         segments.open(name)
 
 
@@ -122,7 +122,7 @@ def test_only_segments_can_be_opened(make, name):
     segments = make()
     segments.write(data())
 
-    with pytest.raises(MissingObjects):
+    with pytest.raises(MissingObjectsError):
         segments.open(name)
 
 
@@ -144,7 +144,7 @@ def test_memory_is_shared_and_counted(make, places):
 
 
 def test_without_shared_memory_everything_is_on_disk(make, places):
-    """Where a machine has none, files do."""
+    """Segments are files on disk where a machine has no shared memory."""
     segments = make(memory=False)
     name = segments.write(data())
 
@@ -168,7 +168,7 @@ def fail_to_write(monkeypatch, *, below, number=errno.ENOSPC):
 
 
 def test_memory_smaller_than_the_limit_is_noticed_once(make, places, monkeypatch, caplog):
-    """When /dev/shm is full before the limit is reached, files on disk do; a warning says so."""
+    """Files on disk take objects, with one warning, if /dev/shm is full before its limit."""
     fail_to_write(monkeypatch, below=[places[0]])
     segments = make()
     with caplog.at_level(logging.WARNING):
@@ -181,11 +181,13 @@ def test_memory_smaller_than_the_limit_is_noticed_once(make, places, monkeypatch
 
 
 def test_no_room_anywhere_is_a_clear_error(make, places, monkeypatch):
-    """It names size, limit and disk, and leaves nothing behind."""
+    """The error of a full disk names size, limit and disk, and nothing is left behind."""
     fail_to_write(monkeypatch, below=places)
     segments = make()
 
-    with pytest.raises(StorageFull, match=r"object of 1\.0 MB: the 10 MB of memory .* is full"):
+    with pytest.raises(
+        StorageFullError, match=r"object of 1\.0 MB: the 10 MB of memory .* is full"
+    ):
         segments.write(data())
     assert names(places[0]) == names(places[1]) == []
 
@@ -197,7 +199,7 @@ def test_what_cannot_fit_is_refused_before_it_is_written(make, places, monkeypat
     monkeypatch.setattr("shutil.disk_usage", lambda _: free)
     segments = make(limit=0)
 
-    with pytest.raises(StorageFull, match=r"object of 1\.0 MB"):
+    with pytest.raises(StorageFullError, match=r"object of 1\.0 MB"):
         segments.write(data())
     assert names(places[1]) == []
 
@@ -210,7 +212,7 @@ def test_nothing_is_an_object_as_well(make):
 
 
 def test_a_draft_moves_to_disk_when_memory_ends(make, places, monkeypatch):
-    """What was written before is copied, and nothing of it stays in memory."""
+    """A draft that outgrows memory is copied to disk, and nothing of it stays in memory."""
     segments = make()
     draft = Draft(segments, "4331-9", 2 * MB)
     draft.write(data(), 0)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import gc
-import threading
 
 import numpy as np
 import pytest
 
-from scaler_cluster.core.client import ClientCore
-from scaler_cluster.errors import StorageFull
+from scaler_cluster.core.client.client import ClientCore
+from scaler_cluster.errors import StorageFullError
 from scaler_cluster.ids import segment_names
 from scaler_cluster.objects import digest, sent
 from scaler_cluster.objects.client_store import ClientStore
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.sent import CallObjects, Key, SentObjects
 from scaler_cluster.objects.storage_dirs import StorageDirs
-from scaler_cluster.payload import Collector, Token, Whole, dumps, loads
+from scaler_cluster.pickling.payload import Collector, Token, Whole, dumps, loads
 from scaler_cluster.wire import messages as m
 
 SIZE = 100_000
@@ -34,8 +33,20 @@ class Store:
         place = StorageDirs(disk=str(directory))
         self.segments = Segments(place, segment_names(b"O1"))
         store = ClientStore((place.served_at(""),), b"C1", _never_connect)
-        self.sent = SentObjects(self.core, threading.Lock(), store)
+        self.sent = SentObjects(self, store)
         self.stored: dict[bytes, bytes] = {}
+
+    def offer(self, one, segment, nbytes):
+        """See :class:`Offering`."""
+        self.core.requests.offer(one, segment, nbytes)
+
+    def release(self, objects):
+        """See :class:`Offering`."""
+        self.core.release(objects)
+
+    def forget(self, function):
+        """See :class:`Offering`."""
+        self.core.requests.forget(function)
 
     def told(self):
         """Return what was said since, as ("Object" or "Release", number of objects)."""
@@ -74,7 +85,7 @@ def array(fill=1.0):
 
 
 def test_a_buffer_is_stored_once_as_long_as_its_owner_lives(store):
-    """The second time the same array is named, nothing is stored or said."""
+    """An array that is named a second time is neither stored nor announced again."""
     value = array()
     first, copy, told = store.hold(value)
 
@@ -134,7 +145,7 @@ def test_a_changed_buffer_is_stored_anew(store):
 
 
 def test_an_unchanged_buffer_is_stored_once(store):
-    """However often it is looked at."""
+    """An unchanged buffer is stored once, however often it is looked at."""
     value = array()
     store.hold(value)
 
@@ -145,7 +156,7 @@ def test_an_unchanged_buffer_is_stored_once(store):
 
 
 def test_one_changed_byte_is_seen_wherever_it_is(store):
-    """Also in parts that different threads look at."""
+    """One changed byte is seen anywhere, also in parts that different threads look at."""
     value = np.zeros(5 << 20)
     for index in (0, 1 << 20, 3 << 20, -1):
         store.hold(value)
@@ -168,7 +179,7 @@ def looks(monkeypatch):
 
 
 def test_what_nobody_may_write_to_is_not_looked_at(store, looks):
-    """A read-only array that owns its memory, or whose owner is read-only, is taken at its word."""
+    """A read-only array that owns its memory, or whose owner is read-only, is not looked at."""
     value = array()
     value.flags.writeable = False
     for one in (value, value[1:], value):
@@ -181,7 +192,7 @@ def test_what_nobody_may_write_to_is_not_looked_at(store, looks):
 
 
 def test_what_somebody_else_may_write_to_is_looked_at(store):
-    """A read-only view of an array that may be written to is no promise."""
+    """A read-only view of a writable array is looked at: it is no promise."""
     value = array(1.0)
     view = value.view()
     view.flags.writeable = False
@@ -192,7 +203,7 @@ def test_what_somebody_else_may_write_to_is_looked_at(store):
 
 
 def test_what_was_changed_before_it_became_read_only_is_seen(store, looks):
-    """The promise begins when it is first kept, not when the array was first passed."""
+    """A change before an array became read-only is seen."""
     value = array(1.0)
     store.hold(value)
     value[:] = 2.0
@@ -205,7 +216,7 @@ def test_what_was_changed_before_it_became_read_only_is_seen(store, looks):
 
 
 def test_what_was_looked_at_just_now_is_not_looked_at_again(store, looks):
-    """Within one call that runs no code of the user in between."""
+    """A buffer is looked at once within a call that runs no code of the user in between."""
     value = array()
     looked_at: set[Key] = set()
     store.hold(value)
@@ -225,7 +236,7 @@ def test_what_cannot_be_watched_is_held_by_the_call(store):
 
 
 def test_a_result_is_released_when_it_is_dropped(store):
-    """What stands for a value in segments says so at its end, asked for or not."""
+    """A lazy result announces its end, whether its value was asked for or not."""
     name = store.segments.write(memoryview(bytes(SIZE)))
     result = store.sent.lazy_result(m.Returned(0, dumps(7), (name,)))
     store.stored[name] = name
@@ -243,13 +254,13 @@ def test_no_room_leaves_nothing_behind(store, monkeypatch):
     def write(self, data):
         calls.append(data)
         if len(calls) == 2:
-            raise StorageFull("full")
+            raise StorageFullError("full")
         return real(self, data)
 
     monkeypatch.setattr(Segments, "write", write)
     buffers = [memoryview(bytes(SIZE)), memoryview(bytes(SIZE + 1))]
 
-    with pytest.raises(StorageFull):
+    with pytest.raises(StorageFullError):
         store.sent.hold(buffers)
     assert store.told() == [("Object", 1), ("Release", 1)]
     assert store.segments.inventory() == ()
@@ -259,7 +270,7 @@ def test_no_room_leaves_nothing_behind(store, monkeypatch):
 
 
 def test_a_large_list_is_pickled_once_per_map(store):
-    """Lists, dicts and strings are known by identity until the map is all asked for."""
+    """A map pickles a large list, dict or string once, as long as it takes items."""
     large = list(range(SIZE))
     call = CallObjects(store.sent, again=False, steady=True)
 
@@ -275,7 +286,7 @@ def test_a_large_list_is_pickled_once_per_map(store):
 
 
 def test_small_values_stay_what_they_are(store):
-    """Nothing stands for a value that is not large."""
+    """A small value travels as it is, without anything in its place."""
     small = ([1], "text", np.zeros(10), array())
     call = CallObjects(store.sent, again=False, steady=True)
 
@@ -284,7 +295,7 @@ def test_small_values_stay_what_they_are(store):
 
 
 def test_a_list_that_may_have_changed_is_pickled_anew(store):
-    """Where code of the user runs between two items, only what never changes is kept."""
+    """A list is pickled anew where code of the user has run between two items."""
     large, text = list(range(SIZE)), "x" * SIZE
     call = CallObjects(store.sent, again=False, steady=False)
     first = call.shrink((large, text))
@@ -297,7 +308,7 @@ def test_a_list_that_may_have_changed_is_pickled_anew(store):
 
 
 def test_a_call_that_goes_on_later_looks_again(store):
-    """What was known by its identity is pickled anew after code of the user has run."""
+    """A call looks again at what it knew by identity after code of the user has run."""
     large = list(range(SIZE))
     call = CallObjects(store.sent, again=False, steady=True)
     first = call.shrink((large,))
@@ -313,7 +324,7 @@ def test_a_call_that_goes_on_later_looks_again(store):
 
 
 def test_what_was_sent_lives_as_long_as_the_reference(store):
-    """Its end releases the object, once."""
+    """The end of a reference releases its object, once."""
     reference = store.sent.send([1, 2], "numbers")
     assert store.told() == [("Object", 1)]
     reference.release()
@@ -323,7 +334,7 @@ def test_what_was_sent_lives_as_long_as_the_reference(store):
 
 
 def test_a_reference_of_before_a_clear_releases_nothing_after_it(store):
-    """The same content was sent anew: that is another reference's."""
+    """A reference from before a clear does not release the same content sent after it."""
     old = store.sent.send([1, 2], "numbers")
     store.sent.clear()
     new = store.sent.send([1, 2], "numbers")

@@ -20,7 +20,7 @@ def shared(tmp_path, monkeypatch):
 
 
 def test_memory_lies_where_the_environment_says(shared, tmp_path):
-    """Under the name of the cluster's directory, and up to a share of what there is."""
+    """The memory directory follows the environment, and its limit is a share of what there is."""
     place = StorageDirs.in_directory(str(tmp_path / "scaler-1"))
     room = os.statvfs(shared)
 
@@ -30,13 +30,13 @@ def test_memory_lies_where_the_environment_says(shared, tmp_path):
 
 
 def test_the_limit_may_be_said(shared, tmp_path):
-    """Zero too: then everything goes to disk."""
+    """The memory limit may be given; with 0 everything goes to disk."""
     assert StorageDirs.in_directory(str(tmp_path / "scaler-1"), 5).memory_limit == 5
     assert StorageDirs.in_directory(str(tmp_path / "scaler-1"), 0).memory_limit == 0
 
 
 def test_without_shared_memory_there_is_only_the_disk(tmp_path, monkeypatch):
-    """As in some containers."""
+    """Without shared memory, as in some containers, there is only the disk."""
     monkeypatch.setenv(SHARED_MEMORY_VARIABLE, str(tmp_path / "nowhere"))
     place = StorageDirs.in_directory(str(tmp_path / "scaler-1"), 5)
 
@@ -44,7 +44,7 @@ def test_without_shared_memory_there_is_only_the_disk(tmp_path, monkeypatch):
 
 
 def test_who_sees_both_directories_is_there(shared, tmp_path):
-    """A shared file system with another shared memory is another machine."""
+    """A process is on the machine only if it sees both directories."""
     place = StorageDirs.in_directory(str(tmp_path / "scaler-1"))
     assert not place.is_here
     Path(place.disk).mkdir(parents=True)

@@ -11,12 +11,20 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
+from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.links.link import HUB
+from scaler_cluster.process.process import PYTHON_VERSION
+from scaler_cluster.process.process_config import SchedulerOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BOUND_S = 30.0
 """What must end ends within this, however busy the machine is."""
@@ -66,11 +74,17 @@ def mapped_segments() -> list[str]:
     return [path for path in found if not path.endswith("usage")]
 
 
-def wait_until(condition, what: str, timeout: float = BOUND_S) -> None:
-    """Wait until ``condition()`` holds; fail with ``what`` if it never does."""
+def wait_until(
+    condition: Callable[[], object], what: str | Callable[[], str], timeout: float = BOUND_S
+) -> None:
+    """Wait until ``condition()`` holds; raise AssertionError with ``what`` if it does not in time.
+
+    ``what`` is a text, or a function that returns it once the time is over.
+    """
     deadline = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < deadline, what
+        if time.monotonic() >= deadline:
+            raise AssertionError(what if isinstance(what, str) else what())
         time.sleep(0.005)
 
 
@@ -115,8 +129,8 @@ def wait_delivered(executor) -> None:
     connection = executor._session.connection
 
     def is_delivered() -> bool:
-        with connection.lock:
-            return not (connection.core.has_actions or connection._exchange.backlog(HUB))
+        with connection._lock:
+            return not (connection.has_unsent or connection._exchange.backlog(HUB))
 
     wait_until(is_delivered, "the scheduler does not acknowledge")
 
@@ -143,7 +157,7 @@ def is_gone(pid: int) -> bool:
 def wait_gone(*pids: int) -> None:
     """Wait until these processes have ended."""
     for pid in pids:
-        wait_until(lambda pid=pid: is_gone(pid), f"process {pid} lives on")
+        wait_until(partial(is_gone, pid), f"process {pid} lives on")
 
 
 def cluster_process(name: str, parent: int | None = None) -> psutil.Process:
@@ -170,6 +184,11 @@ def wait_workers(count: int, supervisors: int = 1) -> None:
         return len(found) >= count + 2 * supervisors
 
     wait_until(has_started, f"{count} workers are not started")
+
+
+def scheduling(**limits) -> SchedulerOptions:
+    """Return the options of a scheduler whose core has these limits."""
+    return SchedulerOptions(core=SchedulerConfig(PYTHON_VERSION, **limits))
 
 
 def environment() -> dict[str, str]:

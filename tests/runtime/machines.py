@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -15,7 +14,9 @@ from pathlib import Path
 import psutil
 
 from scaler_cluster.objects.storage_dirs import SHARED_MEMORY_VARIABLE
-from scaler_cluster.runtime.directories import name_directories
+from scaler_cluster.process.directories import ClusterDirs
+from scaler_cluster.process.process import write_config
+from scaler_cluster.process.process_config import SupervisorOptions, SupervisorProcessConfig
 from tests.runtime.helpers import BOUND_S, environment, wait_until
 
 SUPERVISOR = sys.executable, "-m", "scaler_cluster.runtime.supervisor"
@@ -68,7 +69,7 @@ class Machine:
     def start_supervisor(self, address: str, workers: int) -> subprocess.Popen[bytes]:
         """Let the machine join a cluster."""
         supervisor = self.start(*SUPERVISOR, stdin=subprocess.PIPE)
-        send_settings(supervisor, address, workers)
+        send_config(supervisor, address, workers)
         return supervisor
 
     def storage(self) -> psutil.Process | None:
@@ -115,23 +116,27 @@ class Machine:
 
 
 @contextlib.contextmanager
-def workers_of(address: str, workers: int, **settings):
-    """Let more workers of this machine join a cluster, which are set up in another way."""
+def workers_of(address: str, workers: int, **options):
+    """Let more workers of this machine join a cluster, with SupervisorOptions of their own."""
     supervisor = subprocess.Popen(SUPERVISOR, stdin=subprocess.PIPE, env=environment())
     try:
-        send_settings(supervisor, address, workers, **settings)
+        send_config(supervisor, address, workers, **options)
         yield
     finally:
         supervisor.communicate()
 
 
-def send_settings(supervisor: subprocess.Popen[bytes], address: str, workers: int, **more) -> None:
+def send_config(supervisor: subprocess.Popen[bytes], address: str, workers: int, **options) -> None:
     """Tell a supervisor that was started what to do."""
-    settings = {"address": address, "workers": workers, "sys_path": sys.path}
-    settings |= name_directories()
+    config = SupervisorProcessConfig(
+        address=address,
+        workers=workers,
+        dirs=ClusterDirs.named(),
+        sys_path=tuple(sys.path),
+        options=SupervisorOptions(**options),
+    )
     assert supervisor.stdin is not None
-    supervisor.stdin.write(json.dumps(settings | more).encode() + b"\n")
-    supervisor.stdin.flush()
+    write_config(supervisor.stdin, config)
 
 
 def find_storage(parent: int) -> psutil.Process | None:

@@ -175,9 +175,8 @@ def client_in_thread():
 
 
 def wait_for_flag(path):
-    """Wait until a file is there."""
-    while not Path(path).exists():
-        time.sleep(0.01)
+    """Wait until a file is there; return the pid."""
+    tasks.wait_for(path)
     return os.getpid()
 
 

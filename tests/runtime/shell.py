@@ -58,7 +58,7 @@ class Command:
         """Wait until it has printed this."""
         wait_until(
             lambda: text in self.out or self.process.poll() is not None,
-            f"{text!r} is not printed: {self.out}{self.err}",
+            lambda: f"{text!r} is not printed: {self.out}{self.err}",
         )
         assert text in self.out, f"{self.out}{self.err}"
 

@@ -13,7 +13,10 @@ from tests.runtime.helpers import wait_until
 
 @pytest.fixture
 def serve():
-    """Return what serves one page at every path but one, and returns its address."""
+    """Return what serves one page at every path but one, and returns its address.
+
+    The page names an empty icon of its own: else the browser asks for one, perhaps of a server that has ended.
+    """
     servers: list[http.server.ThreadingHTTPServer] = []
 
     def start(body: str) -> str:
@@ -22,7 +25,8 @@ def serve():
                 self.send_response(404 if self.path == "/missing" else 200)
                 self.send_header("Content-Type", "text/html")
                 self.end_headers()
-                self.wfile.write(f"<!doctype html><title>page</title>{body}".encode())
+                icon = "<link rel=icon href='data:,'>"
+                self.wfile.write(f"<!doctype html><title>page</title>{icon}{body}".encode())
 
             def log_message(self, format, *args) -> None:  # noqa: A002
                 pass

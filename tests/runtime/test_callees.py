@@ -74,7 +74,7 @@ def address(array, *_):
          "list's method", "dictionary's method"],
 )  # fmt: skip
 def test_each_task_gets_it_as_it_was(single, make, expected) -> None:
-    """A bound method, an instance or a partial begins each task with what it held at the call."""
+    """A task's bound method, instance or partial begins with what it held at the call."""
     function = make()
 
     assert [single.submit(function).result() for _ in range(3)] == [expected] * 3
@@ -82,7 +82,7 @@ def test_each_task_gets_it_as_it_was(single, make, expected) -> None:
 
 @pytest.mark.parametrize("chunksize", [1, 3])
 def test_each_call_of_a_map_gets_it_as_it_was(single, chunksize) -> None:
-    """The calls of a map do not see what others changed in their function."""
+    """A call of a map does not see what another call changed in their function."""
     expected = [(1, [1.0, 1.0, 1.0], n) for n in range(6)]
 
     assert list(single.map(Counter().grow, range(6), chunksize=chunksize)) == expected
@@ -92,7 +92,7 @@ def test_each_call_of_a_map_gets_it_as_it_was(single, chunksize) -> None:
 
 
 def test_nested_tasks_get_it_as_it_was(single) -> None:
-    """A task that runs on the stack of the one that waits for it begins with what was passed."""
+    """A task on the stack of the one that waits for it begins with what was passed."""
 
     def parent():
         counter = Counter()
@@ -103,7 +103,7 @@ def test_nested_tasks_get_it_as_it_was(single) -> None:
 
 
 def test_what_cannot_be_changed_is_not_copied(single) -> None:
-    """A large array in a partial is the same memory for every task, as it is read-only there."""
+    """Tasks share the memory of a large array in a partial, which is read-only there."""
     array = np.ones(100_000)
     results = {single.submit(partial(address, array), n).result() for n in range(3)}
 
@@ -122,7 +122,7 @@ def test_a_changed_method_name_is_no_matter(single) -> None:
 
 
 def test_callables_of_libraries_work(single) -> None:
-    """What is pickled by its name, as numpy's functions, or holds what never changes, is called."""
+    """Callables of libraries work, pickled by their names or by what they hold."""
     assert list(single.map(np.add, [1, 2], [3, 4])) == [4, 6]
     assert list(single.map(operator.itemgetter(1), ["ab", "cd"])) == ["b", "d"]
     assert list(single.map("-".join, [["a", "b"], "cd"])) == ["a-b", "c-d"]

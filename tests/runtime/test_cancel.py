@@ -13,8 +13,8 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from scaler_cluster.runtime import inside
-from scaler_cluster.runtime.worker import INTERRUPT_SIGNAL
+from scaler_cluster.client import worker_context
+from scaler_cluster.runtime.task_interrupts import INTERRUPT_SIGNAL
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_delivered, wait_gone, wait_until
 
@@ -107,22 +107,22 @@ def _sleep_and_clean_up(started, clean) -> None:
 
 IMPORTED_ONCE = """
 import builtins, signal, time
-from scaler_cluster.runtime import inside
-from scaler_cluster.runtime.worker import INTERRUPT_SIGNAL
+from scaler_cluster.client import worker_context
+from scaler_cluster.runtime.task_interrupts import INTERRUPT_SIGNAL
 from tests.runtime import tasks
 
 if hasattr(builtins, "was_imported"):
     raise ImportError("cannot load module more than once per process")
 builtins.was_imported = True
 tasks.announce({started!r})
-while inside.shell._core.interrupt is None:
+while worker_context.open_session.__self__._core.interrupt is None:
     time.sleep(0.001)
 signal.raise_signal(INTERRUPT_SIGNAL)
 """
 
 
 def test_an_import_is_let_finish(single, flags, tmp_path) -> None:
-    """A task is not interrupted in the middle of one: the next could not import it again."""
+    """A task is interrupted only after the import in progress, which could not be repeated."""
     source = IMPORTED_ONCE.format(started=flags.path("started"))
     (tmp_path / "imported_once.py").write_text(source)
     future = single.submit(_import_from, str(tmp_path), tasks.FOREVER_S)
@@ -140,7 +140,7 @@ def _import_from(directory, duration_s) -> int:
 
 
 def test_a_finalizer_is_let_finish(single, flags) -> None:
-    """There the exception that stops a task would be lost: it is raised after that."""
+    """A task is interrupted only after a finalizer, in which the exception would be lost."""
     future = single.submit(_finalize_and_sleep, flags.path("started"))
     pid = flags.wait("started")
     future.cancel()
@@ -156,7 +156,7 @@ class _Finalized:
 
     def __del__(self) -> None:
         tasks.announce(self.started)
-        while inside.shell._core.interrupt is None:  # type: ignore[union-attr]
+        while worker_context.open_session.__self__._core.interrupt is None:  # type: ignore[union-attr]
             time.sleep(0.001)
         signal.raise_signal(INTERRUPT_SIGNAL)
 
@@ -198,17 +198,17 @@ def test_cancelling_one_does_not_disturb_the_others(executor, flags) -> None:
 
 
 def test_many_are_cancelled_at_any_stage(executor) -> None:
-    """Whenever it is cancelled, each of many tasks is either cancelled or done."""
+    """Each of many tasks that are cancelled at any time is either cancelled or done."""
     futures = [executor.submit(tasks.nap, n) for n in range(400)]
-    for n, future in enumerate(futures):
-        if n % 3 == 0:
-            future.cancel()
+    cancelled = [n % 3 == 0 and future.cancel() for n, future in enumerate(futures)]
 
     wait(futures, BOUND_S)
 
-    for n, future in enumerate(futures):
-        assert future.done()
-        assert future.cancelled() if n % 3 == 0 and future.cancelled() else future.result() == n
+    assert any(cancelled)
+    assert [future.cancelled() for future in futures] == cancelled
+    assert [future.result() for future in futures if not future.cancelled()] == [
+        n for n, is_cancelled in enumerate(cancelled) if not is_cancelled
+    ]
 
 
 def test_a_callback_learns_of_the_cancellation(single, flags) -> None:
@@ -260,7 +260,7 @@ def _sleep_if(started) -> None:
 
 
 def test_an_exception_in_a_map_cancels_the_rest_at_once(single, flags) -> None:
-    """Also while the exception, with its traceback, is still being handled."""
+    """A map that raises cancels the rest while its exception is still being handled."""
     results = single.map(_fail_or_sleep, ["", flags.path("started")])
 
     with pytest.raises(ValueError, match="on purpose") as caught:

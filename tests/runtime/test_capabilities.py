@@ -7,10 +7,10 @@ import os
 import psutil
 import pytest
 
-from scaler_cluster.errors import NoSuitableWorker
-from scaler_cluster.runtime.spawn import EmbeddedCluster
+from scaler_cluster.errors import NoSuitableWorkerError
+from scaler_cluster.process.spawn import EmbeddedCluster
 from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
-from tests.runtime.helpers import BOUND_S, wait_until, wait_workers
+from tests.runtime.helpers import BOUND_S, scheduling, wait_until, wait_workers
 from tests.runtime.machines import workers_of
 
 GPU = {"gpu": 1}
@@ -20,7 +20,8 @@ GPU = {"gpu": 1}
 def address(standing):
     """Return the address of a cluster: two workers without anything, one with a GPU."""
     with SchedulerClusterCombo(2) as cluster:
-        gpu = workers_of(cluster.get_address(), 1, capabilities={"gpu": 1, "linux": -1}, name="G")
+        has = (("gpu", 1), ("linux", -1))
+        gpu = workers_of(cluster.get_address(), 1, capabilities=has, worker_names=("G",))
         with gpu, Client(cluster.get_address()) as client:
             wait_workers(3, supervisors=2)
             client.submit_verbose(os.getpid, (), {}, capabilities=GPU).result(BOUND_S)
@@ -51,7 +52,7 @@ def pid_of(*_: object) -> int:
 
 
 def test_every_way_to_ask_takes_a_demand(client, gpu) -> None:
-    """Single tasks, maps and graphs."""
+    """Single tasks, maps and graphs take capabilities."""
     assert client.map(pid_of, range(20), capabilities=GPU) == [gpu] * 20
     assert client.starmap(pid_of, [(n,) for n in range(20)], capabilities=GPU) == [gpu] * 20
     graph = {"a": (pid_of,), "b": (pid_of, "a")}
@@ -59,7 +60,7 @@ def test_every_way_to_ask_takes_a_demand(client, gpu) -> None:
 
 
 def test_an_executor_has_them_among_its_options(address, gpu) -> None:
-    """And each of its views its own."""
+    """Each view of an executor has capabilities of its own."""
     with ScalerExecutor(address=address) as executor:
         on_gpu = executor.options(capabilities={"linux": -1})
         assert set(on_gpu.map(pid_of, range(20))) == {gpu}
@@ -85,7 +86,7 @@ def test_an_amount_is_never_exceeded(client, flags) -> None:
 
 
 def test_what_is_offered_without_an_amount_is_never_used_up() -> None:
-    """Each worker has as much of it as anybody wants."""
+    """A capability without an amount is never used up."""
     combo = SchedulerClusterCombo(1, per_worker_capabilities={"linux": -1})
     with combo as cluster, Client(cluster.get_address()) as client:
         assert client.submit_verbose(pid_of, (), {}, {"linux": 5}).result(BOUND_S)
@@ -100,7 +101,7 @@ def ask_for_gpu(client: Client) -> tuple[int, int]:
 
 
 def test_a_task_that_waits_runs_only_what_it_has_the_means_for(client, gpu) -> None:
-    """What it waits for goes to the GPU, unless it stands there itself."""
+    """A waiting task runs on its stack only what its own worker has the capabilities for."""
     for _ in range(5):
         assert client.submit(ask_for_gpu, client).result(BOUND_S)[1] == gpu
     assert client.submit_verbose(ask_for_gpu, (client,), {}, GPU).result(BOUND_S) == (gpu, gpu)
@@ -110,24 +111,24 @@ def test_a_task_that_waits_runs_only_what_it_has_the_means_for(client, gpu) -> N
 
 
 def test_what_nobody_can_run_waits_and_is_told(client, address, caplog) -> None:
-    """Until somebody comes who can."""
+    """A task that no worker can run waits, and is told of, until such a worker comes."""
     future = client.submit_verbose(pid_of, (), {}, {"quantum computer": 1})
     wait_until(lambda: "quantum computer=1" in caplog.text, "nobody was told")
     assert not future.done()
     assert client.submit(pid_of).result(BOUND_S)
 
-    with workers_of(address, 1, capabilities={"quantum computer": 2}):
+    with workers_of(address, 1, capabilities=(("quantum computer", 2),)):
         assert future.result(BOUND_S)
 
 
 def test_it_fails_after_a_time_if_that_is_set() -> None:
-    """With an error that says what was missing."""
-    cluster = EmbeddedCluster(1, scheduling={"scheduler": {"unplaced_timeout_s": 0.0}})
+    """A task that no worker can run fails after the time that is set, and says what it lacked."""
+    cluster = EmbeddedCluster(1, scheduling=scheduling(unplaced_timeout_s=0.0))
     try:
         with Client(cluster.address) as client:
-            with pytest.raises(NoSuitableWorker, match="gpu=1"):
+            with pytest.raises(NoSuitableWorkerError, match="gpu=1"):
                 client.submit_verbose(pid_of, (), {}, GPU).result(BOUND_S)
-            with pytest.raises(NoSuitableWorker, match="gpu=1"):
+            with pytest.raises(NoSuitableWorkerError, match="gpu=1"):
                 client.get({"a": (pid_of,), "b": (pid_of, "a")}, ["b"], capabilities=GPU)
             assert client.submit(pid_of).result(BOUND_S)
     finally:
@@ -138,7 +139,7 @@ def test_it_fails_after_a_time_if_that_is_set() -> None:
 
 
 def test_annotations_of_dask_are_those_of_its_tasks(client, gpu) -> None:
-    """``resources``, ``workers`` and ``priority``, of each task its own."""
+    """Each task of Dask has its own ``resources``, ``workers`` and ``priority``."""
     dask = pytest.importorskip("dask")
     with dask.annotate(resources={"gpu": 1}):
         on_gpu = dask.delayed(pid_of, pure=False)(0)

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from scaler_exec import Client, ConfigError, SchedulerClusterCombo, SessionClosed
+from scaler_exec import Client, ConfigError, SchedulerClusterCombo, SessionClosedError
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S
 
@@ -36,12 +36,12 @@ def test_map_returns_a_list(client) -> None:
 
 def test_map_without_an_iterable_is_a_type_error(client) -> None:
     """map(function) alone raises TypeError, as the builtin does."""
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="must have at least one iterable"):
         client.map(tasks.square)
 
 
 def test_map_takes_the_old_form(client) -> None:
-    """Arguments in tuples, with a warning; a map that means tuples as they are gets them."""
+    """map() takes arguments in tuples with a warning, and tuples as items where they are meant."""
     for rows in ([(n,) for n in range(5)], iter([(n,) for n in range(5)])):
         with pytest.deprecated_call(match=r"use starmap\(\)"):
             assert client.map(math.sqrt, rows) == [math.sqrt(n) for n in range(5)]
@@ -53,7 +53,7 @@ def test_map_takes_the_old_form(client) -> None:
 
 
 def test_keywords_reach_the_function(client) -> None:
-    """Also keyword-only ones, and those that any name takes."""
+    """Keyword arguments reach a function that names them or takes any."""
     assert client.submit(_all_kinds, 1, c=3, d=4).result(BOUND_S) == (1, 2, 3, {"d": 4})
     assert client.submit(_all_kinds, b=1, a=2).result(BOUND_S) == (2, 1, 5, {})
     with pytest.raises(TypeError, match="unexpected keyword"):
@@ -100,7 +100,7 @@ def test_disconnect_cancels_and_closes(cluster, flags) -> None:
 
     with pytest.raises(CancelledError):
         future.result(BOUND_S)
-    with pytest.raises(SessionClosed):
+    with pytest.raises(SessionClosedError, match="the client was disconnected"):
         client.submit(tasks.square, 1)
 
 

@@ -19,7 +19,7 @@ from scaler_cluster.objects.sent import SentObjects
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_exec import (
     Client,
-    ClusterUnreachable,
+    ClusterUnreachableError,
     ConfigError,
     SchedulerClusterCombo,
     Serializer,
@@ -59,7 +59,7 @@ def use_client(client, text: str):
 
 
 def test_a_pickled_client_keeps_what_it_was_given(cluster) -> None:
-    """All of it: here as a new client, in a task through the worker's session."""
+    """A pickled client keeps its settings, here and in a task."""
     given = {"profiling": True, "timeout_seconds": 20, "heartbeat_interval_seconds": 3,
              "serializer": Upper, "stream_output": True}  # fmt: skip
     with Client(cluster.get_address(), **given) as client:
@@ -75,7 +75,7 @@ def test_a_pickled_client_keeps_what_it_was_given(cluster) -> None:
 
 
 def test_clients_have_names(cluster) -> None:
-    """No two are called the same, also not two of one task."""
+    """No two clients have the same name, not even two of one task."""
     with Client(cluster.get_address()) as one, Client(cluster.get_address()) as other:
         there = one.submit(name_two).result(BOUND_S)
 
@@ -88,7 +88,7 @@ def name_two() -> tuple[bytes, bytes]:
 
 
 def test_our_own_serializer_is_no_detour(cluster) -> None:
-    """DefaultSerializer, class or instance, is what is done without one."""
+    """DefaultSerializer, class or instance, changes nothing."""
     for serializer in (DefaultSerializer, DefaultSerializer()):
         with Client(cluster.get_address(), serializer=serializer) as client:
             assert client._serialization is None
@@ -96,10 +96,7 @@ def test_our_own_serializer_is_no_detour(cluster) -> None:
 
 
 def test_nothing_is_said_after_goodbye(monkeypatch, capfd) -> None:
-    """What is let go of while a client leaves is no concern of the scheduler, which would complain.
-
-    It frees all that was the client's.
-    """
+    """A client that leaves says nothing of what it lets go of, which the scheduler frees."""
     with SchedulerClusterCombo(1) as cluster:
         client = Client(cluster.get_address())
         futures = [client.submit(np.ones, MB)]
@@ -117,14 +114,14 @@ def test_nothing_is_said_after_goodbye(monkeypatch, capfd) -> None:
 
 
 def test_a_scheduler_that_is_not_there(monkeypatch) -> None:
-    """The client waits as long as it was told to, and says at which address."""
+    """A client waits for a scheduler as long as it was told to, and names the address."""
     address = f"tcp://127.0.0.1:{free_port()}"
-    with pytest.raises(ClusterUnreachable, match=rf"at {address} within 0.2 s"):
+    with pytest.raises(ClusterUnreachableError, match=rf"at {address} within 0.2 s"):
         Client(address, timeout_seconds=0.2)
 
 
 def test_a_scheduler_that_falls_silent() -> None:
-    """After so long everything that is pending fails."""
+    """What is pending fails once the scheduler was silent for the client's timeout."""
     with SchedulerClusterCombo(0) as cluster:
         client = Client(cluster.get_address(), timeout_seconds=1, heartbeat_interval_seconds=5)
         scheduler = cluster_process("scheduler")
@@ -135,20 +132,20 @@ def test_a_scheduler_that_falls_silent() -> None:
             os.kill(scheduler.pid, signal.SIGCONT)
         client.disconnect()
 
-    assert isinstance(error, ClusterUnreachable)
+    assert isinstance(error, ClusterUnreachableError)
     assert "has not answered for 1 s" in str(error)
 
 
 @pytest.mark.parametrize("name", ["timeout_seconds", "heartbeat_interval_seconds"])
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_times_are_positive(name, value) -> None:
-    """Others are refused before anybody is asked."""
+    """Times that are not positive are refused before any connection is made."""
     with pytest.raises(ConfigError, match=f"{name} must be greater than 0"):
         Client("tcp://127.0.0.1:1", **{name: value})
 
 
 def test_an_address_is_needed_outside_of_tasks() -> None:
-    """The message says what to give, in the words that programs look for."""
+    """The error of a missing address says what to give, in the words programs look for."""
     with pytest.raises(ValueError, match="No scheduler address provided.*worker context"):
         Client()
 
@@ -221,7 +218,7 @@ def is_blind(monkeypatch):
 
 
 def test_a_storage_that_is_reached_elsewhere(server, forwarder, is_blind) -> None:
-    """What is stored and fetched goes by the address that the client was given."""
+    """Objects are stored and fetched by the storage address that the client was given."""
     with SchedulerClusterCombo(1, object_storage_address=server.address) as cluster:
         settings = {"object_storage_address": forwarder.address}
         with Client(cluster.get_address(), **settings) as client:
@@ -235,7 +232,7 @@ def test_a_storage_that_is_reached_elsewhere(server, forwarder, is_blind) -> Non
 
 
 def test_a_result_is_fetched_within_the_timeout(server, is_blind) -> None:
-    """One whose storage is slow is there, but not here yet; whoever asks again goes on."""
+    """result(timeout) gives up on a slow storage in time, and a later call goes on."""
     combo = SchedulerClusterCombo(1, object_storage_address=server.address)
     with combo as cluster, Client(cluster.get_address()) as client:
         future = client.submit(np.ones, 4 * MB)

@@ -13,13 +13,13 @@ import weakref
 import pytest
 import zmq
 
-from scaler_cluster.runtime.process import PYTHON_VERSION
+from scaler_cluster.process.process import PYTHON_VERSION
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import decode, encode
 from scaler_exec import (
     Client,
-    ClusterBroken,
-    ClusterUnreachable,
+    ClusterBrokenError,
+    ClusterUnreachableError,
     ConfigError,
     ScalerExecutor,
     SchedulerClusterCombo,
@@ -40,7 +40,7 @@ def combo():
 
 @pytest.mark.parametrize("name", ["scheduler", "supervisor"])
 def test_a_cluster_whose_process_dies_is_broken(make_executor, flags, name) -> None:
-    """When scheduler or supervisor is killed, pending futures and maps raise ClusterBroken."""
+    """When scheduler or supervisor is killed, pending futures and maps raise ClusterBrokenError."""
     executor = make_executor(2)
     done = executor.submit(tasks.square, 3)
     assert done.result(BOUND_S) == 9
@@ -54,11 +54,11 @@ def test_a_cluster_whose_process_dies_is_broken(make_executor, flags, name) -> N
 
     for future in (running, *queued):
         error = future.exception(BOUND_S)
-        assert type(error) is ClusterBroken
+        assert type(error) is ClusterBrokenError
         assert f"{name} process {victim.pid}" in str(error)
-    with pytest.raises(ClusterBroken):
+    with pytest.raises(ClusterBrokenError, match=f"{name} process {victim.pid}"):
         next(results)
-    with pytest.raises(ClusterBroken):
+    with pytest.raises(ClusterBrokenError, match=f"{name} process {victim.pid}"):
         executor.submit(tasks.square, 1)
     assert done.result() == 9
     executor.shutdown()
@@ -75,7 +75,7 @@ def test_a_fork_server_that_dies_takes_its_workers_along(make_executor, flags) -
     for server in servers:
         server.kill()
 
-    assert type(running.exception(BOUND_S)) is ClusterBroken
+    assert type(running.exception(BOUND_S)) is ClusterBrokenError
     executor.shutdown()
     wait_gone(*workers, child)
 
@@ -111,25 +111,25 @@ def test_a_process_that_was_stopped_for_a_while_goes_on(executor, flags, name) -
 
 
 def test_a_client_that_joined_hears_of_the_end(combo, flags) -> None:
-    """When a cluster is shut down, futures of clients that joined raise ClusterBroken."""
+    """When a cluster is shut down, futures of clients that joined raise ClusterBrokenError."""
     with ScalerExecutor(address=combo.get_address()) as executor:
         future = executor.submit(tasks.sleep, flags.path("started"))
         flags.wait("started")
         combo.shutdown()
 
-        assert type(future.exception(BOUND_S)) is ClusterBroken
+        assert type(future.exception(BOUND_S)) is ClusterBrokenError
         assert "shut down" in str(future.exception())
 
 
 def test_a_client_that_joined_gives_a_silent_scheduler_up(combo, flags) -> None:
-    """A scheduler that answers no more is ClusterUnreachable, with its address."""
+    """A scheduler that answers no more is ClusterUnreachableError, with its address."""
     with Client(combo.get_address(), timeout_seconds=2.0) as client:
         future = client.submit(tasks.sleep, flags.path("started"))
         flags.wait("started")
         cluster_process("scheduler").kill()
         error = future.exception(BOUND_S)
 
-        assert type(error) is ClusterUnreachable
+        assert type(error) is ClusterUnreachableError
         assert combo.get_address() in str(error)
 
 
@@ -137,10 +137,10 @@ def test_a_client_that_joined_gives_a_silent_scheduler_up(combo, flags) -> None:
 
 
 def test_nobody_at_the_address_is_told_in_time(tmp_path) -> None:
-    """A dead address is ClusterUnreachable within the timeout; the message names it."""
+    """A dead address is ClusterUnreachableError within the timeout; the message names it."""
     for address in (f"tcp://127.0.0.1:{free_port()}", f"ipc://{tmp_path}/nobody"):
         began = time.monotonic()
-        with pytest.raises(ClusterUnreachable, match="no scheduler answered") as caught:
+        with pytest.raises(ClusterUnreachableError, match="no scheduler answered") as caught:
             ScalerExecutor(address=address, timeout=0.3)
 
         assert address in str(caught.value)
@@ -149,23 +149,31 @@ def test_nobody_at_the_address_is_told_in_time(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["nonsense", "", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "http://x:1"]
+    ("address", "reason"),
+    [
+        ("nonsense", "must begin with tcp:// or ipc://"),
+        ("", "must begin with tcp:// or ipc://"),
+        ("tcp://", "must end with a port"),
+        ("tcp://127.0.0.1", "must end with a port"),
+        ("tcp://127.0.0.1:x", "must end with a port"),
+        ("http://x:1", "http:// is not a transport"),
+    ],
 )
-def test_what_is_no_address_is_told_at_once(address) -> None:
-    """A malformed address is ConfigError; the message names it."""
-    with pytest.raises(ConfigError) as caught:
+def test_what_is_no_address_is_told_at_once(address, reason) -> None:
+    """A malformed address is a ConfigError, which names the address and what is wrong with it."""
+    with pytest.raises(ConfigError, match=reason) as caught:
         ScalerExecutor(address=address, timeout=BOUND_S)
 
-    assert address in str(caught.value)
+    assert f"not {address!r}" in str(caught.value)
 
 
 def test_something_else_at_the_address_is_told_in_time() -> None:
-    """A server that speaks something else is ClusterUnreachable within the timeout."""
+    """A server that speaks something else is ClusterUnreachableError within the timeout."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(ClusterUnreachable, match=address):
+        with pytest.raises(ClusterUnreachableError, match=address):
             ScalerExecutor(address=address, timeout=0.3)
 
 
@@ -178,7 +186,7 @@ def test_a_port_in_use_is_told(combo) -> None:
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:x", "ipc:///no/such/place/x"])
 def test_an_address_that_cannot_be_bound_is_told(address) -> None:
-    """What cannot be bound is a ConfigError that names the address."""
+    """An address that cannot be bound is a ConfigError that names it."""
     with pytest.raises(ConfigError) as caught:
         SchedulerClusterCombo(1, address)
 
@@ -238,7 +246,7 @@ def test_one_that_leaves_does_not_disturb_the_other(executor, flags) -> None:
 
 
 def test_a_client_that_is_dropped_stops_its_tasks(executor, flags) -> None:
-    """What a client that left had running is stopped: its worker is free again."""
+    """Tasks of a client that left are stopped, and their worker is free again."""
     client = Client(executor.address)
     client.submit(tasks.sleep, flags.path("a"))
     client.submit(tasks.refuse_to_stop, flags.path("b"))
@@ -300,8 +308,8 @@ def test_another_version_is_refused(combo, role, versions, sentence) -> None:
 
 def test_a_client_of_another_python_is_told(combo, monkeypatch) -> None:
     """ScalerExecutor(address=...) raises the scheduler's sentence at once."""
-    monkeypatch.setattr("scaler_cluster.runtime.connection.PYTHON_VERSION", "2.7")
-    with pytest.raises(ClusterUnreachable, match="runs Python 2.7"):
+    monkeypatch.setattr("scaler_cluster.client.handshake.PYTHON_VERSION", "2.7")
+    with pytest.raises(ClusterUnreachableError, match="runs Python 2.7"):
         ScalerExecutor(address=combo.get_address())
 
 
@@ -363,7 +371,7 @@ def test_garbage_hurts_only_who_sends_it(start_program, flags) -> None:
 
 
 def test_garbage_below_the_protocol_hurts_nobody(start_program, flags) -> None:
-    """Bytes that are no ZeroMQ, and connections that break off, are survived with few words."""
+    """A scheduler survives bytes that are no ZeroMQ, and logs few words about them."""
     program = start_program(SERVER.format(stop=flags.path("stop")))
     host, port = program.line().removeprefix("tcp://").split(":")
     for data in (
@@ -389,7 +397,7 @@ def test_garbage_below_the_protocol_hurts_nobody(start_program, flags) -> None:
 
 
 def test_a_peer_that_claims_a_huge_message_is_dropped(executor) -> None:
-    """A length beyond the limit is not allocated; others work on."""
+    """A peer that claims a length beyond the limit is dropped, and others work on."""
     with Raw(executor.address, b"raw") as raw:
         raw.socket.send(b"\xc6\xff\xff\xff\xff", zmq.SNDMORE)
         raw.socket.send(b"x" * 1000)
@@ -430,7 +438,7 @@ def test_a_supervisor_that_is_told_to_end_ends(make_executor, number) -> None:
 
 
 def test_nothing_of_an_executor_waits_for_the_collector() -> None:
-    """What is shut down is gone with the last reference to it."""
+    """An executor that was shut down is gone with the last reference to it."""
     gc.collect()
     gc.disable()
     try:

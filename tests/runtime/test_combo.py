@@ -11,18 +11,18 @@ import os
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from scaler_cluster.config.sections import SchedulerSettings
-from scaler_cluster.runtime import memory_maintenance
-from scaler_cluster.runtime.process_config import scheduling
+from scaler_cluster.process.process_config import SchedulerOptions
 from scaler_exec import (
     Client,
-    ClusterBroken,
+    ClusterBrokenError,
     ConfigError,
     ScalerExecutor,
     SchedulerClusterCombo,
-    TaskTimeout,
+    TaskTimeoutError,
 )
 from tests.runtime import tasks
 from tests.runtime.helpers import (
@@ -81,7 +81,7 @@ def make_client():
 
 
 def test_its_parameters_are_the_documented_ones() -> None:
-    """With their defaults: others look at the signature."""
+    """The combo has the documented parameters and defaults: programs look at the signature."""
     parameters = inspect.signature(SchedulerClusterCombo).parameters
 
     assert {name: parameters[name].default for name in DOCUMENTED} == DOCUMENTED
@@ -102,39 +102,39 @@ def test_its_parameters_are_the_documented_ones() -> None:
     ],
 )
 def test_a_wrong_setting_starts_nothing(settings, message) -> None:
-    """It says which, and why."""
+    """A wrong setting is refused, with the reason, before any process is started."""
     with pytest.raises(ConfigError, match=message):
         SchedulerClusterCombo(**{"n_workers": 1} | settings)
 
 
 def test_a_task_that_runs_longer_than_its_cluster_lets_it(make_client, flags) -> None:
-    """Is stopped; one that waits behind it runs on its own time."""
+    """A task is stopped after its cluster's timeout; a task behind it has its own time."""
     client = make_client(task_timeout_seconds=0.5)
     client.map(abs, range(10))
     late = client.submit(time.sleep, tasks.FOREVER_S)
     others = [client.submit(abs, n) for n in range(10)]
     graph = client.get({"a": (sleep_for_ever,)}, ["a"], block=False)["a"]
 
-    with pytest.raises(TaskTimeout, match="longer than 0.5 s"):
+    with pytest.raises(TaskTimeoutError, match="longer than 0.5 s"):
         late.result(BOUND_S)
     assert [other.result(BOUND_S) for other in others] == list(range(10))
-    with pytest.raises(TaskTimeout):
+    with pytest.raises(TaskTimeoutError):
         graph.result(BOUND_S)
     pid = client.submit(os.getpid).result(BOUND_S)
     stuck = client.submit(tasks.refuse_to_stop_with_child, flags.path("started"))
-    with pytest.raises(TaskTimeout):
+    with pytest.raises(TaskTimeoutError):
         stuck.result(BOUND_S)
     assert client.submit(os.getpid).result(BOUND_S) != pid
 
 
 def test_garbage_is_collected_between_tasks(make_client, flags) -> None:
-    """Also after the last one, when nothing else does it; memory goes back to the system."""
+    """Garbage is collected after the last task too, and memory goes back to the system."""
     client = make_client(garbage_collect_interval_seconds=0.1, trim_memory_threshold_bytes=1)
     before = client.submit(make_garbage, flags.path("collected")).result(BOUND_S)
     flags.wait("collected")
 
     wait_until(
-        lambda: client.submit(memory_maintenance.rss_bytes).result(BOUND_S) < before - 50e6,
+        lambda: client.submit(own_rss_bytes).result(BOUND_S) < before - 50e6,
         "it stays",
     )
 
@@ -145,7 +145,11 @@ def make_garbage(path: str) -> int:
     cycle = Cycle(path)
     cycle.pieces = [bytes(1000) for _ in range(100_000)]
     kept.append(cycle.pieces[-1])
-    return memory_maintenance.rss_bytes()
+    return own_rss_bytes()
+
+
+def own_rss_bytes() -> int:
+    return psutil.Process().memory_info().rss
 
 
 class Cycle:
@@ -164,7 +168,7 @@ kept: list[bytes] = []
 
 
 def test_workers_take_no_more_tasks_ahead_than_they_are_let(make_client, flags, tmp_path) -> None:
-    """What comes later may overtake the others, however short they are."""
+    """Workers take only so many tasks ahead, however short, so that later ones may overtake."""
     client = make_client(per_worker_task_queue_size=1)
     path = tmp_path / "order"
     with ScalerExecutor(address=client._address) as executor:
@@ -188,7 +192,7 @@ def threads_of(pid: int) -> list[str]:
 
 
 def test_threads_that_move_bytes_are_as_many_as_told(make_client) -> None:
-    """In the scheduler and in each worker."""
+    """The scheduler and each worker have as many I/O threads as they were told."""
     client = make_client(worker_io_threads=2, scheduler_io_threads=3)
     worker = client.submit(os.getpid).result(BOUND_S)
     scheduler = cluster_process("scheduler").pid
@@ -203,18 +207,18 @@ def test_threads_that_move_bytes_are_as_many_as_told(make_client) -> None:
     ("seconds", "times", "idle_s"), [(0, 2, 0.0), (0.5, 3, 1.5), (-1, 2, math.inf)]
 )
 def test_how_long_workers_idle_before_they_get_what_others_have(seconds, times, idle_s) -> None:
-    """What the scheduler is told; ``tests/core/test_scheduler_moving.py`` has what it does."""
+    """The combo's settings of load balancing become the scheduler's idle time."""
     settings = SchedulerSettings.of(
         scheduler_address="tcp://127.0.0.1:1",
         load_balance_seconds=seconds,
         load_balance_trigger_times=times,
     )
 
-    assert scheduling(settings)["scheduler"]["idle_s"] == idle_s
+    assert SchedulerOptions.from_settings(settings).core.idle_s == idle_s
 
 
 def test_what_has_no_room_in_the_scheduler_waits_at_its_client(make_client, flags) -> None:
-    """And is run in order, or cancelled; two clients share the room, and tasks have theirs."""
+    """Tasks beyond the scheduler's room wait at their client, in order, and can be cancelled."""
     client = make_client(2, max_number_of_tasks_waiting=50)
     assert client.map(abs, range(20_000)) == list(range(20_000))
     with Client(client._address) as other:
@@ -239,7 +243,7 @@ def ask_for_many(client) -> int:
 
 
 def test_an_executor_takes_back_what_waits_at_the_client(make_client, flags) -> None:
-    """It is cancelled as what waits in the scheduler; what leaves waits for the rest."""
+    """cancel_futures cancels tasks that wait at the client as those that wait elsewhere."""
     client = make_client(max_number_of_tasks_waiting=5)
     executor = ScalerExecutor(address=client._address)
     held = executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
@@ -255,7 +259,7 @@ def test_an_executor_takes_back_what_waits_at_the_client(make_client, flags) -> 
 
 
 def test_a_preload_runs_before_the_first_task(make_client, monkeypatch, tmp_path) -> None:
-    """In each worker, with its arguments."""
+    """The preload runs in each worker before its first task, with its arguments."""
     (tmp_path / "preloaded.py").write_text(PRELOADED)
     monkeypatch.syspath_prepend(str(tmp_path))
     client = make_client(2, preload="preloaded:prepare(1, name='x')")
@@ -289,17 +293,30 @@ def read_preloaded(_):
     ],
 )
 def test_a_preload_that_fails_fails_the_tasks(make_client, monkeypatch, tmp_path, spec, text):
-    """With its traceback, instead of leaving them waiting."""
+    """A preload that raises fails the tasks, and its traceback is shown."""
     (tmp_path / "preloaded.py").write_text(PRELOADED)
     monkeypatch.syspath_prepend(str(tmp_path))
     client = make_client(2, preload=spec)
 
-    with pytest.raises(ClusterBroken, match=text):
+    with pytest.raises(ClusterBrokenError, match=text):
         client.submit(abs, -3).result(BOUND_S)
 
 
+def test_a_client_that_joins_a_broken_cluster_hears_of_it(make_client) -> None:
+    """The scheduler says with its welcome that no worker can start, and the client's tasks fail."""
+    first = make_client(1, preload="nosuch.module:f")
+    with pytest.raises(ClusterBrokenError):
+        first.submit(abs, -3).result(BOUND_S)
+
+    with (
+        Client(first._address) as second,
+        pytest.raises(ClusterBrokenError, match="No module named 'nosuch'"),
+    ):
+        second.submit(abs, -3).result(BOUND_S)
+
+
 def test_a_cluster_logs_where_it_is_told(make_client, tmp_path, capfd) -> None:
-    """Into files; otherwise it is quiet."""
+    """A cluster logs into the files it was given, and is quiet otherwise."""
     make_client().submit(abs, -3).result(BOUND_S)
     path = tmp_path / "log" / "cluster.log"
     client = make_client(logging_paths=[str(path)], logging_level="INFO")
@@ -319,7 +336,7 @@ def log_something() -> int:
 
 
 def test_a_protected_cluster_is_not_shut_down_by_a_client(make_client) -> None:
-    """The client says so, and is disconnected; the others go on."""
+    """shutdown() of a protected cluster raises and disconnects that client alone."""
     client = make_client()
     pending = client.submit(time.sleep, tasks.FOREVER_S)
     other = Client(client._address)
@@ -328,33 +345,33 @@ def test_a_protected_cluster_is_not_shut_down_by_a_client(make_client) -> None:
         client.shutdown()
     client.shutdown()
     assert pending.cancelled()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="the client was disconnected"):
         client.submit(abs, -3)
     assert other.submit(abs, -3).result(BOUND_S) == 3
     other.disconnect()
 
 
 def test_a_client_shuts_a_cluster_down(make_client) -> None:
-    """All its processes end, and other clients are told."""
+    """shutdown() of a client ends all processes of the cluster, and tells other clients."""
     client = make_client(protected=False)
     pid = client.submit(os.getpid).result(BOUND_S)
     with Client(client._address) as other:
         pending = other.submit(time.sleep, tasks.FOREVER_S)
         client.shutdown()
 
-        with pytest.raises(ClusterBroken, match="the cluster was shut down"):
+        with pytest.raises(ClusterBrokenError, match="the cluster was shut down"):
             pending.result(BOUND_S)
     wait_gone(pid)
     client.shutdown()
 
 
 def test_a_task_shuts_its_cluster_down(make_client) -> None:
-    """It is one of its clients; what it returned may come yet."""
+    """A task may shut its cluster down as any client may."""
     client = make_client(protected=False)
 
-    with contextlib.suppress(ClusterBroken):
+    with contextlib.suppress(ClusterBrokenError):
         assert client.submit(shut_down, client).result(BOUND_S) is None
-    with pytest.raises(ClusterBroken, match="the cluster was shut down"):
+    with pytest.raises(ClusterBrokenError, match="the cluster was shut down"):
         client.submit(time.sleep, tasks.FOREVER_S).result(BOUND_S)
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from scaler_cluster.wire.feed import Events
-from scaler_exec import Client, TaskTimeout
+from scaler_exec import Client, TaskTimeoutError
 from scaler_monitoring.feed import Feed
 from tests.runtime.helpers import BOUND_S, free_port, is_gone, wait_gone, wait_until
 from tests.runtime.shell import Shell
@@ -52,7 +52,7 @@ def after(address: str, steps: int) -> str:
 
 
 def test_a_scheduler_two_clusters_and_a_client(shell, address) -> None:
-    """Four processes, in the order of the quickstart; all end with status 0 when told to."""
+    """The four commands of the quickstart work in order, and end with status 0 when told to."""
     scheduler = shell.start(f"scaler_scheduler {address}")
     first = shell.start(f"scaler_cluster -n 2 {address}")
     second = shell.start(f"scaler_worker -n 1 {address}")
@@ -88,7 +88,7 @@ def test_a_scheduler_two_clusters_and_a_client(shell, address) -> None:
 
 
 def test_a_cluster_may_come_before_its_scheduler(shell, address) -> None:
-    """It tries until there is one; a host may be named."""
+    """A cluster tries until there is a scheduler, which may be named by its host's name."""
     named = address.replace("127.0.0.1", "localhost")
     shell.start(f"scaler_cluster -n 1 {named}")
     shell.start(f"scaler_scheduler {named}")
@@ -98,7 +98,7 @@ def test_a_cluster_may_come_before_its_scheduler(shell, address) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_cluster_that_leaves_has_not_died(shell, address, number) -> None:
-    """Whoever watches is told that its workers left, whatever they ran."""
+    """Workers of a cluster that is told to end are told as left, not as dead."""
     shell.start(f"scaler_scheduler {address}")
     cluster = shell.start(f"scaler_cluster -n 2 {address}")
     with Client(address) as client, Feed(client.monitor_address) as feed:
@@ -125,7 +125,7 @@ def test_a_cluster_that_leaves_has_not_died(shell, address, number) -> None:
 
 @pytest.mark.parametrize("host", ["[::1]", "ipc"])
 def test_other_addresses(shell, host) -> None:
-    """Those of IPv6, with any free port, and a socket file."""
+    """IPv6 addresses, free ports and socket files are addresses."""
     where = f"ipc://{os.environ['TMPDIR']}/socket" if host == "ipc" else f"tcp://{host}:0"
     scheduler = shell.start(f"scaler_scheduler {where}")
     address = scheduler.address("scheduler address ")
@@ -136,7 +136,7 @@ def test_other_addresses(shell, host) -> None:
 
 
 def test_another_event_loop(shell, address) -> None:
-    """Where it is installed."""
+    """The event loop is uvloop where that is asked for and installed."""
     pytest.importorskip("uvloop")
     scheduler = shell.start(f"scaler_scheduler --event-loop uvloop {address}")
     shell.start(f"scaler_cluster -n 1 {address}")
@@ -148,7 +148,7 @@ def test_another_event_loop(shell, address) -> None:
 
 
 def test_the_tables_of_one_file_are_one_stack(shell, address) -> None:
-    """Scenario 1: each command takes its own of it. Scenario 2: a flag comes before it."""
+    """Commands read their own tables of one file, and a flag wins over it."""
     shell.write(
         "stack.toml",
         f"""
@@ -188,7 +188,7 @@ def test_the_tables_of_one_file_are_one_stack(shell, address) -> None:
 
 
 def test_one_command_runs_a_whole_stack(shell) -> None:
-    """With any free port; Ctrl-C ends all of it, and so does the end of a part."""
+    """``scaler`` runs a stack on free ports, which ends with Ctrl-C or with any of its parts."""
     shell.write(
         "stack.toml",
         """
@@ -221,7 +221,7 @@ def test_one_command_runs_a_whole_stack(shell) -> None:
 
 
 def test_two_clients_at_once_and_one_is_killed(shell, address) -> None:
-    """The other one's tasks run on; those of the dead one are given up."""
+    """The tasks of a killed client are given up, and another client's run on."""
     shell.start(f"scaler_scheduler -ct 2 {address}")
     shell.start(f"scaler_cluster -n 2 {address}")
     (shell.directory / "here").touch()
@@ -241,7 +241,7 @@ def test_two_clients_at_once_and_one_is_killed(shell, address) -> None:
 
 
 def test_a_cluster_that_leaves_while_it_works(shell, address) -> None:
-    """Its tasks run elsewhere."""
+    """Tasks of a cluster that leaves run on another one."""
     shell.start(f"scaler_scheduler {address}")
     first = shell.start(f"scaler_cluster -n 1 {address}")
     with Client(address) as client:
@@ -277,7 +277,7 @@ def held_by(directory: str) -> int:
 
 
 def test_a_worker_manager_is_a_cluster(shell, address) -> None:
-    """Newer versions of the Scaler system call it so."""
+    """The worker manager of newer versions starts a cluster, by flags or by a file."""
     shell.write(
         "manager.toml",
         f"""
@@ -297,7 +297,7 @@ def test_a_worker_manager_is_a_cluster(shell, address) -> None:
 
 
 def test_a_client_ends_everything(shell, address) -> None:
-    """Scheduler, clusters and object storages, each with status 0."""
+    """A client's shutdown() ends scheduler, clusters and storages, each with status 0."""
     storage = shell.start(f"scaler_object_storage_server {after(address, 1)}")
     # A scheduler that found nobody there would keep one itself.
     storage.wait_for("object storage at")
@@ -311,7 +311,7 @@ def test_a_client_ends_everything(shell, address) -> None:
 
 
 def test_a_protected_scheduler_is_not_ended_by_clients(shell, address) -> None:
-    """It says so to who tries."""
+    """A protected scheduler tells a client that it cannot end it, and goes on."""
     shell.start(f"scaler_scheduler --protected {address}")
     shell.start(f"scaler_cluster -n 1 {address}")
 
@@ -322,7 +322,7 @@ def test_a_protected_scheduler_is_not_ended_by_clients(shell, address) -> None:
 
 
 def test_a_cluster_s_preload_fails(shell, address) -> None:
-    """It says so, and ends; tasks run where there are others."""
+    """A cluster whose preload fails says so and ends; tasks run on others."""
     shell.write("preloaded.py", "def fail():\n    raise LookupError('nothing is there')\n")
     scheduler = shell.start(f"scaler_scheduler {address}")
     shell.start(f"scaler_cluster -n 1 {address}")
@@ -339,11 +339,11 @@ def test_a_cluster_s_preload_fails(shell, address) -> None:
 
 
 def test_a_cluster_stops_tasks_that_run_too_long(shell, address) -> None:
-    """And collects garbage, and takes few tasks ahead: settings reach it from a shell as well."""
+    """A cluster by command stops long tasks, and has the settings of the other flags."""
     shell.start(f"scaler_scheduler {address}")
     shell.start(f"scaler_cluster -n 1 -tts 0.2 -gc 0.1 -tm 1 -wtqs 2 -wn mine {address}")
     with Client(address) as client:
-        with pytest.raises(TaskTimeout, match="longer than 0.2 s"):
+        with pytest.raises(TaskTimeoutError, match="longer than 0.2 s"):
             client.submit(time.sleep, 1000).result(BOUND_S)
         assert client.map(abs, range(100)) == list(range(100))
     shell.commands[-1].wait_for("Worker[mine] started")
@@ -356,33 +356,33 @@ WRONG = [
     ("scaler_scheduler", "scheduler_address is missing"),
     ("scaler_scheduler localhost:80", "must begin with tcp:// or ipc://"),
     ("scaler_scheduler tcp://203.0.113.1:80", "cannot bind tcp://203.0.113.1:80"),
-    ("scaler_scheduler tcp://127.0.0.1:0 --no-such", "--no-such is no option"),
+    ("scaler_scheduler tcp://127.0.0.1:0 --no-such", "--no-such is not an option"),
     ("scaler_scheduler tcp://127.0.0.1:0 -mt 0", "must be 1 or more, or -1"),
     ("scaler_scheduler tcp://127.0.0.1:0 -pc allocate=odd", "must have allocate= with one of"),
     ("scaler_scheduler tcp://127.0.0.1:0 -lcf nosuch.ini", "cannot use nosuch.ini"),
     ("scaler_scheduler tcp://127.0.0.1:0 -osa here", "must begin with tcp:// or ipc://"),
     ("scaler_scheduler -c nosuch.toml", "cannot read nosuch.toml"),
     ("scaler_scheduler -c bad.toml", "bad.toml is not TOML: "),
-    ("scaler_scheduler -c typo.toml", "typo.toml, line 2: [scheduler] protectd is no setting"),
+    ("scaler_scheduler -c typo.toml", "typo.toml, line 2: [scheduler] protectd is not a setting"),
     ("scaler_cluster -n 0 tcp://127.0.0.1:8516", "--num-of-workers must be 1 or more, not 0"),
     ("scaler_cluster -n -2 tcp://127.0.0.1:8516", "--num-of-workers must be 1 or more, not -2"),
-    ("scaler_cluster -pwc gpu=x tcp://127.0.0.1:8516", "must be numbers, as in gpu=1"),
+    ("scaler_cluster -pwc gpu=x tcp://127.0.0.1:8516", "must be numbers, such as gpu=1"),
     ("scaler_cluster --preload x tcp://127.0.0.1:8516", "names no module and function"),
-    ("scaler_cluster tcp://127.0.0.1:0", "must have the port at which somebody listens"),
+    ("scaler_cluster tcp://127.0.0.1:0", "must have the port at which the scheduler listens"),
     ("scaler_object_storage_server ipc:///tmp/x", "tcp://host:port"),
     ("scaler_worker_manager", "type is missing"),
     ("scaler_worker_manager symphony tcp://127.0.0.1:8516", "must be one of baremetal_native"),
     ("scaler", "name one file"),
     ("scaler nosuch.toml", "cannot read nosuch.toml"),
     ("scaler empty.toml", "nothing else to run"),
-    ("scaler typo.toml", "typo.toml, line 2: [scheduler] protectd is no setting"),
+    ("scaler typo.toml", "typo.toml, line 2: [scheduler] protectd is not a setting"),
     ("scaler lonely.toml", "lonely.toml, line 1: [cluster] scheduler_address is missing"),
 ]
 
 
 @pytest.mark.parametrize(("line", "message"), WRONG, ids=[line for line, _ in WRONG])
 def test_what_is_wrong_is_said_in_one_line(shell, line, message) -> None:
-    """With a status, and no traceback."""
+    """A command that cannot work says why in one line with a status, without a traceback."""
     shell.write("bad.toml", "[scheduler]\nprotected = maybe\n")
     shell.write("typo.toml", "[scheduler]\nprotectd = true\n")
     shell.write("empty.toml", "")
@@ -398,7 +398,7 @@ def test_what_is_wrong_is_said_in_one_line(shell, line, message) -> None:
 
 
 def test_an_address_is_bound_once(shell, address) -> None:
-    """A second scheduler says so, and so does one whose storage finds no place."""
+    """A second scheduler or storage at an address says that it is taken."""
     shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
 
     second = shell.run(f"scaler_scheduler {address}")
@@ -414,7 +414,7 @@ def test_an_address_is_bound_once(shell, address) -> None:
 
 
 def test_a_cluster_gives_up_a_scheduler_that_is_silent(shell, address) -> None:
-    """When there was none, and when it is gone."""
+    """A cluster gives up a scheduler that never was there, or is gone."""
     alone = shell.run(f"scaler_cluster -n 1 -dts 0.5 {address}")
     assert alone.process.returncode == 1
     assert f"the scheduler at {address} has not answered for" in alone.err
@@ -432,7 +432,7 @@ def test_a_cluster_gives_up_a_scheduler_that_is_silent(shell, address) -> None:
 
 
 def test_a_host_that_is_not_there(shell) -> None:
-    """Is not waited for."""
+    """A command does not wait for a host that does not exist."""
     command = shell.run("scaler_cluster -n 1 tcp://no.such.invalid:8516")
 
     assert command.process.returncode == 1
@@ -440,7 +440,7 @@ def test_a_host_that_is_not_there(shell) -> None:
 
 
 def test_peers_of_other_versions_are_refused(shell, address) -> None:
-    """With a sentence, and a status."""
+    """A peer of another version is refused with a sentence and a status."""
     shell.start(f"scaler_scheduler {address}")
     command = shell.run(
         "python3 -c 'import scaler_cluster.wire.messages as m; m.PROTOCOL_VERSION += 1;"
@@ -454,7 +454,7 @@ def test_peers_of_other_versions_are_refused(shell, address) -> None:
 
 
 def test_what_is_stopped_twice_ends_at_once(shell, address) -> None:
-    """Also while it is busy with ending."""
+    """A command that is stopped twice ends at once, also while it is ending."""
     cluster = shell.start(f"scaler_cluster -n 2 {address}")
     cluster.wait_for("starting 2 workers")
     for _ in range(3):

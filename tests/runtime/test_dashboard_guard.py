@@ -77,7 +77,7 @@ def door(tmp_path_factory):
 
 
 def test_a_dashboard_that_ends_answers_nobody(tmp_path):
-    """Not by a connection that was open before, while it waits for tabs: they would come back."""
+    """A dashboard that ends answers no request, not even on a connection that was open."""
     shell = Shell(tmp_path)
     command = shell.start(f"scaler_ui tcp://127.0.0.1:1 --port 0 --token '{TOKEN}'")
     port = int(command.address("dashboard at ").split(":")[2].partition("/")[0])
@@ -122,7 +122,7 @@ def test_a_dashboard_that_ends_answers_nobody(tmp_path):
 
 
 def test_the_link_lets_in(door):
-    """Its token becomes a cookie that no script can read, and is gone from where others see it."""
+    """The link's token becomes a cookie that no script reads, and leaves the address bar."""
     answer = door.ask(f"/scaler/tasks?token={ENCODED}&more=1")
 
     assert (302, "/scaler/tasks?more=1") == (answer.status, answer.headers["Location"])
@@ -139,7 +139,7 @@ def test_the_link_lets_in(door):
      f"/scaler/?token={ENCODED}x", f"/scaler/?token={ENCODED}&token=wrong"],
 )  # fmt: skip
 def test_nobody_else_gets_in(door, path):
-    """Without the token there is no page, wherever one asks."""
+    """No page of a dashboard is served without the token."""
     answer = door.ask(path)
 
     assert answer.status in {403, 404}
@@ -148,12 +148,12 @@ def test_nobody_else_gets_in(door, path):
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "HEAD"])
 def test_no_method_is_a_way_round(door, method):
-    """Whatever the method, the token is asked for."""
+    """The token is asked for whatever the method of a request."""
     assert door.ask("/scaler/", method).status == 403
 
 
 def test_a_wrong_cookie_is_refused(door):
-    """Also one that is much too long, or no text."""
+    """A wrong cookie is refused, also one that is much too long, or no text."""
     name = door.cookie.partition("=")[0]
 
     for value in ("wrong", "x" * 10_000, '"\\303\\251"', ""):
@@ -166,34 +166,36 @@ def test_a_wrong_cookie_is_refused(door):
              "127.0.0.1:1; script-src *", "127.0.0.1/", "[::1]; script-src *", ""],
 )  # fmt: skip
 def test_names_of_others_are_refused(door, host):
-    """Who made their own name mean this address gets nothing, though the cookie is right."""
+    """A request for a foreign host name is refused, though its cookie is right."""
     asked = door.ask("/scaler/", Cookie=door.cookie, Host=host.format(port=door.port))
 
     assert asked.status in {400, 403}
 
 
 def test_a_refusal_says_why(door):
-    """In words: what is missing, or by which name to call it."""
+    """A refusal says what is missing, or by which name to ask."""
     assert "the token is missing or wrong" in door.ask("/scaler/").body
     assert "name it in --hosts" in door.ask("/scaler/", Host="evil.example").body
 
 
 def test_a_link_leads_to_no_other_host(door):
-    """However many slashes its path begins with."""
+    """A link leads to no other host, however many slashes its path begins with."""
     for path in ("//evil.example/", "/\\\\evil.example/", "///evil.example"):
         answer = door.ask(f"{path}?token={ENCODED}")
         assert (answer.status, answer.headers["Location"][:13]) == (302, "/evil.example")
 
 
 def test_what_is_too_long_is_not_read(door):
-    """Nobody can make it keep more than settings take."""
+    """A dashboard does not read more of a request than settings take."""
     # Some versions of Tornado close the connection while it is still on its way.
     with contextlib.suppress(ConnectionError):
         assert door.ask("/scaler/settings", "POST", "x" * 100_000).status in {400, 413}
 
+    assert door.ask("/scaler/settings", Cookie=door.cookie).status == 200
+
 
 def test_dark_pages_for_who_wants_them(door):
-    """The browser says so in a header; it is asked to."""
+    """A browser that prefers dark pages in a header gets dark ones."""
     wish = {"Cookie": door.cookie, "Sec_CH_Prefers_Color_Scheme": '"dark"'}
 
     for path in ("/scaler/", "/scaler/settings"):
@@ -205,14 +207,14 @@ def test_dark_pages_for_who_wants_them(door):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "10.1.2.3", "proxy.example"])
 def test_its_own_names_are_answered(door, host):
-    """IP addresses, localhost, and what --hosts names."""
+    """A dashboard answers to IP addresses, localhost, and what --hosts names."""
     answer = door.ask("/scaler/", Cookie=door.cookie, Host=f"{host}:{door.port}")
 
     assert answer.status == 200
 
 
 def test_other_pages_are_not_answered(door):
-    """With the Origin of another site neither page nor WebSocket is had; so it is without one."""
+    """A request with the Origin of another site gets neither a page nor a WebSocket."""
     here = f"http://127.0.0.1:{door.port}"
     mine = {"Cookie": door.cookie}
     others = ("http://evil.example", "null", "http://127.0.0.1:1", f"{here}.evil.example")
@@ -226,7 +228,7 @@ def test_other_pages_are_not_answered(door):
 
 
 def test_answers_say_what_a_browser_may_not_do(door):
-    """No code but what the page came with, nothing from elsewhere, nothing is kept."""
+    """Answers forbid foreign sources, code that did not come with the page, and caching."""
     page = door.ask("/scaler/", Cookie=door.cookie)
     policy = page.headers["Content-Security-Policy"]
 
@@ -247,7 +249,7 @@ def test_answers_say_what_a_browser_may_not_do(door):
 
 
 def test_settings_are_kept_by_the_browser(door):
-    """What is chosen comes back as a cookie; what is no choice is passed over."""
+    """Settings come back as a cookie, and values that are no choice are passed over."""
     mine = {"Cookie": door.cookie, "Content_Type": "application/x-www-form-urlencoded"}
     chosen = door.ask("/scaler/settings", "POST", "window=60&scale=log&colours=<x>", **mine)
 

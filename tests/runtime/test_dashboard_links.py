@@ -9,8 +9,8 @@ import pytest
 from scaler_cluster.cli.stack_file import StackFile
 from scaler_cluster.config.load import read_file
 from scaler_cluster.config.sections import WebSettings
-from scaler_cluster.runtime.dashboard_listener import DashboardListener
-from scaler_cluster.runtime.process_config import dashboard_process_config
+from scaler_cluster.process.dashboard_listener import DashboardListener
+from scaler_cluster.process.process_config import DashboardProcessConfig
 from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime.helpers import free_port
 
@@ -27,7 +27,7 @@ def places_of_executor() -> tuple[str, str | None]:
 
 @pytest.mark.parametrize("ask", [places_of_client, places_of_executor])
 def test_clients_know_where_the_cluster_is_watched(cluster, client, ask) -> None:
-    """Client and executor say the monitor address of their cluster, outside and inside of tasks."""
+    """Clients and executors know their cluster's monitor address, also inside of tasks."""
     watched_at = cluster.get_monitor_address(), None
 
     with ScalerExecutor(address=cluster.get_address()) as executor:
@@ -37,13 +37,13 @@ def test_clients_know_where_the_cluster_is_watched(cluster, client, ask) -> None
 
 
 def test_an_embedded_cluster_is_watched_by_a_socket_file(executor) -> None:
-    """Its executor says which; there is no dashboard unless one was asked for."""
+    """An embedded cluster is watched by a socket file, and has no dashboard unasked."""
     assert executor.monitor_address.startswith("ipc://")
     assert executor.dashboard_link is None
 
 
 def test_a_monitor_that_listens_everywhere_is_where_the_scheduler_is() -> None:
-    """Who reached the scheduler at a host is told to watch it there."""
+    """A monitor on all interfaces is named by the host at which a client reached the cluster."""
     port = free_port()
     wildcard = f"tcp://0.0.0.0:{port}"
 
@@ -57,7 +57,7 @@ def test_a_monitor_that_listens_everywhere_is_where_the_scheduler_is() -> None:
 
 
 def test_a_running_cluster_has_its_own_dashboard(cluster) -> None:
-    """Who joins it, or works inside of it, cannot ask for another."""
+    """dashboard=True is refused for a cluster that is running already."""
     with pytest.raises(ConfigError, match="see dashboard_link"):
         ScalerExecutor(address=cluster.get_address(), dashboard=True)
 
@@ -80,7 +80,7 @@ def open_door():
 
 
 def test_a_door_listens_before_there_is_a_dashboard(open_door) -> None:
-    """At any free port; the link has that and a token, which is another each time."""
+    """The dashboard's port listens at once, and its link has a new token each time."""
     door = open_door()
 
     assert door.link == f"http://127.0.0.1:{door.port}/?token={door.token}"
@@ -100,7 +100,7 @@ def test_a_door_listens_before_there_is_a_dashboard(open_door) -> None:
     ],
 )
 def test_a_link_names_the_host(open_door, host, link, told) -> None:
-    """If it listens everywhere, clients are left to put in the host that they know."""
+    """The link of a dashboard on all interfaces leaves the host to the client."""
     door = open_door(host, token="a b", prefix="/scaler")
     rest = "/scaler/?token=a%20b"
 
@@ -109,7 +109,7 @@ def test_a_link_names_the_host(open_door, host, link, told) -> None:
 
 
 def test_a_door_that_listens_everywhere_is_reached_by_both_protocols(open_door) -> None:
-    """[::] is for IPv4 as well."""
+    """[::] is reached by IPv4 and by IPv6."""
     port = open_door("::").port
 
     for host in ("127.0.0.1", "::1"):
@@ -125,7 +125,7 @@ def test_a_door_that_listens_everywhere_is_reached_by_both_protocols(open_door) 
     ],
 )
 def test_a_door_that_cannot_be_opened(open_door, host, reason) -> None:
-    """One sentence says why."""
+    """One sentence says why a port cannot be opened."""
     port = open_door().port
 
     with pytest.raises(ConfigError, match=rf"at {host}, port {port}: {reason}"):
@@ -133,24 +133,25 @@ def test_a_door_that_cannot_be_opened(open_door, host, reason) -> None:
 
 
 def test_what_a_dashboard_is_told(open_door) -> None:
-    """What it shows, where it is served, and what its users set."""
+    """A dashboard process is told what it shows, where it is served, and its users' settings."""
     door = open_door(token="secret", prefix="/p")
     settings = WebSettings(monitor_address="tcp://head:8518", hosts=("proxy",), logging_paths=())
 
-    told = dashboard_process_config(settings, door)
+    told = DashboardProcessConfig.from_settings(settings, door)
 
-    assert told == {
-        "monitor_address": "tcp://head:8518",
-        "record": None,
-        "replay": None,
-        "fd": door.listener.fileno(),
-        "token": "secret",
-        "prefix": "/p",
-        "hosts": ["127.0.0.1", socket.gethostname(), "proxy"],
-        "link": door.link,
-        "interval_s": 0.5,
-        "rows_max": 50_000,
-    }
+    assert told == DashboardProcessConfig(
+        monitor_address="tcp://head:8518",
+        record=None,
+        replay=None,
+        fd=door.listener.fileno(),
+        token="secret",
+        prefix="/p",
+        hosts=("127.0.0.1", socket.gethostname(), "proxy"),
+        link=door.link,
+        interval_s=0.5,
+        rows_max=50_000,
+        logging=None,
+    )
 
 
 # -- a stack of one file -----------------------------------------------------------------------
@@ -165,7 +166,7 @@ SCHEDULER = '[scheduler]\nscheduler_address = "tcp://127.0.0.1:0"\n'
 
 
 def test_a_stack_whose_dashboard_finds_its_port_taken(tmp_path, open_door) -> None:
-    """It says so before it has started anything."""
+    """A stack says that its dashboard's port is taken before it starts anything."""
     port = open_door().port
     stack = stack_of(tmp_path, f"{SCHEDULER}[webui]\nport = {port}\n")
 
@@ -179,10 +180,10 @@ def test_a_stack_whose_dashboard_finds_its_port_taken(tmp_path, open_door) -> No
     [
         ("[webui]", r"line 1: \[webui\]: nothing to show"),
         ('[gui]\nreplay = "a"\nrecord = "b"', r"line 1: \[gui\]: replay shows a recording"),
-        (f"{SCHEDULER}[webui]\n[gui]", r"line 4: \[gui\]: one dashboard is enough"),
+        (f"{SCHEDULER}[webui]\n[gui]", r"line 4: \[gui\]: there may be only one dashboard"),
     ],
 )
 def test_a_stack_whose_dashboard_is_wrong(tmp_path, text, reason) -> None:
-    """It says in which line."""
+    """A stack names the line of a wrong setting of its dashboard."""
     with pytest.raises(ConfigError, match=reason):
         stack_of(tmp_path, text)

@@ -11,7 +11,7 @@ from operator import add
 import psutil
 import pytest
 
-from scaler_exec import Client, SchedulerClusterCombo, WorkerDied
+from scaler_exec import Client, SchedulerClusterCombo, WorkerDiedError
 from scaler_monitoring.dashboard.template import LINKS
 from tests.runtime.browser import DESKTOP, PHONE
 from tests.runtime.helpers import BOUND_S, wait_gone, wait_until, wait_workers
@@ -69,7 +69,7 @@ def run(standing):
             client.map(nasty, range(3))
             for _ in range(2):
                 client.submit(raise_this, "KeyError", MESSAGE).exception(BOUND_S)
-            assert isinstance(client.submit(die).exception(BOUND_S), WorkerDied)
+            assert isinstance(client.submit(die).exception(BOUND_S), WorkerDiedError)
             assert client.submit(fan, client).result(BOUND_S) == 10
             kept = client.send_object(os.urandom(OBJECT_BYTES))
             assert client.get({"a": (add, 1, 2), "b": (add, "a", 3)}, ["b"]) == {"b": 6}
@@ -104,7 +104,7 @@ def wait_for(page, *texts):
     """Wait until all of these stand in a page."""
     wait_until(
         lambda: all(text in text_of(page) for text in texts),
-        f"the page does not say all of {texts}: {text_of(page)}",
+        lambda: f"the page does not say all of {texts}: {text_of(page)}",
         timeout=20.0,
     )
 
@@ -129,7 +129,7 @@ def cells(line):
 
 
 def test_overview(open_page):
-    """Counts by state, functions with what became of them, failures, the death, what is held."""
+    """The overview shows counts by state, functions, failures, the death, and what is held."""
     page = open_page("/")
 
     wait_for(page, "50 of 50 done", "1 of 1 done", "3 of 3 done", f"KeyError: '{MESSAGE}'")
@@ -141,7 +141,7 @@ def test_overview(open_page):
 
 
 def test_task_stream(open_page):
-    """A row for each worker, also for the dead one; each function has its colour."""
+    """The task stream has a row for each worker, dead ones included, and functions in colours."""
     page = open_page("/stream")
 
     wait_for(page, "It follows what happens now.", NASTY, "fan", "raise_this")
@@ -151,7 +151,7 @@ def test_task_stream(open_page):
 
 
 def test_tasks_are_found_and_explained(open_page):
-    """The text above the table chooses; a failure that is chosen shows its remote traceback."""
+    """The search field filters tasks, and a chosen failure shows its remote traceback."""
     page = open_page("/tasks")
     wait_for(page, " rows, ", "graph(add)")
 
@@ -166,7 +166,7 @@ def test_tasks_are_found_and_explained(open_page):
 
 
 def test_workers(open_page, run):
-    """Two run what does not end; the dead one is not among them, but reported."""
+    """The workers' page shows two busy workers, and the dead one only as a death."""
     page = open_page("/workers")
 
     wait_for(page, "2 workers.", "signal 9", "1:2")
@@ -177,7 +177,7 @@ def test_workers(open_page, run):
 
 
 def test_graphs(open_page):
-    """Nodes by state, and the longest chain of the graph that runs."""
+    """The graphs' page shows nodes by state, and the longest chain of the running graph."""
     page = open_page("/graphs")
 
     wait_for(page, "0 of 6 ended", "1 of 1 ended")
@@ -190,7 +190,7 @@ def test_graphs(open_page):
 
 
 def test_memory(open_page):
-    """What lies where, and the largest objects with how many need them."""
+    """The memory page shows where objects are, and the largest ones with their users."""
     page = open_page("/memory")
 
     wait_for(page, "976.6 KiB", "home")
@@ -201,7 +201,7 @@ def test_memory(open_page):
 
 
 def test_clients(open_page):
-    """The client with its counts, and that of the task on a worker."""
+    """The clients' page shows the client with its counts, and that of the task on a worker."""
     page = open_page("/clients")
 
     wait_for(page, "58 of 66 ended")
@@ -211,7 +211,7 @@ def test_clients(open_page):
 
 
 def test_machines(open_page):
-    """One machine, on which one worker took the place of another; and the scheduler."""
+    """The machines' page shows one machine, on which a worker was replaced."""
     page = open_page("/machines")
 
     wait_for(page, "process ", "Heartbeat")
@@ -221,7 +221,7 @@ def test_machines(open_page):
 
 
 def test_settings_change_the_pages(open_page):
-    """What is chosen holds on the other pages, and when one comes back."""
+    """A chosen setting holds on all pages, and when one comes back."""
     page = open_page("/")
     assert page.evaluate("document.documentElement.className") == "light"
     page.get_by_role("link", name="Settings").click()
@@ -243,7 +243,7 @@ def test_settings_change_the_pages(open_page):
 @pytest.mark.parametrize("path", [path for path, _ in LINKS])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_pages_fit_and_run_no_code_of_users(open_page, path, size):
-    """None is wider than its window; what users named is text; nothing is asked of elsewhere."""
+    """No page is wider than its window, runs code of users, or asks elsewhere for anything."""
     page = open_page("/", size)
     dialogs: list[str] = []
 
@@ -266,7 +266,7 @@ def test_pages_fit_and_run_no_code_of_users(open_page, path, size):
 
 
 def test_pages_are_reached_by_keyboard(open_page):
-    """Tab goes through the links, the first of which skips the others."""
+    """Tab goes through the links of a page, the first of which skips the others."""
     page = open_page("/")
 
     names = []
@@ -295,7 +295,7 @@ def test_tables_do_not_keep_the_keyboard(open_page):
 
 
 def test_a_killed_worker_goes_and_is_reported(open_window):
-    """While somebody looks: its row goes, how it died comes, another takes its place."""
+    """A killed worker's row goes while the page is open, and its death and successor come."""
     with SchedulerClusterCombo(1, dashboard=True) as cluster:
         link = str(cluster.dashboard_link)
         page = open_window().open(link)

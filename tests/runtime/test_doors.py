@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scaler_exec import Client, ClusterBroken, ConfigError, ScalerExecutor, SchedulerClusterCombo
+from scaler_exec import (
+    Client,
+    ClusterBrokenError,
+    ConfigError,
+    ScalerExecutor,
+    SchedulerClusterCombo,
+)
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, free_port
 
@@ -26,7 +32,7 @@ NOT_CALLABLE = [None, 5, "abs", [abs]]
 
 @pytest.mark.parametrize("wrong", NOT_CALLABLE)
 def test_an_executor_takes_functions(executor, wrong) -> None:
-    """What cannot be called is a TypeError at submit() and map(), also of what options() returns."""
+    """submit() and map() of an executor, and of its views, refuse what cannot be called."""
     for one in (executor, executor.options(timeout=5)):
         with pytest.raises(TypeError, match=r"fn must be a function, .* write submit\(fn, x\)"):
             one.submit(wrong)
@@ -37,7 +43,7 @@ def test_an_executor_takes_functions(executor, wrong) -> None:
 
 
 def test_a_subclass_takes_functions() -> None:
-    """A map() that submits each call by itself refuses at once as well."""
+    """A map() that submits each call by itself refuses at once what cannot be called."""
 
     class Watched(ScalerExecutor):
         def submit(self, fn, /, *args, **kwargs):
@@ -65,7 +71,7 @@ class Plain:
 
 @pytest.mark.parametrize("serializer", [None, Plain])
 def test_a_client_takes_functions(cluster, serializer) -> None:
-    """What cannot be called is a TypeError at each call that takes a function."""
+    """Each call of a client that takes a function refuses what cannot be called."""
     with Client(cluster, serializer=serializer) as client:
         for wrong in NOT_CALLABLE:
             calls = {
@@ -82,7 +88,7 @@ def test_a_client_takes_functions(cluster, serializer) -> None:
 
 
 def test_a_future_is_no_function(executor, client) -> None:
-    """The sentence says where a future may stand."""
+    """The error about a future in place of a function says where a future may stand."""
     for one in (executor, client):
         future = one.submit(tasks.square, 3)
         with pytest.raises(TypeError, match=r"not a future: .* submit\(fn, future\)"):
@@ -91,7 +97,7 @@ def test_a_future_is_no_function(executor, client) -> None:
 
 
 def test_a_task_takes_functions(executor) -> None:
-    """The same holds for what tasks submit."""
+    """What a task submits must be callable as well."""
     assert executor.submit(_submit_none).result(BOUND_S) == ["TypeError"] * 4
 
 
@@ -110,7 +116,7 @@ def _submit_none() -> list[str]:
 
 @pytest.mark.parametrize("wrong", [None, 5, ()])
 def test_a_worker_fails_what_it_cannot_call(single, wrong) -> None:
-    """A peer that skips these checks gets a TypeError for its task, and the worker goes on."""
+    """A worker fails a task that it cannot call with TypeError, and goes on."""
     session = single._session
     for args, kwargs in (((), {}), ((1,), {"a": 1})):
         with pytest.raises(TypeError, match="not callable"):
@@ -171,7 +177,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], type[Exception]]] = [
 
 
 def test_a_wrong_option_fails_at_the_call(executor, flags) -> None:
-    """It harms nothing: what was submitted before comes back, and what is submitted later."""
+    """A wrong option harms neither what was submitted before nor what is submitted later."""
     pending = executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
     for options, error in WRONG_OPTIONS:
         with pytest.raises(error, match=next(iter(options))):
@@ -183,7 +189,7 @@ def test_a_wrong_option_fails_at_the_call(executor, flags) -> None:
 
 
 def test_options_may_be_numbers_of_numpy(executor) -> None:
-    """They are as good as those of Python."""
+    """Options of an executor may be numbers of numpy."""
     view = executor.options(
         priority=np.int64(3), timeout=np.float32(20), retries=np.uint8(1), at_most_once=False
     )
@@ -210,7 +216,7 @@ def test_options_may_be_numbers_of_numpy(executor) -> None:
     ],
 )
 def test_a_map_is_checked_at_the_call(executor, options, error) -> None:
-    """No item is taken from the iterable."""
+    """A map with a wrong argument raises before it takes an item of its iterable."""
     items = iter(range(3))
     with pytest.raises(error, match=next(iter(options))):
         executor.map(tasks.square, items, **options)
@@ -219,7 +225,7 @@ def test_a_map_is_checked_at_the_call(executor, options, error) -> None:
 
 
 def test_a_client_s_calls_are_checked(client) -> None:
-    """Each argument by its name, and the client goes on."""
+    """The error names the wrong argument of a client's call, and the client goes on."""
     graph = {"a": (tasks.square, 3)}
     calls: list[tuple[Any, str]] = [
         (lambda: client.submit(abs, 1, profiling="no"), "profiling must be True or False"),
@@ -282,13 +288,13 @@ def test_a_client_s_calls_are_checked(client) -> None:
     ],
 )
 def test_an_executor_s_arguments_are_checked(options, error, message) -> None:
-    """Before any process is started."""
+    """An executor refuses wrong arguments before any process is started."""
     with pytest.raises(error, match=f"^{message}"):
         ScalerExecutor(**options)
 
 
 def test_an_executor_s_arguments_may_be_numpy_s() -> None:
-    """And a context of multiprocessing, or the name of a start method, has no effect."""
+    """An executor takes numbers of numpy, and any mp_context, which has no effect."""
     context: Any
     for context in ("spawn", multiprocessing.get_context("fork"), multiprocessing):
         with ScalerExecutor(
@@ -317,7 +323,7 @@ def test_an_executor_s_arguments_may_be_numpy_s() -> None:
     ],
 )  # fmt: skip
 def test_a_client_s_arguments_are_checked(options, error, message) -> None:
-    """Before anybody is asked."""
+    """A client refuses wrong arguments before it connects."""
     with pytest.raises(error, match=f"^{message}"):
         Client(**{"address": f"tcp://127.0.0.1:{free_port()}"} | options)
 
@@ -349,13 +355,13 @@ def test_a_cluster_is_an_address(cluster) -> None:
     ],
 )
 def test_a_cluster_s_arguments_are_checked(settings, error, message) -> None:
-    """Before any process is started."""
+    """A cluster refuses wrong arguments before any process is started."""
     with pytest.raises(error, match=f"^{message}"):
         SchedulerClusterCombo(**{"n_workers": 1} | settings)
 
 
 def test_a_cluster_s_arguments_may_be_numpy_s() -> None:
-    """And sizes texts."""
+    """A cluster takes numbers of numpy, and sizes as texts."""
     with SchedulerClusterCombo(
         np.int64(1), load_balance_seconds=np.float32(0), worker_io_threads=np.int8(1),
         trim_memory_threshold_bytes="1.5 GiB", per_worker_capabilities={"gpu": np.int64(2)},
@@ -368,7 +374,7 @@ def test_a_cluster_s_arguments_may_be_numpy_s() -> None:
 
 
 def test_reprs_tell_the_state() -> None:
-    """Of an executor, a cluster and a client: whether it works, how large it is, and where."""
+    """The repr of an executor, a cluster and a client says its state, size and address."""
     with SchedulerClusterCombo(1) as cluster:
         address = re.escape(cluster.get_address())
         assert re.fullmatch(
@@ -384,7 +390,7 @@ def test_reprs_tell_the_state() -> None:
         client.disconnect()
         assert [repr(one).split()[1] for one in (executor, client)] == ["closed,", "closed,"]
         broken = Client(cluster)
-        broken._session.break_now(ClusterBroken("on purpose"))
+        broken._session.break_now(ClusterBrokenError("on purpose"))
         assert repr(broken).startswith("<Client broken, address=")
         broken.disconnect()
 
@@ -392,13 +398,13 @@ def test_reprs_tell_the_state() -> None:
 
 
 def test_what_was_never_made_has_a_repr() -> None:
-    """Debuggers show what an __init__ that raised has left."""
+    """An object whose __init__ raised has a repr, which debuggers show."""
     for kind in (ScalerExecutor, Client, SchedulerClusterCombo):
         assert repr(object.__new__(kind)).startswith(f"<{kind.__name__} ")
 
 
 def test_options_of_an_executor_that_nobody_keeps(executor) -> None:
-    """The cluster runs as long as somebody has an executor with options."""
+    """A cluster runs as long as a view of its executor is kept."""
     options = ScalerExecutor(1).options(timeout=60)
     gc.collect()
 
@@ -407,6 +413,6 @@ def test_options_of_an_executor_that_nobody_keeps(executor) -> None:
 
 
 def test_a_joined_cluster_has_its_own_workers(executor) -> None:
-    """How many it has cannot be said where it is joined."""
+    """max_workers is refused together with the address of a running cluster."""
     with pytest.raises(ConfigError, match="max_workers"):
         ScalerExecutor(3, address=executor.address)

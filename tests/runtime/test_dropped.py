@@ -6,7 +6,7 @@ import pytest
 
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
-from scaler_exec import Client, ClusterBroken, SchedulerClusterCombo
+from scaler_exec import Client, ClusterBrokenError, SchedulerClusterCombo
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_until
 
@@ -23,7 +23,7 @@ WRONG = m.TaskOptions(priority="high")  # type: ignore[arg-type]
     ids=["forbidden", "undecodable", "unknown"],
 )  # fmt: skip
 def test_a_dropped_client_hears_why(cluster, client, flags, message, reason) -> None:
-    """What it waits for fails with the reason, and so does what it submits later; others go on."""
+    """A dropped client's tasks and later submissions fail with the reason; others go on."""
     with Client(cluster) as other:
         held = other.submit(tasks.hold, flags.path("held"), flags.path("go"))
         flags.wait("held")
@@ -31,38 +31,44 @@ def test_a_dropped_client_hears_why(cluster, client, flags, message, reason) -> 
         late = client.submit(tasks.sleep, flags.path("never"))
         said = rf"the scheduler at \S+ dropped this client: .*{reason}"
         session = client._session
-        with session.connection.lock:
-            session.core.say(message)
+        session.connection.say(message)
         session.wake()
 
-        with pytest.raises(ClusterBroken, match=said):
+        with pytest.raises(ClusterBrokenError, match=said):
             late.result(BOUND_S)
         assert all(future.done() for future in pending)
-        with pytest.raises(ClusterBroken, match=said):
+        with pytest.raises(ClusterBrokenError, match=said):
             client.submit(tasks.square, 3)
         flags.set("go")
         assert held.result(BOUND_S) > 0
         assert other.submit(tasks.square, 3).result(BOUND_S) == 9
 
 
+def test_the_first_reason_stays(client) -> None:
+    """What the scheduler says to a client that it has dropped does not hide why it was dropped."""
+    client._session._settler.handle([m.Broken("the first reason"), m.Unknown()])
+
+    with pytest.raises(ClusterBrokenError, match="the first reason"):
+        client.submit(tasks.square, 3)
+
+
 PLANTED = """
 import sys
 if "scaler_cluster.runtime.scheduler" in sys.orig_argv:
-    from scaler_cluster.core.scheduler import SchedulerCore
-    def fail(core, peer, message, now):
+    from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
+    def fail(handlers, peer, message, now):
         raise KeyError("planted")
-    SchedulerCore._on_forget = fail
+    ClientHandlers._on_forget = fail
 """
 
 
 def test_a_bug_of_the_scheduler_drops_nobody(tmp_path, monkeypatch) -> None:
-    """It is logged with its traceback; the peer goes on, with what it said after that."""
+    """A bug of the scheduler is logged with its traceback, and the peer goes on."""
     (tmp_path / "sitecustomize.py").write_text(PLANTED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     path = tmp_path / "log"
     with SchedulerClusterCombo(1, logging_paths=[str(path)]) as cluster, Client(cluster) as client:
-        with client._session.connection.lock:
-            client._session.core.say(m.Forget(bytes(16)))
+        client._session.connection.say(m.Forget(bytes(16)))
         assert client.submit(tasks.square, 3).result(BOUND_S) == 9
 
         wait_until(

@@ -13,9 +13,9 @@ import pytest
 from scaler_exec import (
     DeserializeObjectError,
     PayloadError,
-    RemoteException,
-    ResultUnpicklable,
+    RemoteError,
     ScalerExecutor,
+    UnpicklableResultError,
 )
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, run_program
@@ -84,17 +84,17 @@ def test_exceptions_that_end_a_program_end_only_the_task(single, name) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "kind"),
+    ("call", "kind", "text"),
     [
-        (("TwoArguments", 1, 2), tasks.TwoArguments),
-        (("Locked",), tasks.Locked),
+        (("TwoArguments", 1, 2), tasks.TwoArguments, "^1 and 2"),
+        (("Locked",), tasks.Locked, "^locked"),
     ],
 )
-def test_an_exception_that_pickle_cannot_bring_back_comes_all_the_same(executor, call, kind):
-    """Whatever its __init__ takes and whatever it holds: who expects it catches it."""
-    with pytest.raises(kind) as caught:
+def test_an_exception_that_pickle_cannot_bring_back_comes_all_the_same(executor, call, kind, text):
+    """An exception comes back though pickle fails on its __init__ or on what it holds."""
+    with pytest.raises(kind, match=text) as caught:
         executor.submit(tasks.raise_this, *call).result(BOUND_S)
-    with pytest.raises(kind):
+    with pytest.raises(kind, match=text):
         list(executor.map(tasks.raise_this, *([one] for one in call)))
 
     assert type(caught.value) is kind
@@ -102,14 +102,14 @@ def test_an_exception_that_pickle_cannot_bring_back_comes_all_the_same(executor,
 
 
 def test_an_exception_of_two_arguments_is_whole(executor) -> None:
-    """Its args, text and attributes are there."""
+    """An exception of two arguments comes back with its args, text and attributes."""
     error = failure(executor, tasks.raise_this, "TwoArguments", 1, 2)
 
     assert (error.args, str(error), vars(error)) == (("1 and 2",), "1 and 2", {"second": 2})
 
 
 def test_what_of_an_exception_cannot_be_pickled_is_told(executor) -> None:
-    """The rest of it comes, with a note."""
+    """What of an exception cannot be pickled is named in a note, and the rest comes."""
     error = failure(executor, tasks.raise_this, "Locked")
 
     assert (str(error), hasattr(error, "lock")) == ("locked", False)
@@ -120,19 +120,19 @@ def test_what_of_an_exception_cannot_be_pickled_is_told(executor) -> None:
 
 
 def test_an_exception_that_cannot_be_shown_is_replaced(executor) -> None:
-    """RemoteException names the type, and shows the remote traceback."""
+    """RemoteError names the type, and shows the remote traceback."""
     error = failure(executor, tasks.raise_this, "Unspeakable")
 
-    assert type(error) is RemoteException
+    assert type(error) is RemoteError
     assert "Unspeakable" in str(error)
     assert "in raise_this" in str(error.__cause__)
 
 
 def test_an_exception_that_cannot_travel_is_replaced(executor) -> None:
-    """RemoteException stands in for it: type name, text, reason, a hint and remote traceback."""
+    """RemoteError stands in for it: type name, text, reason, a hint and remote traceback."""
     error = failure(executor, tasks.raise_local, "some text")
 
-    assert type(error) is RemoteException
+    assert type(error) is RemoteError
     assert "Local: some text" in str(error)
     assert "its closure variable lock is a _thread.lock, which cannot be pickled" in str(error)
     assert "__reduce__" in str(error)
@@ -140,7 +140,7 @@ def test_an_exception_that_cannot_travel_is_replaced(executor) -> None:
 
 
 def test_a_script_catches_its_own_exception() -> None:
-    """Also a class of __main__, whose __init__ takes two arguments, is the same one there."""
+    """An exception of a class of __main__ is caught as that class, also with two arguments."""
     done = run_program(
         """
 from scaler_exec import ScalerExecutor
@@ -167,10 +167,10 @@ if __name__ == "__main__":
 
 
 def test_an_exception_that_does_not_unpickle_here_is_replaced(executor) -> None:
-    """RemoteException also stands in for what only this process cannot unpickle."""
+    """RemoteError also stands in for what only this process cannot unpickle."""
     error = failure(executor, tasks.raise_this, "UnpicklesOnlyIn", os.getpid())
 
-    assert type(error) is RemoteException
+    assert type(error) is RemoteError
     assert "UnpicklesOnlyIn" in str(error)
 
 
@@ -222,10 +222,10 @@ def test_a_huge_message_comes_back(executor) -> None:
 
 
 def test_an_unpicklable_result_says_what_it_is(executor) -> None:
-    """ResultUnpicklable names the type and carries the remote traceback."""
+    """UnpicklableResultError names the type and carries the remote traceback."""
     error = failure(executor, tasks.make_unpicklable, "raise")
 
-    assert type(error) is ResultUnpicklable
+    assert type(error) is UnpicklableResultError
     assert "FailsAtPickle" in str(error)
     assert "raised on purpose" in str(error.__cause__)
 
@@ -249,7 +249,7 @@ def test_an_unimportable_function_says_so(executor, monkeypatch) -> None:
 
 
 def test_a_module_that_an_argument_needs_is_named(executor, monkeypatch) -> None:
-    """So it is for an argument that needs it, for an item of a map, and a node of a graph."""
+    """The error names the module that an argument, item or node needs and a worker lacks."""
     module = ModuleType("only_here")
     exec("class Model: pass", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)
@@ -264,7 +264,7 @@ def test_a_module_that_an_argument_needs_is_named(executor, monkeypatch) -> None
 
 
 def test_another_version_of_a_module_is_named(executor, monkeypatch) -> None:
-    """What the worker's module lacks, where that is, and what to do."""
+    """The error of an older module says what it lacks, where it is, and what to do."""
     names = {"__name__": tasks.__name__}
     exec("def only_here(): return 1", names)
     monkeypatch.setattr(tasks, "only_here", names["only_here"], raising=False)
@@ -289,7 +289,7 @@ def test_every_call_of_result_raises_the_same_exception(executor) -> None:
 
 
 def test_leaving_a_with_block_by_an_exception_waits_for_the_tasks(tmp_path) -> None:
-    """As in the standard library, __exit__ waits, and lets the exception pass."""
+    """An executor's __exit__ waits for its tasks, and lets the exception pass."""
     path = tmp_path / "lines"
     with pytest.raises(KeyError), ScalerExecutor(1) as executor:
         executor.submit(tasks.append_line, str(path), "done")

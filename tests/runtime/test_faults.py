@@ -8,12 +8,12 @@ import signal
 import pytest
 
 from scaler_exec import (
-    ClusterBroken,
+    ClusterBrokenError,
     DeserializeObjectError,
     PayloadError,
-    ResultUnpicklable,
     ScalerExecutor,
-    WorkerDied,
+    UnpicklableResultError,
+    WorkerDiedError,
 )
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, run_program
@@ -54,8 +54,8 @@ EXPECTED = {
     (submit_function, "exit"): DeserializeObjectError,
     (submit_call, "raise"): ValueError,
     (submit_call, "exit"): SystemExit,
-    (submit_result, "raise"): ResultUnpicklable,
-    (submit_result, "exit"): ResultUnpicklable,
+    (submit_result, "raise"): UnpicklableResultError,
+    (submit_result, "exit"): UnpicklableResultError,
 }
 
 
@@ -69,10 +69,10 @@ def test_a_fault_fails_its_own_future_alone(executor, submit, how) -> None:
 
     error = fault.exception(BOUND_S)
 
-    assert type(error) is EXPECTED.get((submit, how), WorkerDied)
+    assert type(error) is EXPECTED.get((submit, how), WorkerDiedError)
     assert [future.result(BOUND_S) for future in before + after] == [n * n for n in range(20)] * 2
     assert list(executor.map(tasks.square, range(100))) == [n * n for n in range(100)]
-    if isinstance(error, WorkerDied):
+    if isinstance(error, WorkerDiedError):
         assert (error.death.exit_code, error.death.signal) == DEATHS[how]
 
 
@@ -83,7 +83,7 @@ def test_a_fault_in_a_map_ends_that_map_in_order(executor, how) -> None:
     results = executor.map(_fail_at_30, [(n, how) for n in range(60)])
     got = []
 
-    with pytest.raises(EXPECTED.get((submit_call, how), WorkerDied)):
+    with pytest.raises(EXPECTED.get((submit_call, how), WorkerDiedError)):
         for result in results:
             got.append(result)
 
@@ -149,7 +149,7 @@ class Cache:
 
 
 def test_what_of_an_argument_cannot_be_pickled_is_named(executor) -> None:
-    """The way to it, from the argument, what it is, and what to do."""
+    """PayloadError names the way to what cannot be pickled, its type, and a remedy."""
     named = r"^argument 1 of square: cannot pickle Model .*: its attribute cache.lock is a _thread"
     with pytest.raises(PayloadError, match=f"{named}.lock, which cannot be pickled. Leave it out"):
         executor.submit(tasks.square, 1, Model()).result(BOUND_S)
@@ -160,7 +160,7 @@ def test_what_of_an_argument_cannot_be_pickled_is_named(executor) -> None:
 
 
 def test_what_of_a_function_cannot_be_pickled_is_named(executor) -> None:
-    """Its global and closure variables are named."""
+    """PayloadError names global and closure variables that cannot be pickled."""
     lock = _lock()
 
     def locked() -> object:
@@ -175,7 +175,7 @@ def test_what_of_a_function_cannot_be_pickled_is_named(executor) -> None:
 
 @pytest.mark.parametrize("chunksize", [1, 3])
 def test_which_item_of_a_map_cannot_be_pickled_is_named(executor, chunksize) -> None:
-    """Its index in the map, the argument, and the way from there."""
+    """PayloadError names the item's index in the map, the argument, and the way from there."""
     items: list[object] = [*range(10), {"a": Model()}, 11]
     results = executor.map(pow, range(12), items, chunksize=chunksize)
 
@@ -186,7 +186,7 @@ def test_which_item_of_a_map_cannot_be_pickled_is_named(executor, chunksize) -> 
 
 @pytest.mark.parametrize("name", ["SystemExit", "GeneratorExit", "ValueError"])
 def test_whatever_pickling_raises_fails_that_future_alone(executor, name) -> None:
-    """An exception that would end the program does not leave submit or map."""
+    """Whatever pickling an argument raises, SystemExit too, fails its future, not submit()."""
     bad = tasks.RaisesAtPickle(name)
     futures = [
         executor.submit(tasks.square, bad),
@@ -206,24 +206,24 @@ def test_whatever_pickling_raises_fails_that_future_alone(executor, name) -> Non
 
 
 def test_whatever_pickling_a_result_raises_fails_that_future_alone(single) -> None:
-    """The worker that runs it lives; the exception is named."""
+    """Whatever pickling a result raises is named, and the worker lives."""
     pid = single.submit(os.getpid).result(BOUND_S)
 
     for name in ("SystemExit", "KeyboardInterrupt", "GeneratorExit"):
-        with pytest.raises(ResultUnpicklable, match=name):
+        with pytest.raises(UnpicklableResultError, match=name):
             single.submit(tasks.make, "RaisesAtPickle", name).result(BOUND_S)
     assert single.submit(os.getpid).result(BOUND_S) == pid
 
 
 def test_what_of_a_result_cannot_be_pickled_is_named(executor) -> None:
-    """The way to it, from the result."""
+    """ResultUnpicklable names the way from the result to what cannot be pickled."""
     named = r"its item \['records'\]\[1\]\['lock'\] is a _thread.lock, which cannot be pickled"
-    with pytest.raises(ResultUnpicklable, match=named):
+    with pytest.raises(UnpicklableResultError, match=named):
         executor.submit(tasks.make_lock_in_record, "a").result(BOUND_S)
 
 
 def test_an_interrupt_while_an_argument_is_pickled_leaves_submit(executor) -> None:
-    """A KeyboardInterrupt is the user's, who wants to stop this."""
+    """A KeyboardInterrupt while an argument is pickled leaves submit(), as the user means it."""
     with pytest.raises(KeyboardInterrupt):
         executor.submit(tasks.square, tasks.RaisesAtPickle("KeyboardInterrupt"))
 
@@ -237,7 +237,7 @@ def test_an_unpicklable_argument_at_shutdown_fails_its_own_future() -> None:
     future = executor.submit(tasks.square, tasks.FailsAtPickle("raise"))
     executor.shutdown(wait=False)
 
-    with pytest.raises(PayloadError):
+    with pytest.raises(PayloadError, match="argument 0 of square: cannot pickle FailsAtPickle"):
         future.result(BOUND_S)
 
     executor.shutdown()
@@ -291,9 +291,9 @@ def _make(pid):
 
 @pytest.mark.parametrize("how", HOW)
 def test_a_fault_in_the_initializer_breaks_the_executor(how, capfd) -> None:
-    """Pending futures, and submit from then on, raise ClusterBroken, which says what it was."""
+    """Pending futures, and submit from then on, raise ClusterBrokenError, which says what it was."""
     with ScalerExecutor(2, initializer=tasks.fail, initargs=(how,)) as executor:
-        with pytest.raises(ClusterBroken) as caught:
+        with pytest.raises(ClusterBrokenError) as caught:
             # On a busy machine it may be known before there is a future.
             executor.submit(tasks.square, 2).result(BOUND_S)
 
@@ -304,9 +304,9 @@ def test_a_fault_in_the_initializer_breaks_the_executor(how, capfd) -> None:
         else:
             assert "on purpose" in text
             assert "Traceback" in text
-        with pytest.raises(ClusterBroken):
+        with pytest.raises(ClusterBrokenError, match="The initializer of the workers failed"):
             executor.submit(tasks.square, 2)
-        with pytest.raises(ClusterBroken):
+        with pytest.raises(ClusterBrokenError, match="The initializer of the workers failed"):
             next(executor.map(tasks.square, [1]))
     if how not in DEATHS:
         # The error says it, and nobody else does.
@@ -329,7 +329,9 @@ def test_the_initializer_runs_in_every_worker_before_its_first_task(tmp_path) ->
     """Each worker process, a replaced one too, has run the initializer before its first task."""
     with ScalerExecutor(2, initializer=_initialize, initargs=("done",)) as executor:
         assert executor.submit(_initialized).result(BOUND_S) == "done"
-        assert isinstance(executor.submit(tasks.fail, "os_exit").exception(BOUND_S), WorkerDied)
+        assert isinstance(
+            executor.submit(tasks.fail, "os_exit").exception(BOUND_S), WorkerDiedError
+        )
         assert {executor.submit(_initialized).result(BOUND_S) for _ in range(20)} == {"done"}
 
 

@@ -13,17 +13,19 @@ from operator import add
 import psutil
 import pytest
 
-from scaler_cluster.core.monitor import BATCH_S
+from scaler_cluster.core.scheduler.events import BATCH_S
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links import zmq_link
-from scaler_cluster.runtime.spawn import EmbeddedCluster
+from scaler_cluster.process.process_config import SchedulerOptions, SupervisorOptions
+from scaler_cluster.process.spawn import EmbeddedCluster
 from scaler_cluster.wire import feed as f
-from scaler_exec import Client, ScalerExecutor, WorkerDied
+from scaler_exec import Client, ScalerExecutor, WorkerDiedError
 from scaler_monitoring.feed import Feed
 from scaler_monitoring.model import Model
 from tests.runtime.helpers import (
     BOUND_S,
     free_port,
+    scheduling,
     wait_gone,
     wait_until,
     wait_workers,
@@ -72,7 +74,7 @@ def knows(check):
 @pytest.fixture(scope="module")
 def cluster():
     """Return a cluster of two workers."""
-    made = EmbeddedCluster(2, scheduling={"scheduler": {"feed_interval_s": QUICK_S}})
+    made = EmbeddedCluster(2, scheduling=scheduling(feed_interval_s=QUICK_S))
     wait_workers(2)
     yield made
     made.stop()
@@ -99,9 +101,9 @@ def watch():
         viewer.feed.close()
 
 
-def at(address: str) -> dict:
-    """Return the settings of a scheduler that monitors reach at an address."""
-    return {"monitor": {"address": address}}
+def at(address: str) -> SchedulerOptions:
+    """Return the options of a scheduler that monitors reach at an address."""
+    return SchedulerOptions(monitor_address=address)
 
 
 def totals(tasks: f.Tasks) -> tuple[int, int, int, int]:
@@ -112,7 +114,7 @@ def totals(tasks: f.Tasks) -> tuple[int, int, int, int]:
 
 
 def test_a_scripted_run_is_told_as_it_was(flags, watch):
-    """Done, failed and cancelled: to who watches from the start, and to who comes when it is over."""
+    """Done, failed and cancelled tasks are counted right for early and late watchers."""
     cluster = EmbeddedCluster(2)
     try:
         early = watch(cluster)
@@ -147,7 +149,7 @@ def test_a_scripted_run_is_told_as_it_was(flags, watch):
 
 
 def test_functions_have_their_names(executor, cluster, watch):
-    """Whatever is called: functions, methods, partials, classes, and those of graphs."""
+    """Functions, methods, partials, classes and nodes of graphs have their names."""
 
     def inner(number):
         return number
@@ -176,7 +178,7 @@ def test_functions_have_their_names(executor, cluster, watch):
 
 
 def test_nothing_is_sent_while_nobody_listens(executor, cluster, watch):
-    """No snapshots are made, and no machine is asked how it is."""
+    """Without a listener no snapshot is made, and no machine is asked how it is."""
     viewer = watch(cluster)
     before = viewer.wait(knows(lambda now: now.received.get("Vitals", 0) > 3), "no vitals")
     viewer.feed.close()
@@ -200,7 +202,7 @@ def spin(path: str) -> int:
 
 
 def test_machines_and_workers_say_how_they_are(executor, cluster, flags, watch):
-    """CPU, memory, and the task that runs, with its age."""
+    """A snapshot has CPU and memory of machines and workers, and the age of running tasks."""
     future = executor.submit(spin, flags.path("end"))
     viewer = watch(cluster)
 
@@ -224,8 +226,8 @@ def test_machines_and_workers_say_how_they_are(executor, cluster, flags, watch):
 
 
 def test_a_killed_worker_is_reported(flags, watch):
-    """With its diagnosis and what it ran; then it is gone, and another one comes."""
-    cluster = EmbeddedCluster(1, memory_limit_bytes=4_000_000_000)
+    """A killed worker is reported with its diagnosis and task, and another one comes."""
+    cluster = EmbeddedCluster(1, supervising=SupervisorOptions(memory_limit_bytes=4_000_000_000))
     try:
         viewer = watch(cluster)
         with ScalerExecutor(address=cluster.address) as executor:
@@ -233,7 +235,7 @@ def test_a_killed_worker_is_reported(flags, watch):
             pid = flags.wait("begun")
             viewer.wait(knows(lambda now: any(row.pid == pid for row in now.workers)), "no worker")
             os.kill(pid, signal.SIGKILL)
-            with pytest.raises(WorkerDied):
+            with pytest.raises(WorkerDiedError):
                 future.result(BOUND_S)
         viewer.wait(lambda _: viewer.of(f.Failed), "its death was not told")
         joined = viewer.wait(
@@ -258,7 +260,7 @@ def test_a_killed_worker_is_reported(flags, watch):
 
 
 def test_another_scheduler_at_the_same_address_is_heard(watch):
-    """Who watches hears the next one as well, and knows that it is another."""
+    """A listener hears the next scheduler at its address, and knows that it is another."""
     address = f"tcp://127.0.0.1:{free_port()}"
     first = EmbeddedCluster(0, scheduling=at(address))
     viewer = watch(first)
@@ -273,7 +275,7 @@ def test_another_scheduler_at_the_same_address_is_heard(watch):
 
 
 def test_an_address_in_use_is_an_error():
-    """It names the address, and says what to do; nothing is left."""
+    """The error of a monitor address in use names it and a remedy, and nothing is left."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -283,7 +285,7 @@ def test_an_address_in_use_is_an_error():
 
 
 def test_a_listener_that_never_reads_costs_nothing(executor, cluster, watch):
-    """What it does not take is dropped, and the others get everything."""
+    """What a listener does not read is dropped, and the others get everything."""
     idle = Feed(cluster.monitor_address)
     viewer = watch(cluster)
     try:
@@ -301,7 +303,7 @@ def test_a_listener_that_never_reads_costs_nothing(executor, cluster, watch):
 
 
 def test_garbage_does_not_disturb():
-    """Neither bytes that are no ZeroMQ, nor subscriptions to anything."""
+    """Bytes that are no ZeroMQ, and odd subscriptions, do not disturb the monitor."""
     cluster = EmbeddedCluster(1, scheduling=at("tcp://127.0.0.1:0"))
     host, port = cluster.monitor_address.removeprefix("tcp://").split(":")
     stranger = zmq_link.subscribe(cluster.monitor_address, [b"x" * 200, b"", b"snap"], 1 << 20)
@@ -319,7 +321,7 @@ def test_garbage_does_not_disturb():
 
 
 def test_many_listeners_come_and_go(cluster):
-    """Each gets its snapshot at once, whatever the others do."""
+    """Each of many listeners gets its snapshot at once."""
     heard: list[bool] = []
 
     def listen() -> None:
@@ -337,9 +339,8 @@ def test_many_listeners_come_and_go(cluster):
 
 
 def test_who_watches_does_not_disturb_the_end(capfd):
-    """A client ends a cluster that is being watched, and nobody complains."""
-    scheduling = {"scheduler": {"feed_interval_s": 0.01, "protected": False}}
-    cluster = EmbeddedCluster(1, scheduling=scheduling)
+    """A client ends a cluster that is being watched, and no process complains."""
+    cluster = EmbeddedCluster(1, scheduling=scheduling(feed_interval_s=0.01, protected=False))
     try:
         with Feed(cluster.monitor_address) as feed, Client(cluster.address) as client:
             assert isinstance(feed.next(BOUND_S), f.Snapshot)

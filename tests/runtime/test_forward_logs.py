@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scaler_cluster.runtime import records
+from scaler_cluster.process import log_records
 from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_gone, wait_until
@@ -67,7 +67,7 @@ def _log_and_fail(text: str) -> None:
 
 
 def test_records_come_to_the_logger_of_the_same_name_before_the_result(make_executor, kept) -> None:
-    """When a result is there, what its task logged has been handled here."""
+    """Log records of a task are handled in the client before its result is there."""
     executor = make_executor(2, forward_logs=True)
     for n in range(20):
         executor.submit(_log, f"{n}").result(BOUND_S)
@@ -77,7 +77,7 @@ def test_records_come_to_the_logger_of_the_same_name_before_the_result(make_exec
 
 
 def test_a_record_tells_where_and_when_it_was_made(make_executor, kept) -> None:
-    """Also of a task that raises: level, place, process, traceback, and what was added."""
+    """A record keeps level, place, process, traceback and extras, also if its task raises."""
     before = time.time()
     executor = make_executor(1, forward_logs=True)
     with pytest.raises((TypeError, ValueError), match="on purpose"):
@@ -96,7 +96,7 @@ def test_a_record_tells_where_and_when_it_was_made(make_executor, kept) -> None:
 
 
 def test_levels_hold_on_both_sides(make_executor, kept) -> None:
-    """A worker sends from the given level on, and this process's loggers choose among that."""
+    """A worker sends records from the given level on, of which the client's loggers choose."""
     executor = make_executor(1, forward_logs=True)
     executor.submit(log.debug, "less than this process's root logger wants").result(BOUND_S)
     executor = make_executor(1, forward_logs="DEBUG")
@@ -111,7 +111,7 @@ def test_levels_hold_on_both_sides(make_executor, kept) -> None:
 
 
 def test_other_tasks_log_as_ever(kept, capfd) -> None:
-    """Without the option nothing comes, and with it a worker's loggers are as before afterwards."""
+    """Without the option no records come, and afterwards the worker's loggers are as before."""
     with ScalerExecutor(1, forward_logs=True) as executor:
         executor.submit(_log, "sent").result(BOUND_S)
         with Client(executor.address) as other:
@@ -129,7 +129,7 @@ def _state() -> tuple[int, list[str]]:
 
 
 def test_a_level_that_a_task_sets_is_kept(make_executor, kept) -> None:
-    """As it is without the option."""
+    """A logger's level that a task sets is kept, as it is without the option."""
     executor = make_executor(1, forward_logs=True)
     executor.submit(logging.getLogger().setLevel, logging.ERROR).result(BOUND_S)
     executor.submit(_log, "still sent").result(BOUND_S)
@@ -146,7 +146,7 @@ def _root_level() -> int:
 
 @pytest.mark.parametrize("level", [0, -5, "LOUD", None, 2.5])
 def test_a_level_that_is_none_is_refused(level: Any) -> None:
-    """At the call, by a sentence that says what is taken."""
+    """A wrong level is refused at the call, with what is taken."""
     for make in (ScalerExecutor, Client):
         with pytest.raises(
             (TypeError, ValueError), match="forward_logs must be True, False, or a level"
@@ -155,7 +155,7 @@ def test_a_level_that_is_none_is_refused(level: Any) -> None:
 
 
 def test_a_client_has_it_as_well(kept) -> None:
-    """For single tasks, maps and graphs, from threads of tasks too."""
+    """A client forwards logs of single tasks, maps, graphs and threads of tasks."""
     with (
         SchedulerClusterCombo(2) as cluster,
         Client(cluster.get_address(), forward_logs=logging.INFO) as client,
@@ -181,22 +181,26 @@ def _after(_: object) -> None:
 
 
 def test_what_nested_tasks_log_comes_to_the_same_place(make_executor, kept, flags) -> None:
-    """Whether a task runs on the stack of the one that waits for it, or elsewhere."""
+    """Nested tasks' records come to the client from the waiting worker and from others."""
     executor = make_executor(2, forward_logs=True)
-    pid, others = executor.submit(_nest, flags.path("there")).result(BOUND_S)
+    held = executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
+    flags.wait("held")
+    pid, others = executor.submit(_nest, flags.path("there"), flags.path("go")).result(BOUND_S)
+    held.result(BOUND_S)
 
     assert pid == others[0] != others[1]
     assert kept.texts() == ["below", "elsewhere", "above"]
     assert len({record.process for record in kept.records}) == 2
 
 
-def _nest(path: str) -> tuple[int, list[int]]:
+def _nest(path: str, go: str) -> tuple[int, list[int]]:
     executor = ScalerExecutor()
+    # The other worker has something to do for so long: however slow this one is, it runs here.
     here = executor.submit(_log_pid, "below").result()
+    tasks.announce(go)
     there = executor.submit(_log_pid, "elsewhere", path)
     # It is not waited for before it has started.
-    while not os.path.exists(path):
-        time.sleep(0.005)
+    tasks.wait_for(path)
     pids = [here, there.result()]
     _log("above")
     return os.getpid(), pids
@@ -211,7 +215,7 @@ def _log_pid(text: str, path: str = "") -> int:
 
 
 def test_what_nested_tasks_print_comes_along_as_well(make_executor, flags, capsys) -> None:
-    """With stream_output=True, though the nested executor was not told."""
+    """Nested tasks' output comes along with stream_output=True of the outer executor."""
     executor = make_executor(2, stream_output=True)
     executor.submit(_nest_printing, flags.path("there")).result(BOUND_S)
 
@@ -220,8 +224,7 @@ def test_what_nested_tasks_print_comes_along_as_well(make_executor, flags, capsy
 
 def _nest_printing(path: str) -> None:
     there = ScalerExecutor().submit(_print, path)
-    while not os.path.exists(path):
-        time.sleep(0.005)
+    tasks.wait_for(path)
     there.result()
 
 
@@ -232,7 +235,7 @@ def _print(path: str) -> None:
 
 
 def test_a_task_that_logs_much_arrives_whole(make_executor, kept) -> None:
-    """As many lines as it likes, in order, by several threads."""
+    """Thousands of records of several threads arrive whole and in order."""
     executor = make_executor(1, forward_logs=True)
     executor.submit(_log_much, 4, 5_000).result(4 * BOUND_S)
     kept.wait_for(20_000)
@@ -257,7 +260,7 @@ def _log_much(threads: int, lines: int) -> None:
 
 
 def test_a_finalizer_may_log_at_any_time(make_executor, kept) -> None:
-    """Also one that the garbage collector calls while the worker itself is speaking."""
+    """A finalizer may log, even while the worker itself is sending."""
     executor = make_executor(1, forward_logs=True)
     count = executor.submit(_drop_much, 3_000).result(4 * BOUND_S)
     kept.wait_for(6_000)
@@ -288,7 +291,7 @@ def _drop_much(count: int) -> int:
 
 
 def test_a_huge_record_is_cut(make_executor, kept, monkeypatch) -> None:
-    """It is no reason to lose it, or the worker."""
+    """A huge record is cut, and neither it nor the worker is lost."""
     # Not for pytest, which cannot report such texts.
     monkeypatch.setattr(log, "propagate", False)
     monkeypatch.setattr(log, "handlers", [kept])
@@ -303,7 +306,7 @@ def test_a_huge_record_is_cut(make_executor, kept, monkeypatch) -> None:
 
 
 def test_a_forked_child_of_a_task_keeps_its_records_to_itself(kept, capfd) -> None:
-    """They are written to the worker's stderr, as what it prints is to its stdout."""
+    """A forked child's records go to the worker's stderr, not to the client."""
     with ScalerExecutor(1, forward_logs=True) as executor:
         assert executor.submit(_fork_and_log).result(BOUND_S) == 0
 
@@ -321,7 +324,7 @@ def _fork_and_log() -> int:
 
 
 def test_a_cancelled_task_leaves_no_handler_behind(make_executor, kept, flags) -> None:
-    """What it logged so far has come, and the worker's loggers are as before."""
+    """The records of a cancelled task have come, and its worker's loggers are as before."""
     executor = make_executor(1, forward_logs=True)
     future = executor.submit(_log_for_ever, flags.path("begun"))
     pid = flags.wait("begun")
@@ -337,7 +340,7 @@ def test_a_cancelled_task_leaves_no_handler_behind(make_executor, kept, flags) -
 
 
 def test_a_task_may_be_cancelled_before_it_has_begun(kept, flags, capfd) -> None:
-    """While its arguments are unpickled nothing is forwarded yet, and nothing is to be put back."""
+    """A task that is cancelled while its arguments are unpickled leaves nothing to put back."""
     with ScalerExecutor(1, forward_logs=True, stream_output=True) as executor:
         future = executor.submit(_log, _Endless(flags.path("begun")))  # type: ignore[arg-type]
         flags.wait("begun")
@@ -367,7 +370,7 @@ def _log_for_ever(path: str) -> None:
 
 
 def test_an_attribute_that_cannot_be_shown_costs_its_record_alone(make_executor, kept) -> None:
-    """As a handler of logging does, it is told on the worker's stderr; the task goes on."""
+    """A record that cannot be shown is told on the worker's stderr; the task goes on."""
     executor = make_executor(1, forward_logs=True)
     executor.submit(_log_badly).result(BOUND_S)
 
@@ -387,7 +390,7 @@ def _log_badly() -> None:
 def test_records_survive_the_way_whatever_they_hold() -> None:
     """A record with arguments is formatted where it was made."""
     record = logging.LogRecord("a", 25, "/x.py", 3, "%s of %d", ("one", 2), None, "f")
-    fields = json.loads(records._to_text(record))
+    fields = json.loads(log_records._to_text(record))
     made = logging.makeLogRecord(fields)
 
     assert made.getMessage() == "one of 2"

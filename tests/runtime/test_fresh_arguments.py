@@ -85,7 +85,7 @@ MUTABLES = {
 
 @pytest.mark.parametrize("name", MUTABLES)
 def test_each_submit_passes_what_there_is(executor, name) -> None:
-    """Whatever is changed in place between two submits, each task gets what was there at its own."""
+    """Each task gets its argument as it was at its own submit, whatever changes later."""
     value, change, look = MUTABLES[name]
     futures, expected = [], []
     for _ in range(4):
@@ -99,7 +99,7 @@ def test_each_submit_passes_what_there_is(executor, name) -> None:
 
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 def test_memory_maps_are_looked_at(executor, tmp_path, mode) -> None:
-    """A file may be changed by others, so also a map that is read-only."""
+    """A read-only memory map is looked at each time, as others may change its file."""
     path = tmp_path / "numbers"
     np.zeros(COUNT).tofile(path)
     writer = np.memmap(path, dtype=float, mode="r+", shape=(COUNT,))
@@ -116,7 +116,7 @@ def test_memory_maps_are_looked_at(executor, tmp_path, mode) -> None:
 
 
 def test_a_read_only_view_of_what_changes_is_looked_at(executor) -> None:
-    """Only where no owner may be written to a task may get what an earlier one got."""
+    """A read-only view whose owner is writable is looked at each time."""
     value = np.zeros(COUNT)
     view = read_only(value)
     futures = []
@@ -139,14 +139,14 @@ def reused(count, size):
 @pytest.mark.parametrize("options", [{}, {"chunksize": 7}, {"buffersize": 5}, {"chunksize": 3, "buffersize": 7}],
                          ids=str)  # fmt: skip
 def test_a_generator_may_reuse_its_buffer(executor, size, options) -> None:
-    """Each task gets what the item held when map took it."""
+    """Each call of a map gets what its item held when map took it."""
     results = executor.map(np.sum, reused(40, size), **options)
 
     assert [float(one) for one in results] == [size * n for n in range(40)]
 
 
 def test_an_item_of_a_chunk_may_be_a_class_of_the_program(executor) -> None:
-    """Also what only cloudpickle can do stays as it was taken."""
+    """An item that only cloudpickle can pickle stays as it was taken."""
 
     class Box:
         def __init__(self) -> None:
@@ -161,7 +161,7 @@ def test_an_item_of_a_chunk_may_be_a_class_of_the_program(executor) -> None:
 
 
 def test_a_chunk_may_hold_futures_and_reused_buffers(executor) -> None:
-    """A call that takes a future's result, and one whose item was changed since, in one chunk."""
+    """One chunk may hold a future and a buffer that was changed since."""
 
     def items():
         value = [0]
@@ -175,7 +175,7 @@ def test_a_chunk_may_hold_futures_and_reused_buffers(executor) -> None:
 
 
 def test_items_are_looked_at_again_after_the_caller_ran(executor) -> None:
-    """With a buffer, the caller runs between the items, and may change what is repeated."""
+    """A map with a buffer looks at a repeated item again after the caller has run."""
     value = np.zeros(COUNT)
     totals = executor.map(np.sum, itertools.repeat(value, 30), buffersize=2)
     seen = []
@@ -189,7 +189,7 @@ def test_items_are_looked_at_again_after_the_caller_ran(executor) -> None:
 
 @pytest.mark.parametrize("shape", ["repeat", "list", "partial"])
 def test_one_array_for_many_tasks_is_pickled_once(executor, shape) -> None:
-    """Where nothing runs between the items, the same large value is not pickled for each."""
+    """A large array that is repeated in a map is pickled once if no user code runs between."""
 
     class Counting(list):
         pickled = 0
@@ -214,7 +214,7 @@ def _length(value, _):
 
 
 def test_an_object_sent_ahead_stays_as_it_was(executor) -> None:
-    """The caller promises not to mean later changes: each use costs nothing."""
+    """An object that was sent ahead stays as it was, and each use costs nothing."""
     value = np.zeros(COUNT)
     reference = executor.send_object(value)
     value += 1
@@ -225,7 +225,7 @@ def test_an_object_sent_ahead_stays_as_it_was(executor) -> None:
 
 
 def test_reserialize_looks_at_what_is_read_only(executor) -> None:
-    """A read-only array is taken at its word, unless one asks to look all the same."""
+    """reserialize=True looks at a read-only array, which is not looked at otherwise."""
     value = np.zeros(COUNT)
     writable = value[:]  # numpy lets it write after the next line
     value.flags.writeable = False

@@ -66,7 +66,7 @@ def check(program: str, engine: str = "executor") -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_function_of_main_sees_its_globals(engine) -> None:
-    """A number, a list, a dictionary of lists, a helper that is defined anew, a name that goes."""
+    """A function of __main__ sees its globals as they are at each call."""
     check(
         """
         K = 5
@@ -102,7 +102,7 @@ def test_a_function_of_main_sees_its_globals(engine) -> None:
 
 
 def test_closures_defaults_and_attributes_are_seen() -> None:
-    """Also of functions that others name, and of methods and their instances."""
+    """Changed closures, defaults and attributes are seen, also of functions and methods named."""
     check(
         """
         def make():
@@ -154,7 +154,7 @@ def test_closures_defaults_and_attributes_are_seen() -> None:
 
 @pytest.mark.parametrize("engine", ["executor", "graph"])
 def test_classes_of_main_are_as_they_are_at_the_call(engine) -> None:
-    """Their attributes go back and forth, they get methods, and stay what they are in the caller."""
+    """Classes of __main__ are in tasks as they are at the call, and unchanged in the caller."""
     check(
         """
         class Shape:
@@ -179,7 +179,7 @@ def test_classes_of_main_are_as_they_are_at_the_call(engine) -> None:
 
 
 def test_a_result_does_not_change_the_class_that_it_is_of() -> None:
-    """An instance that comes back late leaves the class of the caller as that is by then."""
+    """An instance that comes back late leaves its class as the caller has it by then."""
     check(
         """
         class Shape:
@@ -194,7 +194,7 @@ def test_a_result_does_not_change_the_class_that_it_is_of() -> None:
 
 
 def test_arrays_of_a_function_are_looked_at() -> None:
-    """A global, a closure's or a partial's array, small and large."""
+    """A changed array in a global, closure or partial is seen, small or large."""
     check(
         """
         import numpy as np
@@ -231,7 +231,7 @@ def test_a_task_that_submits_its_own_function_sees_what_it_changed() -> None:
 
 
 def test_functions_do_not_live_longer_for_being_known() -> None:
-    """What was submitted several times goes with its last reference, closures of themselves too."""
+    """A function that was submitted goes with its last reference, also a recursive closure."""
     check(
         """
         import gc, weakref
@@ -291,7 +291,7 @@ def test_workers_reload_what_the_caller_reloads(tmp_path) -> None:
 
 
 def test_a_reload_that_raises_hurts_nothing_else(tmp_path) -> None:
-    """The workers have what the caller has: the module as far as it got."""
+    """A reload that raises leaves workers with the module as far as the caller's got."""
     directory = json.dumps(str(tmp_path))
     check(
         f"""
@@ -343,7 +343,7 @@ def test_a_reload_that_raises_in_a_worker_alone_is_told(tmp_path) -> None:
 
 
 def test_modules_that_are_registered_travel_by_value(tmp_path) -> None:
-    """Also after a worker has missed one: the error's advice holds, for functions and values."""
+    """A module registered with cloudpickle travels by value after a worker has missed it."""
     directory = json.dumps(str(tmp_path))
     check(
         f"""

@@ -12,7 +12,7 @@ from concurrent import futures
 
 import pytest
 
-from scaler_exec import ScalerExecutor, SessionForked
+from scaler_exec import ScalerExecutor, SessionForkedError
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_until
 
@@ -191,7 +191,7 @@ def test_an_awaited_exception_is_raised(executor) -> None:
 
 
 def test_run_in_executor_works(executor) -> None:
-    """An event loop may use it as its executor."""
+    """An event loop may use a ScalerExecutor as its executor."""
 
     async def main() -> int:
         return await asyncio.get_running_loop().run_in_executor(executor, tasks.square, 7)
@@ -272,7 +272,7 @@ def test_an_executor_cannot_be_pickled(executor) -> None:
 
 
 def test_an_executor_as_an_argument_fails_its_own_future(executor) -> None:
-    """A task that is given the executor fails alone, with that sentence."""
+    """A task that is given an executor fails alone, with a hint to address=."""
     with pytest.raises(Exception, match="address=.* instead"):
         executor.submit(tasks.square, executor).result(BOUND_S)
 
@@ -309,7 +309,7 @@ def in_fork(function) -> str:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 @pytest.mark.parametrize("use", ["submit", "map", "result", "wait"])
 def test_an_executor_in_a_forked_child_says_so(executor, flags, use) -> None:
-    """Using the parent's executor, or a pending future, in a fork is SessionForked at once."""
+    """Using the parent's executor, or a pending future, in a fork is SessionForkedError at once."""
     pending = executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
     uses = {
         "submit": lambda: executor.submit(tasks.square, 2),
@@ -321,7 +321,7 @@ def test_an_executor_in_a_forked_child_says_so(executor, flags, use) -> None:
     said = in_fork(uses[use])
     flags.set("go")
 
-    assert said.startswith("SessionForked")
+    assert said.startswith("SessionForkedError")
     assert pending.result(BOUND_S) > 0
     assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
 
@@ -346,5 +346,5 @@ def test_a_forked_child_may_make_its_own(executor) -> None:
 
 
 def test_the_error_of_a_fork_is_a_runtime_error() -> None:
-    """SessionForked is caught by ``except RuntimeError``."""
-    assert issubclass(SessionForked, RuntimeError)
+    """SessionForkedError is caught by ``except RuntimeError``."""
+    assert issubclass(SessionForkedError, RuntimeError)

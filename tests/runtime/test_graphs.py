@@ -15,16 +15,16 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from scaler_cluster import payload
-from scaler_cluster.errors import ResultUnpicklable
-from scaler_cluster.nodes import Call, Ref
+from scaler_cluster.errors import UnpicklableResultError
+from scaler_cluster.pickling import payload
+from scaler_cluster.pickling.nodes import Call, Ref
 from scaler_cluster.wire.codec import HEADER_BYTES_MAX
 from scaler_exec import (
     Client,
     PayloadError,
     ScalerExecutor,
-    SessionClosed,
-    WorkerDied,
+    SessionClosedError,
+    WorkerDiedError,
 )
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_delivered
@@ -84,7 +84,7 @@ def announce_after(path, _):
 
 
 def test_the_documented_graph(client) -> None:
-    """Data, a bare callable and calls that name nodes: the example of Scaler's documents."""
+    """The graph of Scaler's documents runs: data, a bare callable and calls that name nodes."""
     graph: dict[Any, Any] = {
         "a": 2,
         "b": 2,
@@ -156,7 +156,7 @@ def test_data_is_wanted_beside_large_results(client) -> None:
     graph: dict[Any, Any] = {"a": 1, "b": Call(np.ones, [100_000]), "c": (np.sum, "b")}
 
     assert client.get(graph, ["a", "c"]) == {"a": 1, "c": 100_000}
-    assert not client._session.core.busy
+    assert not client._session.connection._core.busy
 
 
 def test_a_custom_serializer(cluster) -> None:
@@ -167,7 +167,7 @@ def test_a_custom_serializer(cluster) -> None:
 
 
 def test_many_keys(client) -> None:
-    """As many keys as there are nodes, each told on its own."""
+    """As many keys may be wanted as there are nodes, and each has its own result."""
     graph: dict[Any, Any] = {n: (inc, n + 0.5) for n in range(5000)}
 
     assert client.get(graph, graph) == {n: n + 1.5 for n in range(5000)}
@@ -203,7 +203,7 @@ def test_nobody_shares_an_instance(client) -> None:
 
 
 def test_references(client) -> None:
-    """What was sent ahead may be a node, wanted or not, which others take, also within a list."""
+    """An object that was sent ahead may be a node, an argument or part of a list."""
     graph: dict[Any, Any] = {
         "a": client.send_object([1, 2, 3]),
         "b": (sum, "a"),
@@ -227,7 +227,7 @@ def test_missing_duplicate_and_undefined_keys(client) -> None:
 
 
 def test_a_cycle(client) -> None:
-    """CycleError has the cycle."""
+    """CycleError has the keys of the cycle, and survives pickling."""
     graph: dict[Any, Any] = {"a": (inc, "b"), "b": (inc, "c"), "c": (add, "a", 1), "d": (inc, "a")}
     with pytest.raises(graphlib.CycleError) as caught:
         client.get(graph, ["d"])
@@ -239,7 +239,7 @@ def test_a_cycle(client) -> None:
 
 @pytest.mark.parametrize("start", ["a", "b"])
 def test_a_cycle_is_shown_as_text(client, start) -> None:
-    """Each key with an arrow to the one that it needs; of a long cycle not all."""
+    """A cycle is shown as its keys with arrows, a long one in part."""
     with pytest.raises(graphlib.CycleError) as caught:
         client.get({"a": (inc, "b"), "b": (inc, "a")}, [start])
     assert str(caught.value) in {
@@ -283,7 +283,7 @@ def test_an_unpicklable_node_is_named(client, node, named, flags) -> None:
 
 
 def test_unpicklable_data_is_named(client) -> None:
-    """Its own key, whoever takes it; what is merely wanted is not pickled."""
+    """Data that cannot be pickled is named by its key, unless it is merely wanted."""
     graph: dict[Any, Any] = {
         ("data", 0): LOCK,
         "sent": client.send_object(b"x"),
@@ -297,7 +297,7 @@ def test_unpicklable_data_is_named(client) -> None:
 
 
 def test_what_a_serializer_cannot_serialize_is_named(cluster) -> None:
-    """Of a graph by its key; a single task fails alone."""
+    """What a serializer cannot serialize is named by its key; a single task fails alone."""
     with Client(cluster.get_address(), serializer=Marked) as client:
         for node in ((inc, LOCK), (lambda _=LOCK: 1,)):
             with pytest.raises(PayloadError, match="node 'bad': cannot serialize"):
@@ -308,17 +308,17 @@ def test_what_a_serializer_cannot_serialize_is_named(cluster) -> None:
 
 
 def test_results_that_cannot_be_pickled(client) -> None:
-    """The node fails, and what depends on it; the rest finishes."""
+    """A node with an unpicklable result fails with its dependants, and the rest finishes."""
     graph: dict[Any, Any] = {"a": (threading.Lock,), "b": (id, "a"), "c": (id, "a"), "d": (inc, 1)}
     futures = client.get(graph, ["b", "c", "d"], block=False)
     for key in ("b", "c"):
-        with pytest.raises(ResultUnpicklable, match="cannot pickle lock"):
+        with pytest.raises(UnpicklableResultError, match="cannot pickle lock"):
             futures[key].result(BOUND_S)
     assert futures["d"].result(BOUND_S) == 2
 
 
 def test_huge_values(client, baseline) -> None:
-    """Text is not stored beside its pickle: data, arguments, results, passed on or wanted."""
+    """A graph takes huge texts as data, arguments and results of its nodes."""
     huge = "x" * HUGE
     graph: dict[Any, Any] = {
         "data": huge,
@@ -331,7 +331,7 @@ def test_huge_values(client, baseline) -> None:
 
 
 def test_huge_values_without_a_storage(client, monkeypatch) -> None:
-    """They travel in messages; which one is too large for that is said."""
+    """Large values of a graph travel in messages, and one that is too large is named."""
     monkeypatch.setattr(client._session.connection, "stores", False)
     graph: dict[Any, Any] = {"data": "x" * HUGE, "a": (len, "data")}
     assert client.get(graph, ["a"]) == {"a": HUGE}
@@ -342,10 +342,10 @@ def test_huge_values_without_a_storage(client, monkeypatch) -> None:
 
 
 def test_a_client_that_left(cluster) -> None:
-    """get() on a disconnected client raises SessionClosed."""
+    """get() on a disconnected client raises SessionClosedError."""
     client = Client(cluster.get_address())
     client.disconnect()
-    with pytest.raises(SessionClosed):
+    with pytest.raises(SessionClosedError):
         client.get({"a": (inc, 1)}, ["a"])
 
 
@@ -374,7 +374,7 @@ def test_a_failure_fails_what_depends_on_it(client) -> None:
 
 
 def test_a_node_that_kills_its_worker(client) -> None:
-    """What depends on it fails with WorkerDied, the rest finishes."""
+    """What depends on a node that kills its worker fails with WorkerDied; the rest finishes."""
     graph: dict[Any, Any] = {
         "a": (die, 0.5),
         "b": (inc, "a"),
@@ -384,13 +384,15 @@ def test_a_node_that_kills_its_worker(client) -> None:
     futures = client.get(graph, ["b", "sum"], block=False)
 
     assert futures["sum"].result(BOUND_S) == sum(n + 1.5 for n in range(100))
-    with pytest.raises(WorkerDied, match="was killed by signal 9 while it ran this task") as caught:
+    with pytest.raises(
+        WorkerDiedError, match="was killed by signal 9 while it ran this task"
+    ) as caught:
         futures["b"].result(BOUND_S)
     assert caught.value.death.signal == signal.SIGKILL
 
 
 def test_cancelling_one_future(client, flags) -> None:
-    """It cancels what only it needed; what others need goes on."""
+    """Cancelling a future of a graph cancels only what nothing else needs."""
     graph: dict[Any, Any] = {
         "a": Call(tasks.hold, [flags.path("a"), flags.path("go")]),
         "b": Call(announce_after, [flags.path("b"), Ref("a")]),
@@ -412,7 +414,7 @@ def test_cancelling_one_future(client, flags) -> None:
 
 
 def test_a_future_as_an_argument(executor) -> None:
-    """Positional, by keyword, or in a list: the task gets its result, whether it is there or not."""
+    """A future as an argument, by keyword or in a list, gives the task its result."""
     done = executor.submit(inc, 1)
     done.result(BOUND_S)
     pending = executor.submit(inc, executor.submit(inc, done))
@@ -464,7 +466,7 @@ def test_futures_in_a_graph(client) -> None:
 
 
 def test_a_failed_future_as_an_argument(executor) -> None:
-    """The task fails with the same exception, whether that was known or not."""
+    """A task fails with the exception of its future argument, whether that was known or not."""
     failed = executor.submit(fail, 1)
     for future in (executor.submit(inc, failed), executor.submit(inc, failed)):
         with pytest.raises(ValueError, match="1"):
@@ -472,7 +474,7 @@ def test_a_failed_future_as_an_argument(executor) -> None:
 
 
 def test_a_cancelled_future_as_an_argument(executor, flags) -> None:
-    """The task is cancelled, whether the future was before or is after."""
+    """A task is cancelled whose future argument was cancelled before, or is after."""
     slow = executor.submit(tasks.sleep, flags.path("slow"))
     after = executor.submit(inc, slow)
     flags.wait("slow")
@@ -484,7 +486,7 @@ def test_a_cancelled_future_as_an_argument(executor, flags) -> None:
 
 
 def test_a_future_of_another_client(client, executor, flags) -> None:
-    """A result is passed on as data; one that has not come back fails the task at once."""
+    """Another client's result is passed as data; one that is not back fails the task."""
     pending = executor.submit(tasks.hold, flags.path("a"), flags.path("go"))
     with pytest.raises(PayloadError, match="another client"):
         client.submit(inc, pending).result(BOUND_S)
@@ -496,13 +498,13 @@ def test_a_future_of_another_client(client, executor, flags) -> None:
 
 
 def test_a_future_elsewhere_is_refused(executor) -> None:
-    """Inside of another value it cannot be pickled; the message says where it can be."""
+    """A future inside of another value is refused with where a future may stand."""
     with pytest.raises(PayloadError, match="argument of a task"):
         executor.submit(inc, {1: {executor.submit(inc, 1)}}).result(BOUND_S)
 
 
 def test_workers_die_under_graphs() -> None:
-    """Workers are killed while graphs run: each ends with its result or with WorkerDied."""
+    """Workers are killed while graphs run: each ends with its result or with WorkerDiedError."""
     with ScalerExecutor(2) as executor, Client(executor.address) as client:
         ended = 0
         for round_ in range(10):
@@ -516,6 +518,6 @@ def test_workers_die_under_graphs() -> None:
             try:
                 assert future.result(BOUND_S) == sum(n + 1.5 for n in range(2000))
                 ended += 1
-            except WorkerDied:
+            except WorkerDiedError:
                 pass
         assert ended >= 5

@@ -27,7 +27,7 @@ def _put(shared: Any, n: int) -> int:
 
 
 def test_what_a_manager_made_is_an_argument_of_tasks() -> None:
-    """Of an executor and of a local cluster, also where the manager was started later."""
+    """A manager's objects are arguments of tasks, also if the manager was started later."""
     with (
         ScalerExecutor(1) as executor,
         SchedulerClusterCombo(1) as cluster,
@@ -45,7 +45,7 @@ def test_what_a_manager_made_is_an_argument_of_tasks() -> None:
 
 
 def test_the_key_of_a_program_is_in_nobodys_command_line() -> None:
-    """It travels by the pipe that settings take, and to the program's own cluster only."""
+    """A program's authentication key reaches its own workers by a pipe, not by arguments."""
     source = """
 import multiprocessing, psutil
 from scaler_exec import ScalerExecutor
@@ -64,7 +64,7 @@ with ScalerExecutor(1) as executor:
 
 
 def test_a_worker_that_cannot_reach_a_manager_says_what_to_do(tmp_path) -> None:
-    """Where somebody else has started the cluster, a program's key is not sent around."""
+    """A worker of a foreign cluster cannot reach a manager, and says what to do."""
     shell = Shell(tmp_path)
     try:
         scheduler = shell.start("scaler_scheduler tcp://127.0.0.1:0")
@@ -100,7 +100,7 @@ def _use(n: int) -> int:
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_an_initializer_inherits_what_pools_share(method: str) -> None:
-    """Locks, queues, events, values, arrays and pipes, in every worker, one that comes later too."""
+    """Every worker's initializer gets locks, queues, events, values, arrays and pipes."""
     context: Any = multiprocessing.get_context(method)
     reader, writer = context.Pipe(duplex=False)
     array = multiprocessing.sharedctypes.RawArray("i", 3)
@@ -129,7 +129,7 @@ def _fill(count: int) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"max_tasks_per_child": 1}], ids=["stays", "is replaced"])
 def test_what_tasks_put_into_a_queue_is_not_lost_at_the_end(options: dict[str, int]) -> None:
-    """A worker that ends lets the threads finish that write it."""
+    """A worker that ends lets its queue's writing threads finish."""
     context = multiprocessing.get_context("spawn")
     for _ in range(5):
         out: Any = context.Queue()
@@ -144,7 +144,7 @@ def test_what_tasks_put_into_a_queue_is_not_lost_at_the_end(options: dict[str, i
 
 
 def test_a_queue_that_nobody_reads_does_not_hold_up_the_end() -> None:
-    """What does not find room in its pipe is given up after a while."""
+    """A worker gives up after a while what finds no room in its queue's pipe."""
     out: Any = multiprocessing.get_context("spawn").Queue()
     with ScalerExecutor(1, initializer=_keep, initargs=(out,)) as executor:
         executor.submit(_fill, 100_000).result(BOUND_S)
@@ -156,14 +156,14 @@ FORKED = multiprocessing.get_context("fork")
 
 @pytest.mark.parametrize("make", [FORKED.Lock, FORKED.Queue, FORKED.Condition, FORKED.Value])
 def test_what_only_forked_children_inherit_is_refused_by_name(make: Any) -> None:
-    """With what to do instead, before anything is started."""
+    """An object of a fork context is refused with a remedy before anything is started."""
     shared = make("i") if make == FORKED.Value else make()
     with pytest.raises(PayloadError, match=r"argument 1 of _keep: .*get_context\('spawn'\)"):
         ScalerExecutor(1, initializer=_keep, initargs=(1, shared))
 
 
 def test_what_cannot_be_pickled_at_all_is_named_too() -> None:
-    """Which of the arguments it is, or the initializer."""
+    """The initializer or its argument that cannot be pickled is named."""
     with pytest.raises(PayloadError, match=r"argument 2 of _keep: cannot pickle TextIO"):
         ScalerExecutor(1, initializer=_keep, initargs=(1, 2, io.TextIOWrapper(io.BytesIO())))
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_pickled_at_all_is_named_too() -> None:
 
 
 def test_tasks_see_what_the_initializer_has_set() -> None:
-    """Globals of ``__main__``, as with the standard library's pool: new ones and changed ones."""
+    """Tasks see globals of ``__main__`` that the initializer has set or changed."""
     source = """
 import sys
 from concurrent.futures import ProcessPoolExecutor

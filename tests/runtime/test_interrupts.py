@@ -6,11 +6,11 @@ import signal
 
 import pytest
 
-from scaler_cluster.runtime.interrupts import Deferral
+from scaler_cluster.process.interrupts import Deferral
 
 
 def test_an_action_waits_until_the_outermost_is_left() -> None:
-    """It is done once, in the thread that leaves."""
+    """A postponed action is done once, by the thread that leaves the outermost deferral."""
     deferral, done = Deferral(), []
     with deferral:
         with deferral:
@@ -23,7 +23,7 @@ def test_an_action_waits_until_the_outermost_is_left() -> None:
 
 
 def test_nothing_is_postponed_where_nobody_is() -> None:
-    """Whoever asks does it at once then."""
+    """An action is not postponed while no thread is within a deferral."""
     done: list[int] = []
 
     assert not Deferral().postpone(lambda: done.append(1))
@@ -31,7 +31,7 @@ def test_nothing_is_postponed_where_nobody_is() -> None:
 
 
 def test_control_c_waits_as_well() -> None:
-    """It is raised when the outermost is left."""
+    """A KeyboardInterrupt is raised when the outermost deferral is left."""
     deferral, reached = Deferral(), []
     with pytest.raises(KeyboardInterrupt), deferral:
         signal.raise_signal(signal.SIGINT)

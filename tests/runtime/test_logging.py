@@ -87,7 +87,7 @@ def run(tmp_path, source: str, *arguments: str) -> tuple[str, str]:
 
 
 def test_tasks_log_as_in_the_standard_librarys_pool(tmp_path) -> None:
-    """The root logger is as it is there, so stderr shows the same lines, warnings included."""
+    """The root logger of tasks is as in ProcessPoolExecutor, so stderr shows the same lines."""
     standard = run(tmp_path, BY_EXECUTOR, "standard")
     ours = run(tmp_path, BY_EXECUTOR, "ours")
 
@@ -98,7 +98,7 @@ def test_tasks_log_as_in_the_standard_librarys_pool(tmp_path) -> None:
 
 @pytest.mark.parametrize("paths", [(), ("engine.log",)], ids=["quiet", "logging"])
 def test_tasks_of_a_local_cluster_log_so_too(tmp_path, monkeypatch, capfd, paths) -> None:
-    """What the cluster itself logs, and where, leaves the root logger of its workers alone."""
+    """A cluster's own logging leaves the root logger of its workers alone."""
     monkeypatch.chdir(tmp_path)
     with SchedulerClusterCombo(1, logging_paths=paths) as cluster:
         out, _ = run(tmp_path, BY_CLIENT, cluster.get_address())
@@ -109,7 +109,7 @@ def test_tasks_of_a_local_cluster_log_so_too(tmp_path, monkeypatch, capfd, paths
 
 
 def test_tasks_of_a_cluster_by_command_log_so_too(tmp_path) -> None:
-    """They write to the stderr of ``scaler_cluster``."""
+    """Tasks of a cluster by command write their log lines to its stderr."""
     shell = Shell(tmp_path)
     try:
         scheduler = shell.start("scaler_scheduler tcp://127.0.0.1:0")

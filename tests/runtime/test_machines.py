@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from scaler_cluster.objects import remote_store
-from scaler_cluster.runtime.spawn import EmbeddedCluster
-from scaler_exec import Client, ScalerExecutor, StorageUnreachable
+from scaler_cluster.process.spawn import EmbeddedCluster
+from scaler_exec import Client, ScalerExecutor, StorageUnreachableError
 from tests.runtime.helpers import BOUND_S, cluster_process, wait_delivered, wait_until
 from tests.runtime.machines import Machine, can_make_machines, find_storage, wait_storage
 from tests.runtime.shell import Shell
@@ -89,7 +89,7 @@ def describe(value):
 
 
 def test_commands_on_two_machines(machine, tmp_path) -> None:
-    """A scheduler here, workers there, and data between them."""
+    """A scheduler and workers on two machines run tasks, and move data between them."""
     shell = Shell(tmp_path)
     try:
         scheduler = shell.start("scaler_scheduler tcp://*:0")
@@ -113,7 +113,7 @@ def test_commands_on_two_machines(machine, tmp_path) -> None:
 
 
 def test_one_transfer_to_each_machine(executor, machine) -> None:
-    """However many workers and tasks there are; every machine then has one copy."""
+    """An object is sent to each machine once, however many workers and tasks are there."""
     value = np.ones(4 * MB)
     before = machine.nbytes_sent_to
 
@@ -129,7 +129,7 @@ def test_one_transfer_to_each_machine(executor, machine) -> None:
 
 
 def test_results_come_from_where_they_are(executor, machine) -> None:
-    """A large result lies where it was made until it is asked for; then it is freed."""
+    """A large result stays where it was made until it is asked for, and then is freed."""
     found = on_all_workers(executor, np.ones, MB)
 
     assert [int(value.sum()) for values in found.values() for value in values] == [MB] * 3
@@ -145,13 +145,14 @@ def first_byte(value, other):
 
 
 def test_nodes_take_what_was_made_elsewhere(cluster, executor) -> None:
-    """Whatever the machine, a node waits until the large results that it needs have come there."""
+    """A node waits until large results that it needs have come from other machines."""
     graph: dict = {("made", n): (make_here, n) for n in range(24)}
-    looks = {("look", n): (first_byte, ("made", n), ("made", (n + 1) % 24)) for n in range(24)}
+    pairs = [(n, (n + step) % 24) for step in (1, 7, 12) for n in range(24)]
+    looks = {("look", *two): (first_byte, ("made", two[0]), ("made", two[1])) for two in pairs}
     with Client(cluster.address) as client:
         found = list(client.get(graph | looks, list(looks)).values())
 
-    assert [(one[0], one[2]) for one in found] == [(n, (n + 1) % 24) for n in range(24)]
+    assert [(one[0], one[2]) for one in found] == pairs
     ways = {(made, where) for _, one, _, other, where in found for made in (one, other)}
     assert len(ways) == 4, "each machine was to take what the other made"
 
@@ -171,7 +172,7 @@ with ScalerExecutor(address=sys.argv[1]) as executor:
 
 
 def test_a_client_may_be_elsewhere(cluster, machine) -> None:
-    """It sends large arguments to the storage of the scheduler's machine, and fetches results."""
+    """A client on another machine sends large arguments and fetches results by the network."""
     program = machine.start(sys.executable, "-c", CLIENT, cluster.address, stdout=subprocess.PIPE)
 
     assert program.communicate(timeout=2 * BOUND_S)[0] == b"[1, 2, 3, 4, 5, 6]\n" * 2
@@ -179,7 +180,7 @@ def test_a_client_may_be_elsewhere(cluster, machine) -> None:
 
 @pytest.mark.parametrize("where", ["here", "there"])
 def test_a_storage_may_die_during_a_transfer(executor, machine, where) -> None:
-    """Another one takes over, and the transfer begins again where it was."""
+    """Another storage takes over, and goes on with a transfer where that was."""
 
     def find():
         return (
@@ -198,7 +199,7 @@ def test_a_storage_may_die_during_a_transfer(executor, machine, where) -> None:
 
 
 def test_a_cut_cable_delays_a_transfer(executor, machine) -> None:
-    """What was under way when the network failed goes on when it is back."""
+    """A transfer that was under way when the network failed goes on when it is back."""
     machine.cut()
     value = np.ones(4 * MB)
     futures = meet(executor, describe, value)
@@ -209,7 +210,7 @@ def test_a_cut_cable_delays_a_transfer(executor, machine) -> None:
 
 
 def test_results_of_a_machine_that_is_gone(executor, machine, monkeypatch) -> None:
-    """They are lost with it, which is said in time; the others are there."""
+    """Results of a lost machine raise StorageUnreachable in time; the others are there."""
     monkeypatch.setattr(remote_store, "SILENCE_S", 1.0)
     futures = meet(executor, np.ones, MB)
     wait_until(lambda: all(future.done() for future in futures), "the tasks do not end")
@@ -220,10 +221,10 @@ def test_results_of_a_machine_that_is_gone(executor, machine, monkeypatch) -> No
     assert all("has not answered" in str(error) for error in errors)
 
 
-def error_of(future) -> StorageUnreachable | None:
+def error_of(future) -> StorageUnreachableError | None:
     """Return why a result cannot be had."""
     try:
         assert len(future.result(BOUND_S)[1]) == MB
-    except StorageUnreachable as error:
+    except StorageUnreachableError as error:
         return error
     return None

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from scaler_cluster.objects.sent import SentObjects
-from scaler_exec import ScalerExecutor, StorageFull
+from scaler_exec import ScalerExecutor, StorageFullError
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_until
 
 
 def test_results_are_complete_and_in_order(executor) -> None:
-    """Whatever the chunks and buffers, a map yields what the builtin one does."""
+    """A map yields what the builtin one does, whatever the chunks and buffers."""
     expected = [n * n for n in range(500)]
     for chunksize in (1, 2, 7, 100, 5000):
         for buffersize in (None, 1, 10, 101, 5000):
@@ -152,7 +152,7 @@ def test_no_more_is_taken_than_fits_the_buffer(executor, buffersize) -> None:
 
 
 def test_the_buffer_is_refilled_only_when_results_are_taken(executor) -> None:
-    """However long nobody asks, a full buffer stays as it is."""
+    """A full buffer stays as it is while nobody takes results."""
     taken = itertools.count()
     results = executor.map(tasks.square, taken, buffersize=3)
     others = list(executor.map(tasks.square, range(100)))
@@ -166,7 +166,7 @@ def test_the_buffer_is_refilled_only_when_results_are_taken(executor) -> None:
     ("buffersize", "error"), [(0, ValueError), (-1, ValueError), ("3", TypeError), (2.0, TypeError)]
 )
 def test_buffersizes_that_make_no_sense_are_refused(executor, buffersize, error) -> None:
-    """What the standard library refuses as a buffersize is refused here."""
+    """A buffersize that the standard library refuses is refused."""
     with pytest.raises(error, match="buffersize must be"):
         executor.map(tasks.square, [1], buffersize=buffersize)
 
@@ -220,7 +220,7 @@ def test_a_buffered_map_after_shutdown_ends_with_what_was_submitted(executor) ->
 
 @pytest.mark.parametrize("options", [{}, {"chunksize": 3}, {"buffersize": 20}], ids=str)
 def test_a_map_that_nobody_keeps_runs(tmp_path, options) -> None:
-    """Its calls are made, as in the standard library: only who has begun to take may cancel."""
+    """The calls of a map whose iterator was never begun run, though it is dropped."""
     path = tmp_path / "lines"
     path.touch()
     with ScalerExecutor(2) as executor:
@@ -230,7 +230,7 @@ def test_a_map_that_nobody_keeps_runs(tmp_path, options) -> None:
 
 
 def test_a_map_whose_iterator_is_begun_and_dropped_is_cancelled(single, flags) -> None:
-    """What has not run when the iterator goes never will."""
+    """Calls that have not run when a begun iterator is dropped never run."""
     results = single.map(_touch_after, range(1000), itertools.repeat(flags.path("")))
     assert next(results) == 0
     del results
@@ -251,7 +251,7 @@ def _touch_after(number, path):
 
 
 def test_a_map_that_nobody_keeps_keeps_nothing(executor, tmp_path) -> None:
-    """Its results are dropped as they come, and it is forgotten with the last of them."""
+    """The results of a dropped map are dropped as they come, and the map is forgotten."""
     path = tmp_path / "lines"
     path.touch()
     executor.map(tasks.append_line, [str(path)] * 5, "abcde")
@@ -260,14 +260,14 @@ def test_a_map_that_nobody_keeps_keeps_nothing(executor, tmp_path) -> None:
 
     def is_forgotten() -> bool:
         session.wake()
-        return not session.core.calls
+        return not session.connection._core.calls
 
     wait_until(is_forgotten, "the maps are kept")
     assert sorted(path.read_text().split()) == list("abcde")
 
 
 def test_what_was_taken_before_an_error_in_the_input_runs(tmp_path) -> None:
-    """As in the standard library: these calls were made when the iterable raised."""
+    """The calls that were made before the iterable raised run."""
     path = tmp_path / "lines"
     path.touch()
 
@@ -304,7 +304,7 @@ def test_a_map_keeps_no_result_that_was_taken(executor, chunksize) -> None:
 
 @pytest.mark.parametrize("chunksize", [1, 3])
 def test_futures_beside_a_buffer_that_is_used_again(executor, chunksize) -> None:
-    """Each call gets what the buffer held when it was taken."""
+    """Each call gets what a reused buffer held when it was taken, beside a future."""
 
     def items():
         buffer = np.zeros(20_000)
@@ -324,18 +324,18 @@ def _first(array, zero):
 
 @pytest.mark.parametrize("chunksize", [1, 2])
 def test_an_item_that_finds_no_room_at_first(executor, monkeypatch, chunksize) -> None:
-    """It fails by itself, or is tried again with its chunk; the map goes on."""
+    """An item without room fails by itself, or is tried again with its chunk."""
     hold, calls = SentObjects.hold, itertools.count()
 
     def full_once(self, *args, **kwargs):
         if not next(calls):
-            raise StorageFull("once")
+            raise StorageFullError("once")
         return hold(self, *args, **kwargs)
 
     monkeypatch.setattr(SentObjects, "hold", full_once)
     results = executor.map(len, (bytearray(100_000 + n) for n in range(4)), chunksize=chunksize)
     if chunksize == 1:
-        with pytest.raises(StorageFull):
+        with pytest.raises(StorageFullError):
             next(results)
     else:
         assert list(results) == [100_000, 100_001, 100_002, 100_003]
@@ -343,7 +343,7 @@ def test_an_item_that_finds_no_room_at_first(executor, monkeypatch, chunksize) -
 
 
 def test_a_map_keeps_no_argument(executor) -> None:
-    """Once they were submitted, the arguments of a map are not kept."""
+    """A map does not keep its arguments once they were submitted."""
     things = [Thing() for _ in range(10)]
     references = [weakref.ref(thing) for thing in things]
     results = executor.map(type, things)

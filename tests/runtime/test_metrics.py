@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from scaler_cluster.runtime.spawn import EmbeddedCluster
+from scaler_cluster.process.spawn import EmbeddedCluster
 from scaler_cluster.wire import feed as f
-from scaler_exec import ScalerExecutor, WorkerDied
+from scaler_exec import ScalerExecutor, WorkerDiedError
 from scaler_monitoring.feed import Feed
 from scaler_monitoring.model import Model
 from scaler_monitoring.recording import Recorder, read
-from tests.runtime.helpers import BOUND_S, free_port, run_module, wait_until
+from tests.runtime.helpers import BOUND_S, free_port, run_module, scheduling, wait_until
 from tests.runtime.shell import Shell
 from tests.runtime.tasks import raise_this
 
@@ -32,7 +32,7 @@ NASTY = '<img src=x onerror="alert(1)">\n\\{}'
 @pytest.fixture
 def cluster():
     """Return a cluster whose feed comes often."""
-    made = EmbeddedCluster(2, scheduling={"scheduler": {"feed_interval_s": 0.1}})
+    made = EmbeddedCluster(2, scheduling=scheduling(feed_interval_s=0.1))
     yield made
     made.stop()
 
@@ -63,7 +63,7 @@ def scripted(address):
         assert list(executor.map(nasty, range(3))) == [0, 1, 2]
         for _ in range(2):
             executor.submit(raise_this, "KeyError", "missing").exception(BOUND_S)
-        assert isinstance(executor.submit(die).exception(BOUND_S), WorkerDied)
+        assert isinstance(executor.submit(die).exception(BOUND_S), WorkerDiedError)
 
 
 def scrape(url):
@@ -83,7 +83,7 @@ def ended(function, outcome):
 
 
 def test_what_is_scraped_is_what_was_run(cluster, shell):
-    """Over HTTP, as Prometheus reads it: the totals of what was run."""
+    """A scrape over HTTP has the totals of what was run."""
     command = shell.start(f"scaler_metrics {cluster.monitor_address} --port 0")
     url = command.address("metrics at ")
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", url)
@@ -121,7 +121,7 @@ def test_what_is_scraped_is_what_was_run(cluster, shell):
 
 
 def test_a_scheduler_may_come_and_go(shell):
-    """Before there is one, and when it has gone, that is what is told."""
+    """Metrics say that there is no scheduler before there is one, and after it has gone."""
     port = free_port(3)
     command = shell.start(f"scaler_metrics tcp://127.0.0.1:{port + 2} --port 0")
     url = command.address("metrics at ")
@@ -140,7 +140,7 @@ def test_a_scheduler_may_come_and_go(shell):
 
 
 def test_what_cannot_work_is_one_line():
-    """With what to do, and no traceback."""
+    """A command that cannot work says what to do in one line, without a traceback."""
     name, address = "scaler_monitoring.metrics", "tcp://127.0.0.1:1"
     without = (
         f"import sys; sys.modules['prometheus_client'] = None; from {name} import main;"
@@ -167,7 +167,7 @@ def test_what_cannot_work_is_one_line():
 
 
 def test_a_replay_says_what_was_seen_live(cluster, tmp_path):
-    """The same model, of the same run, also if its end is missing."""
+    """A replay makes the model that was seen live, also if the end of the file is missing."""
     path = str(tmp_path / "feed.rec")
     live = Model()
     sizes = []
@@ -204,7 +204,7 @@ def test_a_replay_says_what_was_seen_live(cluster, tmp_path):
 
 
 def test_commands_record_and_convert(cluster, shell):
-    """From the scheduler to a file for Perfetto; whoever records may be killed."""
+    """A recording whose command was killed is converted to a file for Perfetto."""
     recorder = shell.start(f"scaler_record {cluster.monitor_address} feed.rec")
     recorder.wait_for("recording to feed.rec")
     scripted(cluster.address)
@@ -233,7 +233,7 @@ def test_commands_record_and_convert(cluster, shell):
 
 
 def test_recording_ends_in_order(cluster, shell):
-    """By Ctrl-C, without a word."""
+    """scaler_record ends by Ctrl-C without a word."""
     recorder = shell.start(f"scaler_record {cluster.monitor_address} feed.rec")
     recorder.wait_for("recording to feed.rec")
 

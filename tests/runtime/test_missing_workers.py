@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from scaler_exec import Client, ScalerExecutor
 from tests.runtime.helpers import BOUND_S, free_port, wait_gone, wait_until
 from tests.runtime.shell import Shell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OF_ANOTHER_PYTHON = (
     'python3 -c \'import scaler_cluster.runtime.supervisor as s; s.PYTHON_VERSION = "2.7";'
@@ -57,7 +61,7 @@ def held_by(directory: str) -> int:
 
 @pytest.mark.parametrize("is_all", [False, True])
 def test_a_cluster_that_is_killed_is_noticed_at_once(shell, address, scheduler, is_all) -> None:
-    """Its tasks run elsewhere long before the 60 s of silence: it was alone that died, or all."""
+    """Tasks of a killed cluster run elsewhere at once, whichever of its processes died."""
     first = shell.start(f"scaler_cluster -n 1 {address}")
     with Client(address) as client:
         pid = client.submit(os.getpid).result(BOUND_S)
@@ -83,7 +87,7 @@ def test_a_cluster_that_is_killed_is_noticed_at_once(shell, address, scheduler, 
 
 
 def test_a_scheduler_says_who_comes_and_goes(shell, address, scheduler) -> None:
-    """One line each; tasks have none."""
+    """A scheduler logs one line for each client and cluster that comes or goes."""
     cluster = shell.start(f"scaler_cluster -n 2 {address}")
     scheduler.wait_for(f"cluster of 2 workers (pid {cluster.pid} on ")
     with Client(address) as client:
@@ -104,7 +108,7 @@ def test_a_scheduler_says_who_comes_and_goes(shell, address, scheduler) -> None:
 
 
 def test_who_waits_is_told_that_there_is_no_worker(shell, address, scheduler, caplog) -> None:
-    """A warning after a few seconds, and that a cluster was refused; tasks run once one comes."""
+    """A waiting client is warned that no worker is there, and of a refused cluster."""
     with Client(address) as client:
         future = client.submit(os.getpid)
         wait_until(lambda: "Tasks wait for a worker: there is none." in caplog.text, "no warning")
@@ -142,32 +146,37 @@ class Bar:
 
     def set_postfix_str(self, text: str) -> None:
         self.said.append(text)
-        if text and self.on_reason is not None:
+        if text:
             self.on_reason()
+        else:
+            self.on_none()
 
-    on_reason = None
+    on_reason: Callable[[], object]
+    on_none: Callable[[], object]
 
 
 @pytest.mark.parametrize("kind", ["progress", "map"])
-def test_a_bar_says_why_nothing_comes_back(shell, address, scheduler, kind) -> None:
-    """As long as it is so."""
+def test_a_bar_says_why_nothing_comes_back(shell, address, scheduler, flags, kind) -> None:
+    """A progress bar says that there is no worker, as long as there is none."""
     bar = Bar()
-    bar.on_reason = lambda: shell.start(f"scaler_cluster -n 1 {address}")  # type: ignore[assignment]
+    bar.on_reason = lambda: shell.start(f"scaler_cluster -n 1 {address}")
+    bar.on_none = lambda: flags.set("said")
+    said = flags.path("said")
     if kind == "progress":
         with Client(address) as client:
-            client.progress([client.submit(held_a_moment, n) for n in range(30)], bar)
+            client.progress([client.submit(held_until, said) for _ in range(30)], bar)
     else:
         with ScalerExecutor(address=address) as executor:
-            assert len(list(executor.map(held_a_moment, range(30), progress=bar))) == 30
+            assert len(list(executor.map(held_until, [said] * 30, progress=bar))) == 30
 
     assert bar.count == 30
     assert bar.said[0] == "Tasks wait for a worker: there is none."
     assert bar.said[1:] == [""]
 
 
-def held_a_moment(number: int) -> int:
-    """Take so long that somebody who looks at all sees it."""
+def held_until(path: str) -> None:
+    """Wait until the bar has said that tasks run, which is this one."""
     import time
 
-    time.sleep(0.1)
-    return number
+    while not os.path.exists(path):
+        time.sleep(0.01)

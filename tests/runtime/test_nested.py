@@ -18,8 +18,8 @@ from scaler_exec import (
     ConfigError,
     ScalerExecutor,
     SchedulerClusterCombo,
-    TaskTimeout,
-    WorkerDied,
+    TaskTimeoutError,
+    WorkerDiedError,
     secede,
 )
 from tests.runtime import nested_tasks, tasks
@@ -55,14 +55,14 @@ def test_recursion(client) -> None:
 
 
 def test_a_large_tree_on_one_worker(single_client) -> None:
-    """fibonacci(20) is some 20,000 tasks, with one worker."""
+    """fibonacci(20), of some 20,000 tasks, runs on one worker."""
     future = single_client.submit(nested_tasks.fibonacci, single_client, 20)
 
     assert future.result(2 * BOUND_S) == 6765
 
 
 def test_mutual_recursion(client) -> None:
-    """Two functions may ask each other in turn."""
+    """Two functions may submit each other in turn."""
     assert client.submit(nested_tasks.is_even, client, 40).result(BOUND_S) is True
     assert client.submit(nested_tasks.is_even, client, 41).result(BOUND_S) is False
 
@@ -78,7 +78,7 @@ def test_endless_recursion_is_an_error(single_client) -> None:
     """Tasks without end raise RecursionError instead of ending the process."""
     future = single_client.submit(nested_tasks.descend, single_client, 100_000)
 
-    with pytest.raises(RecursionError):
+    with pytest.raises(RecursionError, match="wait for each other on the stack of one worker"):
         future.result(BOUND_S)
 
     assert single_client.submit(tasks.square, 3).result(BOUND_S) == 9
@@ -93,7 +93,7 @@ def test_recursion_through_graphs(client, fibonacci) -> None:
 
 
 def test_graphs_inside_of_a_task(client, baseline) -> None:
-    """They hold what they hold anywhere, also where the task that waits runs their nodes."""
+    """Graphs inside of a task have the same results, also where that task runs their nodes."""
     expected = {
         "length": 4 * MB,
         "listed": 3,
@@ -109,21 +109,21 @@ def test_graphs_inside_of_a_task(client, baseline) -> None:
 
 
 def test_a_future_that_is_waited_for_is_an_argument_as_well(client) -> None:
-    """Whether the task still holds it, or takes it back from the scheduler."""
+    """A future may be waited for and be an argument, held here or sent away."""
     for nap_s in (0, 0.003, 0.03):
         assert client.submit(nested_tasks.ask_twice, client, nap_s).result(BOUND_S) == (9, 81)
 
 
 def test_a_chain_of_futures_inside_of_a_task(client) -> None:
-    """Each takes the one before it."""
+    """Each task of a chain inside of a task takes the result of the one before it."""
     assert client.submit(nested_tasks.chain_of_futures, client, 200).result(BOUND_S) == 200
 
 
 def test_options_of_tasks_that_take_futures(client, tmp_path) -> None:
-    """They hold inside of a task too."""
+    """Options hold inside of a task for tasks that take futures."""
     future = client.submit(nested_tasks.node_with_options, str(tmp_path), 0.2)
 
-    assert future.result(BOUND_S) == ("TaskTimeout", 3)
+    assert future.result(BOUND_S) == ("TaskTimeoutError", 3)
 
 
 def test_children_run_on_all_workers(pair) -> None:
@@ -135,7 +135,7 @@ def test_children_run_on_all_workers(pair) -> None:
 
 
 def test_every_way_to_ask(client) -> None:
-    """submit, map, starmap, send_object, wait, as_completed work inside of tasks."""
+    """submit, map, starmap, send_object, wait and as_completed work inside of tasks."""
     expected = {
         "submit": 3,
         "exception": None,
@@ -169,7 +169,7 @@ def test_a_client_outside_of_a_task_needs_an_address() -> None:
 
 
 def test_a_childs_exception(client) -> None:
-    """It is raised where the child is waited for, with the remote traceback as its cause."""
+    """A child's exception is raised in its parent, with the remote traceback as its cause."""
     with pytest.raises(ValueError, match="raised on purpose"):
         client.submit(nested_tasks.failing_child, client, "raise").result(BOUND_S)
 
@@ -187,19 +187,22 @@ def test_a_child_gets_copies(client) -> None:
 
 @pytest.mark.parametrize("ask", [nested_tasks.failing_child, nested_tasks.failing_far_child])
 def test_a_child_that_kills_its_worker(client, ask) -> None:
-    """Its parent's future resolves as WorkerDied: by its own death, or by the child's."""
-    with pytest.raises(WorkerDied):
+    """A parent whose child kills its worker fails with WorkerDiedError."""
+    with pytest.raises(WorkerDiedError):
         client.submit(ask, client, "kill").result(BOUND_S)
 
     assert client.submit(nested_tasks.fibonacci, client, 5).result(BOUND_S) == 5
 
 
-@pytest.mark.parametrize("leave", [nested_tasks.leave_children, nested_tasks.leave_and_raise])
-def test_a_parent_that_ends_ends_its_children(pair, tmp_path, leave) -> None:
+@pytest.mark.parametrize(
+    ("leave", "error"),
+    [(nested_tasks.leave_children, "None"), (nested_tasks.leave_and_raise, "left them")],
+)
+def test_a_parent_that_ends_ends_its_children(pair, tmp_path, leave, error) -> None:
     """Children that are unfinished when their parent returns or raises are cancelled."""
     future = pair.submit(leave, pair, str(tmp_path), 5)
 
-    assert future.exception(BOUND_S) is None or "left them" in str(future.exception())
+    assert str(future.exception(BOUND_S)) == error
     # Both workers are free again: two tasks that wait for each other can only run at once.
     first = pair.submit(nested_tasks.wait_for_flag, str(tmp_path / "flag"))
     pair.submit(nested_tasks.set_flag, str(tmp_path / "flag")).result(BOUND_S)
@@ -241,14 +244,14 @@ def test_cancelling_a_parent_cancels_its_children(pair, tmp_path) -> None:
 
 
 def test_killing_a_parent_cancels_its_children(pair, tmp_path) -> None:
-    """The parent is WorkerDied, its children elsewhere are stopped."""
+    """A killed parent fails with WorkerDiedError, and its children elsewhere are stopped."""
     future = pair.submit(nested_tasks.hold_children, pair, str(tmp_path), 3)
     parent = _parent(tmp_path)
     _child_elsewhere(tmp_path, parent)
 
     os.kill(parent, signal.SIGKILL)
 
-    with pytest.raises(WorkerDied):
+    with pytest.raises(WorkerDiedError):
         future.result(BOUND_S)
     wait_gone(parent)
     first = pair.submit(nested_tasks.wait_for_flag, str(tmp_path / "flag"))
@@ -293,7 +296,7 @@ def test_waiting_with_a_timeout(pair, tmp_path) -> None:
 
 
 def test_many_levels_that_wait_with_a_timeout(single_client) -> None:
-    """There are more levels than spare workers: then the waiting ones run the tasks after all."""
+    """Waiting tasks run others where there are more levels than spare workers."""
     future = single_client.submit(nested_tasks.ask_for, single_client, 12, 60)
 
     assert future.result(2 * BOUND_S) == 12
@@ -327,13 +330,13 @@ def _live_workers() -> list[int]:
 
 
 def test_random_trees_while_workers_are_killed(pair) -> None:
-    """Each tree ends as it should, or with WorkerDied; and no more of them than were killed."""
+    """Each tree ends right or with WorkerDiedError, and no more of them than workers were killed."""
     dice = random.Random(1)
     futures = {pair.submit(nested_tasks.tree, pair, seed, 5): seed for seed in range(150)}
     kills = deaths = 0
 
     for future in concurrent.futures.as_completed(futures, 4 * BOUND_S):
-        if isinstance(future.exception(), WorkerDied):
+        if isinstance(future.exception(), WorkerDiedError):
             deaths += 1
         else:
             assert future.result() == nested_tasks.plain_tree(futures[future], 5)
@@ -352,19 +355,19 @@ def test_objects_end_with_their_task(client, baseline) -> None:
 
 
 def test_objects_end_with_their_worker(pair, tmp_path, baseline) -> None:
-    """They are freed as well when the task's worker is killed, and its children are stopped."""
+    """The objects of a task are freed when its worker is killed, and its children stopped."""
     future = pair.submit(nested_tasks.send_and_hold, pair, str(tmp_path), MB)
     parent = _parent(tmp_path)
     _child_elsewhere(tmp_path, parent)
 
     os.kill(parent, signal.SIGKILL)
 
-    with pytest.raises(WorkerDied):
+    with pytest.raises(WorkerDiedError):
         future.result(BOUND_S)
 
 
 def test_a_client_that_is_unpickled_elsewhere_connects(pair) -> None:
-    """Outside of tasks a pickled client is one of its own, to the same cluster."""
+    """A client that is unpickled outside of tasks connects to the same cluster."""
     other = pickle.loads(pickle.dumps(pair))
 
     with other:
@@ -382,11 +385,11 @@ def test_a_closure_may_hold_a_client(client) -> None:
 
 def test_a_childs_own_timeout(client) -> None:
     """A child with a timeout is stopped in time, whatever the number of workers."""
-    assert client.submit(nested_tasks.with_options, 0.2).result(BOUND_S) == "TaskTimeout"
+    assert client.submit(nested_tasks.with_options, 0.2).result(BOUND_S) == "TaskTimeoutError"
 
 
 def test_a_childs_retries(client, tmp_path) -> None:
-    """A child is run again as often as it may be, also on its parent's stack."""
+    """A child is run again as often as its retries say, also on its parent's stack."""
     assert client.submit(nested_tasks.retried, str(tmp_path)).result(BOUND_S) == 3
 
 
@@ -396,7 +399,7 @@ def test_a_parents_timeout(pair, tmp_path) -> None:
     with ScalerExecutor(address=address) as executor:
         limited = executor.options(timeout=1.0)
         future = limited.submit(nested_tasks.hold_children, pair, str(tmp_path), 3)
-        with pytest.raises(TaskTimeout):
+        with pytest.raises(TaskTimeoutError):
             future.result(BOUND_S)
 
     first = pair.submit(nested_tasks.wait_for_flag, str(tmp_path / "flag"))
@@ -412,14 +415,14 @@ def test_cancelling_a_child(pair, tmp_path) -> None:
 
 
 def test_awaiting_children(client) -> None:
-    """An event loop inside of a task may await them."""
+    """An event loop inside of a task may await the task's children."""
     future = client.submit(nested_tasks.gather_in_asyncio, client, 20)
 
     assert future.result(BOUND_S) == [n * n for n in range(20)]
 
 
 def test_a_child_that_forks(single_client, tmp_path) -> None:
-    """Who comes back from a task in a forked process ends, and does not go on as its parent."""
+    """A forked process that returns from a task ends, and does not go on as the parent."""
     path = tmp_path / "lines"
 
     single_client.submit(nested_tasks.fork_below, single_client, str(path)).result(BOUND_S)

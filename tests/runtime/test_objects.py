@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scaler_exec import ClusterBroken, DeserializeObjectError, PayloadError
+from scaler_exec import ClusterBrokenError, DeserializeObjectError, PayloadError
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, cluster_process, segments, wait_gone, wait_until
 from tests.runtime.machines import find_storage, wait_storage
@@ -38,7 +38,7 @@ def test_a_large_array_is_mapped_not_copied(executor, baseline) -> None:
 
 
 def test_temporary_files_may_lie_in_shared_memory(make_executor, monkeypatch) -> None:
-    """TMPDIR=/dev/shm, and shared memory in a temporary directory, are one directory for both."""
+    """Temporary files and objects may lie in one directory."""
     monkeypatch.setenv("SCALER_SHARED_MEMORY", os.environ["TMPDIR"])
     executor = make_executor(1)
 
@@ -46,7 +46,7 @@ def test_temporary_files_may_lie_in_shared_memory(make_executor, monkeypatch) ->
 
 
 def test_a_map_shares_large_arguments(executor, baseline) -> None:
-    """Also lists and strings, which cannot be watched, are stored once for all calls of a map."""
+    """A map stores a large argument once for all calls, also a list or a string."""
     value, numbers, text = np.ones(MB), list(range(50_000)), "x" * MB
 
     assert list(executor.map(_lengths, [value] * 30, [numbers] * 30, [text] * 30, range(30))) == [
@@ -55,7 +55,7 @@ def test_a_map_shares_large_arguments(executor, baseline) -> None:
 
 
 def test_every_call_of_a_map_may_have_its_own(executor, baseline) -> None:
-    """Small and large arguments mix; each call gets its own."""
+    """Each call of a map gets its own argument where small and large ones mix."""
     values = [np.full(10 if n % 3 else 20_000, n) for n in range(60)]
     totals = [int(value.sum()) for value in values]
 
@@ -70,7 +70,7 @@ def _lengths(*values):
 
 
 def test_large_values_come_and_go_as_they_are(executor, baseline) -> None:
-    """Whatever is large arrives as an equal value of its own type, and comes back so."""
+    """A large value of any type arrives as an equal one of that type, and comes back so."""
     for value in (
         bytes(MB),
         bytearray(MB),
@@ -108,7 +108,7 @@ def test_results_belong_to_who_gets_them(executor, baseline) -> None:
 
 
 def test_a_result_that_nobody_takes_is_freed(executor, baseline) -> None:
-    """A future that is dropped takes its result along, as does a map that is."""
+    """The result of a dropped future or map is freed."""
     future = executor.submit(np.ones, MB)
     results = executor.map(np.ones, [MB] * 4)
     wait_until(future.done, "the task does not end")
@@ -117,7 +117,7 @@ def test_a_result_that_nobody_takes_is_freed(executor, baseline) -> None:
 
 
 def test_results_outlive_their_executor(make_executor) -> None:
-    """As in the standard library: what came back can be asked for after the end."""
+    """Results that came back can be asked for after their executor has ended."""
     with make_executor(2) as executor:
         future = executor.submit(np.ones, MB)
         results = executor.map(np.ones, [MB] * 3)
@@ -127,7 +127,7 @@ def test_results_outlive_their_executor(make_executor) -> None:
 
 
 def test_more_objects_than_a_process_may_open_files(executor, baseline) -> None:
-    """Neither arguments nor results need a descriptor as long as they live."""
+    """Arguments and results need no file descriptor as long as they live."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
     try:
@@ -162,7 +162,7 @@ def _first(value, shared):
 
 
 def test_large_and_unpicklable_by_c_mix(executor, baseline) -> None:
-    """A lambda among large arguments goes the longer way, and takes nothing along."""
+    """A lambda beside large arguments is pickled by cloudpickle, and the arguments are shared."""
     items = [(1,), (np.ones(MB),), (lambda: 1,)]
 
     assert list(executor.map(_kind, [item[0] for item in items])) == ["int", "ndarray", "function"]
@@ -173,7 +173,7 @@ def _kind(value):
 
 
 def test_a_map_whose_input_fails_leaves_nothing(executor, baseline) -> None:
-    """What was passed before the iterable raised is let go of."""
+    """A map whose iterable raises lets go of what was passed before."""
 
     def items():
         yield np.ones(MB)
@@ -184,7 +184,7 @@ def test_a_map_whose_input_fails_leaves_nothing(executor, baseline) -> None:
 
 
 def test_a_heavy_function_dies_during_its_map(executor, baseline) -> None:
-    """A lazy map goes on with what it was given."""
+    """A lazy map keeps the function that it was given."""
     closure = _make_closure(np.ones(MB))
     assert executor.submit(closure, 1).result(BOUND_S) == MB + 1
     results = executor.map(closure, range(100), buffersize=8)
@@ -214,12 +214,12 @@ def _fail(value):
 
 
 def test_a_failed_task_lets_go_of_its_arguments(executor, baseline) -> None:
-    """Whatever was tried to get its exception across."""
+    """A failed task lets go of its arguments, whatever its exception was."""
     assert isinstance(executor.submit(_fail, np.ones(MB)).exception(BOUND_S), TwoArguments)
 
 
 def test_what_cannot_be_pickled_is_let_go_of(executor, baseline) -> None:
-    """The search for what is wrong with a call keeps none of its arguments."""
+    """The search for an unpicklable part keeps none of the call's arguments."""
     value = np.ones(MB)
     dead = weakref.ref(value)
     gc.disable()
@@ -234,7 +234,7 @@ def test_what_cannot_be_pickled_is_let_go_of(executor, baseline) -> None:
 
 
 def test_a_lazy_map_that_is_never_begun_lets_go(executor, baseline) -> None:
-    """Of what it has stored for its first calls."""
+    """A lazy map that is never begun lets go of what it stored for its first calls."""
     for value in (list(range(50_000)), b"x" * MB, "x" * MB):
         results = executor.map(len, [value] * 10, buffersize=2)
         del results
@@ -242,7 +242,7 @@ def test_a_lazy_map_that_is_never_begun_lets_go(executor, baseline) -> None:
 
 
 def test_methods_of_a_changing_object_do_not_pile_up(executor, baseline) -> None:
-    """Each state is stored, and goes with the next one."""
+    """Each state of a method's object is stored, and is removed with the next one."""
     model = Model()
     for n in range(5):
         model.weights = model.weights + 1
@@ -254,7 +254,7 @@ def test_methods_of_a_changing_object_do_not_pile_up(executor, baseline) -> None
 
 @pytest.mark.parametrize("how", ["raise", "exit"])
 def test_what_goes_wrong_when_it_is_unpickled_kills_no_worker(single, how) -> None:
-    """Whatever it raises, again when it is looked for which argument it was."""
+    """An argument that raises anything when it is unpickled kills no worker."""
     pid = single.submit(os.getpid).result(BOUND_S)
     error = single.submit(_lengths, np.ones(MB), tasks.FailsAtUnpickle(how)).exception(BOUND_S)
 
@@ -281,7 +281,7 @@ with ScalerExecutor(1) as executor:
 
 
 def test_a_forked_client_stores_objects_of_its_own(start_program) -> None:
-    """Threads of the parent are not waited for."""
+    """A forked client stores objects without waiting for threads of its parent."""
     program = start_program(FORKS)
 
     assert program.line() == "2000000"
@@ -290,7 +290,7 @@ def test_a_forked_client_stores_objects_of_its_own(start_program) -> None:
 
 
 def test_a_cancelled_task_leaves_nothing(executor, flags, baseline) -> None:
-    """Neither its argument nor what it would have returned."""
+    """A cancelled task leaves neither its argument nor its result."""
     future = executor.submit(_hold_and_return, np.ones(MB), flags.path("held"), flags.path("go"))
     flags.wait("held")
     future.cancel()
@@ -338,7 +338,7 @@ def test_an_argument_that_cannot_be_unpickled_fails_its_task_alone(executor, bas
 
 @pytest.mark.system
 def test_half_a_gigabyte_comes_and_goes(single, baseline) -> None:
-    """Nothing is too large that memory can hold."""
+    """A value of half a gigabyte is an argument and a result."""
     value = b"ab" * (256 << 20)
 
     assert single.submit(_rotate, value).result(2 * BOUND_S) == b"ba" * (256 << 20)
@@ -350,7 +350,7 @@ def _rotate(value):
 
 @pytest.mark.system
 def test_many_tasks_share_half_a_gigabyte_of_function(executor, baseline) -> None:
-    """What not to do is merely fine: a function that drags its data along is stored once."""
+    """Many tasks share one stored copy of a function with half a gigabyte of data."""
     heavy = _make_closure(np.ones(500_000_000 // 8))
 
     assert sum(executor.map(_make_light(heavy), range(10_000))) == sum(range(10_000))
@@ -365,7 +365,7 @@ def _make_light(heavy):
 
 
 def test_what_finds_no_room_in_memory_goes_to_disk(make_executor, baseline) -> None:
-    """With little memory for objects, more of them than fit are computed with all the same."""
+    """Objects that exceed the memory for objects are computed with from disk."""
     executor = make_executor(2, object_memory_limit=3 * MB)
     values = [np.full(MB // 8, n) for n in range(20)]
     futures = [executor.submit(np.add, value, 1) for value in values for _ in range(3)]
@@ -398,7 +398,7 @@ def _pid_and_ones(count):
 
 
 def test_a_worker_killed_while_it_stores_leaves_nothing(executor, flags, baseline) -> None:
-    """Its task is run again, and the draft of its result is removed."""
+    """The task of a worker killed while it stores runs again, and the draft is removed."""
     attempt = flags.path("attempt")
     future = executor.options(retries=1).submit(_die_while_storing, attempt)
 
@@ -421,7 +421,7 @@ def _die_while_storing(attempt):
 
 
 def test_the_storage_may_die(executor, baseline) -> None:
-    """Its process is started again; objects stay, and what was released meanwhile is removed."""
+    """A storage that dies is started again with its objects, but for those released meanwhile."""
 
     def find():
         return find_storage(os.getpid())
@@ -437,7 +437,7 @@ def test_the_storage_may_die(executor, baseline) -> None:
 
 @pytest.mark.parametrize("name", ["scheduler", "supervisor"])
 def test_a_cluster_that_breaks_leaves_no_segment(make_executor, flags, name) -> None:
-    """Whichever of its processes is killed while objects are in use, the rest clean up."""
+    """No segment is left, whichever process of a cluster is killed while objects are in use."""
     executor = make_executor(2)
     value = np.ones(MB)
     done = executor.submit(np.add, value, 1)
@@ -446,7 +446,7 @@ def test_a_cluster_that_breaks_leaves_no_segment(make_executor, flags, name) -> 
     wait_until(done.done, "the task does not end")
     cluster_process(name).kill()
 
-    assert isinstance(held.exception(BOUND_S), ClusterBroken)
+    assert isinstance(held.exception(BOUND_S), ClusterBrokenError)
     executor.shutdown()
     assert not segments()
 
@@ -454,7 +454,7 @@ def test_a_cluster_that_breaks_leaves_no_segment(make_executor, flags, name) -> 
 def test_what_a_crash_of_everything_left_is_removed_by_the_next(
     make_executor, start_program
 ) -> None:
-    """As after a machine's reboot: nobody is left to clean up but whoever comes next."""
+    """The next cluster removes what a crash of everything left."""
     program = start_program(HOLDS_AN_OBJECT)
     assert program.line() == "2000000.0"
     everybody = [program.pid, *program.children()]
@@ -485,7 +485,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_client_that_is_killed_leaves_no_segment(start_program, number) -> None:
-    """Whoever of its cluster is left removes what it stored."""
+    """What a killed client stored is removed by the rest of its cluster."""
     program = start_program(HOLDS_AN_OBJECT)
     assert program.line() == "2000000.0"
     assert segments()

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from scaler_exec import ConfigError, ScalerExecutor, TaskTimeout, WorkerDied
+from scaler_exec import ConfigError, ScalerExecutor, TaskTimeoutError, WorkerDiedError
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_delivered, wait_gone
 
@@ -27,7 +27,7 @@ def busy(single, flags):
 
 
 def test_higher_priority_runs_first(busy, flags, tmp_path) -> None:
-    """Of queued tasks the one with the highest priority runs next; equals in their order."""
+    """The queued task of the highest priority runs next; equal ones run in their order."""
     path = tmp_path / "order"
     path.touch()
     # What the worker was given ahead already is not overtaken.
@@ -69,20 +69,20 @@ def test_a_map_has_its_options_priority(busy, flags, tmp_path) -> None:
 
 @pytest.mark.parametrize("task", [tasks.sleep, tasks.spin, tasks.spin_in_c, tasks.refuse_to_stop])
 def test_a_task_that_runs_too_long_is_stopped(single, flags, task) -> None:
-    """TaskTimeout, whatever the task does; the only worker is free for the next one."""
+    """A task beyond its timeout is stopped, whatever it does, and its worker is free."""
     future = single.options(timeout=0.2).submit(task, flags.path("started"))
     after = single.submit(tasks.square, 3)
 
     error = future.exception(BOUND_S)
 
-    assert type(error) is TaskTimeout
+    assert type(error) is TaskTimeoutError
     assert "0.2 s" in str(error)
     assert after.result(BOUND_S) == 9
 
 
 def test_a_timeout_is_a_timeout_error(single, flags) -> None:
-    """TaskTimeout is caught by ``except TimeoutError``."""
-    with pytest.raises(TimeoutError):
+    """TaskTimeoutError is caught by ``except TimeoutError``."""
+    with pytest.raises(TimeoutError, match=r"the task ran longer than 0.05 s"):
         single.options(timeout=0.05).submit(tasks.sleep, flags.path("started")).result(BOUND_S)
 
 
@@ -99,11 +99,11 @@ def test_a_timeout_counts_from_the_start_of_the_task(busy, flags) -> None:
 
 
 def test_a_timeout_holds_for_each_call_of_a_map(executor, flags) -> None:
-    """A call of a map that runs too long raises TaskTimeout in its turn."""
+    """A call of a map that runs too long raises TaskTimeoutError in its turn."""
     results = executor.options(timeout=0.1).map(_sleep_if, [False, False, True, False])
 
     assert [next(results), next(results)] == [False, False]
-    with pytest.raises(TaskTimeout):
+    with pytest.raises(TaskTimeoutError, match="longer than 0.1 s"):
         next(results)
 
 
@@ -129,7 +129,7 @@ def test_the_children_of_a_task_that_is_killed_die(single, flags) -> None:
     )
     child = flags.wait("started")
 
-    assert type(future.exception(BOUND_S)) is TaskTimeout
+    assert type(future.exception(BOUND_S)) is TaskTimeoutError
     wait_gone(child)
 
 
@@ -159,7 +159,7 @@ def test_without_retries_a_task_runs_once(executor, tmp_path, how) -> None:
     """A task that fails, or kills its worker, is not run again by default."""
     error = executor.submit(tasks.fail_times, str(tmp_path), 99, how).exception(BOUND_S)
 
-    assert type(error) is (ValueError if how == "raise" else WorkerDied)
+    assert type(error) is (ValueError if how == "raise" else WorkerDiedError)
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -168,7 +168,7 @@ def test_at_most_once_is_never_started_twice(executor, tmp_path) -> None:
     view = executor.options(at_most_once=True)
     error = view.submit(tasks.fail_times, str(tmp_path), 99, "kill").exception(BOUND_S)
 
-    assert isinstance(error, WorkerDied)
+    assert isinstance(error, WorkerDiedError)
     assert len(list(tmp_path.iterdir())) == 1
 
 

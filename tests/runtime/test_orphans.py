@@ -42,7 +42,7 @@ def started(program, count):
 
 
 def test_a_client_that_ends_at_once_leaves_nothing() -> None:
-    """Its cluster ends while most of its workers are not even ordered."""
+    """A client that ends while most workers are not even ordered leaves nothing."""
     # What is left behind, the fixture of all tests finds.
     done = run_program(START_MANY + "os._exit(0)")
 
@@ -51,7 +51,7 @@ def test_a_client_that_ends_at_once_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_a_client_that_is_killed_amid_the_start_of_many(start_program, count) -> None:
-    """Supervisor, fork server and workers end with it, however far they are."""
+    """Supervisor, fork server and workers end with a client that is killed amid their start."""
     program = start_program(START_MANY + "time.sleep(1000)")
     supervisor, server, workers = started(program, count)
 
@@ -63,7 +63,7 @@ def test_a_client_that_is_killed_amid_the_start_of_many(start_program, count) ->
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_who_is_killed_amid_the_start_of_many_takes_the_others_along(start_program, victim) -> None:
-    """With the supervisor goes the fork server, and with that the supervisor; no worker stays."""
+    """No worker outlives a supervisor or fork server that is killed amid their start."""
     program = start_program(
         START_MANY + "print('waits', flush=True)\n"
         "try:\n    ex.submit(time.sleep, 1000).result()\n"
@@ -75,11 +75,11 @@ def test_who_is_killed_amid_the_start_of_many_takes_the_others_along(start_progr
     others[victim].kill()
 
     wait_gone(*(one.pid for one in others), *(worker.pid for worker in workers))
-    assert program.end()[:2] == (0, "ClusterBroken\n")
+    assert program.end()[:2] == (0, "ClusterBrokenError\n")
 
 
 def test_a_supervisor_ends_though_its_fork_server_is_stopped(start_program) -> None:
-    """It waits for a while, then it kills."""
+    """A supervisor kills a stopped fork server after a while, and ends."""
     program = start_program(
         "import time\nfrom scaler_exec import ScalerExecutor\n"
         "ex = ScalerExecutor(1)\ntime.sleep(1000)"

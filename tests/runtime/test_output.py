@@ -154,7 +154,7 @@ def _use_kept_stream() -> int:
 
 def test_what_a_slow_terminal_cannot_show_is_dropped(make_executor, monkeypatch) -> None:
     """Beyond a bound, output that nobody has read yet is dropped, and a line says how much."""
-    monkeypatch.setattr("scaler_cluster.core.client.OUTPUT_CHARS_MAX", 100_000)
+    monkeypatch.setattr("scaler_cluster.client.printing.WAITING_CHARS_MAX", 100_000)
     stream = Slow()
     monkeypatch.setattr("sys.stdout", stream)
     monkeypatch.setattr("sys.stderr", stream)

@@ -38,7 +38,7 @@ def run(shell: Shell, block: str) -> None:
 
 @pytest.mark.parametrize("page", ["commands.md", "configuration.md"])
 def test_a_page_is_true(page, tmp_path) -> None:
-    """From its first block to its last."""
+    """The blocks of a page run in order, and print what the page shows."""
     shell = Shell(tmp_path)
     try:
         for name, kind, block in BLOCK.findall(with_free_ports((DOCS / page).read_text())):

@@ -84,7 +84,7 @@ USED = [
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_pools_take_functions_and_classes_of_main(method: str) -> None:
-    """As arguments, results, exceptions and initializers; lambdas as well."""
+    """A pool in a task takes functions and classes of __main__, and lambdas."""
     source = (
         PROGRAM
         + f"""
@@ -100,7 +100,7 @@ with ScalerExecutor(1) as executor:
 
 
 def test_a_pool_runs_what_its_task_is_made_of() -> None:
-    """Not what another task, or another client, calls by the same name."""
+    """A pool in a task runs its own task's functions, not another task's of the same name."""
     source = (
         PROGRAM
         + """
@@ -141,7 +141,7 @@ with ScalerExecutor(1) as executor:
 
 
 def test_what_starts_in_a_task_does_not_run_the_clusters_program_again() -> None:
-    """A worker's ``__main__`` is an empty module, its process one of a pool's."""
+    """A worker's ``__main__`` is an empty module, and its process one of a pool's."""
     source = (
         PROGRAM
         + """
@@ -197,7 +197,7 @@ future.cancel()
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("how", list(HOW))
 def test_no_pool_outlives_its_task_or_its_cluster(method: str, how: str, tmp_path: Path) -> None:
-    """However a task ends: no process and no semaphore is left, and nothing hangs."""
+    """No process or semaphore of a pool outlives its task, however that ends."""
     path = tmp_path / "pids"
     text = HOW[how].format(method=method, path=str(path))
     body = "\n".join(f"    {line}" for line in text.splitlines())

@@ -10,7 +10,7 @@ from tests.runtime.helpers import environment
 STUCK = """
 import ctypes, os, select, signal, threading, time
 import psutil
-from scaler_cluster.runtime.process import lifeline_of_signals
+from scaler_cluster.process.process import lifeline_of_signals
 
 lifeline = lifeline_of_signals()
 
@@ -28,7 +28,7 @@ ctypes.CDLL(None).system(b"read line")
 
 
 def test_a_signal_is_seen_before_its_handler_runs() -> None:
-    """Else one that comes just before a wait would be seen after it, which may be never."""
+    """A signal wakes a wait that begins before the signal's handler could run."""
     with subprocess.Popen(
         [sys.executable, "-c", STUCK],
         stdin=subprocess.PIPE,

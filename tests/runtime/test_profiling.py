@@ -54,7 +54,7 @@ def use_in_child(cpu_s: float) -> None:
 
 
 def test_what_a_task_took(client) -> None:
-    """Time, CPU time and memory, under their names and those of older documents."""
+    """A profile has time, CPU time and memory, also under the names of older documents."""
     future = client.submit(use, 50 * MB, CPU_S, profiling=True)
     assert future.result(BOUND_S) == 50 * MB
     info = future.profiling_info()
@@ -76,7 +76,7 @@ def test_memory_that_others_took_before_is_not_counted(client) -> None:
 
 
 def test_children_of_a_task_count(client) -> None:
-    """The CPU time of processes that it started and waited for is its own."""
+    """A task's CPU time includes processes that it started and waited for."""
     future = client.submit(use_in_child, CPU_S, profiling=True)
     future.result(BOUND_S)
 
@@ -84,7 +84,7 @@ def test_children_of_a_task_count(client) -> None:
 
 
 def test_a_task_that_raises_is_measured(client) -> None:
-    """What it took until then."""
+    """A task that raises has a profile until then."""
     future = client.submit(use_and_raise, CPU_S, profiling=True)
     assert isinstance(future.exception(BOUND_S), ValueError)
 
@@ -92,7 +92,7 @@ def test_a_task_that_raises_is_measured(client) -> None:
 
 
 def test_nothing_is_measured_unasked(client, watching) -> None:
-    """The error says how to ask; a client that asks for all can leave one out."""
+    """The error of a missing profile says how to ask, and a call can leave one out."""
     for future in (client.submit(abs, -1), watching.submit(abs, -1, profiling=False)):
         assert future.result(BOUND_S) == 1
         with pytest.raises(ValueError, match="profiling=True"):
@@ -100,7 +100,7 @@ def test_nothing_is_measured_unasked(client, watching) -> None:
 
 
 def test_no_profile_without_an_end(client, flags) -> None:
-    """Of a task that is under way, or was cancelled."""
+    """A task that is under way or was cancelled has no profile."""
     running = client.submit(tasks.sleep, flags.path("started"), profiling=True)
     with pytest.raises(ValueError, match="not come back"):
         running.profiling_info()
@@ -111,7 +111,7 @@ def test_no_profile_without_an_end(client, flags) -> None:
 
 
 def test_no_profile_of_what_died() -> None:
-    """Who would tell it is dead."""
+    """A task whose worker died has no profile."""
     with SchedulerClusterCombo(1) as cluster, Client(cluster.get_address()) as client:
         dead = client.submit(tasks.fail, "os_exit", profiling=True)
         dead.exception(BOUND_S)
@@ -122,7 +122,7 @@ def test_no_profile_of_what_died() -> None:
 
 
 def test_a_client_may_have_everything_measured(watching) -> None:
-    """All that has a future: single tasks, those that take futures, nodes; maps work as ever."""
+    """profiling=True measures everything that has a future; maps work as ever."""
     first = watching.submit(use, 0, CPU_S)
     second = watching.submit(use, first, CPU_S)
     graph = {"a": (use, "n", "s"), "n": 0, "s": CPU_S}
@@ -138,7 +138,7 @@ def test_a_client_may_have_everything_measured(watching) -> None:
 
 
 def test_a_task_that_runs_for_one_that_waits_is_measured() -> None:
-    """On the only worker, on its stack."""
+    """A task on the stack of the one that waits for it is measured."""
     with SchedulerClusterCombo(1) as cluster, Client(cluster.get_address()) as client:
         assert client.submit(wait_for_use, client).result(BOUND_S) >= CPU_S
 
@@ -158,7 +158,7 @@ def show_all(value, **options):
 
 
 def test_a_function_keeps_its_own_parameter(client) -> None:
-    """What takes ``profiling`` itself is given it, as is what takes any name."""
+    """A function that takes ``profiling`` itself, or any keyword, is given it."""
     assert client.submit(show, 1, profiling=True).result(BOUND_S) == (1, True)
     assert client.submit(show_all, 1, profiling=2).result(BOUND_S) == (1, {"profiling": 2})
     asked = client.submit_verbose(max, (1, 2), {"profiling": True})

@@ -11,7 +11,7 @@ import pytest
 from tqdm import tqdm
 
 from scaler_cluster.client import progress as module
-from scaler_exec import Client, ClusterBroken, ScalerExecutor
+from scaler_exec import Client, ClusterBrokenError, ScalerExecutor
 from tests.runtime.helpers import BOUND_S, run_program, wait_until, wait_workers
 from tests.runtime.tasks import hold, raise_this
 
@@ -57,7 +57,7 @@ def client(shared):
 
 
 def test_all_futures_come_back(client):
-    """Whatever becomes of them; what they hold is left for who asks."""
+    """progress() waits for all futures, whatever becomes of them, and takes no results."""
     futures = [client.submit(neg, n) for n in range(300)]
     futures.append(client.submit(raise_this, "KeyError", "missing"))
     bar = Bar()
@@ -71,7 +71,7 @@ def test_all_futures_come_back(client):
 
 
 def test_what_comes_back_in_another_order_is_shown(client, flags):
-    """While the first is still running, others count."""
+    """Futures count as they come back, while the first one is still running."""
     held = client.submit(hold, flags.path("begun"), flags.path("go"))
     futures = [held, *(client.submit(neg, n) for n in range(50))]
     bar = Bar()
@@ -89,7 +89,7 @@ def test_what_comes_back_in_another_order_is_shown(client, flags):
 
 
 def test_cancelled_futures_have_come_back(client, flags):
-    """Nobody waits for them."""
+    """Cancelled futures count as come back."""
     held = client.submit(hold, flags.path("begun"), flags.path("go"))
     flags.wait("begun")
     held.cancel()
@@ -100,7 +100,7 @@ def test_cancelled_futures_have_come_back(client, flags):
 
 
 def test_futures_of_a_graph_may_be_given_as_they_are(client):
-    """By their keys; and none at all."""
+    """progress() takes the futures of a graph as a dictionary, and none at all."""
     bar = Bar(total=99)
     client.progress(client.get({"a": 1, "b": (add, "a", 2)}, ["b"], block=False), bar)
     client.progress(iter([]), Bar())
@@ -111,7 +111,7 @@ def test_futures_of_a_graph_may_be_given_as_they_are(client):
 
 
 def test_a_broken_cluster_ends_it(make_executor, client, flags):
-    """What can never come back has come back as an error."""
+    """progress() ends when the cluster breaks."""
     executor = make_executor(1)
     future = executor.submit(hold, flags.path("begun"), flags.path("go"))
     bar = Bar()
@@ -123,7 +123,7 @@ def test_a_broken_cluster_ends_it(make_executor, client, flags):
 
     assert not thread.is_alive()
     assert bar.n == 1
-    assert isinstance(future.exception(), ClusterBroken)
+    assert isinstance(future.exception(), ClusterBrokenError)
 
 
 # -- maps --------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_a_broken_cluster_ends_it(make_executor, client, flags):
 )
 @pytest.mark.parametrize("is_endless", [False, True])
 def test_a_map_is_shown(shared, items, options, is_endless):
-    """Each item once, however many make a task; results are as ever."""
+    """A map's bar counts each item once, whatever the chunks, and the results are as ever."""
     bar = Bar()
     given = iter(items) if is_endless else items
     results = shared.map(neg, given, progress=bar, **options)
@@ -155,7 +155,7 @@ def test_a_map_is_shown(shared, items, options, is_endless):
 
 
 def test_results_count_before_their_turn(shared, flags):
-    """While the first is still running, others are shown as done."""
+    """Results of a map count as they come back, while the first call still runs."""
     bar = Bar()
     results = shared.map(
         hold_first, range(200), [flags.path("begun")] * 200, [flags.path("go")] * 200,
@@ -183,7 +183,7 @@ def hold_first(number, begun, go):
 
 
 def test_a_map_that_fails_shows_so_much(shared):
-    """The exception is raised; more than there is was never shown."""
+    """The bar of a map that raises never shows more than has come back."""
     bar = Bar()
     results = shared.map(raise_this, ["KeyError"] * 3, ["x"] * 3, progress=bar)
     with pytest.raises(KeyError):
@@ -193,7 +193,7 @@ def test_a_map_that_fails_shows_so_much(shared):
 
 
 def test_a_timeout_is_one(shared, flags):
-    """As without a bar."""
+    """A timeout of a map with a bar is as without one."""
     results = shared.map(
         hold, [flags.path("begun")], [flags.path("go")], timeout=0.3, progress=Bar()
     )
@@ -203,7 +203,7 @@ def test_a_timeout_is_one(shared, flags):
 
 
 def test_who_watches_each_submission_is_shown_results(make_executor):
-    """One by one, as they are taken."""
+    """A map through an overridden submit() counts results one by one, as they are taken."""
 
     class Watched(ScalerExecutor):
         def submit(self, fn, /, *args, **kwargs):
@@ -220,7 +220,7 @@ def test_who_watches_each_submission_is_shown_results(make_executor):
 
 
 def test_a_bar_of_tqdm_may_be_given(shared, client):
-    """As it was made; it stays open, for what comes next."""
+    """A given bar of tqdm keeps its settings, and stays open."""
     out = io.StringIO()
     with tqdm(total=30, file=out, desc="both", mininterval=0) as bar:
         assert list(shared.map(neg, range(20), progress=bar)) == [-n for n in range(20)]
@@ -231,7 +231,7 @@ def test_a_bar_of_tqdm_may_be_given(shared, client):
 
 
 def test_one_is_made(shared, client, capsys):
-    """On stderr, and left as it was in the end."""
+    """A bar that is made here is shown on stderr up to its end, and nothing on stdout."""
     assert sum(shared.map(neg, range(20), progress=True)) == -190
     client.progress([client.submit(neg, n) for n in range(10)])
 
@@ -242,7 +242,7 @@ def test_one_is_made(shared, client, capsys):
 
 
 def test_a_map_that_is_dropped_closes_its_bar(shared, monkeypatch):
-    """As soon as nobody can take results any more."""
+    """A dropped map closes its bar."""
     made: list[Bar] = []
 
     def make(total):
@@ -259,7 +259,7 @@ def test_a_map_that_is_dropped_closes_its_bar(shared, monkeypatch):
 
 
 def test_without_tqdm_it_is_said_what_is_missing():
-    """In a program that does without bars nothing imports it."""
+    """Without tqdm only a program that asks for a bar fails, with what is missing."""
     done = run_program("""
 import sys
 from operator import neg

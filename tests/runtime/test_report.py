@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from scaler_exec import ConfigError, WorkerDied
+from scaler_exec import ConfigError, WorkerDiedError
 from tests.runtime.browser import DESKTOP, PHONE
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -44,7 +44,7 @@ def open_report(open_window, path, size=DESKTOP):
 
 
 def test_a_page_says_what_happened(client, open_window, tmp_path) -> None:
-    """Exactly what the body did: not what was before, and all up to its end."""
+    """A page tells exactly what the body did, and all of it up to its end."""
     path = tmp_path / "report.html"
     refuse.__name__ = refuse.__qualname__ = HOSTILE
     client.map(double, range(50))
@@ -53,7 +53,7 @@ def test_a_page_says_what_happened(client, open_window, tmp_path) -> None:
         client.map(double, range(1000))
         failed = [client.submit(refuse, x) for x in range(3)]
         assert all(future.exception() for future in failed)
-        with pytest.raises(WorkerDied):
+        with pytest.raises(WorkerDiedError):
             client.submit(die).result()
 
     page = open_report(open_window, path)
@@ -70,7 +70,7 @@ def test_a_page_says_what_happened(client, open_window, tmp_path) -> None:
 
 
 def test_names_are_text_under_the_pointer(client, open_window, tmp_path) -> None:
-    """What a figure shows of a task makes no element either."""
+    """Names of users are text in what a figure shows under the pointer."""
     path = tmp_path / "report.html"
     refuse.__name__ = refuse.__qualname__ = HOSTILE
 
@@ -102,7 +102,7 @@ STICK_OUT = """() => [...document.querySelectorAll("*")]
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone(client, open_window, tmp_path, scheme) -> None:
-    """Nothing sticks out, and figures have the colours of the page."""
+    """No element is wider than a phone, and figures have the colours of the page."""
     from playwright.sync_api import TimeoutError as TooLate
 
     path = tmp_path / "report.html"
@@ -127,7 +127,7 @@ def test_it_fits_a_phone(client, open_window, tmp_path, scheme) -> None:
 
 
 def test_a_body_that_raises(client, tmp_path) -> None:
-    """The page is written all the same, and the exception goes on."""
+    """The page of a body that raises is written, and the exception goes on."""
     path = tmp_path / "report.html"
 
     with pytest.raises(ZeroDivisionError), client.performance_report(path):
@@ -139,7 +139,7 @@ def test_a_body_that_raises(client, tmp_path) -> None:
 
 
 def test_a_cluster_that_ends_meanwhile(cluster, client, tmp_path) -> None:
-    """What was heard until then is told, and that it is not all."""
+    """The page of a cluster that ended says what was heard, and that it is not all."""
     path = tmp_path / "report.html"
 
     with client.performance_report(path):
@@ -150,7 +150,7 @@ def test_a_cluster_that_ends_meanwhile(cluster, client, tmp_path) -> None:
 
 
 def test_a_place_where_nothing_can_be_written(client, tmp_path) -> None:
-    """It is said before the body runs."""
+    """A path that cannot be written is refused before the body runs."""
     with (
         pytest.raises(ConfigError, match="cannot write .*: No such file or directory"),
         client.performance_report(str(tmp_path / "none" / "report.html")),
@@ -159,7 +159,7 @@ def test_a_place_where_nothing_can_be_written(client, tmp_path) -> None:
 
 
 def test_a_disk_that_is_lost(client, tmp_path) -> None:
-    """That a page could not be written is an error, unless the body has raised another."""
+    """A page that could not be written is an error, unless the body has raised another."""
     place = tmp_path / "place"
 
     def run():
@@ -177,7 +177,7 @@ def test_a_disk_that_is_lost(client, tmp_path) -> None:
 
 
 def test_without_bokeh(client, tmp_path, monkeypatch) -> None:
-    """It is said what to install, before the body runs."""
+    """Without Bokeh the error says what to install, before the body runs."""
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['bokeh'] = None")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 

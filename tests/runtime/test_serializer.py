@@ -18,10 +18,10 @@ from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_exec import (
     Client,
     DeserializeObjectError,
-    MissingObjects,
+    MissingObjectsError,
     SchedulerClusterCombo,
     Serializer,
-    StorageFull,
+    StorageFullError,
 )
 from tests.runtime.helpers import BOUND_S
 
@@ -60,7 +60,7 @@ def add(a, b):
 
 
 def test_a_serializer_sees_function_arguments_and_result(tagged) -> None:
-    """Once the function, once each argument; the worker does so for the result."""
+    """A serializer is called once for the function, each argument and the result."""
     assert tagged.submit(add, 1, 2.5).result(BOUND_S) == 3.5
     assert Tagged.calls == ["function", "int", "float"]
     assert tagged.submit(add, 2, 2.5).result(BOUND_S) == 4.5
@@ -68,7 +68,7 @@ def test_a_serializer_sees_function_arguments_and_result(tagged) -> None:
 
 
 def test_a_serializer_serves_maps_and_large_values(tagged) -> None:
-    """What it makes may be large, and is stored as other values are."""
+    """What a serializer makes may be large, and is stored as other values are."""
     value = np.ones(MB)
 
     assert tagged.map(add, [1, 2, 3], [4, 5, 6]) == [5, 7, 9]
@@ -85,7 +85,7 @@ class Refuses(Tagged):
 
 
 def test_what_cannot_be_deserialized_fails_its_task(cluster) -> None:
-    """The error of a serializer on the worker is the task's own."""
+    """A serializer's error on the worker fails the task with that error."""
     with Client(cluster.get_address(), serializer=Refuses) as client:
         error = client.submit(add, 1, 2).exception(BOUND_S)
 
@@ -126,7 +126,7 @@ class Parquet(Serializer):
 
 
 def test_the_documented_serializer_works(cluster) -> None:
-    """Frames, numbers and others, small and large, there and back."""
+    """The documented serializer carries frames, numbers and others, small and large."""
     frame = pd.DataFrame({"a": range(100_000), "b": [0.5] * 100_000})
     with Client(cluster.get_address(), serializer=Parquet) as client:
         copy = client.submit(_doubled, frame, 2).result(BOUND_S)
@@ -142,7 +142,7 @@ def _doubled(frame, factor):
 
 
 def test_a_serializer_that_the_workers_lack_fails_its_task(cluster, tmp_path, monkeypatch) -> None:
-    """What is not installed there is named; the client goes on."""
+    """A serializer's module that workers lack is named, and the client goes on."""
     source = "import tests.runtime.test_serializer as t\nclass Absent(t.Tagged):\n    pass\n"
     (tmp_path / "absent_module.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
@@ -159,7 +159,7 @@ def test_a_serializer_that_the_workers_lack_fails_its_task(cluster, tmp_path, mo
 
 
 def test_a_reference_stands_for_its_value(client) -> None:
-    """It may be passed as often as wanted, to single tasks and in maps."""
+    """A reference may be passed as often as wanted, to single tasks and in maps."""
     values = [1, 2, 3], b"1" * MB, "text", {"a": 1}
     for value in values:
         reference = client.send_object(value, name="value")
@@ -175,7 +175,7 @@ def _pair(a, b):
 
 
 def test_a_reference_works_with_a_serializer(tagged) -> None:
-    """The value is serialized once, when it is sent."""
+    """The value of a reference is serialized once, when it is sent."""
     reference = tagged.send_object([1, 2])
 
     assert tagged.submit(add, reference, [3]).result(BOUND_S) == [1, 2, 3]
@@ -183,7 +183,7 @@ def test_a_reference_works_with_a_serializer(tagged) -> None:
 
 
 def test_a_reference_inside_of_a_value_is_refused(client) -> None:
-    """The error says how it may be passed."""
+    """The error of a reference inside of a value says how it may be passed."""
     reference = client.send_object([1, 2])
     error = client.submit(len, [reference]).exception(BOUND_S)
 
@@ -192,17 +192,17 @@ def test_a_reference_inside_of_a_value_is_refused(client) -> None:
 
 
 def test_a_reference_that_was_cleared_is_missing(client) -> None:
-    """After clear() it cannot be passed any more; the client goes on."""
+    """A reference cannot be passed after clear(), and the client goes on."""
     reference = client.send_object([1, 2])
     client.clear()
 
-    with pytest.raises(MissingObjects, match="send it again"):
+    with pytest.raises(MissingObjectsError, match="send it again"):
         client.submit(len, reference)
     assert client.submit(len, client.send_object([1, 2])).result(BOUND_S) == 2
 
 
 def test_functions_go_on_after_clear(client) -> None:
-    """A heavy one is stored anew."""
+    """A heavy function is stored anew after clear()."""
     value = np.ones(MB)
 
     def total(n):
@@ -215,11 +215,11 @@ def test_functions_go_on_after_clear(client) -> None:
 
 
 def test_a_reference_of_another_client_is_missing(client, cluster) -> None:
-    """Each client names its own objects."""
+    """A client cannot pass another client's reference."""
     with Client(cluster.get_address()) as other:
         reference = other.send_object([1, 2])
 
-        with pytest.raises(MissingObjects, match="another client's"):
+        with pytest.raises(MissingObjectsError, match="another client's"):
             client.submit(len, reference)
 
 
@@ -236,7 +236,7 @@ def blind(monkeypatch):
 
 
 def test_a_client_that_sees_no_files_goes_by_the_network(blind) -> None:
-    """Also on the scheduler's machine: the storage starts when it is first asked for."""
+    """A client that sees no files reaches the storage by the network, which starts then."""
     value = np.ones(MB)
 
     assert float(blind.submit(add, value, 1).result(BOUND_S).sum()) == 2 * MB
@@ -245,18 +245,18 @@ def test_a_client_that_sees_no_files_goes_by_the_network(blind) -> None:
 
 
 def test_a_segment_that_was_sent_is_not_sent_again(blind) -> None:
-    """Whoever heard of no end, as the storage died after it, hears of it now; nobody hangs."""
+    """A segment that is sent twice is stored once, and neither sender hangs."""
     connection = blind._session.connection
-    storage = RemoteStore(connection.core.welcome.homes[0].address, connection.address, b"F1")
+    storage = RemoteStore(connection.welcome.homes[0].address, connection.address, b"F1")
     mine = segment_prefix(connection.peer) + b"77"
     try:
         storage.push(mine, memoryview(bytes(MB)))
         storage.push(mine, memoryview(bytes(MB)))
         assert bytes(storage.fetch(Incoming(mine)) or b"") == bytes(MB)
         for wrong in (b"usage", b"../00-1", b"00-1/../x", "é-1".encode()):
-            with pytest.raises(StorageFull, match="of that name"):
+            with pytest.raises(StorageFullError, match="of that name"):
                 storage.push(wrong, memoryview(b"x"))
-        with pytest.raises(MissingObjects):
+        with pytest.raises(MissingObjectsError):
             storage.fetch(Incoming(b"00-2"))
     finally:
         storage.close()
@@ -266,7 +266,7 @@ def test_a_segment_that_was_sent_is_not_sent_again(blind) -> None:
 
 
 def test_a_changed_array_is_sent_again(client) -> None:
-    """Tasks see the array as it is when they are submitted; ``reserialize`` looks all the more."""
+    """Tasks see an array as it is at their submit, with ``reserialize`` in any case."""
     value = np.zeros(MB)
     calls = (
         lambda: client.submit(np.sum, value).result(BOUND_S),

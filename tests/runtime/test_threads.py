@@ -41,7 +41,7 @@ def what_was_seen() -> dict[str, str]:
 
 
 def test_workers_have_one_thread_each() -> None:
-    """Replaced ones as well; the variables are set before anything is imported."""
+    """Workers, replaced ones too, limit numerical libraries to one thread before any import."""
     with ScalerExecutor(2, initializer=look, max_tasks_per_child=1) as executor:
         for _ in range(3):
             assert executor.submit(what_was_seen).result(BOUND_S) == dict.fromkeys(ALL, "1") | {
@@ -51,7 +51,7 @@ def test_workers_have_one_thread_each() -> None:
 
 
 def test_there_may_be_more() -> None:
-    """By an argument of the executor, or of the combo."""
+    """An argument of the executor or the combo allows more threads."""
     with ScalerExecutor(1, threads_per_worker=3) as executor:
         assert executor.submit(variables).result(BOUND_S) == dict.fromkeys(ALL, "3")
     with (
@@ -62,7 +62,7 @@ def test_there_may_be_more() -> None:
 
 
 def test_a_command_takes_it_too(tmp_path) -> None:
-    """As a flag."""
+    """A flag of the cluster's command allows more threads."""
     shell = Shell(tmp_path)
     address = f"tcp://127.0.0.1:{free_port(3)}"
     shell.start(f"scaler_scheduler {address}")
@@ -73,7 +73,7 @@ def test_a_command_takes_it_too(tmp_path) -> None:
 
 
 def test_what_the_user_has_set_wins(monkeypatch) -> None:
-    """And what follows OMP_NUM_THREADS by itself follows that."""
+    """A variable that the user has set wins, and so does OMP_NUM_THREADS for the others."""
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     monkeypatch.setenv("NUMBA_NUM_THREADS", "6")
     with ScalerExecutor(1, threads_per_worker=2) as executor:
@@ -86,14 +86,14 @@ def test_what_the_user_has_set_wins(monkeypatch) -> None:
 
 
 def test_one_variable_alone_is_left() -> None:
-    """The others are set all the same."""
+    """A single variable that the user has set is left, and the others are set."""
     limits = thread_limits({"MKL_NUM_THREADS": "7"}, 1)
 
     assert limits == {name: "1" for name in ALL if name != "MKL_NUM_THREADS"}
 
 
 def test_it_belongs_to_an_embedded_cluster(executor) -> None:
-    """A cluster that runs has its own."""
+    """The option of threads is refused for a cluster that is running already."""
     with pytest.raises(ConfigError, match="threads_per_worker"):
         ScalerExecutor(address=executor.address, threads_per_worker=2)
     with pytest.raises(ValueError, match="threads_per_worker"):

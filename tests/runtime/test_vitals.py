@@ -1,11 +1,13 @@
-"""How processes and machines are, as Linux tells it."""
+"""How processes and machines are."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,28 +20,46 @@ NOW = 1000.0
 
 
 def test_a_process_is_measured():
-    """Its resident set and the CPU that it has used, as others see them."""
+    """A process's resident set and CPU time are those that the system tells the process itself."""
     start = time.process_time()
     while time.process_time() - start < 0.1:
         pass
-    seen = psutil.Process()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
 
-    assert vitals.rss_bytes(os.getpid()) == pytest.approx(seen.memory_info().rss, rel=0.2)
-    used = seen.cpu_times()
-    assert vitals.cpu_seconds(os.getpid()) == pytest.approx(used.user + used.system, abs=0.5)
-    assert vitals.machine_cpu_seconds() > 0
+    assert vitals.rss_bytes(os.getpid()) == pytest.approx(pages * mmap.PAGESIZE, rel=0.2)
+    assert vitals.cpu_seconds(os.getpid()) == pytest.approx(time.process_time(), abs=0.5)
+    assert vitals.machine_cpu_seconds() > vitals.cpu_seconds(os.getpid())
+
+
+def test_the_machine_is_not_busy_while_it_idles(monkeypatch):
+    """The time in which CPUs idle, or wait for a disk, is not counted, and no time is twice."""
+    # user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice
+    times = type(psutil.cpu_times())(1, 2, 4, 1000, 1000, 8, 16, 32, 1, 2)
+    monkeypatch.setattr(psutil, "cpu_times", lambda: times)
+
+    assert vitals.machine_cpu_seconds() == 63
 
 
 def test_a_process_that_is_gone_has_nothing():
-    """It may end at any moment."""
+    """A process that has ended has no figures, and reading them fails nothing."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
 
     assert (vitals.rss_bytes(ended.pid), vitals.cpu_seconds(ended.pid)) == (0, 0.0)
 
 
+def test_a_process_that_ends_between_two_looks_has_nothing():
+    """A process that was looked at before it ended has no figures afterwards."""
+    running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    before = vitals.rss_bytes(running.pid)
+    running.communicate(b"\n")
+
+    assert before > 0
+    assert (vitals.rss_bytes(running.pid), vitals.cpu_seconds(running.pid)) == (0, 0.0)
+
+
 def test_a_name_with_parentheses_is_no_trap(tmp_path):
-    """What a process calls itself stands among the figures."""
+    """Parentheses and spaces in a process's name do not shift its figures."""
     program = tmp_path / "a) b (c 1 2"
     program.symlink_to(sys.executable)
     running = subprocess.Popen([str(program), "-c", "input()"], stdin=subprocess.PIPE)
@@ -50,7 +70,7 @@ def test_a_name_with_parentheses_is_no_trap(tmp_path):
 
 
 def test_the_machine_has_memory():
-    """As psutil sees it, unless a control group allows less."""
+    """A machine's memory is what psutil sees, unless a control group allows less."""
     total, free = Memory().total_and_free()
 
     assert 0 < free < total <= psutil.virtual_memory().total
@@ -77,7 +97,7 @@ def test_the_machine_has_memory():
     ],
 )  # fmt: skip
 def test_control_groups_allow_less(monkeypatch, tmp_path, line, root, files, expected):
-    """The tightest of those that this process is in, what was read from files left out."""
+    """The tightest control group counts, without the file cache."""
     for name, text in files.items():
         path = tmp_path / root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +112,7 @@ def test_control_groups_allow_less(monkeypatch, tmp_path, line, root, files, exp
 
 
 def test_the_first_answer_takes_a_moment():
-    """So that there is something to measure; later ones go on from the one before."""
+    """The first answer waits a moment to measure; later ones go on from the one before."""
     examiner = Examiner(lambda: {b"W1": os.getpid()}, 5_000_000_000)
     examiner.ask(m.Examine(5.0), NOW)
     first_due = examiner.due
@@ -108,7 +128,7 @@ def test_the_first_answer_takes_a_moment():
 
 
 def test_what_was_measured_long_ago_is_measured_anew():
-    """Nobody has watched meanwhile: a mean over that time would say nothing."""
+    """A measurement of long ago is made anew, as a mean over that time would say nothing."""
     examiner = Examiner(dict)
     examiner.ask(m.Examine(5.0), NOW)
     examiner.answer(NOW + BASELINE_S, 0)
@@ -119,7 +139,7 @@ def test_what_was_measured_long_ago_is_measured_anew():
 
 
 def test_how_busy_is_counted_in_thousandths(monkeypatch):
-    """Of one CPU, over the time since it was looked at before; a new worker since it began."""
+    """CPU use is counted in thousandths of one CPU since the last look, or the start."""
     used = {1: 10.0, 2: 0.5}
     monkeypatch.setattr(vitals, "cpu_seconds", used.__getitem__)
     monkeypatch.setattr(vitals, "rss_bytes", lambda pid: 7)
@@ -135,12 +155,26 @@ def test_how_busy_is_counted_in_thousandths(monkeypatch):
     assert answer.worker_rss_bytes == (7, 7)
 
 
-def test_elsewhere_nothing_is_known(monkeypatch):
-    """Where there is no /proc, an answer says so and nothing fails."""
+def test_without_control_groups_a_machine_has_all_its_memory(monkeypatch):
+    """Without control groups, as elsewhere than on Linux, the answer says what psutil sees."""
     monkeypatch.setattr(vitals, "_read", lambda path: b"")
-    examiner = Examiner(lambda: {b"W1": 1})
+    examiner = Examiner(lambda: {b"W1": os.getpid()})
     examiner.ask(m.Examine(5.0), NOW)
 
     answer = examiner.answer(NOW + BASELINE_S, 0)
-    assert (answer.memory_bytes, answer.free_bytes) == (0, 0)
-    assert answer.worker_rss_bytes == (0,)
+    seen = psutil.virtual_memory()
+    assert answer.memory_bytes == seen.total
+    assert answer.free_bytes == pytest.approx(seen.available, rel=0.5)
+    assert answer.worker_rss_bytes[0] > 1_000_000
+
+
+def test_a_process_of_somebody_else_has_nothing(monkeypatch):
+    """A process that the system tells nothing of has no figures, and nothing fails."""
+
+    def refuse(process):
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "memory_info", refuse)
+    monkeypatch.setattr(psutil.Process, "cpu_times", refuse)
+
+    assert (vitals.rss_bytes(os.getpid()), vitals.cpu_seconds(os.getpid())) == (0, 0.0)

@@ -11,7 +11,7 @@ import threading
 import psutil
 import pytest
 
-from scaler_exec import ClusterBroken, ScalerExecutor, WorkerDied
+from scaler_exec import ClusterBrokenError, ScalerExecutor, WorkerDiedError
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, cluster_process, run_program, wait_gone, wait_until
 
@@ -28,11 +28,11 @@ def worker_pids() -> list[int]:
 
 
 def test_a_death_by_exit_is_told(single) -> None:
-    """WorkerDied holds exit code, pid, machine, peak memory and the last lines of stderr."""
+    """WorkerDiedError holds exit code, pid, machine, peak memory and the last lines of stderr."""
     pid = single.submit(os.getpid).result(BOUND_S)
     error = single.submit(tasks.write_and_die, "last words\n").exception(BOUND_S)
 
-    assert type(error) is WorkerDied
+    assert type(error) is WorkerDiedError
     death = error.death
     assert (death.exit_code, death.signal, death.pid) == (tasks.EXIT_CODE, None, pid)
     assert death.host == os.uname().nodename
@@ -46,13 +46,13 @@ def test_a_death_by_exit_is_told(single) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
 def test_a_death_by_signal_is_told(single, flags, number) -> None:
-    """WorkerDied holds the number of the signal that killed the process."""
+    """WorkerDiedError holds the number of the signal that killed the process."""
     future = single.submit(tasks.sleep, flags.path("started"))
     pid = flags.wait("started")
     os.kill(pid, number)
     error = future.exception(BOUND_S)
 
-    assert type(error) is WorkerDied
+    assert type(error) is WorkerDiedError
     assert (error.death.signal, error.death.exit_code, error.death.pid) == (number, None, pid)
 
 
@@ -60,16 +60,16 @@ def test_a_segfault_shows_where_it_was(single) -> None:
     """The end of stderr holds the Python frames in which the process crashed."""
     error = single.submit(tasks.fail, "segfault").exception(BOUND_S)
 
-    assert isinstance(error, WorkerDied)
+    assert isinstance(error, WorkerDiedError)
     assert "Segmentation fault" in error.death.stderr_tail
     assert "in fail" in error.death.stderr_tail
 
 
 def test_the_end_of_a_long_stderr_is_kept(single) -> None:
-    """Of megabytes of stderr, the death holds the last lines."""
+    """A death has the last lines of megabytes of stderr."""
     error = single.submit(tasks.write_and_die, "x" * 3 * MEGABYTE + "\nthe end").exception(BOUND_S)
 
-    assert isinstance(error, WorkerDied)
+    assert isinstance(error, WorkerDiedError)
     assert error.death.stderr_tail.endswith("\nthe end")
     assert len(error.death.stderr_tail) < 100_000
 
@@ -80,12 +80,12 @@ def test_a_killed_workers_queue_moves_on(single, flags) -> None:
     others = [single.submit(tasks.square, n) for n in range(100)]
     os.kill(flags.wait("started"), signal.SIGKILL)
 
-    assert type(doomed.exception(BOUND_S)) is WorkerDied
+    assert type(doomed.exception(BOUND_S)) is WorkerDiedError
     assert [future.result(BOUND_S) for future in others] == [n * n for n in range(100)]
 
 
 def test_an_idle_worker_that_dies_is_replaced(executor) -> None:
-    """Nothing fails when a worker dies that had nothing to do."""
+    """An idle worker that dies is replaced, and nothing fails."""
     assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
     for pid in worker_pids():
         os.kill(pid, signal.SIGKILL)
@@ -127,12 +127,12 @@ def _counts(items) -> dict[int, int]:
 
 
 def test_a_task_that_takes_too_much_memory_is_killed(make_executor, flags) -> None:
-    """Beyond memory_limit the worker is killed; WorkerDied says out_of_memory, and why."""
+    """A worker beyond memory_limit is killed; WorkerDiedError says out_of_memory, and why."""
     executor = make_executor(1, memory_limit=150 * MEGABYTE)
     greedy = executor.submit(tasks.allocate, 300 * MEGABYTE, flags.path("never"))
     error = greedy.exception(BOUND_S)
 
-    assert type(error) is WorkerDied
+    assert type(error) is WorkerDiedError
     assert error.death.out_of_memory
     assert "limit of 150 MB" in error.death.reason
     assert error.death.peak_rss_bytes > 150 * MEGABYTE
@@ -140,11 +140,11 @@ def test_a_task_that_takes_too_much_memory_is_killed(make_executor, flags) -> No
 
 
 def test_workers_that_load_too_much_break_the_executor(make_executor) -> None:
-    """An initializer that alone exceeds the limit fails everything, with a sentence: no hang."""
+    """An initializer that alone exceeds the memory limit breaks the executor."""
     executor = make_executor(1, memory_limit="64 MiB", initializer=tasks.load_much)
     error = executor.submit(tasks.square, 3).exception(BOUND_S)
 
-    assert type(error) is ClusterBroken
+    assert type(error) is ClusterBrokenError
     assert "exceeded the limit of 67 MB per worker" in str(error)
 
 
@@ -159,7 +159,7 @@ def test_a_task_within_its_memory_is_left_alone(make_executor) -> None:
 
 
 def test_kills_under_load_lose_nothing(make_executor) -> None:
-    """Of tasks over workers that are killed 50 times, each comes back once: done or WorkerDied."""
+    """Each task comes back once, done or as WorkerDiedError, while workers are killed 50 times."""
     executor = make_executor(2)
     chance = random.Random(1)
     total, killed = 4000, 0
@@ -179,7 +179,7 @@ def test_kills_under_load_lose_nothing(make_executor) -> None:
     outcomes = [future.exception(BOUND_S) for future in futures]
     died = [error for error in outcomes if error is not None]
 
-    assert all(type(error) is WorkerDied for error in died)
+    assert {type(error) for error in died} == {WorkerDiedError}
     assert len(died) <= killed
     assert [future.result() for future, error in zip(futures, outcomes) if error is None] == [
         n for n, error in enumerate(outcomes) if error is None
@@ -280,7 +280,7 @@ def test_a_death_is_told_though_a_daemon_holds_stderr(single, tmp_path) -> None:
     finally:
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
-    assert type(error) is WorkerDied
+    assert type(error) is WorkerDiedError
 
 
 def test_a_task_may_start_threads_that_outlive_it(single) -> None:
@@ -333,10 +333,10 @@ def test_the_workers_can_be_ended(make_executor, flags, method) -> None:
     getattr(executor, method)()
 
     for future in (running, *queued):
-        assert type(future.exception(BOUND_S)) is ClusterBroken
+        assert type(future.exception(BOUND_S)) is ClusterBrokenError
     assert done.result() == 9
     wait_gone(pid)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(tasks.square, 3)
 
 

@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
-from scaler_cluster.testing.simulation import PLANS, Plan, Simulation, simulate
+from scaler_cluster.testing import describe
+from scaler_cluster.testing.plan import PLANS, Plan
+from scaler_cluster.testing.simulation import Simulation, simulate
+from scaler_cluster.wire import messages as m
 
 SEEDS = {
     "tasks": 60,
@@ -20,6 +23,7 @@ SEEDS = {
 }
 """How often each plan is tried here; ``python -m scaler_cluster.testing`` tries it more often."""
 SEEDS_AT_ONCE = 5
+pytestmark = pytest.mark.slow
 ROUNDS = [(plan, start) for plan in PLANS for start in range(0, SEEDS[plan], SEEDS_AT_ONCE)]
 
 
@@ -48,7 +52,7 @@ def test_machines_may_vanish(seed: int) -> None:
 
 @pytest.mark.parametrize("limit", [1, 5, 20])
 def test_clients_may_have_to_ask_first(limit: int) -> None:
-    """Every task comes back as well where few may wait in the scheduler."""
+    """Every task comes back even where few tasks may wait in the scheduler."""
     for seed in range(8):
         simulate(seed, Plan(clients=3, leavers=1, tasks_waiting_max=limit))
 
@@ -84,7 +88,6 @@ def test_the_seed_decides_everything() -> None:
     assert simulate(7) == simulate(7) == elsewhere
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ten_thousand_workers() -> None:
     """A cluster of 10,000 workers runs 4,000 tasks and survives deaths."""
@@ -99,3 +102,22 @@ def test_ten_thousand_workers() -> None:
     )
 
     simulate(1, plan)
+
+
+def test_the_seed_decides_everything_again() -> None:
+    """The same seed gives the same messages whenever the interpreter collects its garbage.
+
+    The tasks of a worker that was killed are such garbage, and their ends must change nothing.
+    """
+    assert len({simulate(479, PLANS["everything"]) for _ in range(3)}) == 1
+
+
+def test_each_message_can_be_told() -> None:
+    """A run that prints its messages has a line for every kind of message."""
+    kinds = {
+        one
+        for one in vars(m).values()
+        if isinstance(one, type) and issubclass(one, m.Message) and one is not m.Message
+    }
+
+    assert kinds == describe._TELLERS.keys()

@@ -50,7 +50,7 @@ def test_a_single_payload_is_not_copied():
 
 @given(payload_lists, st.data())
 def test_cuts_of_cuts_are_slices_of_slices(payloads, data):
-    """However often a batch is cut, a cut holds what the same slice of the list holds."""
+    """A cut of a cut holds what the same slice of the list holds."""
     batch = Batch.of(payloads)
     for _ in range(data.draw(st.integers(1, 5), "cuts")):
         start = data.draw(st.integers(0, len(payloads) - 1), "start")
@@ -106,7 +106,7 @@ def test_split_wastes_no_room(payloads, nbytes):
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8), st.integers(0, 40), st.data())
 def test_ends_that_lie_stay_in_their_buffer(ends, base, data):
-    """Whatever ends a peer sends, iterating reads within the buffer, and cuts decode elsewhere."""
+    """Iterating a batch with false ends reads within its buffer, and its cuts decode."""
     ends[-1] = max(ends[-1], base)
     buffer = bytes(ends[-1] - base)
     batch = Batch(buffer, ends_of(*ends), base)

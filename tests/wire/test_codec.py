@@ -234,7 +234,7 @@ def decodes_or_refuses(frames):
 @example([b"\x94\x01\x01\x00\xc6\xff\xff\xff\xff"])  # a buffer that claims 4 GB
 @example([b"\x91" * 5000])  # nested too deep
 def test_random_bytes_decode_or_are_refused(frames):
-    """Whatever bytes arrive: an envelope, or RemoteProtocolError, and nothing else."""
+    """Any bytes decode as an envelope or raise RemoteProtocolError, and nothing else."""
     decodes_or_refuses(frames)
 
 
@@ -266,7 +266,7 @@ def test_one_wrong_field_is_refused_or_harmless(message, index, value):
 
 @given(envelopes, st.data())
 def test_damaged_frames_decode_or_are_refused(envelope, data):
-    """Good frames with bytes changed, cut off, and frames lost or swapped: good ones or refused."""
+    """Frames that were changed, cut, lost or swapped decode as good ones or are refused."""
     frames = [bytearray(frame) for frame in codec.encode(*envelope)]
     for _ in range(data.draw(st.integers(1, 4), "damages")):
         frame = frames[data.draw(st.integers(0, min(len(frames), 3) - 1), "frame")]
@@ -285,59 +285,109 @@ def test_damaged_frames_decode_or_are_refused(envelope, data):
     decodes_or_refuses([bytes(frame) for frame in frames])
 
 
-def refused(*fields, frames=()):
-    with pytest.raises(RemoteProtocolError):
-        codec.decode(one_message(*fields, frames=frames))
+def spoiled(message, field, value, *frames):
+    """Return the frames of a good message in which one field is another as it travels."""
+    good = codec.encode(1, 1, 0, [message])
+    codec.decode(transported(good))
+    body = msgpack.unpackb(good[0])
+    names = [each.name for each in dataclasses.fields(message)]
+    body[3][1 + names.index(field)] = value
+    return [msgpack.packb(body), *frames]
 
 
-def test_fields_of_the_wrong_type_are_refused():
-    """Each kind of field is checked where it arrives."""
-    refused(6, "Unknown has no fields")
-    refused(2, -1, 2)
-    refused(2, TASK_ID_MAX + 1, 2)
-    refused(2, True, 2)
-    refused(3, b"a reason is text")
-    refused(11, b"no digest")
-    refused(13, 0, 1, 0)
-    refused(41, "bytes, not text", "reason")
-    refused(99)
-    refused([], {})
+def refused(reason, *wrong):
+    with pytest.raises(RemoteProtocolError, match=reason):
+        codec.decode(spoiled(*wrong))
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "value", "kind"),
+    [
+        (m.Welcome(1, 2), "session", -1, "int"),
+        (m.Welcome(1, 2), "session", TASK_ID_MAX + 1, "int"),
+        (m.Welcome(1, 2), "workers", True, "int"),
+        (m.Refused("why"), "reason", b"a reason is text", "str"),
+        (m.Forget(b"f" * 16), "function", b"no digest", "bytes"),
+        (m.Cancel(0, 1), "queued_only", 0, "bool"),
+        (m.Kill(b"W1", "why"), "worker", "bytes, not text", "bytes"),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_refused(message, field, value, kind):
+    """The decoder checks the type and the range of every field."""
+    refused(f"{type(message).__name__}.{field} is not a valid {kind}", message, field, value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ([6, "Unknown has no fields"], "Unknown with 1 fields"),
+        ([2, 1, 2], "Welcome with 2 fields"),
+        ([99], r"KeyError\(99\)"),
+        ([[], {}], "unhashable type"),
+    ],
+)
+def test_a_message_that_does_not_exist_is_refused(fields, reason):
+    """The decoder refuses a kind of message it does not know, or a wrong number of fields."""
+    with pytest.raises(RemoteProtocolError, match=reason):
+        codec.decode(one_message(*fields))
 
 
 @pytest.mark.parametrize("busy_s", [math.nan, math.inf, 1e300, -1.0, "1", None, True])
 def test_a_duration_is_a_sane_number_of_seconds(busy_s):
     """No duration that would poison a mean passes: neither nan, inf nor beyond all ages."""
-    refused(26, 1, 0, busy_s, [b"\1\0\0\0", 0, b"x"])
-    refused(27, 1, 0, busy_s, "exception", b"", {})
+    done = m.Done(1, 0, 0.5, Batch.of([b"x"]))
+    erred = m.Erred(1, 0, 0.5, "exception", b"", {})
+
+    refused("Done names a session, a task and a number of seconds", done, "busy_s", busy_s)
+    refused("Erred.busy_s is not a valid float", erred, "busy_s", busy_s)
 
 
-@pytest.mark.parametrize("timeout_s", [math.nan, -1, "1", True])
-def test_task_options_are_checked(timeout_s):
-    """Options of the wrong type are refused."""
-    batch = [b"\1\0\0\0", 0, b"x"]
-    refused(12, 0, b"f" * 16, 0, [0, timeout_s, 0, False, False], batch)
-    refused(12, 0, b"f" * 16, 0, [0, None, -1, False, False], batch)
-    refused(12, 0, b"f" * 16, 0, ["1", None, 0, False, False], batch)
-    refused(12, 0, b"f" * 16, 0, [0, None, 0, 1, False], batch)
-    refused(12, 0, b"f" * 16, 0, {"priority": 1}, batch)
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (0, "1"), (1, math.nan), (1, -1), (1, "1"), (1, True), (2, -1), (2, True), (3, 1), (4, 1),
+        (5, 1), (6, -1), (6, codec.DEPTH_MAX + 1), (6, True), (9, -1), (9, "INFO"),
+    ],
+)  # fmt: skip
+def test_task_options_are_checked(place, value):
+    """The decoder refuses task options one of which has the wrong type or is out of range."""
+    good: list[object] = [0, None, 0, False, False, False, 0, [], [], 0]
+    submit = m.Submit(0, b"f" * 16, 0, m.DEFAULT_OPTIONS, Batch.of([b"x"]))
+    codec.decode(spoiled(submit, "options", good))
+    good[place] = value
+
+    refused("task options of the wrong type", submit, "options", good)
 
 
-def test_ends_that_do_not_fit_are_refused():
+def test_task_options_are_a_list():
+    """The decoder refuses task options that are no list."""
+    submit = m.Submit(0, b"f" * 16, 0, m.DEFAULT_OPTIONS, Batch.of([b"x"]))
+
+    refused("undecodable message: ValueError", submit, "options", {"priority": 1})
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        ([b"", 0, b""], "ends do not fit"),
+        ([b"\1\0\0", 0, b"x"], "not a multiple of itemsize"),
+        ([b"\2\0\0\0", 0, b"x"], "ends do not fit"),
+        ([b"\1\0\0\0", 1, b"x"], "ends do not fit"),
+        ([b"\1\0\0\0", -1, b"xx"], "ends do not fit"),
+        ([b"\1\0\0\0", 0], "not enough values"),
+    ],
+)
+def test_ends_that_do_not_fit_are_refused(batch, reason):
     """A batch is refused without payloads, and where its ends pass or miss its data."""
-    refused(14, 0, [b"", 0, b""])
-    refused(14, 0, [b"\1\0\0", 0, b"x"])
-    refused(14, 0, [b"\2\0\0\0", 0, b"x"])
-    refused(14, 0, [b"\1\0\0\0", 1, b"x"])
-    refused(14, 0, [b"\1\0\0\0", -1, b"xx"])
-    refused(14, 0, [b"\1\0\0\0", 0])
+    refused(reason, m.Results(0, Batch.of([b"x"])), "batch", batch)
 
 
-def test_frames_that_are_not_there_are_refused():
+@pytest.mark.parametrize(("number", "frames"), [(1, []), (0, [b"x"]), (-1, [b"x"]), (True, [b"x"])])
+def test_frames_that_are_not_there_are_refused(number, frames):
     """A buffer may name only frames that came along, and never the header."""
-    refused(14, 0, [b"\1\0\0\0", 0, 1])
-    refused(14, 0, [b"\1\0\0\0", 0, 0], frames=[b"x"])
-    refused(14, 0, [b"\1\0\0\0", 0, -1], frames=[b"x"])
-    refused(14, 0, [b"\1\0\0\0", 0, True], frames=[b"x"])
+    wrong = [b"\1\0\0\0", 0, number]
+
+    refused("the number of a frame", m.Results(0, Batch.of([b"x"])), "batch", wrong, *frames)
 
 
 def test_details_are_flat():
@@ -345,8 +395,10 @@ def test_details_are_flat():
     deep: object = 0
     for _ in range(600):
         deep = [deep]
-    refused(15, 0, "exception", b"", {"deep": deep})
-    refused(15, 0, "exception", b"", {b"key": 1})
+    failed = m.Failed(0, "exception")
+
+    for wrong in ({"deep": deep}, {b"key": 1}):
+        refused("Failed.detail is not a valid dict", failed, "detail", wrong)
 
 
 # -- limits ----------------------------------------------------------------------------------
@@ -373,7 +425,7 @@ def test_too_many_messages_are_refused(monkeypatch):
     """More than MESSAGES_MAX messages are refused."""
     monkeypatch.setattr(codec, "MESSAGES_MAX", 5)
 
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(RemoteProtocolError, match="an envelope is a list of 3 numbers"):
         codec.decode([msgpack.packb([1, 1, 0, *([[4]] * 6)])])
 
 
@@ -381,7 +433,7 @@ def test_too_long_a_text_is_refused(monkeypatch):
     """A text above TEXT_BYTES_MAX is refused."""
     monkeypatch.setattr(codec, "TEXT_BYTES_MAX", 10)
 
-    refused(3, "x" * 11)
+    refused("Refused.reason is not a valid str", m.Refused("why"), "reason", "x" * 11)
 
 
 def test_lone_surrogates_travel():

@@ -52,21 +52,23 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(snapshots | batches)
 def test_what_is_published_is_read(message):
-    """Decoding what was encoded gives the same."""
+    """Decoding an encoded message of the feed gives an equal one."""
     assert decode(encode(message)) == message
 
 
 @given(st.lists(st.binary(max_size=200), max_size=3))
 def test_any_bytes_are_read_or_refused(frames):
-    """Whatever arrives is a message, or RemoteProtocolError is raised and nothing else."""
+    """Any bytes decode as a message or raise RemoteProtocolError, and nothing else."""
     try:
         decode(frames)
     except RemoteProtocolError:
         return
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([SNAPSHOT, EVENTS]),
     snapshots | batches,
@@ -75,7 +77,7 @@ def test_any_bytes_are_read_or_refused(frames):
     ),
 )
 def test_any_content_is_read_or_refused(topic, message, wrong):
-    """Also where most of it is right."""
+    """A message with wrong fields decodes or is refused, even where most of it is right."""
     content = msgpack.unpackb(encode(message)[1])
     try:
         decode([topic, msgpack.packb(content | wrong)])
@@ -83,6 +85,7 @@ def test_any_content_is_read_or_refused(topic, message, wrong):
         return
 
 
+@pytest.mark.slow
 @given(snapshots)
 def test_a_reader_ignores_what_it_does_not_know(snapshot):
     """Fields, columns and kinds of events that come with a later version change nothing."""
@@ -101,9 +104,10 @@ def test_a_reader_ignores_what_it_does_not_know(snapshot):
     assert decode([EVENTS, msgpack.packb(batch)]) == f.Events("r", 7, 1.0, {}, [f.Moved(count=3)])
 
 
+@pytest.mark.slow
 @given(snapshots)
 def test_a_reader_does_without_what_is_not_there(snapshot):
-    """What an earlier version does not know has its default."""
+    """A field that an earlier version does not send has its default."""
     content = msgpack.unpackb(encode(snapshot)[1])
     del content["tasks"], content["workers"], content["scheduler"]["lag_s"]
 
@@ -114,22 +118,23 @@ def test_a_reader_does_without_what_is_not_there(snapshot):
 
 
 def test_another_version_is_refused_with_a_hint():
-    """It says what to do."""
+    """A feed of another version is refused with a hint at what to do."""
     with pytest.raises(RemoteProtocolError, match="install the same version"):
         decode([SNAPSHOT, msgpack.packb({"version": f.FEED_VERSION + 1})])
 
 
 def test_text_that_is_no_unicode_is_published():
-    """A function may have any name that Python can hold."""
+    """A function's name is published though it is no valid Unicode."""
     sent = f.Events("r", 1, 0.0, {}, [f.Done(function="f\ud800")])
 
     read = decode(encode(sent))
     assert read == f.Events("r", 1, 0.0, {}, [f.Done(function="f\\ud800")])
 
 
+@pytest.mark.slow
 @given(snapshots)
 def test_rows_are_shown_by_name(snapshot):
-    """As plain values that JSON can hold."""
+    """A row is shown as plain values by name, which JSON can hold."""
     for kind in f.RECORDS:
         json.dumps(as_dict(kind()))
     shown = [as_dict(row) for row in snapshot.workers]
@@ -138,7 +143,7 @@ def test_rows_are_shown_by_name(snapshot):
 
 
 def test_every_event_has_a_kind():
-    """No two share one."""
+    """Every class of events has a kind of its own."""
     classes = [kind for kind in f.Event.__subclasses__() if getattr(f, kind.__name__) is kind]
 
     assert sorted(f.EVENT_KINDS.values(), key=str) == sorted(classes, key=str)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import ClusterSettings, WorkerManagerSettings
-from scaler_cluster.errors import ClusterUnreachable
-from scaler_cluster.runtime.process import lifeline_of_signals
-from scaler_cluster.runtime.process_config import supervisor_process_config
+from scaler_cluster.errors import ClusterUnreachableError
+from scaler_cluster.process.process import lifeline_of_signals
+from scaler_cluster.process.process_config import SupervisorProcessConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ABOUT = "Run tasks on this machine: start workers that connect to a scheduler."
+ABOUT = "Run tasks on this machine: start workers and connect them to a scheduler."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +35,6 @@ def manager(arguments: Sequence[str] | None = None) -> int:
 def _run(settings: ClusterSettings) -> None:
     from scaler_cluster.runtime.supervisor import run
 
-    reason = run(supervisor_process_config(settings), lifeline_of_signals())
+    reason = run(SupervisorProcessConfig.from_settings(settings), lifeline_of_signals())
     if reason:
-        raise ClusterUnreachable(reason)
+        raise ClusterUnreachableError(reason)

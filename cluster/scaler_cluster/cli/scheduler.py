@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import SchedulerSettings
-from scaler_cluster.runtime.process_config import scheduler_process_config
+from scaler_cluster.process.process_config import SchedulerProcessConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ABOUT = "Schedule tasks: clients and clusters connect to it."
+ABOUT = "Run a scheduler, to which clients and clusters connect."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,4 +23,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(settings: SchedulerSettings) -> None:
     from scaler_cluster.runtime.scheduler import run
 
-    run(scheduler_process_config(settings), None, lambda **_: None)
+    run(SchedulerProcessConfig.from_settings(settings), None, lambda _: None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     L = TypeVar("L", bound=Logging)
 
 ENDED, FAILED, WRONG = 0, 1, 2
-"""Exit statuses: as it was asked to, for another reason, a setting is wrong."""
+"""Exit statuses: ended as it was asked to, ended for another reason, a setting is wrong."""
 
 
 def run_command(
@@ -42,7 +42,7 @@ def run_command(
 
 def guard(program: str, run: Callable[[], int | None]) -> int:
     """Return the exit status of a command that ends by returning, by a signal, or by an error."""
-    # Until the command is so far that it can end in order.
+    # Until the command has handlers of its own, which let it end in order.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run() or ENDED
@@ -51,6 +51,6 @@ def guard(program: str, run: Callable[[], int | None]) -> int:
     except ScalerError as error:
         sys.stderr.write(f"{program}: {error}\n")
         if LOGGER.handlers and not any(type(one) is StreamHandler for one in LOGGER.handlers):
-            # Whoever logs to a terminal has just read it.
+            # A user who logs to a terminal has just read it there.
             LOGGER.error("%s", error)
         return WRONG if isinstance(error, ConfigError) else FAILED

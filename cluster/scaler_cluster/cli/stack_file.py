@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import ENDED, guard
-from scaler_cluster.config.load import Parser, complete, read_file, require
+from scaler_cluster.config.load import Parser, complete, read_file
 from scaler_cluster.config.sections import (
     SECTION,
     ClusterSettings,
@@ -20,25 +20,27 @@ from scaler_cluster.config.sections import (
 )
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
-from scaler_cluster.runtime.dashboard_listener import DashboardListener
-from scaler_cluster.runtime.directories import remove_directories
-from scaler_cluster.runtime.process import lifeline_of_signals
-from scaler_cluster.runtime.process_config import (
-    dashboard_process_config,
-    scheduler_process_config,
-    storage_process_config,
-    supervisor_process_config,
+from scaler_cluster.process.dashboard_listener import DashboardListener
+from scaler_cluster.process.process import lifeline_of_signals
+from scaler_cluster.process.process_config import (
+    DashboardProcessConfig,
+    SchedulerProcessConfig,
+    StorageServerConfig,
+    SupervisorProcessConfig,
 )
-from scaler_cluster.runtime.spawn import ChildProcess
+from scaler_cluster.process.spawn import ChildProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scaler_cluster.config.load import Table
+    from scaler_cluster.config.option import Section
+    from scaler_cluster.process.directories import ClusterDirs
+    from scaler_cluster.process.process import Ready
 
-ABOUT = "Run a whole stack from one file, until Ctrl-C or until a part of it ends."
+ABOUT = "Run everything that one file describes, until Ctrl-C or until a part of it ends."
 GRACE_S = 10.0
-"""A part that has not ended by itself after this is killed."""
+"""A process that has not ended by itself after this is killed."""
 OWN = "ipc://own"
 """Stands for the monitor address of the file's own scheduler, until that has said it."""
 
@@ -51,11 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     parser = Parser("scaler", description=ABOUT, allow_abbrev=False)
     parser.add_argument("file", nargs="?", metavar="config.toml", help="TOML file")
-    parser.add_argument("-c", "--config", metavar="FILE", help="the same")
+    parser.add_argument("-c", "--config", metavar="FILE", help="the same file, as an option")
     complete(parser)
     given = parser.parse_args(arguments)
     if (given.file is None) == (given.config is None):
-        parser.error("name one file, as scaler config.toml")
+        parser.error("name one file, such as: scaler config.toml")
     stack = StackFile(read_file(given.file or given.config))
     try:
         stack.start()
@@ -69,28 +71,22 @@ class StackFile:
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self._children: list[ChildProcess] = []
-        self._storages = _read(tables, StorageSettings)
-        self._schedulers = _read(tables, SchedulerSettings)
-        self._clusters = _read(tables, ClusterSettings)
-        dashboards = _read(tables, WebSettings)
-        for found, name in (self._schedulers, "scheduler"), (dashboards, "dashboard"):
-            if len(found) > 1:
-                raise ConfigError(f"{found[1][0].where()}: one {name} is enough")
-        if not self._storages + self._schedulers + self._clusters + dashboards:
-            raise ConfigError("the file has no [scheduler], no [cluster], and nothing else to run")
-        schedulers = [values["scheduler_address"] for _, values in self._schedulers]
-        for table, values in self._clusters:
-            if schedulers:
-                values.setdefault("scheduler_address", schedulers[0])
-            _require(table, values)
+        self._dirs: list[ClusterDirs] = []
+        """Directories of the children, which a child that is killed does not remove."""
+        self._storages = [one.make(StorageSettings) for one in _of(tables, StorageSettings)]
+        scheduler = _only(_of(tables, SchedulerSettings), "scheduler")
+        self._scheduler = scheduler.make(SchedulerSettings) if scheduler is not None else None
+        own: dict[str, str] = {}
+        if self._scheduler is not None:
+            own = {"scheduler_address": self._scheduler.scheduler_address}
+        self._clusters = [one.make(ClusterSettings, own) for one in _of(tables, ClusterSettings)]
+        web = _only(_of(tables, WebSettings), "dashboard")
         self._web: WebSettings | None = None
-        for table, values in dashboards:
-            if schedulers and "replay" not in values:
-                values.setdefault("monitor_address", OWN)
-            try:
-                self._web = WebSettings(**values)
-            except ConfigError as error:
-                raise ConfigError(f"{table.where()}: {error}") from None
+        if web is not None:
+            watches = self._scheduler is not None and "replay" not in web.values
+            self._web = web.make(WebSettings, {"monitor_address": OWN} if watches else {})
+        if not any((self._storages, self._scheduler, self._clusters, self._web)):
+            raise ConfigError("the file has no [scheduler], no [cluster], and nothing else to run")
 
     def start(self) -> None:
         """Start object storages, then the scheduler, then clusters, then the dashboard.
@@ -106,8 +102,8 @@ class StackFile:
             monitor = self._start_engine("" if web.replay else door.link_to_tell)
             if web.monitor_address == OWN:
                 web = replace(web, monitor_address=as_reached(monitor, ""))
-            told, fd = dashboard_process_config(web, door), door.listener.fileno()
-            self._start("dashboard", told, pass_fds=(fd,))
+            config = DashboardProcessConfig.from_settings(web, door)
+            self._start("dashboard", config, pass_fds=(config.fd,))
         finally:
             door.close()
         sys.stdout.write(f"dashboard at {door.link}\n")
@@ -115,44 +111,43 @@ class StackFile:
 
     def _start_engine(self, dashboard: str = "") -> str:
         """Start all but the dashboard; return the scheduler's monitor address, if there is one."""
-        monitor = ""
         storages = tuple(
-            self._start("storage", storage_process_config(StorageSettings(**values)))["address"]
-            for _, values in self._storages
+            self._start("storage_server", StorageServerConfig.from_settings(one)).address
+            for one in self._storages
         )
         bound: dict[str, str] = {}
-        for _, values in self._schedulers:
-            if storages:
-                values.setdefault("object_storage_address", storages)
-            told = scheduler_process_config(SchedulerSettings(**values))
-            news = self._start("scheduler", told | {"dashboard": dashboard})
-            bound[values["scheduler_address"]], monitor = news["address"], news["monitor"]
-        for table, values in self._clusters:
-            # Port 0 is another one by now.
-            address = values["scheduler_address"]
-            settings = SECTION[table.name](
-                **values | {"scheduler_address": bound.get(address, address)}
-            )
-            assert isinstance(settings, ClusterSettings)
-            self._children.append(ChildProcess("supervisor", supervisor_process_config(settings)))
+        monitor = ""
+        if self._scheduler is not None:
+            settings = self._scheduler
+            if not settings.object_storage_address:
+                settings = replace(settings, object_storage_address=storages)
+            config = SchedulerProcessConfig.from_settings(settings, dashboard)
+            self._dirs.append(config.dirs)
+            ready = self._start("scheduler", config)
+            bound[settings.scheduler_address] = ready.address
+            monitor = ready.monitor_address
+        for one in self._clusters:
+            # If the file says port 0, the scheduler has chosen another port by now.
+            address = bound.get(one.scheduler_address, one.scheduler_address)
+            workers = SupervisorProcessConfig.from_settings(replace(one, scheduler_address=address))
+            self._dirs.append(workers.dirs)
+            self._children.append(ChildProcess("supervisor", workers))
         return monitor
 
-    def _start(
-        self, name: str, told: dict[str, Any], pass_fds: Sequence[int] = ()
-    ) -> dict[str, Any]:
+    def _start(self, name: str, config: object, pass_fds: Sequence[int] = ()) -> Ready:
         """Start a process; return what it says once it is ready."""
-        child = ChildProcess(name, told, reports=True, pass_fds=pass_fds)
+        child = ChildProcess(name, config, reports=True, pass_fds=pass_fds)
         self._children.append(child)
         return child.await_ready()
 
     def wait(self) -> int:
-        """Wait until one of them ends, and return its status, or until a signal comes.
+        """Wait until a process ends, and return its status, or until a signal comes.
 
         A dashboard ends alone, unless there is nothing else.
         """
         parts = [one for one in self._children if one.name != "dashboard"] or self._children
         lifeline = lifeline_of_signals()
-        # Read from the lifeline as well, like any signal that has a handler.
+        # A signal that has a handler sends a byte to the lifeline, which wakes the loop below.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
             for child in parts:
@@ -163,29 +158,20 @@ class StackFile:
                 return ENDED
 
     def stop(self) -> None:
-        """End them, those that were started last first."""
+        """End the processes: the one that was started last ends first."""
         for child in reversed(self._children):
             child.stop(GRACE_S)
-        for child in self._children:
-            if "directory" in child.settings:
-                # It may have been killed.
-                remove_directories(child.settings)
+        for one in self._dirs:
+            one.remove()
 
 
-def _read(tables: Sequence[Table], kind: type[Any]) -> list[tuple[Table, dict[str, Any]]]:
-    """Return the tables of a kind, each with its settings."""
-    found = []
-    for table in tables:
-        if issubclass(SECTION[table.name], kind):
-            values = table.read(SECTION[table.name])
-            if not issubclass(kind, ClusterSettings):
-                _require(table, values)
-            found.append((table, values))
-    return found
+def _of(tables: Sequence[Table], kind: type[Section]) -> list[Table]:
+    """Return the tables whose settings are of a kind."""
+    return [one for one in tables if issubclass(SECTION[one.name], kind)]
 
 
-def _require(table: Table, values: dict[str, Any]) -> None:
-    try:
-        require(SECTION[table.name], values)
-    except ConfigError as error:
-        raise ConfigError(f"{table.where()} {error}") from None
+def _only(tables: Sequence[Table], name: str) -> Table | None:
+    """Return the one table there may be; raises ConfigError if there are more."""
+    if len(tables) > 1:
+        raise ConfigError(f"{tables[1].where()}: there may be only one {name}")
+    return tables[0] if tables else None

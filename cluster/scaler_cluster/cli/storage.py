@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import StorageSettings
-from scaler_cluster.runtime.process import lifeline_of_signals
-from scaler_cluster.runtime.process_config import storage_process_config
+from scaler_cluster.process.process import lifeline_of_signals
+from scaler_cluster.process.process_config import StorageServerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ABOUT = "Keep the objects of a cluster: start it first, then the scheduler, which is told of it."
+ABOUT = "Store the objects of a cluster. Start it first, then pass its address to the scheduler."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: StorageSettings) -> None:
-    from scaler_cluster.runtime.storage import serve_alone
+    from scaler_cluster.runtime.storage_server import run
 
-    serve_alone(storage_process_config(settings), lifeline_of_signals(), lambda **_: None)
+    config = StorageServerConfig.from_settings(settings)
+    run(config, lifeline_of_signals(), lambda _: None)

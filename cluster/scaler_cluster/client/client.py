@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
+from scaler_cluster.client import worker_context
 from scaler_cluster.client.calls import rows_of, takes
+from scaler_cluster.client.dask_names import is_of_dask
 from scaler_cluster.client.graph_runner import GraphRunner
 from scaler_cluster.client.map import STEADY, map_calls, zipped
 from scaler_cluster.client.serializer import DefaultSerializer, Serialization
+from scaler_cluster.client.session import Session
 from scaler_cluster.config.values import STORAGES, read_given_address
 from scaler_cluster.errors import ConfigError, PayloadError
-from scaler_cluster.runtime import inside
-from scaler_cluster.runtime.records import level_of
-from scaler_cluster.runtime.session import Session
+from scaler_cluster.process.log_records import level_of
 from scaler_cluster.texts import shown
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
@@ -33,12 +33,10 @@ if TYPE_CHECKING:
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.client.serializer import Serializer
     from scaler_cluster.config.values import HasAddress
-    from scaler_cluster.payload import ObjectReference
-    from scaler_cluster.runtime.dashboard_link import DashboardLink
+    from scaler_cluster.pickling.payload import ObjectReference
+    from scaler_cluster.process.dashboard_link import DashboardLink
 
 T = TypeVar("T")
-_NAME_OF_DASK = re.compile(r".+-[0-9a-f]{32}")
-"""What Dask calls its nodes: old versions pass such keys with a plain dictionary."""
 
 
 @dataclass(frozen=True)
@@ -57,29 +55,30 @@ class _Settings:
 class Client:
     """A connection to a scheduler; usable from several threads, and as a context manager.
 
-    It may be an argument of tasks, which submit tasks through it, and be pickled otherwise: it
-    becomes another client of the same cluster, with the same settings.
+    A client can be pickled. The copy is another client of the same cluster, with the same
+    settings. So a client may be an argument of a task, which then submits tasks through it.
 
     Args:
-        address: Address of the scheduler, as ``tcp://10.0.0.1:8516``, or the
-            :class:`SchedulerClusterCombo` itself; not needed inside of tasks.
-        profiling: Whether what each submitted task takes is measured, for
-            :meth:`ScalerFuture.profiling_info`.
-        timeout_seconds: How long to wait for the scheduler, and how long it may be silent later.
-        heartbeat_interval_seconds: How often it is asked whether it is there.
-        serializer: How functions, arguments and results become bytes; default: pickle, and
-            cloudpickle where that is not enough.
-        stream_output: Whether what tasks print is printed here.
-        forward_logs: Whether what tasks log goes to the loggers of the same names here. True: from
-            the level that the root logger has now; or a level, as ``logging.INFO``.
-        object_storage_address: Where the cluster's object storage is reached from here, if that
-            is not where it says; several in the cluster's order, if it has several.
+        address: The address of the scheduler, such as ``tcp://10.0.0.1:8516``, or the
+            :class:`SchedulerClusterCombo` itself. Inside a task it is not needed.
+        profiling: Measure each submitted task, for :meth:`ScalerFuture.profiling_info`.
+        timeout_seconds: How long to wait for the scheduler at first, and how long the scheduler
+            may be silent later.
+        heartbeat_interval_seconds: How often the client asks the scheduler for a sign of life.
+        serializer: Turns functions, arguments and results into bytes. By default pickle does, or
+            cloudpickle where pickle cannot.
+        stream_output: Print here what tasks print.
+        forward_logs: Pass the log records of tasks to the loggers of the same names here. True:
+            from the level that the root logger has now; or a level, such as ``logging.INFO``.
+        object_storage_address: The address by which this process reaches the cluster's object
+            storage, if the cluster names another one. For several storages: their addresses, in
+            the cluster's order.
         security_config: Must be None: there is no encryption yet.
 
     Raises:
         TypeError: An argument has the wrong type.
-        ClusterUnreachable: Nobody answers at ``address`` in time.
-        ConfigError: There is no address, outside of tasks; or a setting cannot work.
+        ClusterUnreachableError: No scheduler answers at ``address`` in time.
+        ConfigError: A setting cannot work, or there is no address outside of tasks.
 
     """
 
@@ -120,8 +119,9 @@ class Client:
         )
         address = read_given_address(address)
         self._session = self._open(address, "")
+        self._identity = self._session.new_identity()
         self._address = self._session.address
-        self._cluster = self._session.core.welcome.homes[0].disk
+        self._cluster = self._session.connection.welcome.homes[0].disk
 
     def _prepare(self, settings: _Settings) -> None:
         self._settings = settings
@@ -135,49 +135,48 @@ class Client:
 
     def _open(self, address: str | None, cluster: str) -> Session:
         """Return the session of this worker's tasks if it leads to the cluster, else a new one."""
-        session: Session | None = inside.nested_session(address, cluster)
-        if session is not None:
-            session.scope()  # type: ignore[attr-defined]
-        elif address is None:
+        nested = worker_context.nested_session(address, cluster)
+        if nested is not None:
+            nested.check_in_task()
+            return nested
+        if address is None:
             raise ConfigError(
                 "No scheduler address provided, and not running inside a worker context: "
                 "Client(address=...) needs one, except inside of a task"
             )
-        else:
-            settings = self._settings
-            session = Session(
-                address,
-                timeout=settings.timeout_s,
-                silence_s=settings.timeout_s,
-                heartbeat_s=min(settings.heartbeat_s, settings.timeout_s / 2),
-                storages=settings.storages,
-            )
-        self._identity = session.new_identity()
-        return session
+        settings = self._settings
+        return Session(
+            address,
+            timeout=settings.timeout_s,
+            silence_s=settings.timeout_s,
+            heartbeat_s=min(settings.heartbeat_s, settings.timeout_s / 2),
+            storages=settings.storages,
+        )
 
     @property
     def identity(self) -> bytes:
-        """What names this client, and no other."""
+        """An id that no other client has."""
         return self._identity
 
     @property
     def monitor_address(self) -> str:
-        """Where the scheduler is watched, as with ``scaler_top``."""
+        """The address for monitors, such as ``scaler_top``; empty: the scheduler has none."""
         return self._session.monitor_address
 
     @property
     def dashboard_link(self) -> DashboardLink | None:
-        """Link of the cluster's dashboard, with what it takes to open it; None: there is none."""
+        """The link that opens the cluster's dashboard; None: the cluster has none."""
         return self._session.dashboard_link
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
-        """Schedule ``fn(*args, **kwargs)`` and return its future.
+        """Submit ``fn(*args, **kwargs)`` as a task and return its future.
 
-        ``profiling=True`` (or False) is no argument of the function, unless that takes it: it
-        says whether this task is measured, see :meth:`ScalerFuture.profiling_info`.
+        ``profiling=True`` (or False) says whether this task is measured, see
+        :meth:`ScalerFuture.profiling_info`. It is passed to ``fn`` only if ``fn`` has a parameter
+        of this name.
 
-        Raises SessionClosed after :meth:`disconnect`, TypeError if ``fn`` cannot be called. What
-        cannot be pickled fails its own future.
+        Raises SessionClosedError after :meth:`disconnect`, TypeError if ``fn`` cannot be called.
+        If the function or an argument cannot be pickled, the future raises PayloadError.
         """
         if not callable(fn):
             arguments.function(fn, "submit")
@@ -191,16 +190,16 @@ class Client:
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
     ) -> ScalerFuture[T]:
-        """Schedule ``fn(*args, **kwargs)`` as :meth:`submit` does, with options.
+        """Submit ``fn(*args, **kwargs)`` as :meth:`submit` does, with options.
 
         Args:
-            fn: What to call.
+            fn: The function to call.
             args: Its positional arguments.
-            kwargs: Its keyword arguments; ``profiling`` among them as in :meth:`submit`.
-            capabilities: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it only
-                has to be there. While no worker has it, the task waits, and the log says so.
-            reserialize: Look also at the content of large arguments that are read-only, which
-                otherwise are taken to be what they were when they were first passed.
+            kwargs: Its keyword arguments; ``profiling`` is treated as in :meth:`submit`.
+            capabilities: What a worker must offer to run the task, such as ``{"gpu": 1}``; -1: in
+                any amount. While no worker offers it, the task waits, and the log says so.
+            reserialize: Compare the content of large read-only arguments as well. Otherwise they
+                are taken to be the same as when they were first passed.
 
         """
         arguments.function(fn, "submit")
@@ -242,15 +241,16 @@ class Client:
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
     ) -> list[T]:
-        """Return ``fn`` over ``iterables`` as the builtin ``map`` would, as a list.
+        """Return the list of what the builtin ``map(fn, *iterables)`` would yield.
 
-        The first exception, in order, is raised; the rest of this map is then cancelled, and the
-        client goes on. ``capabilities`` and ``reserialize`` as in :meth:`submit_verbose`.
+        If calls raise, the exception of the first of them is raised here. The rest of this map is
+        then cancelled; the client can go on. For ``capabilities`` and ``reserialize`` see
+        :meth:`submit_verbose`.
 
-        What was written for Scaler before 2.0 works, with a DeprecationWarning: there, a single
-        iterable held the arguments of each call as a tuple. It is taken for that if it holds
-        nothing but tuples, and either ``fn`` cannot be called with one argument, or all of them
-        have one item. New code says :meth:`starmap`.
+        The old form of Scaler before 2.0 works with a DeprecationWarning: a single iterable of
+        tuples, each with the arguments of one call. An iterable is taken for this form if it
+        holds only tuples, and ``fn`` cannot be called with one argument or each tuple has one
+        item. New code uses :meth:`starmap`.
         """
         arguments.function(fn, "map")
         if not iterables:
@@ -275,7 +275,7 @@ class Client:
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
     ) -> list[T]:
-        """Return ``[fn(*args) for args in iterable]``; otherwise as :meth:`map`."""
+        """Return ``[fn(*args) for args in iterable]``; in all else as :meth:`map`."""
         arguments.function(fn, "starmap")
         items = iter(iterable)
         steady = type(items) in STEADY
@@ -310,30 +310,35 @@ class Client:
         block: bool = True,
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
+        share: bool = False,
         **named: Any,
     ) -> Any:
-        """Run a graph, and return what ``keys`` of it are, in their order.
+        """Run a graph and return a dict of the values of ``keys``, in their order.
 
-        A value of the graph is data or ``(function, *arguments)``. An argument that is a key of
-        the graph stands for what that is, also within a list; a string must be one.
+        Each value of the graph is data, or a call: ``(function, *arguments)``. An argument that
+        is a key of the graph stands for the value of that key, also inside a list. A string
+        argument must be a key.
 
         Args:
-            graph: Values by key.
-            keys: What is wanted; only what that needs is run.
-            block: Whether to wait; else the futures are returned.
-            capabilities: What each node demands, as in :meth:`submit_verbose`.
-            reserialize: As there.
-            **named: With a graph of Dask, as ``dask.compute(x, scheduler=client)`` passes it, what
-                :meth:`dask_get` takes.
+            graph: Data and calls by key.
+            keys: The keys whose values are wanted. Only the nodes that these need are run.
+            block: Wait for the values; otherwise return a dict of futures.
+            capabilities: What each node demands of its worker, see :meth:`submit_verbose`.
+            reserialize: See :meth:`submit_verbose`.
+            share: Let nodes that run on the same worker take the very object that another node
+                returned, so they must not change it. By default each node takes its own copy,
+                except of what nobody can change.
+            **named: Only with a graph of Dask, which ``dask.compute(x, scheduler=client)`` passes:
+                the keywords of :meth:`dask_get`.
 
         Raises:
             TypeError: An argument has the wrong type.
-            KeyError: A key is missing, wanted twice, or named and not in the graph.
-            CycleError: Of ``graphlib``; nodes depend on each other.
-            PayloadError: A node cannot be pickled; it says which, and nothing was run.
+            KeyError: A key is wanted twice, or a key that is named is not in the graph.
+            CycleError: Nodes depend on each other (the class is of ``graphlib``).
+            PayloadError: A node cannot be pickled. The message names it, and nothing was run.
 
         """
-        if _is_of_dask(graph, keys):
+        if is_of_dask(graph, keys):
             return self.dask_get(graph, keys, **named)
         if named:
             raise TypeError(f"get() got an unexpected keyword argument {next(iter(named))!r}")
@@ -341,21 +346,23 @@ class Client:
         if isinstance(keys, str) or not isinstance(keys, Iterable):
             raise TypeError(f"keys must be a list of keys of the graph, not {shown(keys)}")
         arguments.flag("reserialize", reserialize)
+        arguments.flag("share", share)
         wanted = list(keys)
         if not arguments.flag("block", block):
             options = _demanding(capabilities, self._task_options)
-            return self._graphs.start(graph, wanted, options, again=reserialize)
+            start = self._graphs.start
+            return start(graph, wanted, options, again=reserialize, share=share)
         options = _demanding(capabilities, self._options)
-        return self._graphs.run(graph, wanted, options, again=reserialize)
+        return self._graphs.run(graph, wanted, options, again=reserialize, share=share)
 
     def dask_get(self, dsk: Any, keys: Any, **named: Any) -> Any:
-        """Run a graph of Dask on this cluster: a scheduler, as :func:`scaler_get` is one."""
+        """Run a graph of Dask on this cluster; a scheduler for Dask, as :func:`scaler_get` is."""
         from scaler_cluster.client import dask_graph
 
         return dask_graph.get(self._graphs, dsk, keys, self._options, **named)
 
     def persist(self, collections: Any, **named: Any) -> Any:
-        """Compute collections of Dask and keep the values on the cluster; called by Dask."""
+        """Compute collections of Dask and keep their values on the cluster; Dask calls this."""
         from scaler_cluster.client import dask_graph
 
         return dask_graph.persist(self._graphs, collections, self._options, **named)
@@ -369,10 +376,10 @@ class Client:
         futures: Iterable[ScalerFuture[Any]] | Mapping[Any, ScalerFuture[Any]],
         bar: Bar | None = None,
     ) -> None:
-        """Show a bar of how many of these have come back, until all have.
+        """Show a bar of how many of these futures are done, until all of them are.
 
-        Results and exceptions are left for who asks for them. It is a bar of tqdm, in a terminal
-        or a notebook, or the one that is given, of tqdm or with its methods.
+        It raises no exception of a task. By default it makes a bar of tqdm, for a terminal or a
+        notebook; pass a ``bar`` to use that one, which must have the methods of tqdm's.
 
         Raises:
             ConfigError: tqdm is not installed.
@@ -384,16 +391,16 @@ class Client:
         watch(futures, bar)
 
     def performance_report(self, path: str | PathLike[str]) -> AbstractContextManager[None]:
-        """Write a page of what the cluster does in the body of ``with``, for any browser.
+        """Write a page, for any browser, about what the cluster does in the body of ``with``.
 
-        It says what each worker ran when, what each function took, where time was lost, what failed
-        and why. A process of its own listens meanwhile; the page is there when the body is over,
-        also if that raises.
+        The page shows what each worker ran and when, how long each function took, where time was
+        lost, and what failed and why. Another process listens to the scheduler meanwhile. The page
+        is written when the body ends, also if the body raises.
 
         Raises:
-            ConfigError: Before the body: Bokeh is not installed, nothing can be written at
-                ``path``, or the scheduler's monitor address cannot be reached from here. After it:
-                the page could not be written.
+            ConfigError: Before the body: Bokeh is not installed, ``path`` cannot be written, or
+                the scheduler's monitor address cannot be reached from here. After the body: the
+                page could not be written.
 
         """
         from scaler_cluster.client.performance import reporting
@@ -403,13 +410,13 @@ class Client:
     def send_object(self, obj: Any, name: str | None = None) -> ObjectReference:
         """Store a value now, and return a reference that may be passed to tasks in its place.
 
-        Each use costs next to nothing: what the value becomes later makes no difference. The
-        reference must be a positional argument of its own. The value stays on the cluster as long
-        as the reference lives, or until :meth:`clear`.
+        Tasks get the value as it is now, even if you change it later, so each use of the reference
+        costs next to nothing. The reference must be a positional argument itself, not part of
+        one. The value stays on the cluster as long as the reference lives, or until :meth:`clear`.
 
         Raises:
             PayloadError: The value cannot be pickled.
-            StorageFull: There is no room for it.
+            StorageFullError: There is no room for it.
 
         """
         if name is not None:
@@ -418,19 +425,19 @@ class Client:
         return self._session.send_object(value, name or f"<obj {type(obj).__qualname__}>")
 
     def clear(self) -> None:
-        """Cancel everything that has not come back and drop all objects; the client can go on."""
+        """Cancel all tasks that are pending, and drop all stored objects; the client can go on."""
         self._session.give_up()
         self._session.clear_objects()
 
     def disconnect(self) -> None:
-        """Cancel everything that has not come back and leave the cluster; idempotent."""
+        """Cancel all tasks that are pending, and leave the cluster; idempotent."""
         self._session.close("the client was disconnected", abandon=True)
 
     def shutdown(self) -> None:
-        """Cancel everything that has not come back, and end the cluster; idempotent.
+        """Cancel all tasks that are pending, and end the cluster; idempotent.
 
-        That is its scheduler, all its workers, and its object storages. Raises ConfigError if the
-        scheduler is protected from that; the client is disconnected all the same.
+        This ends the scheduler, all workers and the object storages. Raises ConfigError if the
+        scheduler is protected from this; the client is disconnected all the same.
         """
         session = self._session
         try:
@@ -468,24 +475,13 @@ class Client:
         if name not in {"_session", "_identity"} or "_address" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._session = self._open(self._address, self._cluster)
+        self._identity = self._session.new_identity()
         return self.__dict__[name]
 
     def __del__(self) -> None:
         """Disconnect, without waiting for it."""
         if "_session" in self.__dict__:
             self._session.close("the client was deleted", abandon=True, wait=False)
-
-
-def _is_of_dask(graph: Any, keys: Any) -> bool:
-    """Return True for what only Dask passes: a graph of its own, keys in lists, its names."""
-    if hasattr(graph, "__dask_graph__") or hasattr(graph, "layers"):
-        return True
-    if type(keys) is not list or not keys:
-        return False
-    first = keys[0][0] if type(keys[0]) is tuple and keys[0] else keys[0]
-    return any(type(key) is list for key in keys) or (
-        type(first) is str and _NAME_OF_DASK.fullmatch(first) is not None
-    )
 
 
 def _demanding(capabilities: Mapping[str, float] | None, options: TaskOptions) -> TaskOptions:

@@ -12,12 +12,10 @@ from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from scaler_cluster import arguments
-from scaler_cluster.client.future import ScalerFuture
-from scaler_cluster.client.graph import itself
-from scaler_cluster.nodes import Call, Ref
+from scaler_cluster.client.graph import Arrangement, collector_paused
+from scaler_cluster.pickling.nodes import Call, Ref
 
 try:
     import dask
@@ -34,13 +32,20 @@ try:
 except ImportError:  # before Dask 2024.12
     spec = None
 
+if spec is not None:
+    from scaler_cluster.client.dask_arrangement import DaskArrangement
+    from scaler_cluster.client.dask_persisted import Persisted
+
+KIND: type[Arrangement] = Arrangement if spec is None else DaskArrangement
+"""What reads the graphs that :func:`convert` returns."""
+
 _STARTS_FROM_KEYS = "keys" in inspect.signature(start_state_from_dask).parameters
 """Whether Dask runs what the wanted keys need; before 2025 it ran whatever a graph has."""
-_identity_cast = getattr(spec, "_identity_cast", None)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
+    from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.graph_runner import GraphRunner
     from scaler_cluster.wire.messages import TaskOptions
 
@@ -55,8 +60,10 @@ def get(runner: GraphRunner, graph: Any, keys: Any, options: TaskOptions, **name
     """
     options = merge_options(options, named)
     wanted = list(dict.fromkeys(flatten(keys))) if type(keys) is list else [keys]
-    annotations = annotations_of(graph)
-    dsk = materialize(graph)
+    with collector_paused():
+        # Here Dask optimizes arrays, bags and what is delayed, and makes as many objects as we do.
+        annotations = annotations_of(graph)
+        dsk = materialize(graph)
     with ExitStack() as stack:
         callbacks = stack.enter_context(local_callbacks(named.get("callbacks")))
         if callbacks:
@@ -65,7 +72,7 @@ def get(runner: GraphRunner, graph: Any, keys: Any, options: TaskOptions, **name
             nodes = convert(dsk)
             own = own_options(options, annotations, nodes)
             _await_others(runner, nodes)
-            values = runner.run(nodes, wanted, options, own)
+            values = runner.run(nodes, wanted, options, own, kind=KIND, share=True)
     return nested_get(keys, values)
 
 
@@ -86,11 +93,12 @@ def persist(runner: GraphRunner, collections: Any, options: TaskOptions, **named
         return []
     graph, keys = _graph_of(collections, optimize)
     wanted = list(dict.fromkeys(flatten(keys)))
-    annotations = annotations_of(graph)
-    nodes = convert(materialize(graph))
+    with collector_paused():
+        annotations = annotations_of(graph)
+        nodes = convert(materialize(graph))
     own = own_options(options, annotations, nodes)
     _await_others(runner, nodes)
-    futures = runner.start(nodes, wanted, options, own)
+    futures = runner.start(nodes, wanted, options, own, kind=KIND, share=True)
     kept: dict[Hashable, Any] = dict(futures)
     if spec is not None:
         kept = {key: Persisted(key, future) for key, future in futures.items()}
@@ -101,87 +109,10 @@ def persist(runner: GraphRunner, collections: Any, options: TaskOptions, **named
     return rebuilt
 
 
-if spec is not None:
-
-    class Persisted(spec.DataNode):  # type: ignore[misc]
-        """A value on the cluster, as data in the graph of a collection.
-
-        The collections that have it keep it: it is no name that somebody else must know. Dask's own
-        schedulers fetch the value, as does whoever pickles it. To libraries that look for a future
-        of Dask in a graph it is one.
-        """
-
-        block_fusion = True
-        """Dask must not put it inside of another node: it would travel through this process."""
-
-        def __init__(
-            self, key: Hashable, future: ScalerFuture[Any], token: str | None = None
-        ) -> None:
-            # Not the parent's, which wants the value.
-            self.key = key
-            self._dependencies: frozenset[Hashable] = frozenset()
-            self.future = future
-            self.token = token or uuid4().hex
-
-        @property
-        def value(self) -> Any:
-            """The value itself, once it is there; raises what its task raised."""
-            return self.future.result()
-
-        @property
-        def status(self) -> str:
-            """What became of it: "pending", "finished", "error" or "cancelled"."""
-            future = self.future
-            if not future.done():
-                return "pending"
-            if future.cancelled():
-                return "cancelled"
-            return "error" if future._has_failed() else "finished"
-
-        def result(self, timeout: float | None = None) -> Any:
-            """Return the value, as :meth:`ScalerFuture.result` does."""
-            return self.future.result(timeout)
-
-        def exception(self, timeout: float | None = None) -> BaseException | None:
-            """Return what its task raised, as :meth:`ScalerFuture.exception` does."""
-            return self.future.exception(timeout)
-
-        def done(self) -> bool:
-            """Return True if its task came back or was cancelled."""
-            return self.future.done()
-
-        def cancelled(self) -> bool:
-            """Return True if its task was cancelled."""
-            return self.future.cancelled()
-
-        def copy(self) -> Persisted:
-            """Return the same under the same key; Dask may change that."""
-            return Persisted(self.key, self.future, self.token)
-
-        def substitute(self, subs: dict[Any, Any], key: Hashable | None = None) -> Persisted:
-            """Return the same under another key."""
-            if key is None or key == self.key:
-                return self
-            return Persisted(key, self.future, self.token)
-
-        def __dask_tokenize__(self) -> tuple[str, str]:
-            return type(self).__name__, self.token
-
-        def __repr__(self) -> str:
-            return f"Persisted({self.key!r}, {self.status})"
-
-        def __sizeof__(self) -> int:
-            return object.__sizeof__(self)
-
-        def __reduce__(self) -> Any:
-            return spec.DataNode, (self.key, self.value)
-
-
 def _await_others(runner: GraphRunner, nodes: Mapping[Hashable, Any]) -> None:
     """Wait for what other clients keep: only they know when it is there."""
     session = runner.session
-    futures = [node for node in nodes.values() if isinstance(node, ScalerFuture)]
-    wait([future for future in futures if future._session is not session])
+    wait([future for future in KIND.futures_of(nodes) if future._session is not session])
 
 
 def merge_options(options: TaskOptions, named: Mapping[str, Any]) -> TaskOptions:
@@ -242,16 +173,14 @@ def materialize(graph: Any) -> Graph:
         graph = graph.__dask_graph__()
     if hasattr(graph, "to_dict"):
         graph = graph.to_dict()
-    if spec is not None:
-        graph = spec.convert_legacy_graph(graph)
     return graph  # type: ignore[no-any-return]
 
 
-def convert(graph: Graph) -> dict[Hashable, Any]:
-    """Return a graph of ours: calls, references, data and futures by key."""
+def convert(graph: Graph) -> Graph:
+    """Return a graph that is read as KIND: of tuples one of ours, another as it is."""
     if spec is None:
         return {key: _convert_tuple(value, graph) for key, value in graph.items()}
-    return {key: _convert_task(node) for key, node in graph.items()}
+    return graph
 
 
 def _graph_of(collections: list[Any], optimize: bool) -> tuple[Any, list[Any]]:
@@ -262,65 +191,6 @@ def _graph_of(collections: list[Any], optimize: bool) -> tuple[Any, list[Any]]:
         return expression, list(expression.__dask_keys__())
     keys = [collection.__dask_keys__() for collection in collections]
     return dask.base.collections_to_dsk(collections, optimize), keys
-
-
-# -- Dask's tasks ----------------------------------------------------------------------------
-
-
-def _convert_task(node: Any) -> Any:
-    kind = type(node)
-    if kind is spec.Task:
-        try:
-            args = [_convert_argument(one) for one in node.args]
-            kwargs = node.kwargs and {k: _convert_argument(v) for k, v in node.kwargs.items()}
-        except _TooDeep:
-            pass
-        else:
-            return Call(node.func, args, kwargs or None)
-    elif kind is spec.DataNode:
-        return _convert_data(node.value)
-    elif kind is Persisted:
-        return node.future
-    elif kind is spec.Alias:
-        return Ref(node.target)
-    dependencies = list(node.dependencies)
-    return Call(_call_task, [node, dependencies, *map(Ref, dependencies)])
-
-
-class _TooDeep(Exception):
-    """A call stands within the arguments of another."""
-
-
-def _convert_argument(value: Any) -> Any:
-    kind = type(value)
-    if kind is spec.TaskRef or kind is spec.Alias:
-        return Ref(value.key if kind is spec.TaskRef else value.target)
-    if not isinstance(value, spec.GraphNode):
-        return value
-    if kind is spec.List:
-        return [_convert_argument(one) for one in value.args]
-    if kind is spec.Tuple:
-        return tuple([_convert_argument(one) for one in value.args])
-    if kind is spec.DataNode:
-        return value.value
-    if kind is Persisted:
-        return value.future
-    if value.func is _identity_cast and value.kwargs.get("typ") in (list, tuple):
-        # A list or tuple of a graph of tuples.
-        return value.kwargs["typ"]([_convert_argument(one) for one in value.args])
-    raise _TooDeep
-
-
-def _convert_data(value: Any) -> Any:
-    if isinstance(value, (Call, Ref)) or (type(value) is tuple and value and callable(value[0])):
-        # Data that looks like a node.
-        return Call(itself, [value])
-    return value
-
-
-def _call_task(task: Any, keys: list[Any], *values: Any) -> Any:
-    """Let Dask run a task of its own."""
-    return task(dict(zip(keys, values, strict=True)))
 
 
 # -- tuples that begin with a callable -------------------------------------------------------
@@ -379,7 +249,7 @@ def _get_watched(
 
     The state that they see is Dask's own, and moves as if there was a worker for each task.
     """
-    dsk = dict(dsk)
+    dsk = dict(dsk) if spec is None else spec.convert_legacy_graph(dsk)
     state: dict[str, Any] = {}
     begun = []
     has_failed = True
@@ -389,7 +259,7 @@ def _get_watched(
                 callback[0](dsk)
             begun.append(callback)
         # Now: a callback may have put values that it knows into the graph.
-        nodes = convert(materialize(dsk))
+        nodes = convert(dsk)
         watched = _Watched(dsk, wanted, callbacks)
         state = watched.state
         for callback in callbacks:
@@ -398,13 +268,13 @@ def _get_watched(
         every = list(dict.fromkeys([*wanted, *state["waiting"], *state["ready"]]))
         own = own_options(options, annotations, nodes)
         _await_others(runner, nodes)
-        futures = runner.start(nodes, every, options, own)
+        futures = runner.start(nodes, every, options, own, kind=KIND)
         try:
             kept = {key: futures[key] for key in wanted}
             watched.follow(futures)
             values = {key: future.result() for key, future in kept.items()}
         except BaseException:
-            runner.cancel_made(nodes, futures.values())
+            runner.cancel_made(KIND.futures_of(nodes), futures.values())
             raise
         has_failed = False
         return values

@@ -7,18 +7,16 @@ import threading
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from time import perf_counter as clock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from scaler_cluster import payload as payloads
-from scaler_cluster.errors import FutureInside, ObjectStorageException, PayloadError
-from scaler_cluster.exceptions import failure_to_exception, lacking
+from scaler_cluster.errors import FutureInsideError, ObjectStorageError, PayloadError
+from scaler_cluster.pickling import payload as payloads
+from scaler_cluster.pickling.exceptions import failure_to_exception, lacking
 from scaler_cluster.texts import show
 from scaler_cluster.wire.messages import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from scaler_cluster.runtime.session import Session
+    from collections.abc import Callable, Generator, Sequence
 
 T = TypeVar("T")
 
@@ -34,14 +32,14 @@ _creation = threading.Lock()
 
 @dataclass(frozen=True)
 class ProfileResult:
-    """What a task took: the call itself, in its worker."""
+    """What a task took in its worker: time, CPU time and memory of the call itself."""
 
     duration_s: float
-    """Seconds from its start to its end."""
+    """Seconds from the start of the call to its end."""
     memory_peak: int
-    """By how many bytes the memory of its process grew at most while it ran."""
+    """By how many bytes the memory of the worker grew at most during the call."""
     cpu_time_s: float
-    """Seconds of CPUs that its process used meanwhile, and child processes that ended."""
+    """CPU seconds that the worker used during the call, and its child processes that ended."""
 
     @property
     def duration_us(self) -> int:
@@ -54,20 +52,42 @@ class ProfileResult:
         return self.memory_peak
 
 
+class FutureOwner(Protocol):
+    """What a future needs of the session that its task belongs to."""
+
+    @property
+    def connection(self) -> object:
+        """What the result comes through."""
+
+    @property
+    def waits_as(self) -> str:
+        """Why no worker can run some tasks now; empty: all are run in time."""
+
+    def wait(
+        self,
+        done: Callable[[], bool],
+        future: ScalerFuture[Any] | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Wait until ``done()``; return what it returned last."""
+
+    def cancel(self, futures: Sequence[ScalerFuture[Any]]) -> int:
+        """Give tasks up; return how many had not come back."""
+
+
 class ScalerFuture(Future[T], Generic[T]):
-    """A :class:`concurrent.futures.Future` that stays small until somebody needs more of it.
+    """A :class:`concurrent.futures.Future` of one task; it can also be awaited in asyncio.
 
-    It gets a condition only when a thread waits on it or a callback is added; its result is
-    unpickled when it is first asked for, in the thread that asks.
+    The result is unpickled when a thread first asks for it, in that thread. ``cancel`` also stops
+    a task that is running. A future may be an argument of another task.
 
-    ``cancel`` also stops a task that is already running, and returns True unless the task had
-    come back.
+    A future is small: it gets a condition only when a thread waits for it or a callback is added.
     """
 
     __slots__ = ("_call", "_cond", "_exception", "_payload", "_profile", "_result", "_session",
                  "_state", "_task", "_wait")  # fmt: skip
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: FutureOwner) -> None:
         # Not the parent's: it would make a condition and two lists at once.
         self._state = PENDING
         self._session = session
@@ -117,8 +137,9 @@ class ScalerFuture(Future[T], Generic[T]):
     def result(self, timeout: float | None = None) -> T:
         """Return what the task returned, or raise what it raised.
 
-        Raises CancelledError if it was cancelled, TimeoutError after ``timeout`` seconds,
-        WorkerDied, TaskTimeout or another ScalerError where the engine could not finish it.
+        Raises CancelledError if the task was cancelled, TimeoutError after ``timeout`` seconds,
+        and WorkerDiedError, TaskTimeoutError or another ScalerError if the engine could not
+        finish the task.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -141,10 +162,10 @@ class ScalerFuture(Future[T], Generic[T]):
         return self._exception
 
     def profiling_info(self) -> ProfileResult:
-        """Return what the task took; of one that was run again, the last time.
+        """Return what the task took; if it ran more than once, the last time.
 
-        Raises CancelledError if it was cancelled, ValueError if it has not come back or was not
-        measured: it was submitted without ``profiling=True``, or did not come to its end.
+        Raises CancelledError if the task was cancelled, and ValueError if it is pending or was not
+        measured: it was submitted without ``profiling=True``, or its call did not come to an end.
         """
         if not self.done():
             raise ValueError("the task has not come back: wait for its result first")
@@ -159,20 +180,20 @@ class ScalerFuture(Future[T], Generic[T]):
             ) from None
 
     def done(self) -> bool:
-        """Return True if the task came back or was cancelled."""
+        """Return True if the task returned, failed or was cancelled."""
         return self._state is not PENDING and self._state != "RUNNING"
 
     def cancel(self, timeout: float | None = None) -> bool:
-        """Give the task up, queued or running; return False if it had come back before.
+        """Cancel the task, queued or running; return False if it had ended before.
 
-        That needs no waiting: ``timeout`` is there for programs that pass one.
+        This does not wait: ``timeout`` is accepted for programs that pass one, and ignored.
         """
         if self._state is PENDING and not self._session.cancel([self]):
             return self.cancelled()
         return self.cancelled()
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Wait in asyncio."""
+        """Wait for the result in asyncio."""
         import asyncio
 
         return asyncio.wrap_future(self).__await__()
@@ -189,7 +210,7 @@ class ScalerFuture(Future[T], Generic[T]):
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled."""
-        raise FutureInside(
+        raise FutureInsideError(
             "a future can be an argument of a task, or an item of a list that is one, but cannot "
             "be inside of other values, nor leave its process: pass its result"
         )
@@ -244,7 +265,7 @@ class ScalerFuture(Future[T], Generic[T]):
             self.set_running_or_notify_cancel()
 
 
-def load(payload: object, timeout: float | None = None) -> tuple[Any, BaseException | None]:
+def load(payload: Any, timeout: float | None = None) -> tuple[Any, BaseException | None]:
     """Return the result or the exception that a task came back with.
 
     Raises TimeoutError if it lies elsewhere, and is not here within ``timeout`` seconds.
@@ -255,12 +276,12 @@ def load(payload: object, timeout: float | None = None) -> tuple[Any, BaseExcept
         return None, payload
     try:
         if type(payload) in PLAIN:
-            return payloads.loads(payload), None  # type: ignore[arg-type]
-        if payload.fetch(timeout):  # type: ignore[attr-defined]
-            return payload.load(), None  # type: ignore[attr-defined]
+            return payloads.loads(payload), None
+        if payload.fetch(timeout):
+            return payload.load(), None
     except KeyboardInterrupt:
         raise
-    except ObjectStorageException as error:
+    except ObjectStorageError as error:
         return None, error
     except BaseException as error:
         reason = f"{show(error)}{lacking(error)}"

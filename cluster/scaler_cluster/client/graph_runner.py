@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.client.graph import Arrangement
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.serializer import Serialization
-    from scaler_cluster.runtime.session import Session
+    from scaler_cluster.client.session import Session
     from scaler_cluster.wire.messages import TaskOptions
 
 
@@ -28,15 +30,19 @@ class GraphRunner:
         own_options: Mapping[Any, TaskOptions] | None = None,
         *,
         again: bool = False,
+        kind: type[Arrangement] = Arrangement,
+        share: bool = False,
     ) -> dict[Any, ScalerFuture[Any]]:
         """Submit a graph; return the futures of these keys.
 
         ``own_options`` are those of single nodes; with ``again`` also large values are looked at
-        that nobody may write to.
+        that nobody may write to. The ``kind`` of arrangement knows how the graph is written. With
+        ``share``, nodes on one worker get the very objects that other nodes returned.
         """
         return self.session.graphs.get(
-            graph, keys, options, self._serialization, own_options=own_options, again=again
-        )
+            graph, keys, options, self._serialization,
+            own_options=own_options, again=again, kind=kind, share=share,
+        )  # fmt: skip
 
     def run(
         self,
@@ -46,16 +52,21 @@ class GraphRunner:
         own_options: Mapping[Any, TaskOptions] | None = None,
         *,
         again: bool = False,
+        kind: type[Arrangement] = Arrangement,
+        share: bool = False,
     ) -> dict[Any, Any]:
         """Submit a graph and return the values of these keys; parameters as :meth:`start`."""
-        futures = self.start(graph, keys, options, own_options, again=again)
+        how: dict[str, Any] = {"again": again, "kind": kind, "share": share}
+        futures = self.start(graph, keys, options, own_options, **how)
         try:
             return {key: future.result() for key, future in futures.items()}
         except BaseException:
-            self.cancel_made(graph, futures.values())
+            self.cancel_made(kind.futures_of(graph), futures.values())
             raise
 
-    def cancel_made(self, graph: Mapping[Any, Any], futures: Iterable[ScalerFuture[Any]]) -> None:
+    def cancel_made(
+        self, given: Iterable[ScalerFuture[Any]], futures: Iterable[ScalerFuture[Any]]
+    ) -> None:
         """Cancel the futures of a graph, but for those that it was given."""
-        given = {id(value) for value in graph.values()}
-        self.session.cancel([future for future in futures if id(future) not in given])
+        kept = set(map(id, given))
+        self.session.cancel([future for future in futures if id(future) not in kept])

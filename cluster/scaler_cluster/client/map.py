@@ -8,18 +8,18 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster import payload as payloads
-from scaler_cluster.by_value import PROTOCOL
 from scaler_cluster.client.future import load
-from scaler_cluster.core.client import RUN_BYTES_MAX
+from scaler_cluster.core.client.requests import RUN_BYTES_MAX
 from scaler_cluster.errors import (
     INTERRUPTS,
-    FutureInside,
+    FutureInsideError,
     PayloadError,
-    StorageFull,
-    StorageUnreachable,
+    StorageFullError,
+    StorageUnreachableError,
 )
-from scaler_cluster.nodes import call_with
+from scaler_cluster.pickling import payload as payloads
+from scaler_cluster.pickling.by_value import PROTOCOL
+from scaler_cluster.pickling.nodes import call_with
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from scaler_cluster.client.future import ScalerFuture
+    from scaler_cluster.client.session import Session
     from scaler_cluster.objects.sent import CallObjects
-    from scaler_cluster.runtime.session import Session
 
 RUN_TASKS_FIRST = 64
 """The first message of a map is small, so that workers start soon; the next ones grow."""
@@ -43,7 +43,7 @@ STEADY = frozenset((itertools.repeat, itertools.count, *(type(iter(one)) for one
 
 
 class MapCall:
-    """What is known of one map. The session fills it under its lock."""
+    """What is known of one map. The connection fills it under its lock."""
 
     def __init__(self, session: Session, function: Callable[..., Any], call: int,
                  options: m.TaskOptions, *, again: bool, steady: bool) -> None:  # fmt: skip
@@ -51,7 +51,8 @@ class MapCall:
         self._held: list[bytes] = []
         self._called: Callable[..., Any] | None = function
         """Kept until everything is asked for: the objects of a heavy one live as long as it."""
-        self._function = session.function(function, self._held)
+        self._pickler = session.pickler
+        self._function = self._pickler.function(function, self._held)
         self._call = call
         self._options = options
         self._again = again
@@ -97,6 +98,12 @@ class MapCall:
         for task in range(index, index + count):
             self._put(task, concurrent.futures.CancelledError())
 
+    def put_next(self, result: object) -> None:
+        """The next call, which is not one of this map's tasks, came back with this."""
+        index = self.asked
+        self.asked += 1
+        self._put(index, result)
+
     def _put(self, index: int, result: object, count: int = 1) -> None:
         self._arrived += count
         if not self._is_unwatched:
@@ -137,7 +144,7 @@ class MapCall:
         shared: tuple[bytes, ...] = ()
         nbytes = 0
         append, dumps, protocol = run.append, payloads.c_dumps, PROTOCOL
-        keep = payloads.keep_small if self._session.connection.stores else None
+        keep = payloads.keep_small if self._pickler.stores else None
         is_slow, self._are_large = self._are_large, False
         try:
             for item in items:
@@ -155,13 +162,13 @@ class MapCall:
                     is_slow = True
                 try:
                     payload, objects = self._pack(item)
-                except FutureInside:
+                except FutureInsideError:
                     self._send_run(run, shared)
-                    self._put_here(self._submit_linked(item))
+                    self._session.put_here(self, self._submit_linked(item))
                     continue
-                except (PayloadError, StorageFull, StorageUnreachable) as error:
+                except (PayloadError, StorageFullError, StorageUnreachableError) as error:
                     self._send_run(run, shared)
-                    self._put_here(self._blame(item, error))
+                    self._session.put_here(self, self._blame(item, error))
                     continue
                 self._are_large |= bool(objects)
                 if objects != shared or nbytes + len(payload) > RUN_BYTES_MAX:
@@ -180,13 +187,6 @@ class MapCall:
             fitting = RUN_BYTES_MAX * (self.asked - begin) // nbytes
             self._run_tasks = max(1, min(2 * room, RUN_TASKS_MAX, fitting))
         return self.asked - begin == room
-
-    def _put_here(self, result: object) -> None:
-        """Let a call that is not one of this map's tasks have come back with this."""
-        with self._session.connection.lock:
-            index = self.asked
-            self.asked += 1
-            self._put(index, result)
 
     def _blame(self, item: Any, error: Exception) -> Exception:
         """Return the error of the next call, with the item's place if that cannot be pickled."""
@@ -222,7 +222,7 @@ class MapCall:
 
     def _pack(self, item: Any) -> tuple[bytes, tuple[bytes, ...]]:
         """Pickle what a call is given; return also the objects that it refers to."""
-        if not self._session.connection.stores:
+        if not self._pickler.stores:
             return payloads.dumps(item), ()
         objects = self._call_objects()
         collector = payloads.Collector()
@@ -238,11 +238,11 @@ class MapCall:
         if all(type(one) in payloads.SIMPLE for one in args):
             return args
         try:
-            stores = self._session.connection.stores
+            stores = self._pickler.stores
             return self._frozen(self._call_objects().shrink(args) if stores else args)
-        except FutureInside:
+        except FutureInsideError:
             return tuple(map(self._frozen_alone, args))
-        except (PayloadError, StorageFull, StorageUnreachable):
+        except (PayloadError, StorageFullError, StorageUnreachableError):
             # The chunk will meet it again.
             return args
 
@@ -250,18 +250,18 @@ class MapCall:
         """Return an argument beside a future so that it stays as it is, unless it holds one."""
         try:
             return self._frozen(value)
-        except (FutureInside, PayloadError, StorageFull, StorageUnreachable):
+        except (FutureInsideError, PayloadError, StorageFullError, StorageUnreachableError):
             return value
 
     def _frozen(self, value: Any) -> payloads.Whole:
-        collector = payloads.Collector() if self._session.connection.stores else None
+        collector = payloads.Collector() if self._pickler.stores else None
         payload = payloads.dumps(value, collector)
         objects = () if collector is None else self._call_objects().hold(collector.buffers)
         return payloads.Whole(payloads.load_parts, (payload, *map(payloads.Token, objects)))
 
     def _call_objects(self) -> CallObjects:
         if self._objects is None:
-            self._objects = self._session.call_objects(again=self._again, steady=self._is_steady)
+            self._objects = self._pickler.call_objects(again=self._again, steady=self._is_steady)
         return self._objects
 
     def _send_run(self, run: list[bytes], objects: tuple[bytes, ...]) -> int:
@@ -281,7 +281,7 @@ class MapCall:
 
     def all_asked(self) -> None:
         """Nothing more will be asked for: let go of the objects that were stored for that."""
-        self._session.release(self._held)
+        self._pickler.release(self._held)
         self._held = []
         self._called = None
         if self._objects is not None:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 from array import array
 from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster import payload as payloads
-from scaler_cluster.by_value import PROTOCOL
-from scaler_cluster.core.client import RUN_BYTES_MAX
+from scaler_cluster.core.client.requests import RUN_BYTES_MAX
 from scaler_cluster.errors import INTERRUPTS, PayloadError
-from scaler_cluster.nodes import PREVIOUS, FunctionTable, FusedStep, Result
+from scaler_cluster.pickling import payload as payloads
+from scaler_cluster.pickling.by_value import PROTOCOL
+from scaler_cluster.pickling.nodes import PREVIOUS, FunctionTable, FusedStep
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from scaler_cluster.client.call_pickler import CallPickler
     from scaler_cluster.client.future import ScalerFuture
-    from scaler_cluster.client.graph import Arrangement, Node
+    from scaler_cluster.client.graph import Arrangement, Step
     from scaler_cluster.client.serializer import Serialization
-    from scaler_cluster.core.client import Function
+    from scaler_cluster.core.client.requests import Function
     from scaler_cluster.objects.sent import CallObjects
-    from scaler_cluster.runtime.session import Session
 
+_NO_NODE = -2
 PART_NODES_MAX = 4096
 """Nodes of one message at most: keeps turns short for other clients."""
 
@@ -33,8 +35,10 @@ PART_NODES_MAX = 4096
 class Packed:
     """A graph as it is sent."""
 
-    def __init__(self, session: Session, options: m.TaskOptions, *, again: bool) -> None:
-        self.session = session
+    def __init__(self, pickler: CallPickler, options: m.TaskOptions, *, again: bool) -> None:
+        self.pickler = pickler
+        self.is_shared = False
+        """Nodes on one worker get the very objects that other nodes returned."""
         self.options = {options: None}
         """Those of its nodes, the common ones first."""
         self.kinds = array("I")
@@ -53,18 +57,19 @@ class Packed:
         self.inputs: list[ScalerFuture[Any]] = []
         self.objects: list[bytes] = []
         self.owners = array("I")
-        self.numbers: dict[Any, int] = {}
-        """Number of the node that makes each key (of a chain: of its last one)."""
+        self.nodes: list[int] = []
+        """For each number of the arrangement, the node (of a chain: of its last call) that makes
+        it; negative: none."""
 
     def call_objects(self) -> CallObjects:
         """Return what stores the large values of this graph."""
         if self._call_objects is None:
-            self._call_objects = self.session.call_objects(again=self._again, steady=True)
+            self._call_objects = self.pickler.call_objects(again=self._again, steady=True)
         return self._call_objects
 
     def close(self) -> None:
         """Let go of what was stored for this."""
-        self.session.release(self.held)
+        self.pickler.release(self.held)
         self.table = None
         if self._call_objects is not None:
             self._call_objects.close()
@@ -95,6 +100,7 @@ class Packed:
                 self.owners[owned:owner].tobytes(),
                 stop == count,
                 self.kinds[start:stop].tobytes(),
+                self.is_shared,
             )
             start, low, owned, options = stop, high, owner, ()
 
@@ -111,51 +117,49 @@ class Packed:
 
 
 def pack(
-    session: Session,
+    pickler: CallPickler,
     arrangement: Arrangement,
-    wanted: Iterable[Any],
+    wanted: Iterable[int],
     options: m.TaskOptions,
     *,
-    own_options: Mapping[Any, m.TaskOptions] | None = None,
+    own_options: Mapping[int, m.TaskOptions] | None = None,
     again: bool = False,
     serialization: Serialization | None = None,
     function: Callable[..., Any] | None = None,
 ) -> Packed:
-    """Pickle a graph; raises PayloadError, which names the key at fault, StorageFull.
+    """Pickle a graph; raises PayloadError, which names the key at fault, StorageFullError.
 
     Nodes have the same ``options``, but for those that have their own. With a ``function`` that is
     what its one node calls; else functions are in a table. The caller closes what it returns once
     that was asked for.
     """
-    packed = Packed(session, options, again=again)
-    nodes, futures, aliases = arrangement.nodes, arrangement.futures, arrangement.aliases
-    if aliases:
-        for node in nodes.values():
-            node.rename(arrangement.end_of)
-    every = [node.dependencies for node in nodes.values()]
-    uses = Counter(chain.from_iterable(below if len(below) < 2 else {*below} for below in every))
+    packed = Packed(pickler, options, again=again)
+    steps, order, futures = arrangement.steps, arrangement.order, arrangement.futures
+    every = [steps[number][5] for number in order]
+    # Each is wanted, or needed by so many.
+    uses = Counter(chain.from_iterable(every))
+    ends = set(wanted)
+    uses.update(ends)
     if futures:
         inputs = (futures[one] for one in chain.from_iterable(every) if one in futures)
         packed.inputs = list(dict.fromkeys(inputs))
-    ends = {arrangement.end_of(key) for key in wanted}
-    packer = _Packer(packed, arrangement.values, serialization, function)
+    packer = _Packer(packed, arrangement, uses, serialization, function)
     own = own_options or {}
     try:
-        packer.begin(futures)
-        links: list[tuple[Any, Node]] = []
-        last = None
-        for key, node in nodes.items():
-            if links and (
+        branch: list[int] = []
+        last = -1
+        for number in order:
+            if branch and (
                 uses[last] != 1
-                or not _continues(last, node, nodes, ends)
-                or (own and own.get(key) != own.get(last))
+                or not _continues(last, steps[number], steps)
+                or (own and own.get(number) != own.get(last))
             ):
-                packer.put(links)
-                links = []
-            last = key
-            links.append((key, node))
-        if links:
-            packer.put(links)
+                packer.put(branch)
+                branch = []
+            last = number
+            branch.append(number)
+        if branch:
+            packer.put(branch)
         packer.finish(ends)
         if own:
             packer.add_options(own)
@@ -165,11 +169,21 @@ def pack(
     return packed
 
 
-def _continues(last: Any, node: Node, nodes: dict[Any, Node], ends: set[Any]) -> bool:
-    """Return True if a node is the only one that needs what the one before it made."""
-    if last not in node.dependencies or last in ends or node.nested:
+def _continues(last: int, step: Step, steps: list[Any]) -> bool:
+    """Return True if a call takes what the one before it made, and nothing else that is made."""
+    below = step[5]
+    if last not in below or step[4]:
         return False
-    return all(one == last or one not in nodes for one in node.dependencies)
+    return len(below) == 1 or all(one == last or steps[one] is None for one in below)
+
+
+class _Sink:
+    """What a pickler writes to: a list of the pieces."""
+
+    __slots__ = ("write",)
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.write = pieces.append
 
 
 class _Packer:
@@ -178,158 +192,176 @@ class _Packer:
     def __init__(
         self,
         packed: Packed,
-        values: dict[Any, Any],
+        arrangement: Arrangement,
+        uses: Counter[int],
         serialization: Serialization | None,
         function: Callable[..., Any] | None,
     ) -> None:
         self._packed = packed
-        self._values = values
+        self._steps = arrangement.steps
+        self._keys = arrangement.keys
+        self._values = arrangement.values
         self._serialization = serialization
         self._single = function
-        self._numbers = packed.numbers
+        self._used = uses
+        self._nodes = packed.nodes
         self._dependencies: list[int] = []
         self._ends: list[int] = []
         self._uses: list[int] = []
         self._functions: dict[int, int] = {}
         """Index of each function in the table, by its identity."""
         self._callables: list[Callable[..., Any]] = []
-        self._keys: list[Any] = []
-        """The key that used each first."""
-        self._keep = payloads.keep_small if packed.session.connection.stores else None
-
-    def begin(self, futures: dict[Any, ScalerFuture[Any]]) -> None:
-        """Let the inputs be the first nodes."""
-        packed, numbers = self._packed, self._numbers
+        self._callers: list[int] = []
+        """The call that used each first."""
+        # The inputs are the first nodes.
+        self._nodes += [_NO_NODE] * len(self._keys)
         place = {future: index for index, future in enumerate(packed.inputs)}
-        for key, future in futures.items():
-            if future in place:
-                numbers[key] = place[future]
-        packed.payloads += [b""] * len(packed.inputs)
-        self._ends += [0] * len(packed.inputs)
-        self._uses += [0] * len(packed.inputs)
+        for number, future in arrangement.futures.items():
+            self._nodes[number] = place.get(future, _NO_NODE)
+        packed.payloads += [b""] * len(place)
+        self._ends += [0] * len(place)
+        self._uses += [0] * len(place)
+        # A pickler is made once: that would take longer than most nodes do.
+        keep = payloads.keep_small if packed.pickler.stores else None
+        pickler = pickle.Pickler(_Sink(packed.payloads), PROTOCOL, buffer_callback=keep)
+        self._dump, self._forget = pickler.dump, pickler.clear_memo
 
-    def put(self, branch: list[tuple[Any, Node]]) -> None:
-        """Pickle the nodes of a chain as one."""
-        numbers, done = self._numbers, self._packed.payloads
-        dependencies: dict[int, None] = {}
+    def put(self, branch: list[int]) -> None:
+        """Pickle the calls of a chain as one node."""
+        nodes, done = self._nodes, self._packed.payloads
+        count = len(done)
+        links: FusedStep | list[FusedStep]
         if len(branch) == 1:
-            key, node = branch[0]
-            links: FusedStep | list[FusedStep] = self._link(key, node, dependencies)
+            number = branch[0]
+            step = self._steps[number]
+            links = self._link(number, step)
+            below: Sequence[int] = links[2][1::2]
+            if step[4] or not 2 * len(step[5]) == len(step[2]) == len(links[2]):
+                # Not each once, or there is more.
+                below = [node for one in step[5] if (node := nodes[one]) >= 0]
         else:
             links = []
-            for key, node in branch:
-                links.append(self._link(key, node, dependencies))
-                numbers[key] = PREVIOUS
-            for one, _ in branch[:-1]:
-                del numbers[one]
-        numbers[key] = len(done)
+            known: dict[int, None] = {}
+            for number in branch:
+                step = self._steps[number]
+                links.append(self._link(number, step))
+                known.update(dict.fromkeys(node for one in step[5] if (node := nodes[one]) >= 0))
+                nodes[number] = PREVIOUS
+            below = list(known)
+        nodes[number] = count
         try:
-            payload = payloads.c_dumps(links, PROTOCOL, buffer_callback=self._keep)
-            is_plain = payloads.is_plain(payload)
+            self._forget()
+            self._dump(links)
+            # What is large comes in several pieces.
+            is_plain = len(done) == count + 1 and payloads.is_plain(done[count])
         except INTERRUPTS:
             raise
         except BaseException:
             # The longer way says what is wrong, if anything is.
             is_plain = False
         if not is_plain:
-            payload = self._pack_slowly(branch, links)
-        done.append(payload)
-        self._dependencies += dependencies
+            del done[count:]
+            done.append(self._pack_slowly(branch, links))
+        self._dependencies += below
         self._ends.append(len(self._dependencies))
-        uses = self._uses
-        uses.append(0)
-        for number in dependencies:
-            uses[number] += 1
+        self._uses.append(self._used[number])
 
-    def _link(self, key: Any, node: Node, dependencies: dict[int, None]) -> FusedStep:
-        """Return a node as it is pickled, and add what it depends on."""
-        numbers, args = self._numbers, node.args
+    def _link(self, number: int, step: Step) -> FusedStep:
+        """Return a call as it is pickled."""
+        function, args, holes, kwargs, nested, _ = step
+        nodes = self._nodes
         if self._serialization is not None:
-            with self._naming(key):
-                node.serialize(self._serialization)
-        filled: list[int] = []
-        pairs = iter(node.holes)
-        for index, one in zip(pairs, pairs, strict=True):
-            number = numbers.get(one)
-            if number is None:
-                args[index] = self._value(one)
-                continue
-            args[index] = None
-            filled.append(index)
-            filled.append(number)
-            if number >= 0:
-                dependencies[number] = None
-        for nested in node.nested:
-            number = numbers.get(nested.key)
-            if number is None:
-                nested.value = self._values[nested.key]
-                continue
-            nested.value = Result(number)
-            dependencies[number] = None
-        function = self._functions.get(id(node.function))
-        if function is None and self._single is None:
-            function = self._add_function(key, node.function)
-        return function, args, tuple(filled), node.kwargs
+            self._serialize(number, step)
+        has_data = False
+        for place in range(1, len(holes), 2):
+            one = holes[place]
+            node = holes[place] = nodes[one]
+            if node == _NO_NODE:
+                has_data = True
+                args[holes[place - 1]] = self._value(one)
+        if has_data:
+            pairs = zip(holes[::2], holes[1::2], strict=True)
+            holes = [one for pair in pairs if pair[1] != _NO_NODE for one in pair]
+        for deep in nested:
+            deep.node = nodes[deep.number]
+            if deep.node < 0:
+                deep.value = self._values[deep.number]
+        known = self._functions.get(id(function))
+        if known is None and self._single is None:
+            known = self._add_function(number, function)
+        return known, args, tuple(holes), kwargs
 
-    def finish(self, ends: set[Any]) -> None:
+    def _serialize(self, number: int, step: Step) -> None:
+        """Let the user's serializer make bytes of the arguments that are whole values."""
+        _, args, holes, _, nested, _ = step
+        assert self._serialization is not None
+        with self._naming(number):
+            for index, arg in enumerate(args):
+                if index not in holes[::2] and not (nested and type(arg) in (list, tuple, dict)):
+                    args[index] = self._serialization.value(arg)
+
+    def finish(self, ends: set[int]) -> None:
         """Pickle the functions, and note what is wanted."""
         packed = self._packed
+        inputs = len(packed.inputs)
+        if inputs:
+            for node in self._dependencies:
+                if node < inputs:
+                    self._uses[node] += 1
         packed.dependencies = array("I", self._dependencies)
         packed.ends, packed.uses = array("I", self._ends), array("I", self._uses)
         packed.wanted = bytearray(len(packed.payloads))
-        for key in ends:
-            number = self._numbers.get(key, -1)
-            if number >= len(packed.inputs):
-                packed.wanted[number] = 1
-                packed.uses[number] += 1
+        for number in ends:
+            node = self._nodes[number]
+            if node >= len(packed.inputs):
+                packed.wanted[node] = 1
         if self._single is not None:
-            packed.function = packed.session.function(self._single, packed.held)
+            packed.function = packed.pickler.function(self._single, packed.held)
             packed.table = self._single
             return
         try:
             table = FunctionTable(self._callables)
-            packed.function = packed.session.function(table, packed.held)  # type: ignore[arg-type]
+            packed.function = packed.pickler.function(table, packed.held)  # type: ignore[arg-type]
             packed.table = table
         except PayloadError:
-            for key, function in zip(self._keys, self._callables, strict=True):
-                with self._naming(key):
+            for number, function in zip(self._callers, self._callables, strict=True):
+                with self._naming(number):
                     payloads.dumps(function, payloads.Collector())
             raise
 
-    def add_options(self, own: Mapping[Any, m.TaskOptions]) -> None:
+    def add_options(self, own: Mapping[int, m.TaskOptions]) -> None:
         """Note the options of nodes that have their own."""
         packed = self._packed
         packed.kinds = array("I", bytes(4 * len(packed.payloads)))
         known = {one: kind for kind, one in enumerate(packed.options)}
-        for key, number in self._numbers.items():
-            if number >= len(packed.inputs) and (options := own.get(key)) is not None:
-                packed.kinds[number] = known.setdefault(options, len(known))
+        for number, options in own.items():
+            node = self._nodes[number]
+            if node >= len(packed.inputs):
+                packed.kinds[node] = known.setdefault(options, len(known))
         packed.options = dict.fromkeys(known)
 
-    def _value(self, key: Any) -> Any:
-        value = self._values[key]
+    def _value(self, number: int) -> Any:
+        value = self._values[number]
         if self._serialization is None:
             return value
-        with self._naming(key):
+        with self._naming(number):
             return self._serialization.value(value)
 
-    def _add_function(self, key: Any, function: Callable[..., Any]) -> int:
-        number = self._functions[id(function)] = len(self._callables)
+    def _add_function(self, number: int, function: Callable[..., Any]) -> int:
+        known = self._functions[id(function)] = len(self._callables)
         if self._serialization is not None:
-            with self._naming(key):
+            with self._naming(number):
                 function = self._serialization.function(function)
         self._callables.append(function)
-        self._keys.append(key)
-        return number
+        self._callers.append(number)
+        return known
 
-    def _pack_slowly(
-        self, branch: list[tuple[Any, Node]], value: FusedStep | list[FusedStep]
-    ) -> bytes:
+    def _pack_slowly(self, branch: list[int], value: FusedStep | list[FusedStep]) -> bytes:
         """Pickle what is large, or what C pickle cannot do."""
         packed = self._packed
         links = value if isinstance(value, list) else [value]
         try:
-            if not packed.session.connection.stores:
+            if not packed.pickler.stores:
                 return payloads.dumps(value)
             objects = packed.call_objects()
             for index, (function, args, holes, kwargs) in enumerate(links):
@@ -341,29 +373,31 @@ class _Packer:
             ids = objects.hold(collector.buffers)
         except PayloadError:
             self._blame(branch)
-            with self._naming(branch[-1][0]):
+            with self._naming(branch[-1]):
                 raise
         packed.objects += ids
         packed.owners.extend([len(packed.payloads)] * len(ids))
         return payload
 
-    def _blame(self, branch: list[tuple[Any, Node]]) -> None:
+    def _blame(self, branch: list[int]) -> None:
         """Raise PayloadError that names what cannot be pickled, if it is known: data, or a node."""
-        for key, node in branch:
-            for one in node.dependencies:
+        for number in branch:
+            function, args, _, kwargs, _, below = self._steps[number]
+            for one in below:
                 value = self._values.get(one)
                 if type(value) is not payloads.ObjectReference:
                     with self._naming(one):
                         payloads.dumps(value, payloads.Collector())
-            with self._naming(key):
-                payloads.check_call(node.function, node.args, node.kwargs or {})
+            with self._naming(number):
+                payloads.check_call(function, args, kwargs or {})
 
     @contextlib.contextmanager
-    def _naming(self, key: Any) -> Iterator[None]:
+    def _naming(self, number: int) -> Iterator[None]:
         """Add a key to the text of an error; a single call has none."""
         try:
             yield
         except PayloadError as error:
             if self._single is not None:
                 raise
+            key = self._keys[number]
             raise PayloadError(f"node {key!r}: {error}") from error.__cause__

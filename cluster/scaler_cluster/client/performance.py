@@ -9,10 +9,11 @@ import select
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
-from scaler_cluster.runtime.spawn import STOP_TIMEOUT_S, ChildProcess
+from scaler_cluster.process.process_config import ReportProcessConfig
+from scaler_cluster.process.spawn import STOP_TIMEOUT_S, ChildProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,15 +30,11 @@ def reporting(monitor_address: str, path: str | os.PathLike[str]) -> Iterator[No
 
     Raises ConfigError, before the body if it can be known by then.
     """
-    settings: dict[str, Any] = {
-        "monitor_address": monitor_address,
-        "path": str(Path(path).absolute()),
-    }
     done_read, done_write = os.pipe()
     try:
         try:
-            settings |= {"fd": done_write}
-            child = ChildProcess("report", settings, reports=True, pass_fds=(done_write,))
+            config = ReportProcessConfig(monitor_address, str(Path(path).absolute()), done_write)
+            child = ChildProcess("report", config, reports=True, pass_fds=(done_write,))
         finally:
             os.close(done_write)
         try:

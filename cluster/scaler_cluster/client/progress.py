@@ -21,7 +21,8 @@ from scaler_cluster.texts import shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scaler_cluster.runtime.session import Session
+    from scaler_cluster.client.future import FutureOwner
+    from scaler_cluster.client.session import Session
 
 LOOK_S = 0.1
 """How often it is looked: faster, nobody sees a difference."""
@@ -70,9 +71,9 @@ class _Reason:
         self._say = getattr(bar, "set_postfix_str", None)
         self._said = ""
 
-    def look(self, session: Session) -> None:
+    def look(self, session: FutureOwner) -> None:
         """Say it, or that it is so no longer."""
-        reason = session.core.waits_as
+        reason = session.waits_as
         if reason != self._said and self._say is not None:
             self._said = reason
             self._say(reason)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from scaler_cluster import payload as payloads
-from scaler_cluster.by_value import PROTOCOL
 from scaler_cluster.errors import INTERRUPTS, PayloadError
-from scaler_cluster.function_cache import FunctionCache
+from scaler_cluster.pickling import payload as payloads
+from scaler_cluster.pickling.by_value import PROTOCOL
+from scaler_cluster.pickling.function_cache import FunctionCache
 from scaler_cluster.texts import named, show
 
 if TYPE_CHECKING:
@@ -30,20 +30,21 @@ _known: dict[bytes, type[Serializer] | Serializer] = {}
 
 
 class Serializer(ABC):
-    """Serializes every function, every argument of a task and every result.
+    """Turns functions, arguments and results of tasks into bytes and back.
 
-    Both methods run in clients as well as in workers; what they import must be installed there.
+    Pass a class (or an object) with these two methods to :class:`Client`. Both methods run in the
+    client and in workers, so the modules that they import must be installed in both places.
     """
 
     @staticmethod
     @abstractmethod
     def serialize(obj: Any) -> bytes:
-        """Return an object as bytes; called once for the function, each argument, the result."""
+        """Return an object as bytes; called for the function, each argument and the result."""
 
     @staticmethod
     @abstractmethod
     def deserialize(payload: bytes) -> Any:
-        """Return the object that :meth:`serialize` made bytes of."""
+        """Return the object from the bytes that :meth:`serialize` made."""
 
 
 class DefaultSerializer(Serializer):

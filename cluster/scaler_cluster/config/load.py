@@ -1,4 +1,4 @@
-"""Where settings come from: the command line first, then a file, then what they are by default."""
+"""Where settings come from: the command line first, then a file, then the defaults."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import sys
 from dataclasses import MISSING, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from scaler_cluster.config.sections import SECTION
@@ -19,14 +20,14 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from scaler_cluster.config.option import Option, Section
 
     S = TypeVar("S", bound=Section)
 
 FOREIGN = ("native_worker_adapter", "symphony_worker_adapter", "ecs_worker_adapter")
-"""Tables that others read, of versions of the Scaler system."""
+"""Tables for programs of the Scaler system that are not part of this one."""
 
 
 # -- files -------------------------------------------------------------------------------------
@@ -40,31 +41,49 @@ class Table:
     name: str
     values: dict[str, Any]
     number: int
-    """Which one of its name it is, from 0."""
+    """Which one of the tables of this name it is, from 0."""
     text: str
 
     def where(self, key: str = "") -> str:
-        """Return file, line, table and key, as far as they can be told."""
+        """Return file, line, table and key, as far as they are known."""
         line = _line_of(self.text, self.name, self.number, key)
         place = f"{self.file}, line {line}" if line else self.file
         return f"{place}: [{self.name}] {key}".rstrip()
 
     def read(self, kind: type[Section]) -> dict[str, Any]:
-        """Return the values of settings by their own names; raises ConfigError."""
+        """Return the values of the table by the settings' own names; raises ConfigError."""
         known = {name: one for one in kind.options() for name in one.names}
         found: dict[str, Any] = {}
         for key, value in self.values.items():
             one = known.get(key.replace("-", "_"))
             if one is None:
                 hint = suggest(key, known)
-                raise ConfigError(f"{self.where(key)} is no setting{hint or '; see --help'}")
+                raise ConfigError(f"{self.where(key)} is not a setting{hint or '; see --help'}")
             if one.name in found:
-                raise ConfigError(f"{self.where(key)} is {one.name} by another name: give one")
+                raise ConfigError(f"{self.where(key)} is another name of {one.name}: give only one")
             try:
                 found[one.name] = one.kind.check(value)
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"{self.where(key)} {error}") from None
         return found
+
+    def make(self, kind: type[S], others: Mapping[str, Any] = MappingProxyType({})) -> S:
+        """Return the settings of this table, whose class is a subclass of ``kind``.
+
+        Settings that the table leaves out are taken from ``others``, then from the defaults.
+        Raises ConfigError.
+        """
+        own = SECTION[self.name]
+        assert issubclass(own, kind)
+        values = {**others, **self.read(own)}
+        try:
+            require(own, values)
+        except ConfigError as error:
+            raise ConfigError(f"{self.where()} {error}") from None
+        try:
+            return own(**values)
+        except ConfigError as error:
+            raise ConfigError(f"{self.where()}: {error}") from None
 
 
 def read_file(path: str) -> list[Table]:
@@ -87,7 +106,7 @@ def read_file(path: str) -> list[Table]:
         if name not in SECTION and name not in FOREIGN:
             names = ", ".join(f"[{one}]" for one in SECTION)
             hint = suggest(name, SECTION)
-            raise ConfigError(f"{place}: no table is called [{name}]{hint or f', but {names}'}")
+            raise ConfigError(f"{place}: there is no table [{name}]{hint or f', only {names}'}")
         if not all(isinstance(one, dict) for one in many):
             raise ConfigError(f"{place}: {name} must be a table: [{name}]")
         tables += [Table(path, name, one, index, text) for index, one in enumerate(many)]
@@ -95,7 +114,7 @@ def read_file(path: str) -> list[Table]:
 
 
 def _line_of(text: str, table: str, number: int, key: str) -> int:
-    """Return the line of a key in a table, or of the table; 0: it is written some other way."""
+    """Return the line of a key in a table, or of the table; 0 if it is written in another form."""
     header = re.compile(rf"\s*\[\[?\s*[\"']?{re.escape(table)}[\"']?\s*\]\]?\s*(#.*)?$")
     entry = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
     is_inside = not table
@@ -117,12 +136,12 @@ class Parser(argparse.ArgumentParser):
     """Raises ConfigError instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        """Say in one line what is wrong."""
+        """Raise ConfigError, with one line that says what is wrong."""
         raise ConfigError(f"{message}; see {self.prog} --help")
 
 
 def make_parser(program: str, about: str, options: Sequence[Option]) -> Parser:
-    """Return a parser that leaves out what was not given."""
+    """Return a parser whose result has only the options that were given."""
     parser = Parser(program, description=about, allow_abbrev=False)
     parser.add_argument("-c", "--config", metavar="FILE", help="TOML file with these settings")
     for one in options:
@@ -151,7 +170,7 @@ def load(
     about: str,
     arguments: Sequence[str] | None = None,
 ) -> S:
-    """Return the settings of a command; raises ConfigError with what to change."""
+    """Return the settings of a command; raises ConfigError, which says what to change."""
     options = kind.options()
     parser = make_parser(program, about, options)
     complete(parser)
@@ -159,7 +178,7 @@ def load(
     if unknown:
         flags = [flag for one in options for flag in one.flags]
         hint = suggest(unknown[0].partition("=")[0], flags)
-        raise ConfigError(f"{unknown[0]} is no option{hint or f'; see {program} --help'}")
+        raise ConfigError(f"{unknown[0]} is not an option{hint or f'; see {program} --help'}")
     values: dict[str, Any] = {}
     table = _own_table(kind, program, given.config) if given.config is not None else None
     if table is not None:
@@ -179,7 +198,7 @@ def load(
 
 
 def require(kind: type[Section], values: dict[str, Any]) -> None:
-    """Raise ConfigError unless everything is there that has no default."""
+    """Raise ConfigError if a setting without a default is missing."""
     for one in kind.options():
         if one.default is MISSING and one.name not in values:
             raise ConfigError(f"{one.shown} is missing")
@@ -189,8 +208,8 @@ def _own_table(kind: type[Section], program: str, path: str) -> Table | None:
     tables = [one for one in read_file(path) if one.name in kind.names]
     if len(tables) > 1:
         raise ConfigError(
-            f"{tables[1].where()}: there are {len(tables)} of them, and {program} is one; "
-            "scaler starts them all"
+            f"{tables[1].where()}: the file has {len(tables)} of these tables, but {program} runs "
+            "one; the command scaler runs all of them"
         )
     return tables[0] if tables else None
 
@@ -200,7 +219,7 @@ def _help(one: Option) -> str:
 
 
 def complete(parser: Parser) -> None:
-    """Answer a shell that asks how a command line may go on, and end; else do nothing."""
+    """If a shell asks for completions, answer it and end the process; else do nothing."""
     import os
 
     if "_ARGCOMPLETE" in os.environ:

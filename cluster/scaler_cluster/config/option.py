@@ -20,38 +20,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """A setting, as the field of a section has it in its metadata."""
+    """A setting: the field of a section, with the metadata that :func:`option` put there."""
 
     name: str
     kind: Kind
     help: str
     short: tuple[str, ...]
     also: tuple[str, ...]
-    """Names that other versions have for it."""
+    """Names that other versions have for the setting."""
     is_positional: bool
     default: Any
-    """MISSING: it must be given."""
+    """MISSING: the setting has none, and must be given."""
 
     @property
     def flags(self) -> list[str]:
-        """All that a command line may call it."""
+        """Every flag of the setting on a command line."""
         return [*self.short, *("--" + name.replace("_", "-") for name in self.names)]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that TOML may call it."""
+        """Every name of the setting in TOML."""
         return (self.name, *self.also)
 
     @property
     def by_default(self) -> str:
-        """What it is by default, where that is not said otherwise."""
+        """The default as text; empty if the help text says it."""
         if self.default in (MISSING, None) or isinstance(self.default, bool | dict):
             return ""
         return ",".join(self.default) if isinstance(self.default, tuple) else str(self.default)
 
     @property
     def shown(self) -> str:
-        """What an error calls it to who used a command line."""
+        """The name of the setting in errors about a command line."""
         long = "--" + self.name.replace("_", "-")
         if self.is_positional:
             return self.name
@@ -67,37 +67,42 @@ def option(
     is_positional: bool = False,
 ) -> Any:
     """Return the field of a section that is a setting."""
-    about = {"kind": kind, "help": help, "short": short, "also": also, "positional": is_positional}
+    # Under the names that Option has for them.
+    about = {
+        "kind": kind,
+        "help": help,
+        "short": short,
+        "also": also,
+        "is_positional": is_positional,
+    }
     if isinstance(default, dict):
         return field(default_factory=lambda: dict(default), metadata=about)
     return field(default=default, metadata=about)
 
 
+@dataclass(frozen=True)
 class Section:
-    """Base of what a table of TOML, or the command line of a command, may set."""
+    """Base of the settings of a table of TOML, and of the command line of a command."""
 
     names: ClassVar[tuple[str, ...]]
-    """What TOML calls it."""
+    """Names of the table in TOML."""
 
     @classmethod
     def options(cls) -> list[Option]:
-        """Return its settings: what it adds before what it has from another, logging last."""
+        """Return the settings: the class's own ones, then inherited ones, then those of logging."""
         added = get_annotations(cls)
         found = []
-        for one in fields(cls):  # type: ignore[arg-type]
-            about = one.metadata
-            default = one.default
-            if one.default_factory is not MISSING:
-                default = one.default_factory()
-            shape = about["kind"], about["help"], about["short"], about["also"]
-            found.append(Option(one.name, *shape, about["positional"], default))
+        for one in fields(cls):
+            made = one.default_factory
+            default = one.default if made is MISSING else made()
+            found.append(Option(name=one.name, default=default, **one.metadata))
         return sorted(
             found, key=lambda one: (one.name.startswith("logging_"), one.name not in added)
         )
 
     @classmethod
     def of(cls, called: Mapping[str, str] = MappingProxyType({}), /, **values: Any) -> Self:
-        """Return a section with these values, of which the caller has ``called`` some otherwise.
+        """Return a section with these values; errors use the names in ``called`` for settings.
 
         Raises TypeError or ConfigError if one is wrong.
         """

@@ -42,14 +42,14 @@ class Logging(Section):
     """Of everything that writes a log."""
 
     logging_paths: tuple[str, ...] = option(
-        "where to log: files, which begin anew at midnight, or /dev/stdout or - or /dev/stderr",
+        "where to log: a file, which is rotated at midnight, /dev/stdout or -, or /dev/stderr",
         FILES,
         "-lp",
         default=("/dev/stdout",),
     )
-    logging_level: str = option("what to log at least", choice(*LEVELS), "-ll", default="INFO")
+    logging_level: str = option("the lowest level to log", choice(*LEVELS), "-ll", default="INFO")
     logging_config_file: str | None = option(
-        "file for logging.config.fileConfig, instead of paths and level",
+        "a file for logging.config.fileConfig, used instead of paths and level",
         FILE,
         "-lcf",
         "-lc",
@@ -64,20 +64,20 @@ class SchedulerSettings(Logging):
     names: ClassVar[tuple[str, ...]] = ("scheduler",)
 
     scheduler_address: str = option(
-        "where clients and clusters connect, as tcp://127.0.0.1:8516; port 0: any free one",
+        "where clients and clusters connect, such as tcp://127.0.0.1:8516; port 0: any free port",
         LISTEN,
         also=("bind_address",),
         is_positional=True,
     )
     object_storage_address: tuple[str, ...] = option(
-        "where large objects lie; where nothing listens, this scheduler starts a storage "
+        "the storage of large objects; if none listens there, the scheduler starts one "
         "(default: the next port)",
         STORAGES,
         "-osa",
         default=(),
     )
     advertised_object_storage_address: tuple[str, ...] = option(
-        "what others are told of that, if they reach it by another address",
+        "the address by which other machines reach the object storage, if it is another one",
         STORAGES,
         "-aosa",
         default=(),
@@ -89,66 +89,75 @@ class SchedulerSettings(Logging):
         default=None,
     )
     status_report_interval_seconds: float = option(
-        "how often monitors are told of the state", seconds(), "-sri", default=1
+        "how often the scheduler publishes its state to monitors", seconds(), "-sri", default=1
     )
     object_report_limit: int = option(
-        "how many of the largest objects monitors are told of", whole(0), "-orl", default=500
+        "how many of the largest objects the scheduler publishes to monitors",
+        whole(0),
+        "-orl",
+        default=500,
     )
-    protected: bool = option("let no client shut the cluster down", FLAG, "-p", default=False)
+    protected: bool = option("do not let clients shut the cluster down", FLAG, "-p", default=False)
     max_number_of_tasks_waiting: int = option(
-        "how many tasks wait here, before further ones wait at their clients; -1: no limit",
+        "how many tasks may wait in the scheduler; more wait in their clients; -1: no limit",
         whole(1, unset=-1),
         "-mt",
         default=-1,
     )
     client_timeout_seconds: float = option(
-        "give up a client, and its tasks, that is silent for so long", seconds(), "-ct", default=60
+        "give up a client that is silent for this time, and cancel its tasks",
+        seconds(),
+        "-ct",
+        default=60,
     )
     worker_timeout_seconds: float = option(
-        "give up a cluster that is silent for so long; its tasks run elsewhere",
+        "give up a cluster that is silent for this time, and run its tasks elsewhere",
         seconds(),
         "-wt",
         default=60,
     )
     per_worker_task_queue_size: int | None = option(
-        "how many tasks any worker is given ahead at most, whatever its cluster says",
+        "how many tasks a worker may hold at most, whatever its cluster allows",
         whole(1),
         "-qs",
         default=None,
         also=("per_worker_queue_size",),
     )
     unplaced_timeout_seconds: float = option(
-        "how long tasks wait that demand what no worker has; 0: until one comes",
+        "how long a task waits if no worker has what it requires; 0: without limit",
         seconds(zero=True),
         "-ut",
         default=0,
     )
     object_retention_seconds: float = option(
         "how long a machine keeps its copy of an object that no task there uses (up to twice "
-        "that); 0: as long as there is room",
+        "as long); 0: as long as there is room",
         seconds(zero=True),
         "-ot",
         default=60,
     )
     load_balance_seconds: float = option(
-        "a worker that has been idle for this many seconds, load_balance_trigger_times over, gets "
-        "tasks that others have queued; 0: at once; negative: never",
+        "a worker gets tasks that are queued on other workers when it has been idle for this time, "
+        "multiplied by load_balance_trigger_times; 0: at once; negative: never",
         seconds(zero=True, negative=True),
         "-ls",
         default=0,
     )
     load_balance_trigger_times: int = option(
-        "how many times load_balance_seconds that is", whole(1), "-lbt", default=2
+        "the factor for load_balance_seconds", whole(1), "-lbt", default=2
     )
     allocate_policy: str = option(
-        "any: each task goes to who has what it demands, and of these to who has least to do",
+        "all do the same: the least busy worker that has what a task requires gets the task",
         choice("even", "even_load", "capability"),
         "-ap",
         default="even",
     )
-    policy_engine_type: str = option("accepted", choice("simple"), "-et", default="simple")
+    policy_engine_type: str = option(
+        "accepted, without effect", choice("simple"), "-et", default="simple"
+    )
     policy_content: str = option(
-        "accepted: allocate= as --allocate-policy; scaling=: clusters keep their size",
+        "accepted: allocate= means --allocate-policy; scaling= has no effect: a cluster "
+        "keeps its size",
         POLICY,
         "-pc",
         default="allocate=even_load; scaling=vanilla",
@@ -157,7 +166,7 @@ class SchedulerSettings(Logging):
         "which event loop to use", choice(*LOOPS), "-el", "-e", default="builtin"
     )
     io_threads: int = option(
-        "how many threads of the scheduler move bytes",
+        "how many threads of the scheduler send and receive bytes",
         whole(1),
         "-it",
         default=1,
@@ -173,10 +182,10 @@ class ClusterSettings(Logging):
     """How many CPUs have no worker, unless it is said otherwise."""
 
     scheduler_address: str = option(
-        "where the scheduler listens, as tcp://127.0.0.1:8516", CONNECT, is_positional=True
+        "where the scheduler listens, such as tcp://127.0.0.1:8516", CONNECT, is_positional=True
     )
     num_of_workers: int | None = option(
-        "how many workers (default: one for each CPU but one)",
+        "the number of workers (default: one for each CPU but one)",
         whole(1),
         "-n",
         "-mtc",
@@ -184,22 +193,22 @@ class ClusterSettings(Logging):
         also=("max_task_concurrency",),
     )
     worker_names: tuple[str, ...] = option(
-        "what to call the workers, one name for each", NAMES, "-wn", default=()
+        "the names of the workers, one for each", NAMES, "-wn", default=()
     )
     per_worker_capabilities: Mapping[str, float] = option(
-        "what each worker has, as linux,gpu=1; without a number: as much as anybody wants",
+        "what each worker offers, such as linux,gpu=1; a name without a number is never used up",
         CAPABILITIES,
         "-pwc",
         default={},
     )
     per_worker_task_queue_size: int = option(
-        "how many tasks a worker is given ahead at most",
+        "how many tasks a worker may hold at most",
         whole(1),
         "-wtqs",
         default=1000,
     )
     heartbeat_interval_seconds: float = option(
-        "how often to tell the scheduler that this machine lives",
+        "how often to tell the scheduler that this machine is alive",
         seconds(),
         "-his",
         "-hi",
@@ -207,13 +216,17 @@ class ClusterSettings(Logging):
         also=("heartbeat_interval",),
     )
     task_timeout_seconds: float = option(
-        "stop a task that runs longer and has no timeout of its own; 0: none",
+        "stop a task that runs longer and has no timeout of its own; 0: no limit",
         seconds(zero=True),
         "-tts",
         default=0,
     )
     death_timeout_seconds: float = option(
-        "end when the scheduler has been silent for so long", seconds(), "-dts", "-ds", default=300
+        "end when the scheduler has been silent for this time",
+        seconds(),
+        "-dts",
+        "-ds",
+        default=300,
     )
     garbage_collect_interval_seconds: float = option(
         "how often a worker collects garbage between tasks; 0: never",
@@ -222,37 +235,46 @@ class ClusterSettings(Logging):
         default=30,
     )
     trim_memory_threshold_bytes: int = option(
-        "resident memory beyond which a worker then gives free memory back, as 1GiB",
+        "a worker that uses more memory than this, such as 1GiB, returns free memory to the system "
+        "after collecting garbage",
         nbytes(0),
         "-tm",
         default=1 << 30,
     )
     hard_processor_suspend: bool = option(
-        "accepted; a worker whose task waits for others is not stopped, another takes its place",
+        "accepted, without effect: if a task waits for others, a spare worker takes the place of "
+        "its worker",
         FLAG,
         "-hps",
         default=False,
     )
     preload: str | None = option(
-        "what each worker calls before its first task, as pkg.mod:func(1, name='a')",
+        "what each worker calls before its first task, such as pkg.mod:func(1, name='a')",
         PRELOAD,
         default=None,
     )
     object_storage_address: tuple[str, ...] = option(
-        "accepted; the scheduler says where objects lie", STORAGES, "-osa", default=()
+        "accepted, without effect: the scheduler tells workers where objects are stored",
+        STORAGES,
+        "-osa",
+        default=(),
     )
     event_loop: str = option(
-        "accepted; a worker needs none", choice(*LOOPS), "-el", "-e", default="builtin"
+        "accepted, without effect: a worker has no event loop",
+        choice(*LOOPS),
+        "-el",
+        "-e",
+        default="builtin",
     )
     threads_per_worker: int = option(
-        "how many threads numeric libraries start in each worker; a variable such as "
-        "OMP_NUM_THREADS that is set wins",
+        "how many threads numeric libraries start in each worker; variables such as "
+        "OMP_NUM_THREADS, if set, win",
         whole(1),
         "-tpw",
         default=1,
     )
     io_threads: int = option(
-        "how many threads of each worker move bytes",
+        "how many threads of each worker send and receive bytes",
         whole(1),
         "-it",
         "-wit",
@@ -269,7 +291,7 @@ class WorkerManagerSettings(ClusterSettings):
     cpus_left: ClassVar[int] = 0
 
     num_of_workers: int | None = option(
-        "how many workers (default: one for each CPU)",
+        "the number of workers (default: one for each CPU)",
         whole(1),
         "-mtc",
         "-n",
@@ -277,17 +299,23 @@ class WorkerManagerSettings(ClusterSettings):
         also=("max_task_concurrency",),
     )
     type: str = option(
-        "what starts the workers: baremetal_native", choice("baremetal_native"), is_positional=True
+        "how the workers are started: baremetal_native",
+        choice("baremetal_native"),
+        is_positional=True,
     )
-    worker_manager_id: str | None = option("accepted", TEXT, "-wmi", default=None)
+    worker_manager_id: str | None = option("accepted, without effect", TEXT, "-wmi", default=None)
     mode: str = option(
-        "accepted; the number of workers stays as it is",
+        "accepted, without effect: the number of workers does not change",
         choice("dynamic", "fixed"),
         default="dynamic",
     )
-    worker_type: str | None = option("accepted", TEXT, default=None)
-    worker_scheduler_address: str | None = option("accepted", CONNECT, "-wsa", default=None)
-    scale_down_cooldown_seconds: float = option("accepted", seconds(zero=True), "-sdc", default=30)
+    worker_type: str | None = option("accepted, without effect", TEXT, default=None)
+    worker_scheduler_address: str | None = option(
+        "accepted, without effect", CONNECT, "-wsa", default=None
+    )
+    scale_down_cooldown_seconds: float = option(
+        "accepted, without effect", seconds(zero=True), "-sdc", default=30
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,17 +325,17 @@ class StorageSettings(Logging):
     names: ClassVar[tuple[str, ...]] = ("object_storage_server",)
 
     object_storage_address: str = option(
-        "where to listen, as tcp://127.0.0.1:8517",
+        "where to listen, such as tcp://127.0.0.1:8517",
         LISTEN,
         also=("bind_address",),
         is_positional=True,
     )
     memory_limit: int | None = option(
-        "shared memory that objects may take, as 8GB, more go to disk (default: 80 %% of /dev/shm)",
+        "shared memory for objects, such as 8GB; more go to disk (default: 80 %% of /dev/shm)",
         nbytes(1),
         default=None,
     )
-    identity: str = option("accepted", TEXT, default="ObjectStorageServer")
+    identity: str = option("accepted, without effect", TEXT, default="ObjectStorageServer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,9 +347,11 @@ class TopSettings(Section):
     monitor_address: str = option(
         "the monitor address that the scheduler printed", CONNECT, is_positional=True
     )
-    timeout: float = option("end when nothing is heard for so long", seconds(), "-t", default=5)
-    once: bool = option("print it once and end", FLAG, default=False)
-    json: bool = option("print it once, as JSON", FLAG, default=False)
+    timeout: float = option(
+        "end when the scheduler is silent for this time", seconds(), "-t", default=5
+    )
+    once: bool = option("print everything once and end", FLAG, default=False)
+    json: bool = option("print everything once, as JSON, and end", FLAG, default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,9 +363,9 @@ class MetricsSettings(Section):
     monitor_address: str = option(
         "the monitor address that the scheduler printed", CONNECT, is_positional=True
     )
-    address: str = option("where metrics are served: a host of this machine, or 0.0.0.0 for all",
+    address: str = option("host name or address to listen on, or 0.0.0.0 for all",
                           TEXT, default="127.0.0.1")  # fmt: skip
-    port: int = option("at which port; 0: any free one", PORT, "-p", default=9518)
+    port: int = option("port to listen on; 0: any free port", PORT, "-p", default=9518)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,7 +377,9 @@ class RecordSettings(Section):
     monitor_address: str = option(
         "the monitor address that the scheduler printed", CONNECT, is_positional=True
     )
-    file: str = option("the file to write, anew", FILE, is_positional=True)
+    file: str = option(
+        "the file to write; an existing file is overwritten", FILE, is_positional=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +388,7 @@ class TraceSettings(Section):
 
     names: ClassVar[tuple[str, ...]] = ("trace",)
 
-    file: str = option("what scaler_record wrote", FILE, is_positional=True)
+    file: str = option("a file that scaler_record wrote", FILE, is_positional=True)
     output: str | None = option(
         "the trace to write (default: FILE.json)", FILE, default=None, is_positional=True
     )
@@ -375,45 +407,52 @@ class WebSettings(Logging):
         is_positional=True,
     )
     address: str | None = option(
-        "where it is served: a host of this machine, or 0.0.0.0 for all (default: 127.0.0.1)",
+        "host name or address to listen on, or 0.0.0.0 for all (default: 127.0.0.1)",
         HOST,
         default=None,
         also=("web_host", "host"),
     )
     port: int | None = option(
-        "at which port; 0: any free one (default: 8081)",
+        "port to listen on; 0: any free port (default: 8081)",
         PORT,
         "-p",
         default=None,
         also=("web_port",),
     )
     gui_address: str | None = option(
-        "both of these as host:port, where they are not given", HOST_AND_PORT, default=None
+        "address and port together, as host:port; used where these are not given",
+        HOST_AND_PORT,
+        default=None,
     )
     prefix: str = option(
-        "what the path of each page begins with, as /scaler, behind a proxy", PREFIX, default=""
+        "the beginning of each page's path behind a proxy, such as /scaler", PREFIX, default=""
     )
     hosts: tuple[str, ...] = option(
-        "by which names a browser may call it, besides those of this machine and IP addresses: "
-        "that of a proxy",
+        "further host names by which browsers may open it, such as a proxy's; IP addresses and "
+        "this machine's names are always allowed",
         NAMES,
         default=(),
     )
     token: str | None = option(
-        "what a browser must know, as part of the link (default: a new one each time)",
+        "the secret in the link, which a browser must know (default: a new one each time)",
         TOKEN,
         default=None,
     )
-    record: str | None = option("a file to write what happens to as well", FILE, default=None)
+    record: str | None = option("also write what happens to this file", FILE, default=None)
     replay: str | None = option(
-        "show what scaler_record wrote, instead of a cluster", FILE, default=None
+        "show a file that scaler_record wrote, instead of a cluster", FILE, default=None
     )
     broadcast_interval_seconds: float = option(
-        "how often browsers are told", seconds(), "-bi", default=0.5
+        "how often open pages are updated", seconds(), "-bi", default=0.5
     )
-    task_log_max_size: int = option("how many tasks to list", whole(1), "-tl", default=50_000)
+    task_log_max_size: int = option(
+        "how many tasks to list at most", whole(1), "-tl", default=50_000
+    )
     status_report_interval_seconds: float = option(
-        "accepted; the scheduler says how often it tells", seconds(), "-sri", default=1
+        "accepted, without effect: the scheduler decides how often it publishes its state",
+        seconds(),
+        "-sri",
+        default=1,
     )
 
     def __post_init__(self) -> None:

@@ -32,18 +32,18 @@ FOREIGN = ("inproc", "tls", "ws", "wss")
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value may be. A command line has only text, so ``read`` takes that of any kind."""
+    """What a value may be. ``read`` always takes text as well: command lines have nothing else."""
 
     metavar: str
     wants: str
-    """For who gave something of another type."""
+    """The words for an error about a value of another type."""
     types: tuple[type, ...]
-    """What TOML and programs may give."""
+    """The types that TOML and programs may give."""
     read: Callable[[Any], Any]
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any) -> Any:
-        """Return what a value of TOML or of a program means; raises TypeError or ValueError."""
+        """Return the value that TOML or a program means; raises TypeError or ValueError."""
         is_one = isinstance(value, self.types) and (
             not isinstance(value, bool) or bool in self.types
         )
@@ -52,7 +52,7 @@ class Kind:
         return self.read(value)
 
     def argument(self, name: str, value: Any) -> Any:
-        """Return what an argument of this name means; raises TypeError or ConfigError."""
+        """Return what an argument means; raises TypeError or ConfigError with its name."""
         try:
             return self.check(value)
         except TypeError as error:
@@ -62,7 +62,7 @@ class Kind:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a question whether somebody meant another name, or nothing."""
+    """Return the end of a sentence that asks whether the user meant a known name, or nothing."""
     close = get_close_matches(name, list(known), n=1)
     return f": did you mean {close[0]!r}?" if close else ""
 
@@ -88,7 +88,7 @@ def whole(least: int, unset: int | None = None, most: float = math.inf) -> Kind:
 
 
 def seconds(*, zero: bool = False, negative: bool = False) -> Kind:
-    """Return the kind of durations, which may be 0 or negative only where that is said."""
+    """Return the kind of durations, which may be 0 or negative only if the arguments allow it."""
     wants = "a number of seconds"
 
     def read(value: Any) -> float:
@@ -141,7 +141,7 @@ def _read_names(value: str | list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
     names: list[str] = []
     for part in parts:
         if not isinstance(part, str) or not part.strip():
-            raise ValueError(f"must be texts, separated by commas, not {value!r}")
+            raise ValueError(f"must be texts separated by commas, not {value!r}")
         names += [one.strip() for one in part.split(",")]
     return tuple(names)
 
@@ -157,28 +157,28 @@ FLAG = Kind("", "true or false", (bool,), lambda value: value)
 
 
 def read_address(text: str, *, listens: bool = False) -> str:
-    """Return an address of ZeroMQ, in one of its forms the one; raises ValueError.
+    """Return an address of ZeroMQ in its normal form; raises ValueError.
 
     Only who ``listens`` may say ``*``, or port 0 for any free one.
     """
     scheme, mark, rest = text.strip().partition("://")
     if not mark:
         meant = f"tcp://{scheme}" if fullmatch(r"[^:/\s]+:\d+", scheme) else "tcp://127.0.0.1:8516"
-        raise ValueError(f"must begin with tcp:// or ipc://, as {meant}, not {text!r}")
+        raise ValueError(f"must begin with tcp:// or ipc://, such as {meant}, not {text!r}")
     if scheme == "ipc":
         if not rest or len(rest.encode()) > SOCKET_PATH_MAX:
             raise ValueError(f"must have a path of 1 to {SOCKET_PATH_MAX} bytes, not {text!r}")
         return f"ipc://{rest}"
     if scheme != "tcp":
-        known = "is not spoken here" if scheme in FOREIGN else "is no transport"
+        known = "is not supported" if scheme in FOREIGN else "is not a transport"
         raise ValueError(f"must begin with tcp:// or ipc://, not {text!r}: {scheme}:// {known}")
     host, mark, port = rest.rpartition(":")
     if not mark or not port.isdecimal() or int(port) > PORT_MAX:
         raise ValueError(
-            f"must end with a port of 0 to {PORT_MAX}, as in tcp://host:8516, not {text!r}"
+            f"must end with a port from 0 to {PORT_MAX}, such as tcp://host:8516, not {text!r}"
         )
     if not listens and not int(port):
-        raise ValueError(f"must have the port at which somebody listens, not 0: {text!r}")
+        raise ValueError(f"must have the port at which the scheduler listens, not 0: {text!r}")
     return f"tcp://{_read_host(host, text, listens=listens)}:{int(port)}"
 
 
@@ -210,7 +210,7 @@ def _read_host(host: str, text: str, *, listens: bool) -> str:
         number = ip_address(host[1:-1] if host[:1] + host[-1:] == "[]" else host)
     except ValueError:
         if not fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?", host):
-            raise ValueError(f"must have the name or number of a host, not {text!r}") from None
+            raise ValueError(f"must have a host name or an IP address, not {text!r}") from None
         return host
     return f"[{number}]" if number.version == 6 else str(number)
 
@@ -227,29 +227,31 @@ def _read_host_and_port(value: str) -> str:
     try:
         return read_address(f"tcp://{value.strip()}", listens=True).removeprefix("tcp://")
     except ValueError:
-        raise ValueError(f"must be host:port, as 127.0.0.1:8081, not {value!r}") from None
+        raise ValueError(f"must be host:port, such as 127.0.0.1:8081, not {value!r}") from None
 
 
 def _read_token(text: str) -> str:
     # It stands in links and cookies as it is.
     if not re.fullmatch(r"[\w.~-]+", text, re.ASCII):
-        raise ValueError(f"must be made of letters, digits, -, ., _ and ~, not {text!r}")
+        raise ValueError(f"must consist of letters, digits, -, ., _ and ~, not {text!r}")
     return text
 
 
 def _read_prefix(value: str) -> str:
-    """Return what paths begin with: nothing, or a slash and more that does not end with one."""
+    """Return the beginning of paths: nothing, or "/" and a text that does not end with "/"."""
     path = value.strip().strip("/")
     if path and not fullmatch(r"[\w.~-]+(/[\w.~-]+)*", path, ASCII):
-        raise ValueError(f"must be a path of letters, digits, - and _, as /scaler, not {value!r}")
+        raise ValueError(
+            f"must be a path of letters, digits, - and _, such as /scaler, not {value!r}"
+        )
     return f"/{path}" if path else ""
 
 
 PORT = whole(0, most=PORT_MAX)
 HOST = Kind("HOST", "a host", (str,), lambda text: _read_host(text.strip(), text, listens=True))
-HOST_AND_PORT = Kind("HOST:PORT", "a text as host:port", (str,), _read_host_and_port)
+HOST_AND_PORT = Kind("HOST:PORT", "a text of the form host:port", (str,), _read_host_and_port)
 TOKEN = Kind("TOKEN", "a text of letters, digits, -, ., _ and ~", (str,), _read_token)
-PREFIX = Kind("PATH", "a path as /scaler", (str,), _read_prefix)
+PREFIX = Kind("PATH", "a path such as /scaler", (str,), _read_prefix)
 LISTEN = Kind("ADDRESS", "an address", (str,), lambda text: read_address(text, listens=True))
 CONNECT = Kind("ADDRESS", "a text such as tcp://127.0.0.1:8516", (str,), read_address)
 STORAGES = Kind("ADDRESS,...", "an address or a list of them", (str, list, tuple), _read_storages)
@@ -268,13 +270,15 @@ def _read_capabilities(value: str | dict[str, Any]) -> dict[str, float]:
     for given, amount in pairs:
         name = given.strip()
         if not name:
-            raise ValueError(f'must be names, as in "linux,gpu=1": one is empty in {value!r}')
+            raise ValueError(
+                f'must be names, such as "linux,gpu=1": one name in {value!r} is empty'
+            )
         if name in capabilities:
             raise ValueError(f"names {name!r} twice")
         try:
             number = float(amount)
         except (TypeError, ValueError):
-            raise ValueError(f"must be numbers, as in gpu=1, not {name}={amount}") from None
+            raise ValueError(f"must be numbers, such as gpu=1, not {name}={amount}") from None
         if not -1 <= number < math.inf:
             raise ValueError(f"must be 0 or more, or -1 for any amount, not {name}={amount}")
         capabilities[name] = int(number) if number == int(number) else number
@@ -293,7 +297,7 @@ def _read_policy(value: str) -> str:
         name, mark, what = part.partition("=")
         entries[name.strip()] = what.strip()
         if not mark:
-            raise ValueError(f"must be as allocate=even_load; scaling=no, not {value!r}")
+            raise ValueError(f"must be of the form allocate=even_load; scaling=no, not {value!r}")
     for name, known in POLICIES.items():
         if entries.get(name) not in known:
             raise ValueError(f"must have {name}= with one of {', '.join(known)}, not {value!r}")
@@ -306,6 +310,6 @@ POLICIES = {
     "allocate": ("even_load", "even", "capability"),
     "scaling": ("no", "vanilla", "capability"),
 }
-CAPABILITIES = Kind("NAME=N,...", 'a text as "linux,gpu=1"', (str, dict), _read_capabilities)
-PRELOAD = Kind("MODULE:FUNCTION", "a text as pkg.mod:func(1)", (str,), _read_preload)
-POLICY = Kind("TEXT", "a text as allocate=even_load; scaling=no", (str,), _read_policy)
+CAPABILITIES = Kind("NAME=N,...", 'a text such as "linux,gpu=1"', (str, dict), _read_capabilities)
+PRELOAD = Kind("MODULE:FUNCTION", "a text such as pkg.mod:func(1)", (str,), _read_preload)
+POLICY = Kind("TEXT", "a text such as allocate=even_load; scaling=no", (str,), _read_policy)

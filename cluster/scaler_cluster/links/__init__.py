@@ -1,1 +1,20 @@
-"""Links carry frames between peers; ``zmq_link`` for real, ``memory_link`` within one thread."""
+"""Links carry frames between processes; this is the only package that knows ZeroMQ.
+
+Theory of operation
+-------------------
+A link has a *hub*, which knows each peer by its id, and *spokes*, which know only the hub. A
+scheduler and an object storage listen, each with a hub; a process that connects has a spoke.
+``link.py`` says what a link promises: the frames of one connection arrive whole and in order, or
+not at all if the connection breaks, and no call blocks. What is lost is repeated above it, by
+``core/delivery``.
+
+- ``zmq_link.py``: ROUTER and DEALER sockets. A shell waits for ``fd``, and takes in what has
+  arrived with ``receive``. ZeroMQ signals a change once, and sending may use the signal up: so a
+  shell looks again after it has sent, and before it waits. ``spin`` looks for a moment without
+  sleeping, for a conversation in which the answer comes sooner than a sleeping thread wakes. The
+  feed goes from a ``Publisher`` to each ``Subscriber``; a subscriber that reads too slowly loses
+  messages.
+- ``memory_link.py``: the same within one thread, for tests. One suite tests both (``tests/links``).
+
+Threads may share a link if a lock makes them take turns.
+"""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from scaler_cluster.errors import ClusterUnreachable, ConfigError
+from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.links.link import HUB
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
@@ -72,7 +72,7 @@ class ZmqLink:
         self._send = super(zmq.Socket, socket).send
         self._arrived = False
         """True if a look has found something that :meth:`receive` has not taken yet."""
-        self.fd: int = socket.getsockopt(zmq.FD)  # type: ignore[assignment]
+        self.fd = int(socket.getsockopt(zmq.FD))
         """Becomes readable when something may have changed; after any use of the link, ask
         :meth:`readable` before waiting for it."""
 
@@ -162,7 +162,7 @@ class Publisher:
         socket.setsockopt(zmq.HEARTBEAT_IVL, LISTENER_SILENT_MS // 3)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, LISTENER_SILENT_MS)
         self.address = ""
-        self.fd: int = socket.getsockopt(zmq.FD)  # type: ignore[assignment]
+        self.fd = int(socket.getsockopt(zmq.FD))
         """Becomes readable when :meth:`look` may have something to tell."""
 
     @property
@@ -176,7 +176,7 @@ class Publisher:
         To be called when :attr:`fd` is readable, and after each :meth:`send`.
         """
         has_news = False
-        while self._socket.get(zmq.EVENTS) & POLLIN:  # type: ignore[operator]
+        while int(self._socket.get(zmq.EVENTS)) & POLLIN:
             said = self._socket.recv(NOBLOCK)
             verb, wanted = said[:1], said[1:]
             # Strangers may say anything.
@@ -215,7 +215,7 @@ class Subscriber:
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, LISTENER_SILENT_MS)
         for topic in topics:
             socket.setsockopt(zmq.SUBSCRIBE, topic)
-        self.fd: int = socket.getsockopt(zmq.FD)  # type: ignore[assignment]
+        self.fd = int(socket.getsockopt(zmq.FD))
         """Becomes readable when something may have arrived, once :meth:`receive` returned None."""
 
     def receive(self, timeout_s: float = 0.0) -> list[bytes] | None:
@@ -270,14 +270,14 @@ def publish(link: ZmqLink, address: str, topics: Sequence[bytes]) -> Publisher:
 def subscribe(address: str, topics: Sequence[bytes], bytes_max: int) -> Subscriber:
     """Return what listens to these topics at an address, now or when somebody publishes there.
 
-    Raises ClusterUnreachable if nobody ever can.
+    Raises ClusterUnreachableError if nobody ever can.
     """
     is_ipv6 = "[" in address or _has_ipv6_only(address)
     subscriber = Subscriber(topics, bytes_max)
     subscriber._socket.setsockopt(zmq.IPV6, is_ipv6)
     try:
         _connect(subscriber._socket, address)
-    except ClusterUnreachable:
+    except ClusterUnreachableError:
         subscriber.close()
         raise
     return subscriber
@@ -295,7 +295,7 @@ def _connect(socket: zmq.Socket[bytes], address: str) -> None:
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
-        raise ClusterUnreachable(
+        raise ClusterUnreachableError(
             f"cannot connect to {address}: {os.strerror(error.errno or 0)}"
         ) from error
 
@@ -303,7 +303,7 @@ def _connect(socket: zmq.Socket[bytes], address: str) -> None:
 def connect(address: str, peer: bytes, io_threads: int = 1) -> ZmqLink:
     """Return a spoke that connects to ``address`` as ``peer``, now or when the hub is there.
 
-    Raises ClusterUnreachable if nothing can ever answer at such an address.
+    Raises ClusterUnreachableError if nothing can ever answer at such an address.
     """
     is_ipv6 = "[" in address or _has_ipv6_only(address)
     context = zmq.Context(io_threads)
@@ -313,7 +313,7 @@ def connect(address: str, peer: bytes, io_threads: int = 1) -> ZmqLink:
     socket.setsockopt(zmq.IPV6, is_ipv6)
     try:
         _connect(socket, address)
-    except ClusterUnreachable:
+    except ClusterUnreachableError:
         link.close()
         raise
     link.address = address
@@ -321,7 +321,9 @@ def connect(address: str, peer: bytes, io_threads: int = 1) -> ZmqLink:
 
 
 def _has_ipv6_only(address: str) -> bool:
-    """Return True for the name of a host that has no other; raises ClusterUnreachable for none.
+    """Return True for the name of a host that has no other.
+
+    Raises ClusterUnreachableError for none.
 
     ZeroMQ looks names up as well, each time that it connects, and says nothing if there is no such
     host.
@@ -335,7 +337,7 @@ def _has_ipv6_only(address: str) -> bool:
         if error.errno == EAI_AGAIN:
             return False
         reason = f"cannot connect to {address}: there is no host {host!r}"
-        raise ClusterUnreachable(reason) from error
+        raise ClusterUnreachableError(reason) from error
     except OSError:
         return False
     return all(family == AF_INET6 for family, *_ in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from scaler_cluster.errors import MissingObjects
+from scaler_cluster.errors import MissingObjectsError
 from scaler_cluster.ids import home_of, segment_names
 from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.objects.storage_dirs import StorageDirs
@@ -48,7 +48,8 @@ class ClientStore:
     ) -> tuple[bytes, bytes]:
         """Store bytes unless their digest is known; return their segment, or b"", and the digest.
 
-        If it is ``likely`` known, that is looked at first. Raises StorageFull, StorageUnreachable.
+        If it is ``likely`` known, that is looked at first. Raises StorageFullError,
+        StorageUnreachableError.
         """
         segments = self._segments.get(self._homes[0].address)
         if segments is not None and len(self._homes) == 1:
@@ -73,12 +74,13 @@ class ClientStore:
     ) -> memoryview | None:
         """Return the bytes of a segment, which are this process's own; None: not in time.
 
-        The address is that of the storage that has it. Raises MissingObjects, StorageUnreachable.
+        The address is that of the storage that has it. Raises MissingObjectsError,
+        StorageUnreachableError.
         """
         if address in self._segments:
             return self._segments[address].open(incoming.segment, writable=True)
         if not address:
-            raise MissingObjects("this client cannot see the machine that holds this object")
+            raise MissingObjectsError("this client cannot see the machine that holds this object")
         return self._remote_store(address).fetch(incoming, timeout)
 
     def close(self) -> None:
@@ -96,7 +98,7 @@ class ClientStore:
     def _remote_store(self, address: str) -> RemoteStore:
         with self._lock:
             if self._is_closed:
-                raise MissingObjects("this client was closed before the object was fetched")
+                raise MissingObjectsError("this client was closed before the object was fetched")
             if address not in self._remote:
                 self._remote[address] = self._connect(address)
             return self._remote[address]

@@ -8,8 +8,8 @@ import threading
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.transfer import SILENCE_S, Download
-from scaler_cluster.errors import MissingObjects, StorageFull, StorageUnreachable
+from scaler_cluster.core.storage.transfer import SILENCE_S, Download
+from scaler_cluster.errors import MissingObjectsError, StorageFullError, StorageUnreachableError
 from scaler_cluster.objects.source import Source
 from scaler_cluster.wire import messages as m
 
@@ -47,7 +47,7 @@ class RemoteStore:
     def fetch(self, incoming: Incoming, timeout: float | None = None) -> memoryview | None:
         """Return the bytes of a segment, which are the caller's own; None: not in time.
 
-        Raises MissingObjects if it is gone, StorageUnreachable if nobody answers.
+        Raises MissingObjectsError if it is gone, StorageUnreachableError if nobody answers.
         """
         segment, download = incoming.segment, incoming.download
 
@@ -64,7 +64,7 @@ class RemoteStore:
             if type(message) is m.Unknown:
                 download.restart()
             elif isinstance(message, m.Transferred) and message.segment == segment:
-                raise MissingObjects(message.error)
+                raise MissingObjectsError(message.error)
             elif isinstance(message, m.Part) and message.segment == segment:
                 is_new = download.receive(message, clock())
                 if is_new and not incoming.data:
@@ -81,7 +81,8 @@ class RemoteStore:
     def push(self, segment: bytes, data: memoryview) -> None:
         """Store bytes; the storage fetches them from here, part by part.
 
-        Raises StorageFull if it has no room for them, StorageUnreachable if it does not answer.
+        Raises StorageFullError if it has no room for them, StorageUnreachableError if it does not
+        answer.
         """
         data = data.cast("B")
 
@@ -93,7 +94,7 @@ class RemoteStore:
                 self._source.send([m.Part(segment, message.offset, len(data), part)])
             elif isinstance(message, m.Transferred) and message.segment == segment:
                 if message.error:
-                    raise StorageFull(message.error)
+                    raise StorageFullError(message.error)
                 return True
             return False
 
@@ -107,7 +108,7 @@ class RemoteStore:
 
     def _check_open(self) -> None:
         if self._is_closing:
-            raise StorageUnreachable("this client was closed before the transfer ended")
+            raise StorageUnreachableError("this client was closed before the transfer ended")
 
     def _converse(
         self,
@@ -121,7 +122,7 @@ class RemoteStore:
         """
         source = self._source
         if os.getpid() != self._pid:
-            raise StorageUnreachable("the parent of this forked process can fetch this, not I")
+            raise StorageUnreachableError("the parent of this forked process can fetch this, not I")
         end = math.inf if timeout is None else clock() + timeout
         patience = -1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)
         if not self._lock.acquire(timeout=patience):
@@ -143,7 +144,7 @@ class RemoteStore:
                         return True
                 now = clock()
                 if now - heard_at > SILENCE_S:
-                    raise StorageUnreachable(
+                    raise StorageUnreachableError(
                         f"the object storage at {source.address} has not answered for "
                         f"{SILENCE_S:.0f} s"
                     )

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaler_cluster.errors import MissingObjects, StorageFull
+from scaler_cluster.errors import MissingObjectsError, StorageFullError
 from scaler_cluster.ids import DRAFT, is_segment
 from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.objects.mapping import map_file
@@ -58,7 +58,7 @@ class Draft:
         self._fd = self._open()
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Put bytes where they belong; raises StorageFull."""
+        """Put bytes where they belong; raises StorageFullError."""
         done = 0
         while done < len(data):
             self._end = max(self._end, offset + done)
@@ -81,9 +81,9 @@ class Draft:
         os.close(self._fd)
         self._segments.remove((DRAFT_TEXT + self._name).encode())
 
-    def _full(self) -> StorageFull:
+    def _full(self) -> StorageFullError:
         segments = self._segments
-        return StorageFull(
+        return StorageFullError(
             f"no room for an object of {self._nbytes / 1e6:.1f} MB: the {segments.limit / 1e6:.0f} "
             f"MB of memory for objects are in use and {segments.disk} is full"
         )
@@ -127,13 +127,16 @@ class Segments:
     # -- making ------------------------------------------------------------------------------
 
     def draft(self, name: bytes, nbytes: int) -> Draft:
-        """Begin a segment of that name, whose bytes come in parts; raises StorageFull, OSError."""
+        """Begin a segment of that name, whose bytes come in parts.
+
+        Raises StorageFullError, OSError.
+        """
         return Draft(self, name.decode("ascii"), nbytes)
 
     def write(self, data: memoryview) -> bytes:
         """Store bytes; return the name of their segment.
 
-        Raises StorageFull if neither memory nor disk has room for them.
+        Raises StorageFullError if neither memory nor disk has room for them.
         """
         data = data.cast("B")
         draft = Draft(self, next(self._names), len(data))
@@ -149,7 +152,7 @@ class Segments:
     ) -> tuple[bytes, bytes]:
         """Store bytes unless their digest is known; return their segment, or b"", and the digest.
 
-        If it is ``likely`` known, that is looked at first. Raises StorageFull.
+        If it is ``likely`` known, that is looked at first. Raises StorageFullError.
         """
         if likely or data.nbytes < PARALLEL_BYTES:
             digest = digest_of(data)
@@ -198,7 +201,7 @@ class Segments:
     def open(self, name: bytes, *, writable: bool = False) -> memoryview:
         """Map a segment; what is written to a ``writable`` mapping stays in this process.
 
-        Raises MissingObjects if there is no such segment.
+        Raises MissingObjectsError if there is no such segment.
         """
         fd = self._find(name)
         try:
@@ -213,7 +216,7 @@ class Segments:
                 if directory is not None:
                     with contextlib.suppress(FileNotFoundError):
                         return os.open(directory / text, os.O_RDONLY | os.O_CLOEXEC)
-        raise MissingObjects(f"there is no object {text!r:.100} on this machine (any more)")
+        raise MissingObjectsError(f"there is no object {text!r:.100} on this machine (any more)")
 
     # -- removing ----------------------------------------------------------------------------
 
@@ -238,7 +241,7 @@ class Segments:
         """Return True if there is such a segment."""
         try:
             os.close(self._find(name))
-        except MissingObjects:
+        except MissingObjectsError:
             return False
         return True
 

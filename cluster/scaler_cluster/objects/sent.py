@@ -6,22 +6,22 @@ looked at again, unless nobody may write to it.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 from time import perf_counter as clock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from scaler_cluster.errors import MissingObjects, StorageUnreachable
+from scaler_cluster.errors import MissingObjectsError, StorageUnreachableError
 from scaler_cluster.objects.digest import fingerprint_of
 from scaler_cluster.objects.remote_store import Incoming
 from scaler_cluster.objects.unchanging import may_not_change
-from scaler_cluster.payload import ObjectReference, Token, Whole, loads
+from scaler_cluster.pickling.payload import ObjectReference, Token, Whole, loads
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterable
 
-    from scaler_cluster.core.client import ClientCore, Function, Objects
+    from scaler_cluster.core.client.requests import Function, Objects
     from scaler_cluster.objects.client_store import ClientStore
     from scaler_cluster.wire.batch import Buffer
     from scaler_cluster.wire.messages import Returned
@@ -49,8 +49,8 @@ class StoredResult:
     def load(self) -> Any:
         """Return the value; what it is made of is this process's own, to be written to as well.
 
-        Raises MissingObjects if it is gone, StorageUnreachable if its storage does not answer,
-        and whatever unpickling raises.
+        Raises MissingObjectsError if it is gone, StorageUnreachableError if its storage does not
+        answer, and whatever unpickling raises.
         """
         self.fetch()
         return loads(self._message.payload, buffers=self._buffers)
@@ -95,6 +95,19 @@ class StoredResult:
         self._sent.drop(self._message.objects)
 
 
+class Offering(Protocol):
+    """Tells the scheduler of a client's objects."""
+
+    def offer(self, one: bytes, segment: bytes, nbytes: int) -> None:
+        """Say that an object is stored."""
+
+    def release(self, objects: Objects) -> None:
+        """Say that objects will not be named again by what is asked for from now on."""
+
+    def forget(self, function: bytes) -> None:
+        """Say that a function will not be named again by what is asked for from now on."""
+
+
 class _Stored:
     """A buffer that was stored, as long as its owner lives."""
 
@@ -116,13 +129,12 @@ class SentObjects:
 
     A buffer is known by its owner (the array at the end of a chain of views), its address and its
     size, as long as that owner lives. If anybody may write to it, its content is compared by a
-    fingerprint each time. Equal content is stored once. ``lock`` is the core's; no bytes move under
-    it.
+    fingerprint each time. Equal content is stored once. No bytes move under the lock.
     """
 
-    def __init__(self, core: ClientCore, lock: threading.Lock, store: ClientStore) -> None:
-        self._core = core
-        self._lock = lock
+    def __init__(self, client: Offering, store: ClientStore) -> None:
+        self._client = client
+        self._lock = threading.Lock()
         self.store = store
         self._known: dict[Key, _Stored] = {}
         self._functions: dict[Key, bytes] = {}
@@ -155,9 +167,9 @@ class SentObjects:
                 they were; those that are looked at now are added.
 
         Raises:
-            StorageFull: There is no room.
-            StorageUnreachable: The storage is on another machine and does not answer.
-            MissingObjects: An object that was sent ahead was cleared.
+            StorageFullError: There is no room.
+            StorageUnreachableError: The storage is on another machine and does not answer.
+            MissingObjectsError: An object that was sent ahead was cleared.
 
         """
         ids: list[bytes] = []
@@ -182,9 +194,9 @@ class SentObjects:
             if result.address not in silent:
                 try:
                     result.fetch()
-                except StorageUnreachable:
+                except StorageUnreachableError:
                     silent.add(result.address)
-                except (MissingObjects, OSError):
+                except (MissingObjectsError, OSError):
                     continue
 
     def pin_to_owner(self, owner: object, function: Function) -> None:
@@ -195,13 +207,13 @@ class SentObjects:
                 self._remember((id(owner), 0, number), owner, one, b"", is_constant=False)
             before = self._functions.get((id(owner), 0, 0))
             if before is not None and before != digest:
-                self._core.forget(before)
+                self._client.forget(before)
             self._functions[id(owner), 0, 0] = digest
 
     def send(self, value: object, name: str) -> ObjectReference:
         """Store a value, whatever its size, for as long as the reference to it lives.
 
-        Or until :meth:`clear`. Raises PayloadError, StorageFull.
+        Or until :meth:`clear`. Raises PayloadError, StorageFullError.
         """
         whole = Whole.of(value, large=0)
         assert isinstance(whole, Whole)
@@ -221,14 +233,14 @@ class SentObjects:
     def clear(self) -> None:
         """Let go of everything; what was asked for already still finds it."""
         with self._lock:
-            self.sweep()
+            self._sweep()
             self._cleared += 1
             self._known.clear()
             for function in self._functions.values():
-                self._core.forget(function)
+                self._client.forget(function)
             self._functions.clear()
             if self._held:
-                self._core.release(tuple(self._held))
+                self._client.release(tuple(self._held))
             self._held.clear()
 
     def release(self, objects: Iterable[bytes]) -> None:
@@ -254,9 +266,13 @@ class SentObjects:
         return bool(self._dead or self._dropped or self._released)
 
     def sweep(self) -> None:
-        """Let go of what was dropped and of objects whose owners died; the lock is held."""
+        """Let go of what was dropped, and of objects whose owners died."""
+        with self._lock:
+            self._sweep()
+
+    def _sweep(self) -> None:
         while self._dropped:
-            self._core.release(self._dropped.popleft())
+            self._client.release(self._dropped.popleft())
         while self._released:
             self._let_go(self._released.popleft())
         while self._dead:
@@ -268,13 +284,13 @@ class SentObjects:
                 self._let_go((known.object_id,))
                 function = self._functions.pop(key, None)
                 if function is not None:
-                    self._core.forget(function)
+                    self._client.forget(function)
 
     def _hold(self, buffer: memoryview, again: bool, looked_at: set[Key] | None) -> bytes:
         if type(buffer.obj) is Token:
             one = bytes(buffer.obj)
             if not self._hold_stored(one):
-                raise MissingObjects(
+                raise MissingObjectsError(
                     f"object {one.hex()} was cleared, or is another client's: send it again"
                 )
             return one
@@ -330,7 +346,7 @@ class SentObjects:
                     self._held[one] += 1
                 elif segment:
                     # In this order: a Ctrl-C in between leaves an offer that is made again.
-                    self._core.offer(one, segment, buffer.nbytes)
+                    self._client.offer(one, segment, buffer.nbytes)
                     self._held[one] = 1
                     segment = b""
                 else:
@@ -367,7 +383,7 @@ class SentObjects:
                     del self._held[one]
                     gone.append(one)
         if gone:
-            self._core.release(tuple(gone))
+            self._client.release(tuple(gone))
 
 
 class CallObjects:

@@ -6,7 +6,7 @@ import os
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.exchange import Exchange
+from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB, as_reached
 from scaler_cluster.wire import messages as m

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from time import sleep
+import threading
 from typing import TYPE_CHECKING
 
-from scaler_cluster import payload as payloads
-from scaler_cluster.errors import MissingObjects
+from scaler_cluster.errors import MissingObjectsError
 from scaler_cluster.ids import segment_names
+from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from scaler_cluster.objects.segments import Segments
     from scaler_cluster.objects.storage_dirs import StorageDirs
 
 MAPPED_MAX = 4096
 """Segments that stay mapped for the next task; a process may have 65,530 mappings."""
-PAUSE_MIN_S, PAUSE_MAX_S = 0.0005, 0.02
-"""How often it is looked whether a segment has come."""
 
 
 class WorkerStore:
@@ -44,6 +42,7 @@ class WorkerStore:
         self._missing = missing
         self._is_home = is_home
         self._segments: Segments | None = None
+        self._opening = threading.Lock()
         has_place = bool(place.disk)
         self.keep = payloads.keep_small if has_place else None
         """Raises where a large buffer is pickled, if it can be stored; then :meth:`pickle` does."""
@@ -53,37 +52,33 @@ class WorkerStore:
         self.large = payloads.OBJECT_BYTES if has_place else BATCH_BYTES_MAX
         """A result whose pickle has so many bytes is pickled by :meth:`pickle`."""
 
-    def wait_for(
-        self,
-        stored: tuple[bytes, ...],
-        made: tuple[bytes, ...],
-        is_wanted: Callable[[], bool],
-    ) -> None:
-        """Map segments as they come to this machine, as long as somebody wants them.
+    def awaitable(self, stored: tuple[bytes, ...], made: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Return the segments that may still be on their way to this machine.
 
-        Clients stored the first ones, workers made the others. Those that will not come are left
-        to :meth:`map`.
+        Clients stored the first ones, workers made the others.
         """
-        for segment in made if self._is_home else stored + made:
-            pause = PAUSE_MIN_S
-            while segment not in self._mapped and segment not in self._missing and is_wanted():
-                try:
-                    self._map(segment)
-                except MissingObjects:
-                    sleep(pause)
-                    pause = min(2 * pause, PAUSE_MAX_S)
+        return made if self._is_home else stored + made
+
+    def is_here(self, segment: bytes) -> bool:
+        """Map a segment; return False if it is not on this machine."""
+        if segment not in self._mapped:
+            try:
+                self._map(segment)
+            except MissingObjectsError:
+                return False
+        return True
 
     def map(self, segments: tuple[bytes, ...]) -> list[memoryview]:
-        """Return segments as buffers that cannot be written to; raises MissingObjects."""
+        """Return segments as buffers that cannot be written to; raises MissingObjectsError."""
         views = []
         for segment in segments:
             view = self._mapped.get(segment)
             if view is None:
                 try:
                     view = self._map(segment)
-                except MissingObjects:
+                except MissingObjectsError:
                     if segment in self._missing:
-                        raise MissingObjects(self._missing[segment]) from None
+                        raise MissingObjectsError(self._missing[segment]) from None
                     raise
             views.append(view)
         return views
@@ -108,23 +103,38 @@ class WorkerStore:
         """
         if not self._place.disk:
             return payloads.dumps(value)
-        return payloads.dumps_result(value, self._collector, stream)
+        return payloads.dumps_result(payloads.contiguous(value), self._collector, stream)
 
     def write(self) -> dict[bytes, int]:
         """Store the buffers of the result that was pickled; return the bytes in each segment.
 
-        Raises StorageFull. Not to be interrupted: nobody would know what was written.
+        Raises StorageFullError. Not to be interrupted: nobody would know what was written.
         """
+        try:
+            return self._write(self.buffers)
+        finally:
+            self.buffers.clear()
+
+    def store(self, value: object) -> tuple[bytes, dict[bytes, int]]:
+        """Pickle a value and store its large buffers; return pickle and the bytes in each segment.
+
+        Any thread may call it. Raises PayloadError, StorageFullError.
+        """
+        if not self._place.disk:
+            return payloads.dumps(value), {}
+        collector = payloads.Collector()
+        payload = payloads.dumps_result(payloads.contiguous(value), collector, None)
+        return payload, self._write(collector.buffers)
+
+    def _write(self, buffers: Sequence[memoryview]) -> dict[bytes, int]:
         segments: dict[bytes, int] = {}
         try:
-            for buffer in self.buffers:
+            for buffer in buffers:
                 segments[self._opened().write(buffer)] = buffer.nbytes
         except BaseException:
             for segment in segments:
                 self._opened().remove(segment)
             raise
-        finally:
-            self.buffers.clear()
         return segments
 
     def _opened(self) -> Segments:
@@ -132,5 +142,7 @@ class WorkerStore:
             # Not at the start: most workers never see an object.
             from scaler_cluster.objects.segments import Segments
 
-            self._segments = Segments(self._place, segment_names(self._peer))
+            with self._opening:
+                if self._segments is None:
+                    self._segments = Segments(self._place, segment_names(self._peer))
         return self._segments

@@ -1,8 +1,8 @@
-"""What tasks call: each gets its own, if it is something that a task could change.
+"""What tasks call: each task gets its own copy of whatever a task could change.
 
 A bound method, a partial or another callable travels with what it holds. It is unpickled once,
 for many tasks; what one of them changes in it must not reach the next. So it is copied for each
-call, but for what nobody changes: functions and classes, large texts, memory that is read-only.
+call, except for what no task changes: functions, classes, large texts and read-only memory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.by_value import PROTOCOL
-from scaler_cluster.payload import SIMPLE, Constant, loads
+from scaler_cluster.pickling.by_value import PROTOCOL
+from scaler_cluster.pickling.payload import SIMPLE, Constant, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,13 +78,16 @@ def _holds_nothing(function: Callable[..., Any]) -> bool:
     kind = type(function)
     if kind is FunctionType or isinstance(function, (type, Constant)):
         return True
-    if kind is partial:
-        held = (*function.args, *function.keywords.values())  # type: ignore[attr-defined]
-        return _holds_nothing(function.func) and all(type(one) in SIMPLE for one in held)  # type: ignore[attr-defined]
+    # mypy narrows by isinstance; a subclass may hold more.
+    if isinstance(function, partial) and kind is partial:
+        held = (*function.args, *function.keywords.values())
+        return _holds_nothing(function.func) and all(type(one) in SIMPLE for one in held)
     owner = getattr(function, "__self__", None)
-    if kind is BuiltinFunctionType or kind is MethodType:
+    if kind is BuiltinFunctionType or isinstance(function, MethodType):
         is_steady = isinstance(owner, (type, ModuleType)) or type(owner) in SIMPLE
-        return is_steady and (kind is BuiltinFunctionType or _holds_nothing(function.__func__))  # type: ignore[attr-defined]
+        if isinstance(function, MethodType):
+            return is_steady and _holds_nothing(function.__func__)
+        return is_steady
     try:
         reduce = copyreg.dispatch_table.get(kind)
         reduced = reduce(function) if reduce is not None else function.__reduce_ex__(PROTOCOL)
@@ -102,7 +105,7 @@ class _Template:
         buffers: list[pickle.PickleBuffer] = []
 
         def is_copied(buffer: pickle.PickleBuffer) -> bool:
-            """Return True if a buffer is to be copied: who has it may write to it."""
+            """Return True if a buffer is to be copied, because a task may write to it."""
             if not buffer.raw().readonly:
                 return True
             buffers.append(buffer)

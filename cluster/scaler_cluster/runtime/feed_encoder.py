@@ -1,4 +1,4 @@
-"""What a scheduler process adds to what its core tells those who watch."""
+"""The feed as frames, with what only the scheduler's process knows of itself."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from time import perf_counter as clock
 from time import process_time, time
 
 from scaler_cluster import __version__
-from scaler_cluster.runtime.process import PYTHON_VERSION, host_name
+from scaler_cluster.process.process import PYTHON_VERSION, host_name
 from scaler_cluster.runtime.vitals import Memory, rss_bytes
 from scaler_cluster.wire import feed
 from scaler_cluster.wire.feed_codec import encode
 
 
 class FeedEncoder:
-    """Makes the frames of messages, with how this process is."""
+    """Makes the frames of messages, and adds the CPU time and memory of this process."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -24,11 +24,11 @@ class FeedEncoder:
         """When it was looked how much of a CPU this process had used, and how much that was."""
 
     def restart(self) -> None:
-        """Somebody begins to watch: what was measured before is of no interest."""
+        """Forget earlier measurements: a monitor has connected where there was none."""
         self._measured = None
 
     def frames(self, message: feed.Snapshot | feed.Events) -> list[bytes]:
-        """Return what is to be published."""
+        """Return the frames to publish."""
         message.run = self._run
         if isinstance(message, feed.Snapshot):
             message.time = time()

@@ -1,41 +1,89 @@
 """The fork server: starts workers from an interpreter that has the engine imported.
 
-A child of the supervisor, forked before that has threads or sockets. One thread; it forks on
-command, reaps, and reports. When the supervisor is gone it kills the workers and ends; when it is
-itself gone, the kernel kills them.
+It is a child of the supervisor, forked before the supervisor has threads or sockets. In its one
+thread it forks on command, reaps, and reports. When the supervisor is gone, the fork server kills
+the workers and ends; when it is itself gone, the kernel kills them.
 
-Requests and reports are lines of JSON over a socket pair; a new worker's stderr comes along as a
-file descriptor. A report may wait until the supervisor reads it, or is gone. The supervisor must
-never wait for the fork server: were both to wait, neither would see the other's end. So it has at
-most ``STARTS_MAX`` requests under way, and the socket has room for many more.
+Orders and reports are pickled records over a socket pair. The stderr of a new worker comes with the
+report of its start, as a file descriptor. A report may wait until the supervisor reads it, or is
+gone. The supervisor must never wait for the fork server: if both waited, neither would see the
+other's end. So the supervisor has at most ``STARTS_MAX`` orders under way, and the socket has room
+for many more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import multiprocessing
 import os
+import pickle
 import selectors
 import signal
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from scaler_cluster.runtime.process import die_with_parent
+from scaler_cluster.process.process import die_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
+
+    from scaler_cluster.objects.storage_dirs import StorageDirs
 
 END_TIMEOUT_S = 5.0
-"""A fork server that has not ended after this, as one that is stopped, is killed."""
-
-
+"""A fork server that has not ended after this, because it is stopped, is killed."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 """Where Linux keeps semaphores that have names."""
 _SEMAPHORES = f"mp-{os.urandom(4).hex()}"
+
+
+@dataclass(frozen=True)
+class MachineStorage:
+    """Where objects lie on this machine."""
+
+    dirs: StorageDirs
+    address: str = ""
+    """By which address other machines reach the storage that serves them; empty: by none."""
+    is_home: bool = False
+    """True if the scheduler keeps its objects there as well."""
+
+
+@dataclass(frozen=True)
+class WorkerOrder:
+    """What the supervisor asks for: a worker in this slot."""
+
+    slot: int
+    peer: bytes
+    storage: MachineStorage
+
+
+@dataclass(frozen=True)
+class WorkerStarted:
+    """The worker of a slot runs; its stderr comes along."""
+
+    slot: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class WorkerEnded:
+    """The worker of a slot has ended."""
+
+    slot: int
+    pid: int
+    exit_code: int | None
+    signal: int | None
+    peak_rss_bytes: int
+
+
+class WorkerMain(Protocol):
+    """What a worker calls after its fork; :class:`WorkerProcess` is one."""
+
+    def __call__(self, order: WorkerOrder) -> int:
+        """Return the exit code."""
 
 
 def kill_group(pid: int, number: int = signal.SIGKILL) -> None:
@@ -51,11 +99,12 @@ def kill_group(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def start(
-    worker_main: Callable[[dict[str, Any]], int], environment: Mapping[str, str]
+    worker_main: WorkerMain, environment: Mapping[str, str], inherited: Sequence[int] = ()
 ) -> tuple[int, socket.socket]:
     """Fork the server; return its pid and the supervisor's end of the socket pair.
 
-    ``environment`` is added to that of the workers.
+    ``environment`` is added to that of the workers, ``inherited`` are the descriptors that stay
+    open in them.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.collect()
@@ -68,9 +117,9 @@ def start(
     try:
         ours.close()
         os.environ.update(environment)
-        # The kernel does not end this one with its parent: what tasks started has to be killed
-        # first. The end of the socket pair tells of the parent's death as surely.
-        _serve(theirs, worker_main)
+        # The kernel does not kill the fork server with its parent: it has to kill first what tasks
+        # have started. The end of the socket pair tells it of the parent's death as surely.
+        _serve(theirs, worker_main, sorted(inherited))
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
@@ -82,7 +131,7 @@ def end(pid: int, channel: socket.socket) -> None:
     channel.settimeout(END_TIMEOUT_S)
     with contextlib.suppress(OSError):
         channel.shutdown(socket.SHUT_WR)
-        # It may still report; its end comes after that.
+        # The fork server may still report before it ends.
         while channel.recv(65536):
             continue
     channel.close()
@@ -90,9 +139,9 @@ def end(pid: int, channel: socket.socket) -> None:
     os.waitpid(pid, 0)
 
 
-def _serve(channel: socket.socket, worker_main: Callable[[dict[str, Any]], int]) -> None:
+def _serve(channel: socket.socket, worker_main: WorkerMain, inherited: list[int]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Ctrl-C reaches this process as well, where its supervisor was started in a terminal.
+        # Ctrl-C reaches this process as well if its supervisor was started in a terminal.
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     wake_read, wake_write = os.pipe()
@@ -108,11 +157,11 @@ def _serve(channel: socket.socket, worker_main: Callable[[dict[str, Any]], int])
                 for key, _ in selector.select():
                     if key.fileobj is not channel:
                         _drain(wake_read)
-                    elif not _obey(channel, worker_main, children):
+                    elif not _obey(channel, worker_main, inherited, children):
                         return
                 _reap(channel, children)
     except ConnectionError:
-        # The supervisor died with words of ours unread.
+        # The supervisor died before it read our reports.
         return
     finally:
         for pid in children:
@@ -121,30 +170,33 @@ def _serve(channel: socket.socket, worker_main: Callable[[dict[str, Any]], int])
 
 
 def name_semaphores() -> None:
-    """Let semaphores that tasks make be known as this worker's; children make theirs the same."""
+    """Give the semaphores that tasks make names of this worker; children inherit the names."""
     prefix = f"/{_SEMAPHORES}-{os.getpid()}"
-    multiprocessing.current_process()._config["semprefix"] = prefix  # type: ignore[attr-defined]
+    # Any: its configuration is private.
+    process: Any = multiprocessing.current_process()
+    process._config["semprefix"] = prefix
 
 
 def _remove_semaphores(pid: int) -> None:
-    """Remove what pools of a worker left: what would have done so was killed with them."""
+    """Remove the semaphores that a killed worker left, with the processes of its tasks."""
     for path in SHARED_MEMORY.glob(f"sem.{_SEMAPHORES}-{pid}-*"):
         path.unlink(missing_ok=True)
 
 
 def _obey(
     channel: socket.socket,
-    worker_main: Callable[[dict[str, Any]], int],
+    worker_main: WorkerMain,
+    inherited: list[int],
     children: dict[int, int],
 ) -> bool:
-    """Start a worker as the supervisor asks; return False if that is gone."""
+    """Start a worker as the supervisor asks; return False if the supervisor is gone."""
     request = channel.recv(65536)
     if not request:
         return False
-    order = json.loads(request)
-    pid, errors_fd = _fork_worker(order, worker_main)
-    children[pid] = order["slot"]
-    report = json.dumps({"slot": order["slot"], "pid": pid}).encode()
+    order: WorkerOrder = pickle.loads(request)
+    pid, errors_fd = _fork_worker(order, worker_main, inherited)
+    children[pid] = order.slot
+    report = pickle.dumps(WorkerStarted(order.slot, pid))
     socket.send_fds(channel, [report], [errors_fd])
     os.close(errors_fd)
     return True
@@ -169,24 +221,19 @@ def _reap(channel: socket.socket, children: dict[int, int]) -> None:
         slot = children.pop(pid, None)
         if slot is None:
             continue
-        # What the task started must not outlive its worker.
+        # The processes that its tasks started must not outlive a worker.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         _remove_semaphores(pid)
-        report: dict[str, Any] = {
-            "slot": slot,
-            "pid": pid,
-            "peak_rss_bytes": usage.ru_maxrss * 1024,
-        }
-        if os.WIFSIGNALED(status):
-            report["signal"] = os.WTERMSIG(status)
-        else:
-            report["exit_code"] = os.WEXITSTATUS(status)
-        channel.send(json.dumps(report).encode())
+        was_killed = os.WIFSIGNALED(status)
+        exit_code = None if was_killed else os.WEXITSTATUS(status)
+        number = os.WTERMSIG(status) if was_killed else None
+        report = WorkerEnded(slot, pid, exit_code, number, usage.ru_maxrss * 1024)
+        channel.send(pickle.dumps(report))
 
 
 def _fork_worker(
-    order: dict[str, Any], worker_main: Callable[[dict[str, Any]], int]
+    order: WorkerOrder, worker_main: WorkerMain, inherited: list[int]
 ) -> tuple[int, int]:
     errors_read, errors_write = os.pipe()
     server = os.getpid()
@@ -203,10 +250,10 @@ def _fork_worker(
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(errors_write, 2)
-        # Nothing of the fork server's stays open in user code but the three standard streams, and
-        # what the initializer inherits.
+        # In user code only the three standard streams stay open, and the descriptors that the
+        # initializer inherits.
         begin = 3
-        for fd in [*sorted(order["inherited"]), 4096]:
+        for fd in [*inherited, 4096]:
             os.closerange(begin, fd)
             begin = fd + 1
         null = os.open(os.devnull, os.O_RDONLY)

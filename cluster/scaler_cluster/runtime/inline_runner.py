@@ -7,33 +7,30 @@ import sys
 import threading
 from functools import partial
 from time import perf_counter as clock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from scaler_cluster import payload as payloads
-from scaler_cluster.core.client import FUNCTIONS_MAX
-from scaler_cluster.core.subtasks import HandedOver
-from scaler_cluster.core.worker import FunctionEntry
+from scaler_cluster.core.client.requests import FUNCTIONS_MAX
+from scaler_cluster.core.worker.kept_results import KeptResults
+from scaler_cluster.core.worker.subtasks import HandedOver
+from scaler_cluster.core.worker.work import FunctionEntry
 from scaler_cluster.errors import TaskInterrupted
-from scaler_cluster.nodes import NodeLoader
-from scaler_cluster.runtime.interrupts import TaskExpired, deferred
+from scaler_cluster.pickling import payload as payloads
+from scaler_cluster.pickling.nodes import NodeLoader
+from scaler_cluster.process.interrupts import TaskExpired, deferred
+from scaler_cluster.runtime.failures import describe_failure
+from scaler_cluster.runtime.functions import is_loaded, load_function
 from scaler_cluster.runtime.profile import measured
-from scaler_cluster.runtime.scope import Scope, current
-from scaler_cluster.runtime.worker import (
-    INTERRUPT_SIGNAL,
-    describe_failure,
-    is_loaded,
-    load_function,
-)
+from scaler_cluster.runtime.task_context import Scope, current
+from scaler_cluster.runtime.task_interrupts import INTERRUPT_SIGNAL
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from scaler_cluster.core.client import Function
-    from scaler_cluster.core.subtasks import Subtask
-    from scaler_cluster.runtime.nested import NestedSession
+    from scaler_cluster.core.client.requests import Function
+    from scaler_cluster.core.worker.subtasks import Subtask
     from scaler_cluster.runtime.profile import Took
-    from scaler_cluster.runtime.worker import WorkerShell
+    from scaler_cluster.runtime.task_host import TaskHost
 
 LEVEL_FRAMES = 30
 """By so much the recursion limit is raised for each task on the stack, of which some ten are ours.
@@ -42,10 +39,26 @@ REPEAT_S = 0.05
 """A task whose time is over is interrupted again, until it was in a place where that works."""
 
 
+class RunningSession(Protocol):
+    """What a task that runs on the stack of another one needs of their session."""
+
+    def view(self, one: bytes) -> memoryview:
+        """Return the bytes of an object that a task stored."""
+
+    def remember(self, digest: bytes, entry: FunctionEntry) -> None:
+        """Note what a function was unpickled from just now."""
+
+    def end(self, scope: Scope) -> None:
+        """A task has ended: give up what it submitted and has not come back."""
+
+    def settle(self, child: Subtask, outcome: Any, took_s: float, profiles: Sequence[Took]) -> None:
+        """Hand a task's outcome on; None: it was interrupted, with the task that waits for it."""
+
+
 class InlineRunner:
     """Runs tasks as if this worker had been sent them: from their pickles, to a pickle."""
 
-    def __init__(self, session: NestedSession, shell: WorkerShell) -> None:
+    def __init__(self, session: RunningSession, shell: TaskHost) -> None:
         self._session = session
         self._shell = shell
         self._functions: dict[bytes, FunctionEntry] = {}
@@ -154,12 +167,14 @@ class InlineRunner:
                     child.first, *describe_failure(failure, error, culprit, self._shell.where)
                 )
 
-    def _load_node(self, lent: HandedOver, functions: Any) -> tuple[Any, ...]:
+    def _load_node(self, node: HandedOver, functions: Any) -> tuple[Any, ...]:
         """Return function, arguments and keyword arguments of a node."""
         map_segments = self._shell.map_segments
-        loads = partial(payloads.loads, buffers=map_segments(lent.objects))
-        loader = NodeLoader(functions, lent.values, {}, loads, map_segments, map_segments)
-        return loader.load(next(iter(lent.batch)))
+        loads = partial(payloads.loads, buffers=map_segments(node.objects))
+        loader = NodeLoader(
+            functions, node.values, KeptResults(), loads, map_segments, map_segments
+        )
+        return loader.load(next(iter(node.batch)))
 
     def _load(self, packed: Function) -> Callable[..., Any]:
         digest, payload, objects, _ = packed
@@ -175,4 +190,4 @@ class InlineRunner:
         return entry.call  # type: ignore[return-value]
 
     def _views(self, objects: tuple[bytes, ...]) -> list[memoryview]:
-        return [self._session.core.views[one] for one in objects]
+        return [self._session.view(one) for one in objects]

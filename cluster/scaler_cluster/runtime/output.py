@@ -10,18 +10,20 @@ from collections import deque
 from time import sleep
 from typing import TYPE_CHECKING, Any, TextIO
 
-from scaler_cluster.runtime import records
-from scaler_cluster.runtime.records import RecordSender
+from scaler_cluster.process import log_records
+from scaler_cluster.process.log_records import RecordSender
 from scaler_cluster.texts import sendable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import Buffer
+
 PIECE_BYTES = 64 * 1024
-"""Text is sent in pieces of at most this; small prints are collected until they make 8 KiB, or
-the task ends."""
+"""Text is sent in pieces of at most this size. Small prints are collected until they make 8 KiB,
+or until the task ends."""
 PAUSE_S = 0.004
-"""A task whose output finds no room looks again after this."""
+"""A task whose output finds no room tries again after this time."""
 _senders: list[Sender] = []
 """What sends the output of the task that runs; empty: it goes to the worker's own streams."""
 
@@ -29,9 +31,9 @@ _senders: list[Sender] = []
 class Sender:
     """Sends texts in order, whichever thread they come from.
 
-    ``try_send`` sends one, or returns False if there is no room for it now. ``lock`` is held by
-    whoever speaks for the worker: a finalizer that prints or logs may be called just then, in the
-    same thread. What it says is sent with what comes next, or by :meth:`flush`.
+    ``try_send`` sends one, or returns False if there is no room for it now. ``lock`` is held by the
+    thread that uses the worker's core. A finalizer may be called in that thread just then, and
+    print or log: its text is sent with the next one, or by :meth:`flush`.
     """
 
     def __init__(self, try_send: Callable[[str, str], bool], lock: Any) -> None:
@@ -96,11 +98,12 @@ class TaskOutput:
 class DivertedStream(io.TextIOWrapper):
     """A text stream like any other, whose bytes go to the client of the task that runs, as text.
 
-    Who keeps it, as handlers of logging do, prints to the next task's client when that runs.
+    Code that keeps it, such as a handler of logging, prints to the client of the next task when
+    that runs.
     """
 
     def __init__(self, name: str) -> None:
-        raw = io.BufferedWriter(_Sink(name))  # type: ignore[type-var]
+        raw = io.BufferedWriter(_Sink(name))
         super().__init__(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
@@ -112,8 +115,8 @@ class _Sink(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]
-        piece = bytes(data[:PIECE_BYTES])
+    def write(self, data: Buffer, /) -> int:
+        piece = bytes(memoryview(data)[:PIECE_BYTES])
         text = self._decode(piece)
         if _senders:
             _senders[0](self._name, sendable(text))
@@ -125,7 +128,7 @@ class _Sink(io.RawIOBase):
 def undivert() -> None:
     """Let a forked child of a task print and log to the worker's own streams."""
     _senders.clear()
-    records.stop()
+    log_records.stop()
     if isinstance(sys.stdout, DivertedStream):
         sys.stdout = _own(sys.__stdout__)
     if isinstance(sys.stderr, DivertedStream):

@@ -26,7 +26,7 @@ from cloudpickle.cloudpickle import (
     _function_setstate,
 )
 
-from scaler_cluster.by_value import dumps_by_value, keep_class
+from scaler_cluster.pickling.by_value import dumps_by_value, keep_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,7 @@ def load(data: bytes) -> Any:
     return pickle.loads(data)
 
 
+# cloudpickle ships no types, and CloudPickler does not have what it keeps to itself.
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles functions and classes by value, but for the state that a process has of its own."""
 
@@ -174,4 +175,5 @@ def _look(value: object) -> object:
 
 
 os.register_at_fork(after_in_child=_on_forked)
+# It is a method there, and here a function of ours, which C pickle calls all the same.
 ForkingPickler.reducer_override = reduce_main  # type: ignore[assignment, method-assign]

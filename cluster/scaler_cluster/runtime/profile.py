@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 RESET_PEAK = "5"
-"""What /proc/self/clear_refs takes for: let the peak begin anew."""
+"""Written to /proc/self/clear_refs, this lets the peak begin anew."""
 
 
 def measured(call: Callable[..., Any], report: Callable[[Took], None]) -> Callable[..., Any]:
@@ -39,8 +39,8 @@ def measured(call: Callable[..., Any], report: Callable[[Took], None]) -> Callab
 def _cpu_time_s() -> float:
     """Return what this process has used, in all its threads, and children of it that ended."""
     total = 0.0
-    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
-        usage = resource.getrusage(who)
+    for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(processes)
         total += usage.ru_utime + usage.ru_stime
     return total
 
@@ -53,7 +53,7 @@ def _begin_peak() -> int:
         with open("/proc/self/statm") as file:  # noqa: PTH123
             return int(file.read().split()[1]) * PAGE_BYTES
     except OSError:
-        # Not Linux, or a container that allows it to nobody: only a new record can be seen then.
+        # Not Linux, or a container that forbids it: only a new record can be seen then.
         return _peak()
 
 

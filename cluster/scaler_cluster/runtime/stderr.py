@@ -1,4 +1,4 @@
-"""The workers' stderr: passed on to the supervisor's own, its end kept for a diagnosis."""
+"""The workers' stderr: passed on to the supervisor's own, and its end kept for error messages."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import selectors
 import threading
 
 TAIL_BYTES = 8192
-"""What is kept of each worker's stderr: room for a faulthandler dump or a long traceback."""
+"""How much is kept of each worker's stderr: enough for a faulthandler dump or a long traceback."""
 READ_BYTES = 65536
 PIECES_MAX = 256
-"""What waits to be passed on at most, in reads: 16 MiB."""
+"""How many reads may wait to be passed on: 16 MiB of text."""
 LAST_WRITE_S = 1.0
 LAST_READS_MAX = 64
-"""A process that the worker started may write on for ever."""
+"""A process that the worker started may write for ever, so reading ends after this many reads."""
 
 
 class Passage:
-    """Writes to this process's own stderr, in a thread: whoever reads that may not keep up."""
+    """Writes to this process's own stderr, in a thread: the reader of that may not keep up."""
 
     def __init__(self) -> None:
         self._pieces: queue.Queue[bytes] = queue.Queue(PIECES_MAX)
         self._thread: threading.Thread | None = None
 
     def send(self, data: bytes) -> None:
-        """Pass on; what comes faster than it is read for long is dropped."""
+        """Pass data on; if the reader does not keep up for long, data is dropped."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="scaler-stderr", daemon=True)
             self._thread.start()
@@ -34,7 +34,7 @@ class Passage:
             self._pieces.put_nowait(data)
 
     def close(self) -> None:
-        """Wait, but not for long, until all was passed on."""
+        """Wait, but not for long, until all data is passed on."""
         if self._thread is not None:
             with contextlib.suppress(queue.Full):
                 self._pieces.put_nowait(b"")
@@ -60,7 +60,7 @@ class WorkerStderr:
         selector.register(fd, selectors.EVENT_READ, self.read)
 
     def read(self) -> None:
-        """Pass on what is there."""
+        """Pass on what the worker has written."""
         if self._open:
             self._read_once()
 
@@ -79,12 +79,12 @@ class WorkerStderr:
         return True
 
     def close(self) -> str:
-        """Pass on the worker's last words, let go of the pipe, and return the end of the text."""
+        """Pass on the worker's last words, close the pipe, and return the end of the text."""
         for _ in range(LAST_READS_MAX):
             if not self._open or not self._read_once():
                 break
         if self._open:
-            # A process that the worker started has the other end still.
+            # A process that the worker started still has the other end.
             self._selector.unregister(self._fd)
             os.close(self._fd)
             self._open = False

@@ -1,91 +1,76 @@
-"""The object storage's process: looks after the segments of a machine, whoever wrote them.
+"""The object storage's process: looks after all segments of a machine.
 
-Run as ``python -m scaler_cluster.runtime.storage``, settings on standard input, by the scheduler
-or the supervisor of the machine; or by hand as ``scaler_object_storage_server``, for a scheduler
-that connects to it. Local peers read and write the segments themselves; this process
-removes what nobody needs any more, serves those who are elsewhere, and fetches copies from there.
+The scheduler or the supervisor of the machine runs it as ``python -m
+scaler_cluster.runtime.storage``, with a StorageProcessConfig on standard input. Peers on the same
+machine read and write the segments themselves. This process removes segments that are no longer
+needed, serves peers on other machines, and fetches copies from there.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import signal
-from hashlib import blake2b
 from time import perf_counter as clock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scaler_cluster.core.exchange import Exchange
-from scaler_cluster.core.storage import UPSTREAM, StorageCore
-from scaler_cluster.errors import ClusterUnreachable, ConfigError, RemoteProtocolError
+from scaler_cluster.core.delivery.exchange import Exchange
+from scaler_cluster.core.storage.storage import UPSTREAM, StorageCore
+from scaler_cluster.errors import ClusterUnreachableError, RemoteProtocolError
 from scaler_cluster.ids import segment_names
 from scaler_cluster.links import zmq_link
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.source import Source
-from scaler_cluster.objects.storage_dirs import StorageDirs
-from scaler_cluster.runtime.directories import (
-    hold_directories,
-    make_directories,
-    name_directories,
-    remove_directories,
-    remove_stale_directories,
-)
-from scaler_cluster.runtime.process import (
+from scaler_cluster.process.log_config import set_up_logging
+from scaler_cluster.process.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
     host_name,
-    log_as_told,
     make_peer_id,
-    read_settings,
-    say_ready,
+    read_config,
 )
-from scaler_cluster.runtime.storage_process import address_of, listen_at
+from scaler_cluster.process.process_config import StorageProcessConfig
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scaler_cluster.wire.batch import Buffer
-
-log = logging.getLogger("scaler.storage")
 
 DRAIN_LIMIT = 64
 SLEEP_MAX_S = 3600.0
 
 
 class StorageShell:
-    """Moves bytes between the core, the scheduler and whoever is elsewhere, until that is gone.
+    """Moves bytes between the core, the scheduler and other machines, until the scheduler is gone.
 
-    Without a scheduler's address in the settings it waits for one to connect, then for another,
-    until ``lifeline`` comes to its end.
+    If it is not told of a scheduler, it waits for one to connect, then for another, until
+    ``lifeline`` comes to its end.
     """
 
-    def __init__(self, settings: dict[str, Any], lifeline: int = LIFELINE_FD) -> None:
+    def __init__(self, config: StorageProcessConfig, lifeline: int = LIFELINE_FD) -> None:
         peer = make_peer_id("O")
-        self._place = StorageDirs(**settings["place"])
+        self._place = config.dirs.storage
         segments = Segments(self._place, segment_names(peer))
         segments.recount()
-        scheduler, serve = settings["address"], settings["serve"]
+        scheduler, serve = config.scheduler, config.serve
         hello = m.Hello(
             m.STORAGE,
             m.PROTOCOL_VERSION,
             PYTHON_VERSION,
             os.getpid(),
             host_name(),
-            bytes.fromhex(settings.get("supervisor", "")),
-            place=self._place.served_at(settings.get("known_as") or serve),
+            config.supervisor,
+            place=self._place.served_at(config.known_as or serve),
         )
         self._core = StorageCore(segments, hello, waits=not scheduler)
         self._exchange = Exchange(os.getpid())
         self._link = zmq_link.connect(scheduler, peer) if scheduler else None
-        self._hub = zmq_link.bind(serve, settings["listener"]) if serve else None
+        self._hub = zmq_link.bind(serve, config.listener) if serve else None
         self._reached_by = scheduler or serve
-        """How this machine is reached: another storage may listen everywhere."""
+        """An address of this machine, for storages that only say that they listen everywhere."""
         self._sources: dict[str, Source] = {}
         self._leave = False
         self.is_orphan = False
-        """True if the parent is gone: nobody else needs the directories any more."""
+        """True if the parent is gone: no other process needs the directories any more."""
         self._lifeline = lifeline
         self._selector = selectors.DefaultSelector()
         self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
@@ -95,7 +80,7 @@ class StorageShell:
             self._selector.register(self._link.fd, selectors.EVENT_READ)
 
     def run(self) -> None:
-        """Work until the parent or the scheduler is gone, or the directories are."""
+        """Work until the parent, the scheduler or the directories are gone."""
         try:
             self._work()
         finally:
@@ -156,7 +141,7 @@ class StorageShell:
         return arrived
 
     def _has_news(self) -> bool:
-        """Return True if more has arrived: what was sent may have swallowed the signal of that."""
+        """Return True if more has arrived: sending may have consumed the signal of that."""
         ends = (self._link, self._hub, *self._sources.values())
         return any(end.readable() for end in ends if end is not None)
 
@@ -182,7 +167,7 @@ class StorageShell:
         if source is None:
             try:
                 source = Source(address, self._reached_by, make_peer_id("F"))
-            except ClusterUnreachable as error:
+            except ClusterUnreachableError as error:
                 reason = f"the machine that holds it cannot be reached: {error}"
                 self._core.source_lost(address, reason, now)
                 return
@@ -191,7 +176,7 @@ class StorageShell:
         source.send(messages)
 
     def _take_from(self, source: Source, now: float) -> bool:
-        """Take in what a storage sent; one that breaks the protocol is left."""
+        """Take in what a storage sent; leave a storage that breaks the protocol."""
         try:
             arrived = source.turn()
             self._core.receive_from(source.address, arrived, now)
@@ -204,60 +189,22 @@ class StorageShell:
         return bool(arrived)
 
 
-def serve_alone(settings: dict[str, Any], lifeline: int, tell: Callable[..., object]) -> None:
-    """Keep objects for whatever scheduler connects, until the lifeline comes to its end.
-
-    Tells where, once it does. Raises ConfigError if nothing can listen there.
-    """
-    listener = listen_at(settings["address"])
-    if listener is None:
-        raise ConfigError(
-            f"cannot listen at {settings['address']}: it is in use (a scheduler that was started "
-            "first keeps a storage there itself), or not of this machine"
-        )
-    serve = address_of(listener)
-    # One that was killed at this address left its directories, which clients know by these names.
-    name = blake2b(serve.encode(), digest_size=8).hexdigest()
-    alone = name_directories(settings["memory_limit"], name) | {
-        "address": "",
-        "serve": serve,
-        "listener": listener.detach(),
-    }
-    remove_stale_directories(alone)
-    make_directories(alone)
-    try:
-        shell = StorageShell(alone, lifeline)
-        place = alone["place"]
-        room = f"up to {place['memory_limit'] / 1e6:.0f} MB in {place['memory']}, then"
-        log.info("object storage at %s: %s %s", serve, room, place["disk"])
-        tell(address=serve)
-        shell.run()
-    finally:
-        remove_directories(alone)
-
-
 def main() -> None:
-    """Run the storage process."""
+    """Run the storage of a machine."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings = read_settings()
-    log_as_told(settings)
-    if "memory_limit" in settings:
-        try:
-            serve_alone(settings, LIFELINE_FD, say_ready)
-        except ConfigError as error:
-            say_ready(error=str(error))
-        return
-    hold_directories(settings)
+    config = read_config(StorageProcessConfig)
+    set_up_logging(None)
+    config.dirs.hold()
     try:
-        shell = StorageShell(settings)
+        shell = StorageShell(config)
     except FileNotFoundError:
         # As in :meth:`StorageShell.run`: the cluster has ended before this was up.
-        if StorageDirs(**settings["place"]).is_here:
+        if config.dirs.storage.is_here:
             raise
         return
     shell.run()
     if shell.is_orphan:
-        remove_directories(settings)
+        config.dirs.remove()
 
 
 if __name__ == "__main__":

@@ -2,49 +2,57 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.process.process import write_config
+from scaler_cluster.process.process_config import StorageProcessConfig
+
+if TYPE_CHECKING:
+    from scaler_cluster.process.directories import ClusterDirs
 
 LOOK_S = 1.0
-"""How often it is looked whether the storage runs."""
+"""How often the parent looks whether the storage runs."""
 BACKLOG = 128
 STOP_S = 2.0
 """A storage that has not ended by itself after this is killed."""
 
 
 class StorageProcess:
-    """Starts the storage, again if it died, and ends it.
+    """Starts the storage that has these directories, again if it died, and ends it.
 
-    ``listener`` is what it listens on, if anybody else needs it: this process keeps it open, so the
-    next storage has the same address, and whoever connects meanwhile waits.
+    ``listener`` is the socket at which other machines reach it, if there are any: this process
+    keeps it open, so that the next storage has the same address, and a peer that connects meanwhile
+    waits. For the other arguments see :class:`StorageProcessConfig`.
     """
 
     def __init__(
         self,
-        settings: dict[str, Any],
+        scheduler: str,
+        dirs: ClusterDirs,
         listener: socket.socket | None,
+        *,
         supervisor: bytes = b"",
         known_as: str = "",
     ) -> None:
         self.look_at = 0.0
         """When :meth:`look_after` is next due."""
         self.listener = listener
-        names = ("address", "directory", "place")
-        self._settings = {name: settings.get(name) for name in names} | {
-            "serve": address_of(listener),
-            "known_as": known_as,
-            "listener": listener.fileno() if listener is not None else -1,
-            "supervisor": supervisor.hex(),
-        }
+        self._config = StorageProcessConfig(
+            scheduler=scheduler,
+            dirs=dirs,
+            serve=address_of(listener),
+            known_as=known_as,
+            listener=listener.fileno() if listener is not None else -1,
+            supervisor=supervisor,
+        )
         self._child: subprocess.Popen[bytes] | None = None
 
     def look_after(self, now: float) -> bool:
-        """Start it unless it runs; return True if it had died."""
+        """Start the storage unless it runs; return True if it had died."""
         self.look_at = now + LOOK_S
         if self._child is not None and self._child.poll() is None:
             return False
@@ -56,12 +64,11 @@ class StorageProcess:
             pass_fds=(self.listener.fileno(),) if self.listener is not None else (),
         )
         assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps(self._settings).encode() + b"\n")
-        self._child.stdin.flush()
+        write_config(self._child.stdin, self._config)
         return had_died
 
     def stop(self) -> None:
-        """End it."""
+        """End the storage."""
         if self.listener is not None:
             self.listener.close()
         if self._child is not None:
@@ -75,9 +82,9 @@ class StorageProcess:
 
 
 def listen_beside(scheduler: str) -> socket.socket | None:
-    """Return what the storage beside a scheduler listens on, at any free port of its address.
+    """Return the socket of the storage beside a scheduler, at any free port of its address.
 
-    None if only processes that see its files can reach the scheduler.
+    None if the scheduler listens at a file: then all its peers see the storage's files, too.
     """
     if not scheduler.startswith("tcp://"):
         return None
@@ -85,7 +92,7 @@ def listen_beside(scheduler: str) -> socket.socket | None:
 
 
 def listen_at(address: str) -> socket.socket | None:
-    """Return what listens at an address, or None if it is somebody else's, or elsewhere.
+    """Return a socket that listens at an address; None if it is in use, or not of this machine.
 
     Raises ConfigError if it is no address of TCP.
     """
@@ -97,7 +104,7 @@ def listen_at(address: str) -> socket.socket | None:
 
 
 def check_address(address: str) -> tuple[str, int]:
-    """Return host and port of a storage's address; raises ConfigError if it has none."""
+    """Return host and port of a storage's address; raises ConfigError if there are none in it."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not address.startswith("tcp://") or not host or not port.isdecimal():
         raise ConfigError(f"an object storage's address is tcp://host:port, not {address!r}")
@@ -105,10 +112,10 @@ def check_address(address: str) -> tuple[str, int]:
 
 
 def listen_towards(scheduler: str) -> socket.socket:
-    """Return what a storage listens on that is to be reached from where the scheduler is."""
+    """Return the socket of a storage, at an address that the scheduler's machine can reach."""
     host, _, port = scheduler.removeprefix("tcp://").rpartition(":")
     with socket.socket(_family(host), socket.SOCK_DGRAM) as probe:
-        # Sends nothing: it only chooses the way, and with it this machine's address on it.
+        # This sends nothing: it only makes the system choose the route, and with it the address.
         probe.connect((host.strip("[]"), int(port)))
         return _listen(probe.getsockname()[0])
 

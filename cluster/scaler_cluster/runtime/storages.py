@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.errors import ConfigError, ScalerError
 from scaler_cluster.objects.source import Source
-from scaler_cluster.runtime.process import make_peer_id
+from scaler_cluster.process.process import make_peer_id
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ LOOK_S = 0.1
 
 
 class Storages:
-    """Connects to storages, and speaks with each as a peer that its address names.
+    """Connects to storages; each is a peer of the core, and its address is the peer id.
 
     ``known_as`` are the addresses by which others reach them. Raises ConfigError if one of them
     does not answer, or serves another scheduler.
@@ -37,7 +37,7 @@ class Storages:
                 self._sources[self._known_as[address].encode()] = source
             self.homes = tuple(self._await_hello(source) for source in self._sources.values())
         except ScalerError as error:
-            # Those that have answered serve nobody else until they are told that this one left.
+            # A storage that has answered serves no other scheduler until this one has left it.
             self.close()
             raise ConfigError(str(error)) from error
 
@@ -51,7 +51,7 @@ class Storages:
 
     @property
     def fds(self) -> list[int]:
-        """Become readable when something may have arrived."""
+        """Descriptors that become readable when something may have arrived."""
         return [source.fd for source in self._sources.values()]
 
     @property
@@ -64,14 +64,17 @@ class Storages:
         self._sources[key].send(messages)
 
     def turn(self) -> list[tuple[bytes, m.Message]]:
-        """Return what has arrived, and from whom; Unknown from one that has begun anew."""
+        """Return the messages that have arrived, each with its storage.
+
+        Unknown is the message of a storage that was started anew.
+        """
         news, self._news = self._news, []
         for key, source in self._sources.items():
             news += [(key, self._at(source, message)) for message in source.turn()]
         return news
 
     def close(self, reason: str = "") -> None:
-        """Leave; with a reason, they are to end as well."""
+        """Leave the storages; with a reason, the storages end as well."""
         for source in self._sources.values():
             source.close(reason)
 
@@ -93,7 +96,7 @@ class Storages:
         )
 
     def _at(self, source: Source, message: Any) -> Any:
-        """Let a storage be known by the address at which it was found: it may listen everywhere."""
+        """Put the address of the connection into a Hello: the storage may only know 0.0.0.0."""
         if isinstance(message, m.Hello):
             address = self._known_as[source.address]
             return replace(message, place=replace(message.place, address=address))

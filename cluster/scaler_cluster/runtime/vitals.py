@@ -1,18 +1,19 @@
-"""How processes and machines are, as Linux tells it; elsewhere nothing is known of them.
+"""The CPU time and the memory of processes and machines.
 
-Read from ``/proc`` and the control groups: a supervisor asks for all its workers once a second,
-and needs no other package for that.
+psutil tells them. It does not know the limits of control groups, which are read here.
 """
 
 from __future__ import annotations
 
 import math
-import mmap
 import os
+from functools import lru_cache
 from pathlib import Path
 from time import perf_counter as clock
 from time import process_time
 from typing import TYPE_CHECKING
+
+import psutil
 
 from scaler_cluster.wire import messages as m
 
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 BASELINE_S = 0.25
-"""Who is asked for the first time measures for so long: shorter, clock ticks of 10 ms show."""
+"""The first measurement takes this long: in a shorter one the clock ticks of 10 ms show."""
 FRESH_S = 30.0
-"""A measurement goes on from the one before, if that is not older."""
+"""A measurement is made against the one before, if that is not older than this."""
 GROUPS = Path("/sys/fs/cgroup")
+PROCESSES_MAX = 1024
+"""More than a machine has workers."""
+NOT_BUSY = frozenset(("idle", "iowait", "guest", "guest_nice"))
+"""Of the times of CPUs: nothing was done, or it is counted as the time of users as well."""
 
 
 def _read(path: str) -> bytes:
@@ -34,44 +39,52 @@ def _read(path: str) -> bytes:
         return b""
 
 
+@lru_cache(PROCESSES_MAX)
+def _process(pid: int) -> psutil.Process:
+    # To make one takes twice as long as to ask it. The figures go by the pid alone, so a process
+    # that has the pid of an earlier one is no trap.
+    return psutil.Process(pid)
+
+
 def rss_bytes(pid: int) -> int:
     """Return a process's resident set, 0 if it is gone."""
-    fields = _read(f"/proc/{pid}/statm").split()
-    return int(fields[1]) * mmap.PAGESIZE if len(fields) > 1 else 0
+    try:
+        return int(_process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def cpu_seconds(pid: int) -> float:
     """Return how much of a CPU a process has used, 0 if it is gone."""
-    # Its name may hold spaces and parentheses.
-    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+    try:
+        used = _process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(used.user + used.system)
 
 
 def machine_cpu_seconds() -> float:
     """Return how long the CPUs of this machine have been busy together."""
-    ticks = [int(field) for field in _read("/proc/stat").partition(b"\n")[0].split()[1:9]]
-    # Without those that they were idle, or waited for a disk.
-    return sum(ticks[:3] + ticks[5:]) / os.sysconf("SC_CLK_TCK")
+    times = psutil.cpu_times()._asdict()
+    return float(sum(spent_s for kind, spent_s in times.items() if kind not in NOT_BUSY))
 
 
 class Memory:
-    """The memory that this process may use: of the machine, or less by its control group."""
+    """The memory that this process may use: the machine's, or less if a control group limits it."""
 
     def __init__(self) -> None:
         self._groups = list(_limited_groups())
 
     def total_and_free(self) -> tuple[int, int]:
-        """Return how many bytes there are, and how many are free; 0 if nobody knows."""
-        info = dict(line.split(b":", 1) for line in _read("/proc/meminfo").splitlines())
-        total, free = (
-            int(info.get(name, b"0").split()[0]) * 1024 for name in (b"MemTotal", b"MemAvailable")
-        )
+        """Return how many bytes there are, and how many are free."""
+        machine = psutil.virtual_memory()
+        total, free = machine.total, machine.available
         for directory, limit_name, usage_name, cache_name in self._groups:
             limit, usage = _read(f"{directory}/{limit_name}"), _read(f"{directory}/{usage_name}")
             if not limit.strip().isdigit() or not usage or int(limit) >= total:
                 continue
             stat = dict(line.split() for line in _read(f"{directory}/memory.stat").splitlines())
-            # What was read from files can go whenever the memory is wanted.
+            # The cache of files is given back whenever memory is wanted.
             used = int(usage) - int(stat.get(cache_name, 0))
             total, free = int(limit), min(free, int(limit) - used)
         return total, max(free, 0)
@@ -96,7 +109,7 @@ def _limited_groups() -> list[tuple[str, str, str, bytes]]:
 
 
 class Examiner:
-    """Answers a scheduler that asks how a machine and its workers are."""
+    """Answers a scheduler that asks for the CPU time and memory of a machine and its workers."""
 
     def __init__(
         self, processes: Callable[[], Mapping[bytes, int]], memory_limit_bytes: int = 0
@@ -111,7 +124,7 @@ class Examiner:
         self._memory = Memory()
         self._measured_at = -math.inf
         self._busy_s: dict[bytes, float] = {}
-        """CPU seconds of each worker; of this process: ``b""``."""
+        """CPU seconds of each worker; the key of this process is ``b""``."""
         self._machine_busy_s = 0.0
 
     def ask(self, question: m.Examine, now: float) -> None:
@@ -123,7 +136,7 @@ class Examiner:
             self.due = now + BASELINE_S
 
     def answer(self, now: float, restarts: int) -> m.Vitals:
-        """Return the answer to the last question; so many workers were started again so far."""
+        """Return the answer to the last question; ``restarts`` counts workers started again."""
         assert self._asked is not None
         asked, self._asked = self._asked, None
         self.due = math.inf

@@ -1,6 +1,29 @@
-"""Test aids that are part of the product: the core on a bench, the whole cluster in one thread.
+"""Test aids that are part of the product: one core on a bench, a whole cluster in one thread.
 
-``bench`` drives one scheduler core by hand, ``describe`` writes messages as people read them, and
-``simulation`` runs a cluster of simulated processes from one seed
-(``python -m scaler_cluster.testing SEED``).
+Theory of operation
+-------------------
+``bench.py`` drives one scheduler core by hand: a line feeds it messages, and what it answers can be
+compared. ``describe.py`` writes messages as people read them.
+
+``simulation.py`` runs a whole cluster from one seed. The cores, the exchanges and the codec are the
+shipped ones. So are the two loops in which a worker does several things at once: ``run_work``,
+which runs tasks, and the loop of a thread that waits for tasks. Time, the network, files and the
+tasks are simulated. The seed decides every delay, loss, repetition, crash and pause; the same seed
+repeats everything. After each step the scheduler's invariants are checked, and each client checks
+what comes back: everything once, and the right value. When the faults end, all that live clients
+asked for must come back, and nothing may be left anywhere.
+
+- A simulated process is a ``Node`` (``nodes.py``): an exchange and a timer. It sees the others only
+  through the ``World`` (``world.py``), which the simulation implements. ``plan.py`` says what a
+  simulation consists of.
+- ``machines.py`` has supervisors and workers, ``storages.py`` the object storages, and
+  ``memory_files.py`` their files. ``sessions.py`` is whatever asks for tasks: a client
+  (``clients.py``), or the tasks of a worker (``nested.py``). ``asked.py`` notes what may come back.
+- ``tasks.py`` makes of a payload what a task does, and ``programs.py`` says it act by act.
+  ``graphs.py`` draws graphs. ``simulated_tasks.py`` plays the tasks on the stack of a worker.
+- ``worker_driver.py`` runs the task loop of a worker up to the next task. Between any two lines of
+  the loop (``preemption.py``) the control thread may take messages in.
+
+``python -m scaler_cluster.testing everything 0 1000`` simulates a thousand seeds of a plan. With
+one seed alone it prints every message.
 """

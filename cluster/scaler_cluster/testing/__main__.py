@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from scaler_cluster.testing.simulation import PLANS, Simulation, simulate
+from scaler_cluster.testing.plan import PLANS
+from scaler_cluster.testing.simulation import Simulation, simulate
 
 
 def main() -> None:

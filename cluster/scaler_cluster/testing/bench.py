@@ -10,8 +10,9 @@ from array import array
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core import invariants
-from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
+from scaler_cluster.core.scheduler import invariants
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.ids import OBJECT_ID_BYTES, SNAPSHOT, segment_prefix
 from scaler_cluster.testing.describe import describe_all
 from scaler_cluster.wire import feed as f
@@ -54,7 +55,7 @@ class SchedulerBench:
         self.now = 100.0
         self.core = SchedulerCore(config or SchedulerConfig(PYTHON), self.now)
         self.published: list[f.Snapshot | f.Events] = []
-        """What was told to those who watch."""
+        """What the core has told watchers."""
 
     # -- doors -------------------------------------------------------------------------------
 
@@ -75,8 +76,8 @@ class SchedulerBench:
     def act_raw(self) -> dict[bytes, list[m.Message]]:
         """Return what the core has to send, by peer."""
         actions = self.core.take_actions(self.now)
-        if self.now >= self.core.feed_deadline:
-            self.published += self.core.take_feed(self.now)
+        if self.now >= self.core.feed.due:
+            self.published += self.core.feed.take(self.now)
         invariants.check(self.core)
         return actions
 
@@ -104,13 +105,13 @@ class SchedulerBench:
     # -- watching ----------------------------------------------------------------------------
 
     def watch(self, *topics: bytes) -> dict[str, list[str]]:
-        """Let somebody watch these topics, from whom :attr:`published` has nothing so far."""
+        """Let a watcher of these topics come, and empty :attr:`published`."""
         self.published.clear()
-        self.core.watch(topics, self.now)
+        self.core.feed.watch(topics, self.now)
         return self.act()
 
     def snapshot(self) -> f.Snapshot:
-        """Return what somebody is told who begins to watch just now."""
+        """Return what the core tells a watcher that comes just now."""
         self.watch(SNAPSHOT)
         self.wait(1.0)
         first = self.published[0]

@@ -112,6 +112,13 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Returned: lambda x: f"Returned {x.task}{_with(x.objects)}",
     m.Assign: _assign,
     m.AssignNodes: _assign_nodes,
+    m.DoneNodes: lambda x: (
+        f"DoneNodes {tasks(x.first, len(x.batch), x.session)} {_payloads(x.batch)} "
+        f"kept {numbers(x.sizes, 'Q')}"
+    ),
+    m.DropResults: lambda x: f"DropResults {x.session}:{x.graph} {numbers(x.nodes)}",
+    m.Share: lambda x: f"Share {x.session}:{x.graph} {numbers(x.nodes)}",
+    m.Shared: lambda x: f"Shared {tasks(x.task, 1, x.session)} {x.kind}{_with(x.objects)}",
     m.GraphOver: lambda x: f"GraphOver {x.session}:{x.graph}",
     m.Skipped: lambda x: f"Skipped {tasks(x.task, 1, x.session)}",
     m.Graph: lambda x: f"Graph {tasks(x.first + x.start, len(x.batch))} {name(x.function)}",
@@ -135,6 +142,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Inventory: lambda x: f"Inventory {_names(x.objects)}",
     m.Purge: lambda x: f"Purge {name(x.prefix)} but {_names(x.keep)}",
     m.Copy: lambda x: f"Copy {name(x.segment)} from {x.address}",
+    m.Arrived: lambda x: f"Arrived {_names(x.objects)}",
     m.Missing: lambda x: f"Missing {_names(x.objects)}: {x.reason}",
     m.Put: lambda x: f"Put {name(x.segment)}",
     m.Fetch: lambda x: f"Fetch {name(x.segment)} {x.offset}+{x.nbytes}",

@@ -1,4 +1,4 @@
-"""Random graphs of simulated tasks: as messages, and evaluated in order."""
+"""Random graphs of simulated tasks, and the messages that a client sends of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
-from scaler_cluster.testing.tasks import Expected, Task, evaluate
+from scaler_cluster.testing.tasks import Task
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -29,6 +29,8 @@ class SimulatedGraph:
         wanted: Sequence[int],
         options: Sequence[m.TaskOptions],
         kinds: Sequence[int],
+        *,
+        is_shared: bool = False,
     ) -> None:
         self.nodes = nodes
         """What each does; of an input only the number counts."""
@@ -37,11 +39,15 @@ class SimulatedGraph:
         self.options = options
         self.kinds = kinds
         """Which of the options each node has; empty: all have the first."""
+        self.is_shared = is_shared
+        """Workers keep large results until other workers need them."""
 
     def deeper(self, depth: int) -> SimulatedGraph:
         """Return the same for a task that submits it."""
         options = [replace(one, depth=depth) for one in self.options]
-        return SimulatedGraph(self.nodes, self.inputs, self.wanted, options, self.kinds)
+        return SimulatedGraph(
+            self.nodes, self.inputs, self.wanted, options, self.kinds, is_shared=self.is_shared
+        )
 
     @classmethod
     def draw(
@@ -61,7 +67,7 @@ class SimulatedGraph:
         for node in range(inputs, count):
             low = max(node - reach, 0)
             some = min(dice.randint(0, 3), node - low)
-            # What nobody needs is not sent: not even an input.
+            # A client sends no input that no node needs: so the first node needs all of them.
             needs = tuple(sorted(dice.sample(range(low, node), some)))
             if node == inputs:
                 needs = tuple(range(inputs))
@@ -72,20 +78,8 @@ class SimulatedGraph:
         others = [node for node in range(inputs, count) if dice.random() < 0.1]
         several = range(len(options))
         kinds = [dice.choice(several) for _ in nodes] if len(options) > 1 else []
-        return cls(nodes, inputs, sorted({*ends, *others}), options, kinds)
-
-    def evaluate(self, inputs: Sequence[Expected] = ()) -> list[Expected]:
-        """Return what each node has to come back with: runs them in order."""
-        expected: list[Expected] = list(inputs)
-        for node in self.nodes[self.inputs :]:
-            values = [expected[one] for one in node.needs]
-            results = tuple(value for value in values if isinstance(value, bytes))
-            if len(results) == len(values):
-                expected.append(evaluate(node, results))
-            else:
-                failures = (value for value in values if isinstance(value, frozenset))
-                expected.append(frozenset().union(*failures))
-        return expected
+        wanted = sorted({*ends, *others})
+        return cls(nodes, inputs, wanted, options, kinds, is_shared=dice.random() < 0.6)
 
     def options_of(self, node: int) -> m.TaskOptions:
         """Return what is asked of a node."""
@@ -133,4 +127,5 @@ class SimulatedGraph:
                 array("I", (n for n, _ in owned)).tobytes(),
                 is_last=stop == count,
                 kinds=array("I", self.kinds[start:stop]).tobytes(),
+                is_shared=self.is_shared,
             )

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.placement import has_all
-from scaler_cluster.core.supervisor import Exit, SupervisorConfig, SupervisorCore
-from scaler_cluster.core.worker import FLUSH_S, Work, WorkerCore
+from scaler_cluster.core.records.placement import has_all
+from scaler_cluster.core.supervisor.config import SupervisorConfig
+from scaler_cluster.core.supervisor.supervisor import Exit, Kill, Send, Spawn, SupervisorCore
+from scaler_cluster.core.worker.kept_results import Pickled
+from scaler_cluster.core.worker.reports import FLUSH_S, Kept
+from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.links.link import HUB
 from scaler_cluster.testing.bench import PYTHON, segment
-from scaler_cluster.testing.clients import object_of
 from scaler_cluster.testing.nodes import Node
 from scaler_cluster.testing.simulated_tasks import SimulatedTasks
-from scaler_cluster.testing.storages import MemoryFiles, StorageNode
-from scaler_cluster.testing.tasks import Task
+from scaler_cluster.testing.storages import StorageNode
+from scaler_cluster.testing.tasks import Task, object_of
 from scaler_cluster.testing.worker_driver import WorkerDriver
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
+    from scaler_cluster.core.worker.work import Work
+    from scaler_cluster.testing.memory_files import MemoryFiles
     from scaler_cluster.testing.nested import NestedNode
-    from scaler_cluster.testing.simulation import Simulation
+    from scaler_cluster.testing.world import World
     from scaler_cluster.wire.batch import Buffer
     from scaler_cluster.wire.messages import Capabilities
 
-LOOK_FOR_S = 0.01
-"""How often a worker looks whether a segment has come."""
+LOOKS_LATE_S = (0.0, 0.0005, 0.02, 0.1)
+"""How late the control thread may see what has arrived while tasks run."""
+LINES_LATE_MAX = 25
+"""How many lines of the task loop may be run before the control thread sees what has arrived."""
+LARGE_BYTES = 100_000
+"""How large a result is said to be that a worker keeps."""
+LIMITS = (math.inf, 2.5 * LARGE_BYTES)
+"""How much a worker may keep that nobody else has."""
+FLUSHES = 0.01
+"""How likely the control thread reports results before a line of the task loop."""
 
 
 class SupervisorNode(Node):
     """A machine: a supervisor, its workers, and the storage of one that has files of its own."""
 
-    def __init__(
-        self, simulation: Simulation, number: int, workers: int, files: MemoryFiles
-    ) -> None:
+    def __init__(self, simulation: World, number: int, workers: int, files: MemoryFiles) -> None:
         name = simulation.name("S")
         super().__init__(simulation, name)
         self.number = number
@@ -75,19 +86,22 @@ class SupervisorNode(Node):
 
     def turn(self) -> None:
         simulation, core = self.simulation, self.core
-        if core.leave is not None:
-            self.crash(15)
-            return
         core.tick(simulation.now)
-        for index, peer in core.to_spawn:
-            self._workers[index] = WorkerNode(simulation, peer, self, index)
-            core.spawned(index, index + 100)
-        core.to_spawn.clear()
-        kills, core.to_kill[:] = list(core.to_kill), []
-        for index in kills:
-            if index in self._workers:
-                self._workers[index].crash(9)
-        self.tell_hub(core.take_actions())
+        messages = []
+        for action in core.take_actions():
+            if isinstance(action, Send):
+                messages.append(action.message)
+            elif isinstance(action, Spawn):
+                node = WorkerNode(simulation, action.peer, self, action.slot)
+                self._workers[action.slot] = node
+                core.spawned(action.slot, action.slot + 100)
+            elif isinstance(action, Kill):
+                if action.slot in self._workers:
+                    self._workers[action.slot].crash(9)
+            else:
+                self.crash(15)
+                return
+        self.tell_hub(messages)
         self.set_timer(core.deadline)
 
     def reap(self, worker: WorkerNode, number: int | None) -> None:
@@ -95,7 +109,7 @@ class SupervisorNode(Node):
         if not self.is_alive() or self._workers.get(worker.index) is not worker:
             return
         del self._workers[worker.index]
-        session, task = worker.hands.slot
+        session, task = worker.hands.ran
         code = None if number is not None else 0
         end = Exit(worker.index + 100, code, number, 0, "", True, False, session, task)
         self.core.died(worker.index, end, self.simulation.now)
@@ -123,11 +137,12 @@ class WorkerNode(Node):
     """A worker process: runs tasks one after the other, each for a simulated while."""
 
     def __init__(
-        self, simulation: Simulation, name: bytes, supervisor: SupervisorNode, index: int
+        self, simulation: World, name: bytes, supervisor: SupervisorNode, index: int
     ) -> None:
         super().__init__(simulation, name)
         self.core = WorkerCore()
-        self.hands = WorkerDriver(self.core)
+        self.core.kept.limit_bytes = simulation.random.choice(LIMITS)
+        self.hands = WorkerDriver(self.core, self._pump, self._has_come, self._preempt, self._share)
         self.index = index
         self.session: NestedNode | None = None
         """That of its tasks, once one of them needed it."""
@@ -138,6 +153,12 @@ class WorkerNode(Node):
         """Name of the task in the hands' slot."""
         self._written = 0
         self._flush_at = 0.0
+        self._inbox: list[m.Message] = []
+        """What has arrived, and the control thread has not seen yet."""
+        self._lines_late = 0
+        """Before which line of the task loop it looks into the inbox, if that comes earlier."""
+        self._look_at = 0.0
+        """When the control thread looks into the inbox while a task runs."""
         self.tell_hub(
             [
                 m.Hello(
@@ -162,8 +183,9 @@ class WorkerNode(Node):
     def check_over(self) -> None:
         """See :class:`Node`."""
         core = self.core
-        assert not core._graphs, f"keeps results of nodes: {core._graphs}"
+        assert not core.kept.graphs, f"keeps results of nodes: {core.kept.graphs}"
         assert not core.mapped, f"maps {core.mapped}"
+        assert not core.awaited, f"awaits {core.awaited}"
         assert not core.interrupt, f"is to interrupt {core.interrupt}"
 
     # -- the process -------------------------------------------------------------------------
@@ -179,9 +201,10 @@ class WorkerNode(Node):
     def stop(self) -> None:
         """See :class:`Node`; the session of its tasks is in the same process."""
         super().stop()
-        self.stack.frames.clear()
         if self.session is not None:
+            # First of all: the generators of the tasks end whenever they are collected.
             self.session.stop()
+        self.stack.frames.clear()
 
     def pause(self, until: float) -> None:
         """See :class:`Node`."""
@@ -190,11 +213,22 @@ class WorkerNode(Node):
             self.session.paused_until = until
 
     def receive(self, source: bytes, frames: list[Buffer]) -> None:
-        self.core.receive(self.exchange.receive(HUB, frames, self.simulation.now))
+        now = self.simulation.now
+        messages = self.exchange.receive(HUB, frames, now)
+        if not self._inbox and self.core.queue:
+            self._lines_late = self.simulation.random.randrange(LINES_LATE_MAX)
+            self._look_at = now + self.simulation.random.choice(LOOKS_LATE_S)
+            self.set_timer(self._look_at)
+        self._inbox += messages
         self.turn()
 
     def turn(self) -> None:
         core, now = self.core, self.simulation.now
+        if not core.queue or now >= self._look_at:
+            self._pump()
+        elif self._inbox:
+            # An earlier turn may have taken the place of the one that was to look.
+            self.set_timer(self._look_at)
         if core.interrupt_due():
             self.stack.interrupt()
         while self.is_alive():
@@ -203,17 +237,42 @@ class WorkerNode(Node):
                 break
         if not self.is_alive():
             return
+        self._share()
         if now >= self._flush_at or not core.queue:
-            core.flush()
+            core.reports.flush()
             self._flush_at = now + FLUSH_S
         self.tell_hub(core.take_actions())
         if core.leave is not None and not core.queue:
+            core.share_all()
+            self._share()
+            self.tell_hub(core.take_actions())
             self.tell_hub([m.Goodbye()])
             self.stop()
             self.simulation.at(now, lambda: self._supervisor.reap(self, None))
             return
-        if core.results:
+        if core.reports.results:
             self.set_timer(self._flush_at)
+
+    def _pump(self) -> None:
+        """Send what is to be sent, and take in what has arrived."""
+        core = self.core
+        self.tell_hub(core.take_actions())
+        while self._inbox:
+            messages, self._inbox = self._inbox, []
+            core.receive(messages)
+            self.tell_hub(core.take_actions())
+
+    def _preempt(self) -> None:
+        """Act as the control thread, now and then, where the main thread is between two lines."""
+        if self._inbox:
+            self._lines_late -= 1
+            acts = self._lines_late < 0
+        else:
+            acts = self.simulation.random.random() < FLUSHES
+        if acts:
+            self.core.reports.flush()
+            self._pump()
+            self._share()
 
     # -- tasks -------------------------------------------------------------------------------
 
@@ -223,22 +282,23 @@ class WorkerNode(Node):
 
     def _take_up(self) -> bool:
         """Begin with the next task, or report why it cannot run; return False if there is none."""
-        core, hands, now = self.core, self.hands, self.simulation.now
-        work = hands.take_up(now, self._has_come)
+        hands, now = self.hands, self.simulation.now
+        work = hands.take_up(now)
         if work is None:
             return False
         task = Task.of(hands.payload)
         self._ran = task.name
-        if work.message.report_start:
-            core.started(work)
         inputs: list[bytes] = []
         for node in task.needs:
-            sent, made = (work.values or {}).get(node), work.results.get(node)
-            found = sent or made
+            sent, kept = (work.values or {}).get(node), work.kept.values.get(node)
+            if type(kept) is bytes:
+                inputs.append(kept)
+                continue
+            found = kept or sent
             if found is None:
                 hands.skipped(now)
                 return True
-            value = self.value(found, keep=bool(sent))
+            value = self.value(found, keep=kept is None)
             if value is None:
                 hands.raised(m.FAILED_MISSING, b"", {}, now)
                 return True
@@ -256,15 +316,10 @@ class WorkerNode(Node):
     def _has_come(self, work: Work) -> bool:
         """Return True once the segments of a work are here, or will never be."""
         core, message = self.core, work.message
-        if not work.stop or core.leave is not None:
-            return True
         wanted = message.segments if isinstance(message, m.AssignNodes) else ()
         if not self._supervisor.is_home:
             wanted += work.function.objects + message.objects
-        if all(one in core.missing or self._view(one) is not None for one in wanted):
-            return True
-        self.set_timer(self.simulation.now + LOOK_FOR_S)
-        return False
+        return not core.waits(work, wanted, lambda one: self._view(one) is not None)
 
     def value(self, found: tuple[Buffer, tuple[bytes, ...]], *, keep: bool = True) -> bytes | None:
         """Return a result that came as payload and segments, None if one of these is not here."""
@@ -290,17 +345,43 @@ class WorkerNode(Node):
     def returned(self, task: Task, result: bytes) -> None:
         """It returned."""
         now = self.simulation.now
+        work = self.hands.standing
+        if isinstance(work.message, m.AssignNodes) and work.message.is_shared:
+            work.kept.values[work.node] = result
+            if task.segments and not work.must_send:
+                self.hands.end(Kept(task.segments * LARGE_BYTES), now)
+                return
         if not task.segments:
             self.hands.returned(result, now)
             return
-        cut = len(result) // task.segments
-        parts = [result[:cut], result[cut:]] if task.segments > 1 else [result]
+        self.hands.stored(b"large", self._write(result, task.segments), now)
+
+    def _write(self, result: bytes, count: int) -> tuple[bytes, ...]:
+        """Write a large result to one segment or two; return their names."""
+        cut = len(result) // count
+        parts = [result[:cut], result[cut:]] if count > 1 else [result]
         names = []
         for part in parts:
             self._written += 1
             names.append(segment(self.name, self._written))
             self._files.write(names[-1], part)
-        self.hands.stored(b"large", tuple(names), now)
+        return tuple(names)
+
+    def _share(self) -> None:
+        """Send results that workers elsewhere need."""
+        kept = self.core.kept
+        while (found := kept.take_to_share()) is not None or (
+            found := kept.take_excess()
+        ) is not None:
+            session, task, result = found
+            if result is None:
+                shared = m.Shared(session, task, m.FAILED_MISSING, b"", (), (), {})
+            else:
+                names = self._write(result, 1)
+                shared = m.Shared(session, task, "", b"large", names, (LARGE_BYTES,), {})
+                if self.core.kept.limit_bytes < math.inf:
+                    kept.written_out(session, task, Pickled(b"large", names))
+            self.core.reports.say(shared)
 
     def raised(self, error: bytes) -> None:
         """It raised."""

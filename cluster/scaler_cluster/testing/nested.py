@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import CancelledError
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core.nested import NestedCore
-from scaler_cluster.core.subtasks import HandedOver, OwnGraph, Subtask
-from scaler_cluster.ids import call_of
+from scaler_cluster.core.client.events import InputWanted, NodeRan, Released
+from scaler_cluster.core.worker.nested import NestedCore
+from scaler_cluster.core.worker.subtasks import HandedOver, OwnGraph, Subtask
 from scaler_cluster.testing.bench import PYTHON
-from scaler_cluster.testing.clients import FUNCTIONS, SessionNode, Slots, Waiter
+from scaler_cluster.testing.sessions import FUNCTIONS, SessionNode, Slots, Waiter
 from scaler_cluster.testing.tasks import Task
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -16,9 +19,10 @@ from scaler_cluster.wire.batch import Batch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scaler_cluster.core.client import Function
+    from scaler_cluster.core.client.events import ClientEvent
+    from scaler_cluster.core.client.requests import Function
     from scaler_cluster.testing.graphs import SimulatedGraph
-    from scaler_cluster.testing.machines import WorkerNode
+    from scaler_cluster.testing.world import SessionHost
     from scaler_cluster.wire.batch import Buffer
 
 
@@ -27,21 +31,24 @@ class NestedNode(SessionNode):
 
     core: NestedCore
 
-    def __init__(self, worker: WorkerNode) -> None:
+    def __init__(self, worker: SessionHost) -> None:
         core = NestedCore(worker.may_run)
         super().__init__(worker.simulation, worker.simulation.name("N"), core)
         self.owner = 0
         """The task that submits, by the number of its run."""
         self.paused_until = worker.paused_until
+        self.uninterrupted = nullcontext()
+        self._ran: dict[int, Task] = {}
+        """Nodes of graphs that ran here, until the scheduler is told."""
         self._worker = worker
         hello = m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "simulated", worker=worker.name)
-        self.core.say(hello)
+        self.core.requests.say(hello)
         self.turn()
 
     @property
     def is_over(self) -> bool:
         """Return True if nothing will ever come back."""
-        return bool(self.core.lost or self.core.refused)
+        return self.is_lost or self.is_refused
 
     @property
     def is_idle(self) -> bool:
@@ -60,17 +67,40 @@ class NestedNode(SessionNode):
     def turn(self) -> None:
         core, now = self.core, self.simulation.now
         self.beat()
-        if core.lost:
+        if self.is_lost:
             # What the shell does is break.
             self.cancelled(core.cancel(core.pending()))
-            for call in list(core.calls.values()):
-                self.give_up([call.first])  # type: ignore[attr-defined]
+            core.abort_calls(CancelledError())
         core.send_away(now)
-        while core.ended:
-            self.release(core.ended.pop())
-        self.supply_unmet()
+        self.handle(core.events.take())
         self.tell_hub(core.take_actions())
-        self.set_timer(min(self._heartbeat_at, core.deadline))
+        self.set_timer(min(self._liveness.heartbeat_at, core.held.deadline))
+
+    def handle(self, events: Sequence[ClientEvent]) -> None:
+        """See :class:`SessionNode`."""
+        for event in events:
+            if isinstance(event, Released):
+                self.release(event.objects)
+            elif isinstance(event, NodeRan):
+                self._supply_node(event.task, event.outcome)
+            elif isinstance(event, InputWanted) and event.task in self._ran:
+                self._supply_node(event.task, self.resolved[event.task])
+            else:
+                super().handle([event])
+
+    def _supply_node(self, task: int, outcome: object) -> None:
+        """Tell the scheduler what became of a node that ran here."""
+        node = self._ran.pop(task)
+        if isinstance(outcome, m.Failed):
+            self.core.requests.say(m.ProvideInputs(task, outcome.kind, outcome.payload))
+            return
+        assert isinstance(outcome, bytes)
+        if node.segments:
+            one = self.store_bytes(outcome)
+            self.core.requests.say(m.ProvideInputs(task, "", b"large", (one,)))
+            self.release((one,))
+        else:
+            self.core.requests.say(m.ProvideInputs(task, "", outcome))
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -81,7 +111,7 @@ class NestedNode(SessionNode):
         child = Subtask(self.owner, function, m.CALL_ARGS, options, objects, batch, objects)
         waiter = Waiter()
         waiter.task = self.core.hold(child, waiter, self.simulation.now)
-        self.set_timer(self.core.deadline)
+        self.set_timer(self.core.held.deadline)
         return waiter.task
 
     def open_call(self, call: Slots) -> int:
@@ -92,7 +122,7 @@ class NestedNode(SessionNode):
     ) -> None:
         child = Subtask(self.owner, function, m.CALL_ARGS, options, (), batch)
         self.core.hold_piece(child, first, self.simulation.now)
-        self.set_timer(self.core.deadline)
+        self.set_timer(self.core.held.deadline)
 
     def ask_graph(
         self, graph: SimulatedGraph, inputs: Sequence[int] = (), parts: int = 1
@@ -117,53 +147,42 @@ class NestedNode(SessionNode):
         """A task ended: nobody waits for what it submitted."""
         if owner not in self.core.owned:
             return
-        waiters, calls = self.core.give_up(owner)
-        for call in calls:
-            assert isinstance(call, Slots)
-            self.give_up([call.first])
-        self.cancelled(waiters)
+        self.cancelled(self.core.give_up(owner, CancelledError()))
         self.turn()
 
     def settle(self, child: Subtask, outcome: Any, took_s: float) -> None:
         """A task that ran here ended; None: it was interrupted."""
-        if type(child) is HandedOver:
-            self._settle_lent(child, outcome, took_s)
-            return
-        if call_of(child.first):
-            if isinstance(outcome, bytes):
-                self.core.returned_here(child, outcome, took_s)
-            elif outcome is not None:
-                self.core.failed_here(child, outcome)
-            return
-        waiter = self.core.came_back(child, took_s)
-        if waiter is not None:
-            if outcome is None:
-                self.given_up.add(child.first)
-            self.resolve(child.first, outcome)
+        if type(child) is HandedOver and outcome is not None:
+            self._ran[child.first] = Task.of(bytes(child.batch.data))
+        elif outcome is None:
+            self.given_up.add(child.first)
+        self.core.settle(child, outcome, took_s)
         self.turn()
 
-    def _settle_lent(self, lent: HandedOver, outcome: Any, took_s: float) -> None:
-        """The same of a node: the scheduler is told as well."""
-        if outcome is None:
-            return
-        if self.core.came_back(lent, took_s) is not None:
-            self.resolve(lent.first, outcome)
-        if isinstance(outcome, m.Failed):
-            self.core.say(m.ProvideInputs(lent.first, outcome.kind, outcome.payload))
-        elif Task.of(bytes(lent.batch.data)).segments:
-            one = self.store_bytes(outcome)
-            self.core.say(m.ProvideInputs(lent.first, "", b"large", (one,)))
-            self.release((one,))
-        else:
-            self.core.say(m.ProvideInputs(lent.first, "", outcome))
-        self.turn()
+    # -- for a thread that waits -------------------------------------------------------------
+
+    def with_needs(self, tasks: deque[int]) -> deque[int]:
+        """See :class:`WaitingSession`."""
+        return deque(self.core.with_needs(tasks))
+
+    def is_held(self, tasks: deque[int]) -> bool:
+        """See :class:`WaitingSession`."""
+        return self.core.is_any_held(list(tasks))
+
+    def send_now(self, tasks: deque[int]) -> None:
+        """See :class:`WaitingSession`."""
+        self.core.send_now(tasks)
+
+    def recall(self, tasks: deque[int], turn: int) -> None:
+        """See :class:`WaitingSession`."""
+        self.core.recall_some(tasks, turn)
+
+    def count_waiting(self, change: int) -> None:
+        """See :class:`WaitingSession`."""
+        if self.is_alive() and self.core.count_waiting(change):
+            self.turn()
 
     def check_over(self) -> None:
         """See :class:`SessionNode`."""
         super().check_over()
-        core = self.core
-        left = core.owned, core.ended, core.views, core._callers
-        held = core._local, core._local_pieces, core._submitted, core._submitted_pieces
-        graphs = core._linked, core.graphs, core._input_tasks, core._watched, core._owed
-        assert not any(left + held + graphs), f"left in the core: {left}, {held}, {graphs}"
-        assert core._waiting == 0, "still blocked"
+        assert self.core.is_idle, "something is left in the core"

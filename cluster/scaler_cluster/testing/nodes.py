@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core import invariants
-from scaler_cluster.core.exchange import Exchange
-from scaler_cluster.core.scheduler import SchedulerConfig, SchedulerCore
+from scaler_cluster.core.delivery.exchange import Exchange
+from scaler_cluster.core.scheduler import invariants
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.links.link import HUB
 from scaler_cluster.testing.bench import PYTHON
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from scaler_cluster.testing.simulation import Simulation
+    from scaler_cluster.testing.world import World
     from scaler_cluster.wire.batch import Buffer
 
 HUB_NAME = b"hub"
 
 
 class Node:
-    """Somebody with an exchange and a timer."""
+    """A simulated process: it has an exchange and a timer."""
 
-    def __init__(self, simulation: Simulation, name: bytes) -> None:
+    def __init__(self, simulation: World, name: bytes) -> None:
         self.simulation = simulation
         self.name = name
         self.paused_until = 0.0
@@ -87,7 +88,7 @@ class Node:
 class SchedulerNode(Node):
     """The scheduler."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: World) -> None:
         super().__init__(simulation, HUB_NAME)
         config = SchedulerConfig(
             PYTHON,

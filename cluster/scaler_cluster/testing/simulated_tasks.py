@@ -6,13 +6,12 @@ import itertools
 import math
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from scaler_cluster.core.subtasks import HandedOver, Subtask
-from scaler_cluster.core.waiting import Step, Waiting
-from scaler_cluster.testing.clients import object_of
+from scaler_cluster.core.worker.subtasks import HandedOver, Subtask
+from scaler_cluster.core.worker.waiting import Step, Waiting
 from scaler_cluster.testing.nested import NestedNode
-from scaler_cluster.testing.tasks import (
+from scaler_cluster.testing.programs import (
     RAISED,
     Act,
     Ask,
@@ -24,18 +23,51 @@ from scaler_cluster.testing.tasks import (
     Pause,
     Raised,
     Secede,
-    Task,
     program,
 )
+from scaler_cluster.testing.tasks import Task, object_of
+from scaler_cluster.testing.world import SessionHost
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
-    from scaler_cluster.testing.machines import WorkerNode
+    from scaler_cluster.core.worker.worker import WorkerCore
+    from scaler_cluster.testing.worker_driver import WorkerDriver
+    from scaler_cluster.wire.batch import Buffer
 
 CONNECT_S = 10.0
-"""Who is not welcome by then gives up."""
+"""A session that was not welcomed by then gives up."""
+
+
+class TaskPlayer(SessionHost, Protocol):
+    """A simulated worker, as the tasks that it plays see it."""
+
+    core: WorkerCore
+    hands: WorkerDriver
+    session: NestedNode | None
+    """That of its tasks, once one of them needed it."""
+
+    def set_timer(self, when: float) -> None:
+        """Have a turn then, unless one comes before."""
+
+    def crash(self, number: int) -> None:
+        """The process is killed by a signal of this number."""
+
+    def value(self, found: tuple[Buffer, tuple[bytes, ...]]) -> bytes | None:
+        """Return a result that came as payload and segments, None if one of these is not here."""
+
+    def read(self, segments: tuple[bytes, ...]) -> bytes | None:
+        """Return what is in segments, None if one is not here."""
+
+    def returned(self, task: Task, result: bytes) -> None:
+        """The task that the worker was given returned."""
+
+    def raised(self, error: bytes) -> None:
+        """The task that the worker was given raised."""
+
+    def interrupted(self) -> None:
+        """The task that the worker was given was interrupted, as the scheduler wanted."""
 
 
 class Frame:
@@ -54,10 +86,9 @@ class Frame:
         """What it wants to do, once the session is there."""
         self.wakes_at = -math.inf
         self.waiting: Waiting | None = None
+        self.steps: Generator[Step, None, None] | None = None
+        """What it does while it waits."""
         self.awaited: Sequence[int] = ()
-        self.tasks: deque[int] = deque()
-        self.turn = 0
-        self.supplied = 0
         self.seceded = False
         self.began_at = 0.0
         self.expires_at = math.inf
@@ -67,7 +98,7 @@ class Frame:
 class SimulatedTasks:
     """Plays the programs of tasks, as ``runtime/nested.py`` and ``inline_runner.py`` run them."""
 
-    def __init__(self, worker: WorkerNode) -> None:
+    def __init__(self, worker: TaskPlayer) -> None:
         self.frames: list[Frame] = []
         self._worker = worker
         self._simulation = worker.simulation
@@ -165,7 +196,7 @@ class SimulatedTasks:
         session = self._session
         if frame.child is None and not session.core.owned.get(frame.number):
             # What follows it here is another work: its end is to be noticed.
-            self._worker.core.end_with(self._worker.hands.work)  # type: ignore[arg-type]
+            self._worker.core.end_with(self._worker.hands.standing)
         session.owner = frame.number
         if isinstance(act, Ask):
             options = replace(act.options, depth=frame.depth + 1)
@@ -180,22 +211,19 @@ class SimulatedTasks:
             self._set_seceded(frame, seceded=act.seceded)
         elif isinstance(act, Await):
             frame.awaited = act.tasks
-            frame.tasks = deque(session.core.with_needs(act.tasks))
-            frame.supplied = 0
             frame.waiting = Waiting(self._simulation.now, act.timeout_s)
-            if not frame.waiting.may_run:
-                for task in frame.tasks:
-                    session.core.send_now(task)
+            frame.steps = frame.waiting.steps(
+                session,
+                deque(act.tasks),
+                lambda: self._is_there(frame),
+                lambda: self._simulation.now,
+            )
         return None
 
     def _set_seceded(self, frame: Frame, *, seceded: bool) -> None:
         if frame.seceded is not seceded:
             frame.seceded = seceded
-            self._count_waiting(1 if seceded else -1)
-
-    def _count_waiting(self, change: int) -> None:
-        if self._session.core.count_waiting(change):
-            self._session.turn()
+            self._session.count_waiting(1 if seceded else -1)
 
     # -- waiting -----------------------------------------------------------------------------
 
@@ -204,28 +232,16 @@ class SimulatedTasks:
 
     def _wait(self, frame: Frame, waiting: Waiting) -> bool:
         """Return True once what a task waits for is there, or its time is over."""
-        session, now = self._session, self._simulation.now
-        core = session.core
-        while not self._is_there(frame):
-            if frame.supplied != session.supplied:
-                frame.supplied = session.supplied
-                waiting.ran(now)
-            step = waiting.next(now, is_held=core.is_any_held(list(frame.tasks)))
-            if step in (Step.BLOCK, Step.UNBLOCK):
-                self._count_waiting(1 if step is Step.BLOCK else -1)
-            elif step is Step.RUN:
-                child = core.claim_first(frame.tasks)
+        assert frame.steps is not None
+        for step in frame.steps:
+            if step is Step.RUN:
+                child = self._session.core.claim_first(waiting.tasks)
+                waiting.has_run = child is not None
                 if child is not None:
                     self._run(child)
                     return False
-                waiting.could_not_run(now)
-            elif step is Step.RECALL:
-                core.recall_some(frame.tasks, frame.turn)
-                frame.turn += 1
-            elif step is Step.STOP:
-                return True
             else:
-                session.turn()
+                self._session.turn()
                 self._worker.set_timer(waiting.until)
                 return False
         return True
@@ -234,8 +250,6 @@ class SimulatedTasks:
         """Return what a task waited for; raises Disturbed if something went wrong with that."""
         waiting, frame.waiting = frame.waiting, None
         assert waiting is not None
-        if waiting.is_blocked:
-            self._count_waiting(-1)
         if not self._is_there(frame):
             return None
         session = self._session
@@ -259,25 +273,29 @@ class SimulatedTasks:
     def _run(self, child: Subtask) -> None:
         """Run a task for the one that waits for it."""
         task = Task.of(bytes(child.batch.data))
-        self._simulation.note_start((self._session.core.welcome.session, child.first))
         frame = self._push(task, child.options.depth, child)
         if type(child) is HandedOver:
-            self._begin_lent(frame, child)
+            self._begin_node(frame, child)
             return
+        self._note_start(child)
         views = [bytes(self._session.core.views[one]) for one in child.objects]
         assert views == list(map(object_of, task.objects)), f"{task} got {views!r}"
 
-    def _begin_lent(self, frame: Frame, lent: HandedOver) -> None:
+    def _note_start(self, child: Subtask) -> None:
+        self._simulation.note_start((self._session.core.welcome.session, child.first))
+
+    def _begin_node(self, frame: Frame, node: HandedOver) -> None:
         """Take what a node needs, unless that was lost or removed meanwhile."""
         task, worker = frame.task, self._worker
-        found = [worker.value(lent.values[node]) for node in task.needs]
-        content = worker.read(lent.objects)
+        found = [worker.value(node.values[one]) for one in task.needs]
+        content = worker.read(node.objects)
         values = [value for value in found if value is not None]
         if content is None or len(values) < len(found):
             self._pop(frame)
-            self._settle(frame, lent, m.Failed(lent.first, m.FAILED_MISSING))
+            self._settle(frame, node, m.Failed(node.first, m.FAILED_MISSING))
             return
         assert content == b"".join(map(object_of, task.objects)), f"{task} got {content!r}"
+        self._note_start(node)
         frame.inputs = values
         frame.program = program(task, values)
 
@@ -308,8 +326,8 @@ class SimulatedTasks:
     def _pop(self, frame: Frame) -> None:
         assert self.frames.pop() is frame
         frame.program.close()
-        if frame.waiting is not None and frame.waiting.is_blocked:
-            self._count_waiting(-1)
+        if frame.steps is not None:
+            frame.steps.close()
         if self._worker.session is not None:
             self._session.end_owner(frame.number)
             self._set_seceded(frame, seceded=False)
@@ -317,9 +335,6 @@ class SimulatedTasks:
     def _settle(self, frame: Frame, child: Subtask, outcome: Any) -> None:
         now = self._simulation.now
         self._session.settle(child, outcome, now - frame.began_at)
-        waiting = self.frames[-1].waiting
-        assert waiting is not None
-        waiting.ran(now)
 
     # -- interruptions -----------------------------------------------------------------------
 

@@ -10,94 +10,38 @@ from __future__ import annotations
 import hashlib
 import heapq
 import itertools
-import math
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core.objects import HOME
+from scaler_cluster.core.scheduler.objects import HOME
 from scaler_cluster.errors import ProtocolError
 from scaler_cluster.testing.clients import ClientNode
 from scaler_cluster.testing.describe import describe
 from scaler_cluster.testing.machines import SupervisorNode, WorkerNode
-from scaler_cluster.testing.nodes import HUB_NAME, Node, SchedulerNode
-from scaler_cluster.testing.storages import MemoryFiles, StorageNode
+from scaler_cluster.testing.memory_files import MemoryFiles
+from scaler_cluster.testing.nodes import HUB_NAME, SchedulerNode
+from scaler_cluster.testing.plan import Plan
+from scaler_cluster.testing.storages import StorageNode
 from scaler_cluster.wire.codec import decode
 from scaler_cluster.wire.messages import NOWHERE, StorageEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scaler_cluster.testing.world import Process
     from scaler_cluster.wire.batch import Buffer
 
 END_S = 200.0
 """Simulated seconds after which whatever is still pending will never come."""
 SETTLE_S = 5.0
-"""In simulated seconds, how long before the end everybody is left alone: longer than anybody keeps
-anything for a while, or waits for an acknowledgement."""
+"""In simulated seconds, how long nothing is asked for before the end: longer than any process
+keeps anything for a while, or waits for an acknowledgement."""
 FAR_BYTES = 150
 """What finds room in the memory of a machine that is not the scheduler's; a result has some 20."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a simulation consists of."""
-
-    machines: int = 2
-    workers: int = 3
-    clients: int = 2
-    tasks: int = 60
-    """Tasks of each client."""
-    faults_s: float = 8.0
-    """Until when things go wrong, in simulated seconds."""
-    drop: float = 0.03
-    duplicate: float = 0.03
-    worker_crashes: int = 4
-    machine_crashes: int = 1
-    pauses: int = 3
-    tasks_waiting_max: int = -1
-    """How many tasks wait in the scheduler; -1: no limit."""
-    leavers: int = 0
-    """Clients that vanish."""
-    check_every: int = 1
-    """Steps of the scheduler between two looks at its invariants."""
-    graphs: int = 0
-    """Graphs of each client."""
-    nodes: int = 30
-    """Nodes of a graph, at most."""
-    levels: int = 0
-    """How many levels of tasks a task may submit."""
-    has_objects: bool = False
-    """Large arguments and results lie in segments; each machine after the first has its own."""
-    storage_crashes: int = 0
-    object_retention_s: float = math.inf
-    """Copies of objects that nobody used for so long go."""
-    idle_s: float = 0.0
-    """How long a worker has nothing to do, before it gets what others have queued."""
-
-
-PLANS = {
-    "tasks": Plan(),
-    "graphs": Plan(tasks=15, graphs=5, machine_crashes=2, worker_crashes=6, check_every=3),
-    "objects": Plan(
-        tasks=20, graphs=4, has_objects=True, machines=3, workers=2, machine_crashes=2,
-        storage_crashes=2, object_retention_s=0.5, check_every=3,
-    ),
-    "nested": Plan(tasks=15, levels=2, idle_s=math.inf, check_every=3),
-    "one worker": Plan(
-        machines=1, workers=1, clients=1, tasks=10, graphs=2, levels=3, check_every=5
-    ),
-    "everything": Plan(
-        tasks=10, graphs=2, levels=2, has_objects=True, machines=3, workers=2, machine_crashes=2,
-        worker_crashes=6, storage_crashes=2, clients=3, leavers=1, object_retention_s=0.5,
-        idle_s=0.1, check_every=10,
-    ),
-}  # fmt: skip
-"""By what they are for."""
-
-
 class Simulation:
-    """Time, the network and everybody in it.
+    """Time, the network and all processes in it.
 
     ``log`` is called with a line for each message that is sent.
     """
@@ -121,10 +65,10 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         self._arrives: dict[tuple[bytes, bytes], float] = {}
-        self.nodes: dict[bytes, Node] = {}
+        self.nodes: dict[bytes, Process] = {}
         self._names = itertools.count(1)
         self._machines = itertools.count(1)
-        self.storages: dict[str, StorageNode] = {}
+        self.storages: dict[str, Process] = {}
         """By their address."""
         self.home = self._files("home")
         self._places = {self.home.place.address: self.home}
@@ -210,7 +154,7 @@ class Simulation:
         heapq.heappush(self._events, (max(when, self.now), next(self._count), act))
 
     def run(self) -> str:
-        """Run until everything has come back and everybody has left.
+        """Run until everything has come back and all processes have left.
 
         Returns a digest of all that was sent. Raises AssertionError if a promise is broken.
         """
@@ -244,10 +188,12 @@ class Simulation:
 
     def _is_quiet(self) -> bool:
         table = self.hub.core.table
-        if table.in_flight or table.ready.count or not all(one.is_done for one in self.clients):
+        if table.in_flight or table.backlog.ready.count:
+            return False
+        if not all(one.is_done for one in self.clients):
             return False
         if not table.sessions.keys() <= self.nodes.keys():
-            # Somebody who vanished is not missed yet.
+            # A client has vanished, and the scheduler has not noticed yet.
             return False
         if any(session.graphs or session.runs for session in table.sessions.values()):
             return False
@@ -263,7 +209,7 @@ class Simulation:
         return runs[:5] + graphs[:5] + waiting[:5] + busy[:5]
 
     def _check_over(self) -> None:
-        """Everything has come back: nobody holds anything any more."""
+        """Check, when everything has come back, that no process holds anything any more."""
         table = self.hub.core.table
         for node in self.nodes.values():
             node.check_over()
@@ -274,7 +220,7 @@ class Simulation:
         assert not any(worker.blocked for worker in table.workers.values()), "blocked for ever"
 
     def _check_empty(self) -> None:
-        """Everybody has left: the scheduler knows nothing any more."""
+        """Check, when all processes have left, that the scheduler knows nothing any more."""
         table = self.hub.core.table
         left = table.sessions, table.session_by_number, table.workers, table.functions
         assert not any(left), f"the scheduler remembers {left}"

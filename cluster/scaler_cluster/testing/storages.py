@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.storage import UPSTREAM, StorageCore
-from scaler_cluster.errors import MissingObjects
-from scaler_cluster.ids import DRAFT
+from scaler_cluster.core.storage.storage import UPSTREAM, StorageCore
 from scaler_cluster.links.link import HUB
 from scaler_cluster.testing.bench import PYTHON
 from scaler_cluster.testing.nodes import HUB_NAME, Node
@@ -15,71 +13,12 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scaler_cluster.testing.simulation import Simulation
+    from scaler_cluster.testing.memory_files import MemoryFiles
+    from scaler_cluster.testing.world import World
     from scaler_cluster.wire.batch import Buffer
 
 LOOK_S = 1.0
-"""How often whoever started a storage looks whether it runs."""
-
-
-class MemoryFiles:
-    """The segments of a machine."""
-
-    def __init__(self, place: m.StorageEndpoint) -> None:
-        self.place = place
-        self.segments: dict[bytes, bytes] = {}
-        """Those that are whole, and drafts."""
-        self.is_there = True
-        """False once the machine is gone."""
-
-    def write(self, name: bytes, data: bytes) -> None:
-        """Write a segment at once, as who is on this machine does."""
-        self.segments[name] = data
-
-    def draft(self, name: bytes, nbytes: int) -> MemoryDraft:
-        return MemoryDraft(self, name, nbytes)
-
-    def open(self, name: bytes) -> memoryview:
-        try:
-            return memoryview(self.segments[name])
-        except KeyError:
-            raise MissingObjects(f"there is no segment {name!r}") from None
-
-    def has(self, name: bytes) -> bool:
-        return name in self.segments
-
-    def remove(self, name: bytes) -> None:
-        self.segments.pop(name, None)
-        self.segments.pop(DRAFT + name, None)
-
-    def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
-        for name in list(self.segments):
-            if name.removeprefix(DRAFT).startswith(prefix) and name not in keep:
-                del self.segments[name]
-
-    def inventory(self) -> tuple[bytes, ...]:
-        return tuple(self.segments)
-
-
-class MemoryDraft:
-    """A segment that is being written."""
-
-    def __init__(self, files: MemoryFiles, name: bytes, nbytes: int) -> None:
-        self._files = files
-        self._name = name
-        self._data = bytearray(nbytes)
-        files.segments[DRAFT + name] = b""
-
-    def write(self, data: memoryview, offset: int) -> None:
-        self._data[offset : offset + len(data)] = data
-
-    def finish(self) -> bytes:
-        self.discard()
-        self._files.segments[self._name] = bytes(self._data)
-        return self._name
-
-    def discard(self) -> None:
-        self._files.segments.pop(DRAFT + self._name, None)
+"""How often the process that started a storage looks whether it runs."""
 
 
 class StorageNode(Node):
@@ -87,7 +26,7 @@ class StorageNode(Node):
 
     def __init__(
         self,
-        simulation: Simulation,
+        simulation: World,
         files: MemoryFiles,
         supervisor: bytes,
         on_end: Callable[[StorageNode], None],
@@ -137,7 +76,7 @@ class StorageNode(Node):
         self.simulation.carry(self.name, HUB_NAME if peer == UPSTREAM else peer, frames)
 
     def crash(self) -> None:
-        """The process ends; whoever started it looks after it."""
+        """End the process; the one that started it notices that after a while."""
         if self.is_alive():
             self.stop()
             self.simulation.at(self.simulation.now + LOOK_S, lambda: self._on_end(self))

@@ -1,4 +1,4 @@
-"""The feed: what a scheduler publishes for whoever watches it.
+"""The feed: what a scheduler publishes for monitors.
 
 Every field has a default: readers go by names, ignore what they do not know, and do without what is
 not there. So fields can be added without a new FEED_VERSION. ``docs/feed.md`` lists them all.
@@ -24,70 +24,70 @@ class Process:
     """The version of scaler-exec."""
     python: str = ""
     address: str = ""
-    """Where clients and workers connect."""
+    """The address to which clients and workers connect."""
     up_s: float = 0.0
-    """How long it has been running."""
+    """How long the scheduler has been running."""
     cpu: float | None = None
-    """How many CPUs it keeps busy, since the snapshot before; nil: nobody has measured it yet."""
+    """How many CPUs it kept busy since the snapshot before; nil: not measured yet."""
     rss_bytes: int | None = None
     free_bytes: int | None = None
-    """Memory that its machine has left."""
+    """The free memory of its machine."""
     lag_s: float = 0.0
-    """How late it was at most, since the snapshot before, with what was due at a time."""
+    """The longest delay, since the snapshot before, of work that was due at a given time."""
 
 
 @dataclass(slots=True)
 class Tasks:
-    """Where all tasks stand, nodes of graphs among them; from ``submitted`` on, since the start."""
+    """How many tasks are in which state, nodes included; from ``submitted`` on, since the start."""
 
     waiting: int = 0
-    """Depend on others that have not returned."""
+    """They depend on tasks that have not returned."""
     ready: int = 0
-    """Wait for a worker."""
+    """They wait for a worker."""
     assigned: int = 0
-    """Are on a worker, behind what that runs."""
+    """They are on a worker, behind its running task."""
     running: int = 0
-    """One on each worker that has any, and nodes that a task runs which waits for their graph."""
+    """One on each worker that has tasks, and nodes that a task runs while it waits for them."""
     submitted: int = 0
     done: int = 0
     failed: int = 0
     cancelled: int = 0
     recalled: int = 0
-    """Those that a task took back which waits for them, to run them itself."""
+    """A task that waits for them took them back, to run them itself."""
     retried: int = 0
-    """How often one was begun again, as it raised or what ran it died."""
+    """How often a task ran again, because it raised or its worker died."""
     moved: int = 0
-    """How often one was taken off a worker that had not begun it."""
+    """How often a task was moved from a worker that had not begun it."""
 
 
 @dataclass(slots=True)
 class Machine:
-    """A machine of the cluster, that is: its supervisor."""
+    """A machine of the cluster, that is, a supervisor and its workers."""
 
     machine: bytes = b""
     """Its id."""
     host: str = ""
     wanted: int = 0
-    """How many workers it is to have, besides spare ones."""
+    """How many workers it should have, besides spare ones."""
     workers: int = 0
-    """How many it has, with spare ones."""
+    """How many workers it has, including spare ones."""
     spares: int = 0
-    """How many of them take the place of blocked ones."""
+    """How many of these take the place of blocked workers."""
     silent_s: float = 0.0
-    """When it was last heard, so long ago."""
+    """How long ago it was last heard."""
     lag_s: float | None = None
-    """How long a message takes to it, and to be read there."""
+    """How long a message takes to reach it and to be read there."""
     cpus: int = 0
     cpu: float | None = None
-    """How many of its CPUs are busy, whoever uses them."""
+    """How many of its CPUs are busy, no matter which process uses them."""
     memory_bytes: int | None = None
-    """All that it has, or may use."""
+    """The memory that it has or may use."""
     free_bytes: int | None = None
     agent_cpu: float | None = None
     """How many CPUs its supervisor keeps busy."""
     agent_rss_bytes: int | None = None
     restarts: int = 0
-    """How many workers took the place of one that died, since it came."""
+    """How many workers were started in place of one that died, since the machine joined."""
 
 
 @dataclass(slots=True)
@@ -99,51 +99,51 @@ class Worker:
     machine: bytes = b""
     host: str = ""
     name: str = ""
-    """What its user calls it."""
+    """The name that the user gave it."""
     pid: int = 0
     capabilities: dict[str, float] = field(default_factory=dict)
-    """What it offers, and how much of it (-1: it is never used up)."""
+    """What it offers, and how much of it; -1: it is never used up."""
     tasks: int = 0
-    """How many it has, the one that it runs among them."""
+    """How many tasks it has, including the running one."""
     free: int = 0
-    """How many more it may be given ahead, if they are short."""
+    """How many more tasks the scheduler may assign to it, if they are short."""
     given: int = 0
-    """How many it was ever given, but for those it gave back."""
+    """How many tasks it ever got, except those that it gave back."""
     backlog_s: float = 0.0
-    """How long those that it has are expected to take."""
+    """How long its tasks are expected to take."""
     session: int = 0
-    """Of the client whose task it runs."""
+    """The session of the client whose task it runs."""
     task: int = 0
-    """The one that it runs; nothing unless ``tasks``."""
+    """The running task; it has no meaning if ``tasks`` is 0."""
     function: str = ""
     age_s: float = 0.0
-    """How long it has been running that, at most."""
+    """For how long at most it has been running this task."""
     is_spare: bool = False
     is_blocked: bool = False
-    """Its task only waits for others."""
+    """Its task only waits for other tasks."""
     is_stalled: bool = False
-    """Its task turned out long, so it gets no more until that is over."""
+    """Its task turned out to be long, so it gets no more tasks until this one has ended."""
     is_leaving: bool = False
-    """It ends after what it has, or is about to be killed."""
+    """It ends after its tasks, or is about to be killed."""
     cpu: float | None = None
     """How many CPUs it keeps busy."""
     rss_bytes: int | None = None
     memory_limit_bytes: int | None = None
-    """It is killed if it takes more; nil: there is no limit, or none is known yet."""
+    """It is killed if it exceeds this; nil: there is no limit, or none is known yet."""
     up_s: float = 0.0
-    """How long it has been there."""
+    """How long ago it joined."""
 
 
 @dataclass(slots=True)
 class Client:
-    """A client; also one inside of tasks."""
+    """A client, also one inside tasks."""
 
     session: int = 0
-    """Its number: with it, the number of a task names it in the whole cluster."""
+    """Its number. Together with it, the number of a task is unique in the cluster."""
     host: str = ""
     pid: int = 0
     worker: bytes = b""
-    """Of one inside of tasks: the worker that runs these."""
+    """For a client inside tasks: the worker that runs these tasks."""
     submitted: int = 0
     done: int = 0
     failed: int = 0
@@ -162,7 +162,7 @@ class Client:
 
 @dataclass(slots=True)
 class Function:
-    """All functions of one name, since the scheduler's start."""
+    """All functions of one name; its counts begin at the scheduler's start."""
 
     name: str = ""
     submitted: int = 0
@@ -173,9 +173,9 @@ class Function:
     retried: int = 0
     moved: int = 0
     busy_s: float = 0.0
-    """What its tasks took that returned or raised, in all."""
+    """The total time of its tasks that returned or raised."""
     mean_s: float | None = None
-    """What one takes, by those that ended last; nil: none is known at the moment."""
+    """The time of one task, judged by the latest ones; nil: not known at the moment."""
 
     @property
     def pending(self) -> int:
@@ -185,16 +185,16 @@ class Function:
 
 @dataclass(slots=True)
 class Graph:
-    """A graph that is not over."""
+    """A graph whose nodes have not all ended."""
 
     session: int = 0
     first: int = 0
-    """The task that its first node is."""
+    """The task number of its first node."""
     name: str = ""
     nodes: int = 0
-    """How many have come so far."""
+    """How many nodes have arrived so far."""
     is_whole: bool = False
-    """All of them have come."""
+    """All nodes have arrived."""
     waiting: int = 0
     ready: int = 0
     assigned: int = 0
@@ -202,17 +202,17 @@ class Graph:
     failed: int = 0
     cancelled: int = 0
     chain: int | None = None
-    """How many nodes are on its longest path, of those that have come; nil: not known yet."""
+    """How many nodes the longest path has, of those that have arrived; nil: not known yet."""
     chain_left: int | None = None
-    """The same among nodes that have not ended; nil: not known yet, as while nodes come."""
+    """The same for nodes that have not ended; nil: not known yet, as while nodes arrive."""
 
 
 @dataclass(slots=True)
 class Store:
-    """The objects that lie in one place."""
+    """The objects in one storage."""
 
     machine: bytes = b""
-    """The machine that has them for itself; empty, or an address: clients store there."""
+    """The machine that has them for itself; if empty or an address, clients store there."""
     address: str = ""
     objects: int = 0
     nbytes: int = 0
@@ -220,7 +220,7 @@ class Store:
     copies: int = 0
     """How many of them are copies."""
     is_up: bool = False
-    """There is a process that looks after them."""
+    """A storage process is running."""
 
 
 @dataclass(slots=True)
@@ -230,66 +230,66 @@ class LargeObject:
     object: bytes = b""
     nbytes: int = 0
     users: int = 0
-    """Sessions, functions and runs of tasks that need it."""
+    """How many sessions, functions and runs of tasks need it."""
     workers: int = 0
-    """How many may have mapped it."""
+    """How many workers may have mapped it."""
     stores: int = 0
-    """In how many places it lies."""
+    """How many storages have it."""
 
 
 @dataclass(slots=True)
 class Demand:
-    """Tasks that wait for a worker with something, or for any while there is none."""
+    """Tasks that wait for a worker with certain capabilities, or for any worker at all."""
 
     what: str = ""
-    """Empty: any worker could run them."""
+    """What the tasks demand; empty: any worker could run them."""
     tasks: int = 0
     unmet_s: float | None = None
-    """How long there has been no such worker; nil: there is one."""
+    """For how long there has been no such worker; nil: there is one."""
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """All that there is, at one moment."""
+    """The whole state at one moment."""
 
     run: str = ""
-    """Of this scheduler process, and of no other."""
+    """The name of this scheduler process, and of no other."""
     seq: int = 0
     """Counts the snapshots of a run from 1."""
     events: int = 0
     """``seq`` of the last Events before it."""
     clock: float = 0.0
-    """When it was made, in seconds of the scheduler's clock; ``at`` in events is by the same."""
+    """The time of the snapshot on the scheduler's clock, in seconds; ``at`` in events is too."""
     time: float = 0.0
     """The same moment, in seconds since 1970."""
     interval_s: float = 0.0
-    """The next one comes after so long, unless that were too much work."""
+    """The next snapshot follows after this time, unless that would be too much work."""
     scheduler: Process = field(default_factory=Process)
     tasks: Tasks = field(default_factory=Tasks)
     sent: dict[str, int] = field(default_factory=dict)
-    """How many messages of each kind it sent since its start."""
+    """How many messages of each kind the scheduler has sent since its start."""
     received: dict[str, int] = field(default_factory=dict)
     worker_deaths: int = 0
-    """How many workers died, were killed, or lost with their machine, since its start."""
+    """How many workers died, were killed or were lost with their machine, since the start."""
     skipped: dict[str, int] = field(default_factory=dict)
-    """How many events of each kind were too many to be told, since its start."""
+    """How many events of each kind were left out, since the start."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """How many rows of each table there was no room for."""
+    """How many rows of each table were left out for lack of room."""
     machines: list[Machine] = field(default_factory=list)
     workers: list[Worker] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
     objects: int = 0
-    """How many there are."""
+    """How many objects there are."""
     objects_bytes: int = 0
     stores: list[Store] = field(default_factory=list)
     largest: list[LargeObject] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
     refused: str = ""
-    """Which cluster was refused last, and why; empty: none since a worker came."""
+    """Which cluster was refused last, and why; empty: none since a worker joined."""
     errors: int = 0
-    """How often the scheduler failed by a bug of its own, since its start; its log has each."""
+    """How many bugs of its own the scheduler has met since its start; its log has each of them."""
 
 
 # -- events ----------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class Event:
 
 @dataclass(slots=True)
 class Assigned(Event):
-    """A worker was given contiguous tasks, to run in order after what it had."""
+    """A worker got contiguous tasks, to run in order after those that it had."""
 
     kind: ClassVar[str] = "assigned"
     worker: bytes = b""
@@ -317,7 +317,7 @@ class Assigned(Event):
 
 @dataclass(slots=True)
 class Done(Event):
-    """Contiguous tasks returned, after ``busy_s`` of work that ended just now."""
+    """Contiguous tasks returned, after ``busy_s`` seconds of work that ended just now."""
 
     kind: ClassVar[str] = "done"
     worker: bytes = b""
@@ -327,16 +327,16 @@ class Done(Event):
     function: str = ""
     busy_s: float = 0.0
     attempt: int = 1
-    """Counts how often these tasks were begun."""
+    """How often these tasks have been started."""
 
 
 @dataclass(slots=True)
 class Failed(Event):
-    """Contiguous tasks failed; what depends on them fails as well, without an event."""
+    """Contiguous tasks failed. Tasks that depend on them fail as well, without an event."""
 
     kind: ClassVar[str] = "failed"
     worker: bytes = b""
-    """Empty: no worker had them."""
+    """The worker that had them; empty: none."""
     session: int = 0
     first: int = 0
     count: int = 1
@@ -350,12 +350,12 @@ class Failed(Event):
     """The type of the exception."""
     message: str = ""
     traceback: str = ""
-    """The end of it."""
+    """The end of the traceback."""
 
 
 @dataclass(slots=True)
 class Retried(Event):
-    """A task raised, or what ran it died, and it is run again."""
+    """A task raised, or its worker died, and the task runs again."""
 
     kind: ClassVar[str] = "retried"
     worker: bytes = b""
@@ -363,17 +363,17 @@ class Retried(Event):
     task: int = 0
     function: str = ""
     attempt: int = 1
-    """The one that failed."""
+    """The number of the failed attempt."""
     reason: str = ""
     error: str = ""
     message: str = ""
     busy_s: float = 0.0
-    """How long it ran, at most."""
+    """For how long at most it ran."""
 
 
 @dataclass(slots=True)
 class Moved(Event):
-    """A worker gave contiguous tasks back, which run elsewhere."""
+    """A worker gave contiguous tasks back; they run elsewhere."""
 
     kind: ClassVar[str] = "moved"
     worker: bytes = b""
@@ -395,12 +395,12 @@ class Cancelled(Event):
     function: str = ""
     attempt: int = 1
     busy_s: float = 0.0
-    """How long the first of them has been running, at most; 0: none has."""
+    """For how long at most the first of them has been running; 0: none is running."""
 
 
 @dataclass(slots=True)
 class WorkerJoined(Event):
-    """A worker process came up."""
+    """A worker process joined."""
 
     kind: ClassVar[str] = "worker_joined"
     worker: bytes = b""
@@ -413,7 +413,7 @@ class WorkerJoined(Event):
 
 @dataclass(slots=True)
 class WorkerLeft(Event):
-    """A worker process ended as it was to."""
+    """A worker process ended as planned."""
 
     kind: ClassVar[str] = "worker_left"
     worker: bytes = b""
@@ -434,7 +434,7 @@ class WorkerDied(Event):
     pid: int = 0
     name: str = ""
     session: int = 0
-    """Of the client whose task it ran last; 0: it ran none."""
+    """The session of the client whose task it ran last; 0: it ran none."""
     task: int = 0
     function: str = ""
     exit_code: int | None = None
@@ -442,13 +442,13 @@ class WorkerDied(Event):
     peak_rss_bytes: int | None = None
     out_of_memory: bool = False
     reason: str = ""
-    """Why it was killed, if the cluster did it."""
+    """Why the cluster killed it, if it did."""
     stderr_tail: str = ""
 
 
 @dataclass(slots=True)
 class MachineJoined(Event):
-    """A machine came."""
+    """A machine joined."""
 
     kind: ClassVar[str] = "machine_joined"
     machine: bytes = b""
@@ -458,7 +458,7 @@ class MachineJoined(Event):
 
 @dataclass(slots=True)
 class MachineLeft(Event):
-    """A machine left, or was not heard for too long."""
+    """A machine left, or was silent for too long."""
 
     kind: ClassVar[str] = "machine_left"
     machine: bytes = b""
@@ -467,7 +467,7 @@ class MachineLeft(Event):
 
 @dataclass(slots=True)
 class ClientJoined(Event):
-    """A client came."""
+    """A client joined."""
 
     kind: ClassVar[str] = "client_joined"
     session: int = 0
@@ -478,7 +478,7 @@ class ClientJoined(Event):
 
 @dataclass(slots=True)
 class ClientLeft(Event):
-    """A client left, or was not heard for too long; what it had asked for is cancelled."""
+    """A client left, or was silent for too long; its tasks are cancelled."""
 
     kind: ClassVar[str] = "client_left"
     session: int = 0
@@ -488,7 +488,7 @@ class ClientLeft(Event):
 
 @dataclass(slots=True)
 class GraphBegun(Event):
-    """The first nodes of a graph came."""
+    """The first nodes of a graph arrived."""
 
     kind: ClassVar[str] = "graph_begun"
     session: int = 0
@@ -519,7 +519,7 @@ class Events:
     """Counts the Events of a run from 1."""
     clock: float = 0.0
     skipped: dict[str, int] = field(default_factory=dict)
-    """How many events of each kind were too many to be told, since the Events before."""
+    """How many events of each kind were left out, since the Events before."""
     events: list[Event] = field(default_factory=list)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch, Buffer
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 3
 
 # How a payload becomes a call.
 CALL_ARGS = 0
@@ -22,7 +22,7 @@ CALL_KWARGS = 1
 CALL_CHUNK = 2
 """The payload is a list of tuples of positional arguments; the result is the list of results."""
 CALL_NODE = 3
-"""The payload is that of a node of a graph; see ``nodes.py``."""
+"""The payload belongs to a node of a graph; see ``nodes.py``."""
 
 CLIENT = "client"
 WORKER = "worker"
@@ -45,43 +45,43 @@ class Message:
 
 @dataclass(slots=True, frozen=True)
 class TaskOptions:
-    """What a user asks of each task of a submission."""
+    """The options that a user sets for each task of a submission."""
 
     priority: int = 0
-    """Higher runs first."""
+    """Tasks with a higher priority run first."""
     timeout_s: float | None = None
-    """Seconds from its start after which a task is stopped; None: never."""
+    """A task is stopped this many seconds after its start; None: never."""
     retries: int = 0
-    """How often a task is run again after it raised or its worker died."""
+    """How often a task runs again after it raised or its worker died."""
     at_most_once: bool = False
     """Never start a task a second time, even if its machine was lost."""
     stream_output: bool = False
-    """Send what the task prints to the client."""
+    """Send the output of the task to the client."""
     profiling: bool = False
-    """Measure what the task takes, and tell the client."""
+    """Measure the task, and send the client a Profile."""
     depth: int = 0
-    """How many tasks are above it: 1 if a task submitted it that no task submitted. Among equal
-    priorities, deeper ones run first."""
+    """The level of nesting: 0 if no task submitted the task, 1 for its children, and so on. Among
+    tasks of equal priority, deeper ones run first."""
     capabilities: Capabilities = ()
-    """What the worker that runs it must have."""
+    """What the worker must have to run the task."""
     workers: tuple[str, ...] = ()
-    """Names of workers and of machines, one of which it must be; empty: any."""
+    """Names of workers and machines that may run the task; empty: any."""
     log_level: int = 0
     """Send the task's log records from this level on to the client; 0: none."""
 
 
 @dataclass(slots=True, frozen=True)
 class StorageEndpoint:
-    """A storage that takes what clients store: its address, and its directories."""
+    """A storage in which clients store objects: its address and its directories."""
 
     address: str = ""
-    """Where peers that cannot see the directories send and fetch objects; empty: nowhere."""
+    """Peers that cannot see the directories send and fetch objects here; empty: they cannot."""
     memory: str = ""
     """Directory in shared memory; empty: there is none."""
     disk: str = ""
-    """Directory for objects that find no room in memory; empty: no objects are kept."""
+    """Directory for objects that do not fit into memory; empty: no objects are kept."""
     memory_limit: int = 0
-    """Bytes that objects may take in memory."""
+    """How many bytes of memory the objects may take."""
 
 
 NOWHERE = StorageEndpoint()
@@ -101,7 +101,7 @@ def intern_options(options: TaskOptions) -> TaskOptions:
 
 @dataclass(slots=True)
 class Hello(Message):
-    """The first message of every peer: who it is and what it speaks."""
+    """The first message of every peer: its role and its versions."""
 
     tag = 1
     role: str
@@ -110,50 +110,50 @@ class Hello(Message):
     pid: int
     host: str
     supervisor: bytes = b""
-    """Of a worker, or the storage of a machine of its own: the peer id of its supervisor."""
+    """From a worker, or the storage of another machine: the peer id of its supervisor."""
     task_limit: int = 0
-    """Of a worker: how many tasks it will run before it retires; 0: no limit."""
+    """From a worker: how many tasks it runs before it retires; 0: no limit."""
     workers: int = 0
-    """Of a supervisor: how many workers it keeps."""
+    """From a supervisor: how many workers it keeps."""
     place: StorageEndpoint = NOWHERE
-    """Of a worker or a storage: where the objects of its machine lie, and whence others fetch them.
-    """
+    """From a worker or a storage: where the objects of its machine are stored, and the address
+    from which others fetch them."""
     spare: bool = False
-    """Of a worker: it is there to take the place of others that are blocked."""
+    """From a worker: it takes the place of blocked workers."""
     worker: bytes = b""
-    """Of a client inside of tasks: the peer id of the worker that runs them."""
+    """From a client inside tasks: the peer id of the worker that runs the tasks."""
     name: str = ""
-    """Of a worker: what its user calls it."""
+    """From a worker: the name that the user gave it."""
     capabilities: Capabilities = ()
-    """Of a worker: what it offers."""
+    """From a worker: what it offers."""
     queue: int = 0
-    """Of a worker: how many tasks it takes ahead at most; 0: it does not mind."""
+    """From a worker: how many tasks it holds at most; 0: no limit."""
     pid_space: str = ""
-    """Of a supervisor: names the system and the namespace that ``pid`` counts in; empty: unknown. A
-    scheduler in the same one watches the process."""
+    """From a supervisor: the system and the namespace to which ``pid`` belongs; empty: unknown. A
+    scheduler in the same namespace watches the process."""
 
 
 @dataclass(slots=True)
 class Welcome(Message):
-    """The scheduler took the peer in."""
+    """The scheduler accepts the peer."""
 
     tag = 2
     session: int
     workers: int
-    """Number of workers the cluster has, or is about to have."""
+    """How many workers the cluster has, or is about to have."""
     homes: tuple[StorageEndpoint, ...] = (NOWHERE,)
-    """Where clients store objects: each in the one that its id chooses."""
+    """The storages for the objects of clients; the id of an object decides which one."""
     asks_first: bool = False
-    """A client must say RequestCredit, and wait for GrantCredit, before it says Submit."""
+    """A client must send RequestCredit and wait for GrantCredit before it sends Submit."""
     monitor: str = ""
-    """Where the scheduler listens for those who watch; empty: nowhere."""
+    """The address at which the scheduler listens for monitors; empty: none."""
     dashboard: str = ""
-    """Link of its dashboard, with the token; empty: it knows of none."""
+    """The link of the dashboard, with the token; empty: the scheduler knows of none."""
 
 
 @dataclass(slots=True)
 class Refused(Message):
-    """The scheduler does not take the peer in; one sentence says why."""
+    """The scheduler does not accept the peer; one sentence says why."""
 
     tag = 3
     reason: str
@@ -161,14 +161,14 @@ class Refused(Message):
 
 @dataclass(slots=True)
 class Heartbeat(Message):
-    """The peer lives; the scheduler answers a client's with the same."""
+    """The peer is alive; the scheduler answers the Heartbeat of a client with a Heartbeat."""
 
     tag = 4
 
 
 @dataclass(slots=True)
 class Goodbye(Message):
-    """The sender leaves, or tells the other to: a supervisor then says so in return."""
+    """The sender leaves, or tells the receiver to leave; a supervisor then answers with Goodbye."""
 
     tag = 5
     reason: str = ""
@@ -176,14 +176,14 @@ class Goodbye(Message):
 
 @dataclass(slots=True)
 class Unknown(Message):
-    """The scheduler does not know the sender (it was expired, or the scheduler restarted)."""
+    """The scheduler does not know the peer: it gave the peer up, or was itself restarted."""
 
     tag = 6
 
 
 @dataclass(slots=True)
 class Shutdown(Message):
-    """Client to scheduler: end the cluster; answered with Goodbye, or Refused."""
+    """Client to scheduler: end the cluster. The answer is Goodbye or Refused."""
 
     tag = 7
 
@@ -193,20 +193,20 @@ class Shutdown(Message):
 
 @dataclass(slots=True)
 class Function(Message):
-    """A pickled function, sent once, then named by its digest."""
+    """A pickled function. It is sent once; other messages name it by its digest."""
 
     tag = 10
     function: bytes
     payload: Buffer
     objects: tuple[bytes, ...] = ()
-    """The buffers of its pickle: their ids, or on the way to a worker their segments."""
+    """The buffers of the pickle: their ids, or, in a message to a worker, their segments."""
     name: str = ""
-    """What people call it; workers need none."""
+    """The name for people; workers need none."""
 
 
 @dataclass(slots=True)
 class Forget(Message):
-    """The function will not be named again; it may be dropped."""
+    """No further message names this function; the receiver may drop it."""
 
     tag = 11
     function: bytes
@@ -214,7 +214,7 @@ class Forget(Message):
 
 @dataclass(slots=True)
 class Submit(Message):
-    """Client to scheduler: run contiguous tasks that share a function and their options."""
+    """Client to scheduler: run contiguous tasks with the same function and options."""
 
     tag = 12
     first: int
@@ -228,11 +228,11 @@ class Submit(Message):
 
 @dataclass(slots=True)
 class Cancel(Message):
-    """Client to scheduler: stop these tasks; or, of them, take back those that only wait.
+    """Client to scheduler: stop these tasks; or take back those of them that only wait.
 
-    Nobody waits for a stopped task any more; a task taken back is answered with Cancelled. To a
-    client inside of tasks that takes a node of a graph back, nodes are lent that come before it:
-    with AssignNodes, as to a worker. What became of them it Supplies.
+    A stopped task gets no answer. A task that is taken back is answered with Cancelled. If a client
+    inside tasks takes a node of a graph back, the scheduler lends it the nodes that come before,
+    with AssignNodes, as to a worker. The client reports their outcomes with ProvideInputs.
     """
 
     tag = 13
@@ -272,7 +272,7 @@ class Output(Message):
     tag = 16
     task: int
     stream: str
-    """``stdout``, ``stderr``, or ``log``: then the text is one log record, in JSON."""
+    """``stdout``, ``stderr`` or ``log``. For ``log``, the text is one log record in JSON."""
     text: str
 
 
@@ -286,7 +286,7 @@ class Broken(Message):
 
 @dataclass(slots=True)
 class Cancelled(Message):
-    """Scheduler to client: these tasks had not gone to a worker, and will not."""
+    """Scheduler to client: these tasks are on no worker, and will go to none."""
 
     tag = 18
     first: int
@@ -295,9 +295,9 @@ class Cancelled(Message):
 
 @dataclass(slots=True)
 class Unplaced(Message):
-    """Scheduler to client: why no worker can run some of its tasks, which wait for one.
+    """Scheduler to client: why some of its tasks wait because no worker can run them.
 
-    Empty: it is so no longer.
+    Empty: this is no longer so.
     """
 
     tag = 64
@@ -306,7 +306,7 @@ class Unplaced(Message):
 
 @dataclass(slots=True)
 class RequestCredit(Message):
-    """Client to scheduler: there are so many tasks more to submit, or fewer."""
+    """Client to scheduler: it has this many more tasks to submit, or fewer."""
 
     tag = 65
     more: int
@@ -315,7 +315,7 @@ class RequestCredit(Message):
 
 @dataclass(slots=True)
 class GrantCredit(Message):
-    """Scheduler to client: so many tasks more may be submitted."""
+    """Scheduler to client: it may submit this many more tasks."""
 
     tag = 66
     count: int
@@ -325,7 +325,7 @@ class GrantCredit(Message):
 class Returned(Message):
     """Scheduler to client: one task returned a value with large buffers, in these segments.
 
-    The client says Release with their names once it has no use for them any more.
+    The client sends Release with their names when it no longer needs them.
     """
 
     tag = 19
@@ -333,17 +333,25 @@ class Returned(Message):
     payload: Buffer
     objects: tuple[bytes, ...]
     address: str = ""
-    """Where to fetch them, if they are not on the scheduler's machine."""
+    """The address to fetch them from, if they are not on the scheduler's machine."""
 
 
 FAILED_EXCEPTION = "exception"
+"""The task raised."""
 FAILED_DESERIALIZE = "deserialize"
+"""The worker could not unpickle the function or an argument."""
 FAILED_RESULT = "result"
+"""The worker could not pickle or store the result."""
 FAILED_TIMEOUT = "timeout"
+"""The task ran longer than its timeout."""
 FAILED_WORKER_DIED = "worker_died"
+"""The worker died while it ran the task."""
 FAILED_LOST = "lost"
+"""The task was lost with its machine or worker, and may not run again."""
 FAILED_MISSING = "missing"
+"""An object that the task needs is gone."""
 FAILED_UNPLACED = "unplaced"
+"""No worker with what the task demands joined in time."""
 
 
 # -- scheduler <-> worker --------------------------------------------------------------------
@@ -351,7 +359,7 @@ FAILED_UNPLACED = "unplaced"
 
 @dataclass(slots=True)
 class Assign(Message):
-    """Scheduler to worker: run these tasks, in order, after what it already has."""
+    """Scheduler to worker: run these tasks, in order, after the tasks that it already has."""
 
     tag = 20
     session: int
@@ -374,7 +382,7 @@ class Assign(Message):
 
 @dataclass(slots=True)
 class Revoke(Message):
-    """Scheduler to worker: give these queued tasks back, as many as have not started."""
+    """Scheduler to worker: give back those of these tasks that have not started."""
 
     tag = 21
     session: int
@@ -384,7 +392,7 @@ class Revoke(Message):
 
 @dataclass(slots=True)
 class Revoked(Message):
-    """Worker to scheduler: of a Revoke, the first ``kept`` tasks stay, the rest is given back."""
+    """Worker to scheduler: it keeps the first ``kept`` tasks of a Revoke and returns the rest."""
 
     tag = 22
     session: int
@@ -395,7 +403,7 @@ class Revoked(Message):
 
 @dataclass(slots=True)
 class Abort(Message):
-    """Scheduler to worker: drop these tasks; interrupt the one that runs, if it is among them."""
+    """Scheduler to worker: drop these tasks; interrupt the running task if it is one of them."""
 
     tag = 23
     session: int
@@ -434,6 +442,21 @@ class Done(Message):
 
 
 @dataclass(slots=True)
+class DoneNodes(Message):
+    """Worker to scheduler: as Done, for nodes of which the worker keeps some of the results."""
+
+    tag = 68
+    session: int
+    first: int
+    busy_s: float
+    batch: Batch
+    """Empty payloads for the results that it keeps."""
+    sizes: Buffer
+    """For each node, the bytes of the result that the worker keeps, as 64-bit numbers; 0: the
+    result is in the batch."""
+
+
+@dataclass(slots=True)
 class Erred(Message):
     """Worker to scheduler: one task raised, or could not be called or answered."""
 
@@ -448,7 +471,7 @@ class Erred(Message):
 
 @dataclass(slots=True)
 class Printed(Message):
-    """Worker to scheduler: what a task printed or logged; fields as in Output."""
+    """Worker to scheduler: what a task printed or logged. The fields are those of Output."""
 
     tag = 28
     session: int
@@ -459,7 +482,7 @@ class Printed(Message):
 
 @dataclass(slots=True)
 class Profile(Message):
-    """Worker to scheduler, and that to the client: what a task took, before what became of it."""
+    """Worker to scheduler to client: the measurements of a task. Its outcome follows."""
 
     tag = 35
     session: int
@@ -467,12 +490,12 @@ class Profile(Message):
     duration_s: float
     cpu_time_s: float
     memory_peak: int
-    """By how many bytes the worker's memory grew at most."""
+    """The largest growth of the worker's memory, in bytes."""
 
 
 @dataclass(slots=True)
 class Retire(Message):
-    """Scheduler to worker: leave; its supervisor starts another."""
+    """Scheduler to worker: leave. The supervisor starts another worker."""
 
     tag = 29
 
@@ -493,17 +516,17 @@ class Stored(Message):
 
 @dataclass(slots=True)
 class AssignNodes(Message):
-    """Scheduler to worker: as Assign, for nodes of a graph, with what they depend on.
+    """Scheduler to worker: run these nodes of a graph; the results that they need come along.
 
-    They may depend on nodes of the same message and of earlier ones as well, from ``oldest`` on:
-    what those returned, the worker has kept. A client inside of tasks is lent a single one, with
-    all that it depends on: see Cancel.
+    They may also depend on nodes of the same message, and on nodes that ran on this worker before:
+    it keeps each result until it receives DropResults or GraphOver. A client inside tasks is handed
+    a single node, with all results that it depends on: see Cancel.
     """
 
     tag = 31
     session: int
     graph: int
-    """The task that node 0 of the graph is."""
+    """The task number of node 0 of the graph."""
     first: int
     function: bytes
     report_start: bool
@@ -512,26 +535,31 @@ class AssignNodes(Message):
     objects: tuple[bytes, ...]
     """Segments that hold the buffers of each payload, in order."""
     inputs: Buffer
-    """Nodes whose results come along, as 32-bit numbers."""
+    """The nodes whose results come along, as 32-bit numbers."""
     results: Batch
     """Their results, in order; one empty payload if there are none."""
-    oldest: int
-    """Number of an AssignNodes, counted from 1; results of earlier ones may be dropped."""
     segments: tuple[bytes, ...] = ()
     """Segments that hold the large buffers of these results."""
     segment_ends: Buffer = b""
-    """Where the segments of each result end among them, as 32-bit numbers; empty: none has any."""
+    """Where the segments of each result end, as 32-bit numbers; empty: no result has any."""
     depth: int = 0
-    """That of the tasks' options."""
+    """As in the tasks' options."""
     profiling: bool = False
     """Send a Profile of each of these nodes."""
     log_level: int = 0
-    """That of the tasks' options."""
+    """As in the tasks' options."""
+    is_shared: bool = False
+    """As in the Graph."""
+    sent: Buffer = b""
+    """A byte for each node: 1 if the report must bring its result, however large. Empty: none."""
+    uses: Buffer = b""
+    """For each node, how many others need its result, as 32-bit numbers: once so many of them have
+    returned on this worker, it need not keep the result."""
 
 
 @dataclass(slots=True)
 class Skipped(Message):
-    """Worker to scheduler: this node was not run, as one before it did not return."""
+    """Worker to scheduler: this node did not run, because a node before it did not return."""
 
     tag = 32
     session: int
@@ -547,6 +575,47 @@ class GraphOver(Message):
     graph: int
 
 
+@dataclass(slots=True)
+class DropResults(Message):
+    """Scheduler to worker: no node needs the results of these nodes any more."""
+
+    tag = 69
+    session: int
+    graph: int
+    nodes: Buffer
+    """32-bit numbers."""
+
+
+@dataclass(slots=True)
+class Share(Message):
+    """Scheduler to worker: send the results of these nodes, which the worker keeps.
+
+    The worker answers with a Shared for each result that it was not told to drop meanwhile.
+    """
+
+    tag = 70
+    session: int
+    graph: int
+    nodes: Buffer
+    """32-bit numbers."""
+
+
+@dataclass(slots=True)
+class Shared(Message):
+    """Worker to scheduler: the result of a node, which the worker had kept."""
+
+    tag = 71
+    session: int
+    task: int
+    kind: str
+    """Empty, or why the result cannot be sent: a FAILED_* name."""
+    payload: Buffer
+    objects: tuple[bytes, ...]
+    sizes: tuple[int, ...]
+    """Bytes in each of the segments."""
+    detail: dict[str, Any]
+
+
 # -- graphs ----------------------------------------------------------------------------------
 
 
@@ -559,40 +628,44 @@ class Graph(Message):
 
     tag = 60
     first: int
-    """The task that node 0 is."""
+    """The task number of node 0."""
     start: int
     """The first node of this message."""
     function: bytes
     options: tuple[TaskOptions, ...]
-    """Options that nodes of this message are the first to have."""
+    """The options that no node of an earlier message had."""
     batch: Batch
-    """A payload for each node; that of an input is empty."""
+    """A payload for each node; the payload of an input is empty."""
     ends: Buffer
     """Where the dependencies of each node end, as 32-bit numbers."""
     dependencies: Buffer
     """Nodes, as 32-bit numbers."""
     uses: Buffer
-    """How many nodes depend on each, and one more if it is wanted, as 32-bit numbers."""
+    """For each node, how many nodes depend on it, plus 1 if it is wanted; 32-bit numbers."""
     wanted: Buffer
-    """A byte for each node: 1 if the client is to be told what becomes of it."""
+    """A byte for each node: 1 if the client wants its outcome."""
     inputs: Buffer
-    """64-bit numbers. The first nodes are not run: they are what these tasks of the same client
-    return, or what comes with ProvideInputs (the largest number)."""
+    """64-bit numbers, one for each input. Inputs are the first nodes and do not run: each is the
+    result of this task of the same client, or comes with ProvideInputs (the largest number)."""
     objects: tuple[bytes, ...]
     """Ids of the buffers of the payloads, in order."""
     owners: Buffer
-    """The node that each of them belongs to, as 32-bit numbers."""
+    """For each of these buffers, the node that it belongs to, as 32-bit numbers."""
     is_last: bool
     kinds: Buffer = b""
-    """Which of the options of all messages so far each node has, as 32-bit numbers; empty: all
-    have the first."""
+    """For each node, the index of its options among those of all messages so far, as 32-bit
+    numbers; empty: all nodes have the first options."""
+    is_shared: bool = False
+    """Nodes on one worker get the very objects that other nodes returned; else their own copies,
+    unless a value cannot be changed."""
 
 
 @dataclass(slots=True)
 class RequestInputs(Message):
-    """Scheduler to client: send a ProvideInputs for each of these, whose tasks have come back.
+    """Scheduler to client: send a ProvideInputs for each of these inputs; their tasks have ended.
 
-    Sent once for each graph with inputs of other tasks, empty if all of them are under way.
+    The scheduler sends it once for each graph with inputs that are tasks; it is empty if none of
+    these tasks has ended.
     """
 
     tag = 61
@@ -603,25 +676,26 @@ class RequestInputs(Message):
 
 @dataclass(slots=True)
 class ProvideInputs(Message):
-    """Client to scheduler: this became of an input of a graph, or of a node that it was lent."""
+    """Client to scheduler: the outcome of an input of a graph, or of a node that it was handed."""
 
     tag = 62
     task: int
     kind: str
-    """Empty: it was returned; else one of the FAILED_* names, INPUT_CANCELLED or NOT_RUN."""
+    """Empty: it returned; otherwise a FAILED_* name, INPUT_CANCELLED or NOT_RUN."""
     payload: Buffer
     objects: tuple[bytes, ...] = ()
     detail: dict[str, Any] = field(default_factory=dict)
 
 
 INPUT_CANCELLED = "cancelled"
+"""The task whose result the input is was cancelled."""
 NOT_RUN = "not_run"
-"""A node that was lent is given back."""
+"""The client gives a node back that it was handed."""
 
 
 @dataclass(slots=True)
 class Blocked(Message):
-    """Client inside of tasks to scheduler: its worker only waits for others now, or no more."""
+    """Client inside tasks to scheduler: its worker now only waits for other tasks, or no longer."""
 
     tag = 34
     is_blocked: bool
@@ -632,9 +706,9 @@ class Blocked(Message):
 
 @dataclass(slots=True)
 class Object(Message):
-    """Client to scheduler: content of this id is in that segment, and I may name it.
+    """Client to scheduler: this segment holds the content with this id; the client will name it.
 
-    The id is the digest of the content; if the scheduler has it already, it removes the segment.
+    The id is the digest of the content. If the content is already stored, the segment is removed.
     """
 
     tag = 50
@@ -647,7 +721,7 @@ class Object(Message):
 class Release(Message):
     """The sender will not name these objects again.
 
-    To a worker: unmap them; to the storage: remove them.
+    A worker then unmaps them; a storage removes them.
     """
 
     tag = 51
@@ -656,7 +730,7 @@ class Release(Message):
 
 @dataclass(slots=True)
 class Inventory(Message):
-    """Storage to scheduler, after its Hello: these segments lie here."""
+    """Storage to scheduler, after its Hello: the segments that it has."""
 
     tag = 52
     objects: tuple[bytes, ...]
@@ -664,9 +738,9 @@ class Inventory(Message):
 
 @dataclass(slots=True)
 class Purge(Message):
-    """Scheduler to storage: remove what has a name that begins so, but for some.
+    """Scheduler to storage: remove all segments with this prefix, except those in ``keep``.
 
-    The peer that wrote it is gone; what is kept is what it had announced.
+    The peer that wrote them is gone; it had announced the segments that are kept.
     """
 
     tag = 53
@@ -685,11 +759,19 @@ class Copy(Message):
 
 @dataclass(slots=True)
 class Missing(Message):
-    """Scheduler to worker: these segments will not come, do not wait for them."""
+    """Scheduler to worker: do not wait for these segments, they will not come."""
 
     tag = 55
     objects: tuple[bytes, ...]
     reason: str
+
+
+@dataclass(slots=True)
+class Arrived(Message):
+    """Scheduler to worker: these segments have been copied to its machine."""
+
+    tag = 67
+    objects: tuple[bytes, ...]
 
 
 @dataclass(slots=True)
@@ -702,7 +784,7 @@ class Put(Message):
 
 @dataclass(slots=True)
 class Fetch(Message):
-    """To whoever has a segment: send this part of it."""
+    """To the process that has a segment: send this part of it."""
 
     tag = 57
     segment: bytes
@@ -712,7 +794,7 @@ class Fetch(Message):
 
 @dataclass(slots=True)
 class Part(Message):
-    """The answer: the part, and the size of the whole."""
+    """The answer to Fetch: the part, and the size of the whole segment."""
 
     tag = 58
     segment: bytes
@@ -723,7 +805,7 @@ class Part(Message):
 
 @dataclass(slots=True)
 class Transferred(Message):
-    """A Copy, Put or Fetch of this segment came to its end; the error is empty if it is whole."""
+    """A Copy, Put or Fetch has ended; the error is empty if the segment is complete."""
 
     tag = 59
     segment: bytes
@@ -737,7 +819,7 @@ class Transferred(Message):
 class WorkerLost(Message):
     """Supervisor to scheduler: a worker process died.
 
-    ``session`` and ``task`` name what it ran last (session 0: nothing yet).
+    ``session`` and ``task`` name the task that it ran last (session 0: none yet).
     """
 
     tag = 40
@@ -754,7 +836,7 @@ class WorkerLost(Message):
 
 @dataclass(slots=True)
 class Overdue(Message):
-    """Supervisor to scheduler: a task has run for so long; stop it if it has no timeout."""
+    """Supervisor to scheduler: a task has run this long; stop it unless it has its own timeout."""
 
     tag = 44
     worker: bytes
@@ -765,7 +847,7 @@ class Overdue(Message):
 
 @dataclass(slots=True)
 class Kill(Message):
-    """Scheduler to supervisor: kill that worker, with the children of its task."""
+    """Scheduler to supervisor: kill this worker and the child processes of its task."""
 
     tag = 41
     worker: bytes
@@ -774,7 +856,7 @@ class Kill(Message):
 
 @dataclass(slots=True)
 class Spares(Message):
-    """Scheduler to supervisor: keep so many workers more than your own."""
+    """Scheduler to supervisor: keep this many spare workers besides the ordinary ones."""
 
     tag = 43
     count: int
@@ -782,7 +864,7 @@ class Spares(Message):
 
 @dataclass(slots=True)
 class Examine(Message):
-    """Scheduler to supervisor: somebody watches; say how your machine and your workers are."""
+    """Scheduler to supervisor: a monitor is connected; report on the machine and its workers."""
 
     tag = 45
     sent_at: float
@@ -790,35 +872,35 @@ class Examine(Message):
 
 @dataclass(slots=True)
 class Vitals(Message):
-    """Supervisor to scheduler: the answer to Examine. CPUs are counted in thousandths of one."""
+    """Supervisor to scheduler: the answer to Examine. CPUs are counted in thousandths of a CPU."""
 
     tag = 46
     sent_at: float
-    """That of the Examine."""
+    """The value from Examine."""
     held_s: float
-    """How long it took to answer."""
+    """How long the supervisor took to answer."""
     cpus: int
-    """How many the machine has."""
+    """The number of CPUs of the machine."""
     cpu_milli: int
-    """How many are busy, whoever uses them."""
+    """The busy CPUs, no matter which process uses them."""
     memory_bytes: int
-    """All that the machine has, or may use; 0: unknown, as in what follows."""
+    """The memory that the machine has or may use; 0: unknown, here and in the next fields."""
     free_bytes: int
     agent_cpu_milli: int
-    """Of the supervisor itself."""
+    """The CPU of the supervisor itself."""
     agent_rss_bytes: int
     workers: tuple[bytes, ...]
     worker_cpu_milli: tuple[int, ...]
     worker_rss_bytes: tuple[int, ...]
     memory_limit_bytes: int = 0
-    """A worker that takes more is killed; 0: there is no limit."""
+    """A worker that exceeds this is killed; 0: no limit."""
     restarts: int = 0
-    """How many workers took the place of one that died."""
+    """How many workers were started in place of one that died."""
 
 
 @dataclass(slots=True)
 class InitializerFailed(Message):
-    """Supervisor to scheduler: its workers cannot start; the text holds the traceback."""
+    """Supervisor to scheduler: its workers cannot start; the text contains the traceback."""
 
     tag = 42
     text: str

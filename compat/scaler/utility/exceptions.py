@@ -1,29 +1,30 @@
 """The errors of the engine, under the names that the Scaler system has for them."""
 
 from scaler_cluster.errors import (
-    ClusterBroken,
-    ClusterUnreachable,
+    ClusterBrokenError,
+    ClusterUnreachableError,
     DeserializeObjectError,
-    MissingObjects,
-    NoSuitableWorker,
-    ObjectStorageException,
-    RemoteException,
+    MissingObjectsError,
+    NoSuitableWorkerError,
+    ObjectStorageError,
+    RemoteError,
     RemoteProtocolError,
     ScalerError,
-    SessionClosed,
-    WorkerDied,
+    SessionClosedError,
+    WorkerDiedError,
 )
 
 # The meaning is the same, so the class is: what is raised under one name is caught under both.
 CapnpDeserializationError = RemoteProtocolError
-ClientCancelledException = SessionClosed
-ClientQuitException = SessionClosed
-ClientShutdownException = ClusterBroken
-DisconnectedError = ClusterUnreachable
-NoWorkerError = NoSuitableWorker
-ProcessorDiedError = WorkerDied
-TaskExceptionNotSerializableError = RemoteException
-WorkerDiedError = WorkerDied
+ClientCancelledException = SessionClosedError
+ClientQuitException = SessionClosedError
+ClientShutdownException = ClusterBrokenError
+DisconnectedError = ClusterUnreachableError
+MissingObjects = MissingObjectsError
+NoWorkerError = NoSuitableWorkerError
+ObjectStorageException = ObjectStorageError
+ProcessorDiedError = WorkerDiedError
+TaskExceptionNotSerializableError = RemoteError
 
 
 class SchedulerError(ScalerError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from math import inf
 from time import perf_counter as clock
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bokeh.layouts import column
 
@@ -56,8 +56,9 @@ def open_page(
     rows_max: int,
 ) -> None:
     """Make a page for a browser that has asked for it."""
-    assert document.session_context is not None
-    request = document.session_context.request  # type: ignore[attr-defined]
+    # Any: Bokeh's types leave out the request.
+    context: Any = document.session_context
+    request = context.request
     settings = settings_of(request.cookies.get(COOKIE, ""))
     theme = settings.theme(str(request.headers.get(SCHEME_HEADER, "")))
     # Outside of a frame it has become a cookie.

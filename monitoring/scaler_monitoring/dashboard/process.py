@@ -8,16 +8,19 @@ import logging
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError, ScalerError
-from scaler_cluster.runtime.process import (
+from scaler_cluster.process.log_config import set_up_logging
+from scaler_cluster.process.process import (
     LIFELINE_FD,
     READY_FD_VARIABLE,
-    log_as_told,
-    read_settings,
+    Ready,
+    read_config,
+    say_error,
     say_ready,
 )
+from scaler_cluster.process.process_config import DashboardProcessConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,52 +34,51 @@ from which level on they are heard."""
 log = logging.getLogger("scaler.dashboard")
 
 
-def serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., None]) -> None:
+def serve(config: DashboardProcessConfig, lifeline: int, tell: Callable[[Ready], None]) -> None:
     """Serve a dashboard until the lifeline comes to its end; ``tell`` its link once it answers.
 
-    ``settings`` are those of
-    :func:`scaler_cluster.runtime.process_config.dashboard_process_config`. Raises ConfigError if
-    Bokeh is not there, a setting cannot work, or, later on, there is no room left for what is
-    recorded.
+    Raises ConfigError if Bokeh is not there, a setting cannot work, or, later on, there is no room
+    left for the recording.
     """
     try:
         import bokeh as _  # noqa: F401
     except ImportError:
         raise ConfigError(
-            "bokeh is not installed, which draws the dashboard: pip install 'scaler-exec[monitor]'"
+            "the dashboard needs bokeh, which is not installed: pip install 'scaler-exec[monitor]'"
         ) from None
     for name, level in NOISY.items():
         logging.getLogger(name).setLevel(level)
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-    asyncio.run(_serve(settings, lifeline, tell))
+    asyncio.run(_serve(config, lifeline, tell))
 
 
-async def _serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., None]) -> None:
+async def _serve(
+    config: DashboardProcessConfig, lifeline: int, tell: Callable[[Ready], None]
+) -> None:
     from scaler_monitoring.dashboard.guard import Guard
     from scaler_monitoring.dashboard.server import Dashboard
     from scaler_monitoring.dashboard.watch import LiveWatch, Replay
 
     loop = asyncio.get_running_loop()
     end: asyncio.Future[None] = loop.create_future()
-    listener = socket.socket(fileno=settings["fd"])
+    listener = socket.socket(fileno=config.fd)
     listener.setblocking(False)
-    watch = (
-        Replay(settings["replay"])
-        if settings["replay"]
-        else LiveWatch(settings["monitor_address"], settings["record"])
-    )
+    watch: LiveWatch | Replay
+    if config.replay is not None:
+        watch = Replay(config.replay)
+    else:
+        assert config.monitor_address is not None
+        watch = LiveWatch(config.monitor_address, config.record)
     with contextlib.closing(watch):
-        guard = Guard(
-            settings["token"], listener.getsockname()[1], settings["prefix"], settings["hosts"]
-        )
+        guard = Guard(config.token, listener.getsockname()[1], config.prefix, config.hosts)
         dashboard = Dashboard(
             watch,
             listener,
             guard,
-            settings["prefix"],
-            interval_s=settings["interval_s"],
-            rows_max=settings["rows_max"],
+            config.prefix,
+            interval_s=config.interval_s,
+            rows_max=config.rows_max,
         )
 
         def look() -> None:
@@ -86,7 +88,7 @@ async def _serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., No
 
         loop.add_reader(lifeline, look)
         watch.listen(end)
-        tell(link=settings["link"])
+        tell(Ready(config.link))
         try:
             await end
         finally:
@@ -96,13 +98,13 @@ async def _serve(settings: dict[str, Any], lifeline: int, tell: Callable[..., No
 
 def main() -> None:
     """Be told what to do, do it until whoever started this is gone."""
-    settings = read_settings()
-    log_as_told(settings)
+    config = read_config(DashboardProcessConfig)
+    set_up_logging(config.logging)
     try:
-        serve(settings, LIFELINE_FD, say_ready)
+        serve(config, LIFELINE_FD, say_ready)
     except ScalerError as error:
         if READY_FD_VARIABLE in os.environ:
-            say_ready(error=str(error))
+            say_error(str(error))
         else:
             # Nobody waits for a word of it any more.
             log.error("the dashboard ends: %s", error)  # noqa: TRY400

@@ -50,7 +50,7 @@ class LiveWatch(Watch):
     """Listens to a scheduler, from within the running event loop, until it is closed.
 
     With a ``record`` file, what is heard is written there as well. Raises ConfigError if that
-    cannot be written, ClusterUnreachable if nothing can ever answer at the address.
+    cannot be written, ClusterUnreachableError if nothing can ever answer at the address.
     """
 
     def __init__(self, address: str, record: str | None = None) -> None:

@@ -60,6 +60,13 @@ EXPECTED = {
     "dask.tests.test_delayed": {"test_traverse_false": IDENTITY},
 }
 """Of the modules that CI runs: tests that fail on Dask's processes, too. One that passes is a mistake."""
+BY_CHANCE = {
+    ("dask.bag.tests.test_bag", "test_temporary_directory"): (
+        "it looks for a directory that the value of a node removes at its end, and that ends with the"
+        " last task that needs it"
+    ),
+}
+"""Tests that pass if they are faster than the worker that they look at."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -112,6 +119,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         module, test = name.split("::", 1)
         if reason := EXPECTED.get(module, {}).get(test):
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+        if reason := BY_CHANCE.get((module, test)):
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
 
 
 class Outcomes:

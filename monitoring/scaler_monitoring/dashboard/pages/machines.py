@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
+from toolz import groupby
 
 from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard.page import Page
@@ -67,9 +68,12 @@ class Machines(Page):
         snapshot = model.snapshot
         assert snapshot is not None
         names = view.manager_names(snapshot.machines)
-        work = Work(snapshot.workers)
+        workers = groupby(attrgetter("machine"), snapshot.workers)
         self._table.update(
-            [_row(one, names[one.machine], work) for one in snapshot.machines[:ROWS_MAX]]
+            [
+                _row(one, names[one.machine], workers.get(one.machine, ()))
+                for one in snapshot.machines[:ROWS_MAX]
+            ]
         )
         for lines in self._cpu, self._free:
             lines.update(model, model.machine_samples, lambda one: names.get(one, one.hex()))
@@ -102,21 +106,9 @@ _COLUMNS = (
 )
 
 
-class Work:
-    """What the workers of each machine do."""
-
-    def __init__(self, workers: Sequence[feed.Worker]) -> None:
-        self.busy: Counter[bytes] = Counter()
-        self.idle: Counter[bytes] = Counter()
-        self.queued: Counter[bytes] = Counter()
-        """Tasks behind those that run."""
-        for one in workers:
-            (self.busy if one.tasks else self.idle)[one.machine] += 1
-            self.queued[one.machine] += max(one.tasks - 1, 0)
-
-
-def _row(one: feed.Machine, name: str, work: Work) -> dict[str, Any]:
+def _row(one: feed.Machine, name: str, workers: Sequence[feed.Worker]) -> dict[str, Any]:
     used = UNKNOWN
+    tasks = [worker.tasks for worker in workers]
     if one.memory_bytes and one.free_bytes is not None:
         used = 1 - one.free_bytes / one.memory_bytes
     return {
@@ -124,9 +116,9 @@ def _row(one: feed.Machine, name: str, work: Work) -> dict[str, Any]:
         "workers": one.workers,
         "wanted": one.wanted,
         "spares": one.spares,
-        "busy": work.busy[one.machine],
-        "idle": work.idle[one.machine],
-        "queued": work.queued[one.machine],
+        "busy": sum(count > 0 for count in tasks),
+        "idle": sum(count == 0 for count in tasks),
+        "queued": sum(max(count - 1, 0) for count in tasks),
         "restarts": one.restarts,
         "cpus": one.cpus,
         "cpu": one.cpu / one.cpus if one.cpu is not None and one.cpus else UNKNOWN,

@@ -1,0 +1,71 @@
+"""Whether this process is a worker: what a client asks that was made, or unpickled, in here."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from scaler_cluster.client.session import Session
+from scaler_cluster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class TaskSession(Session):
+    """The session through which the tasks of a worker submit tasks."""
+
+    @property
+    @abstractmethod
+    def cluster_name(self) -> str:
+        """What is different in each cluster: the directory of its objects."""
+
+    @abstractmethod
+    def check_in_task(self) -> None:
+        """Raise ConfigError outside of tasks."""
+
+    @abstractmethod
+    def set_seceded(self, *, seceded: bool) -> None:
+        """The task in which this is called leaves its worker's place to others, or returns."""
+
+
+open_session: Callable[[], TaskSession] | None = None
+"""Returns the session of this worker's tasks; the worker sets it. None in all other processes."""
+
+
+def is_worker() -> bool:
+    """Return True if this process is a worker."""
+    return open_session is not None
+
+
+def nested_session(address: str | None = None, cluster: str = "") -> TaskSession | None:
+    """Return the session of this worker's tasks; None outside of them, or for another cluster.
+
+    A cluster is known by its ``address``, or by the directory of its objects.
+    """
+    if open_session is None:
+        return None
+    session = open_session()
+    is_ours = address in (None, session.address) or cluster == session.cluster_name != ""
+    return session if is_ours else None
+
+
+def secede() -> None:
+    """Give the place of this task's worker to other tasks, while this task waits for long.
+
+    The tasks that wait behind this one go to other workers, and another process takes the place of
+    this worker, until :func:`rejoin` or the end of the task. Raises ConfigError outside of tasks.
+    """
+    _in_task().set_seceded(seceded=True)
+
+
+def rejoin() -> None:
+    """Take back the place that :func:`secede` gave away; without effect if it was not."""
+    _in_task().set_seceded(seceded=False)
+
+
+def _in_task() -> TaskSession:
+    session = nested_session()
+    if session is None:
+        raise ConfigError("this is no task: only a task can leave its worker's place to others")
+    return session

@@ -1,0 +1,29 @@
+"""When a client says that it lives, and when it gives its scheduler up."""
+
+from __future__ import annotations
+
+
+class Liveness:
+    """Heartbeats every ``heartbeat_s`` seconds; after ``silence_s`` without a word it gives up."""
+
+    def __init__(self, heartbeat_s: float, silence_s: float, now: float) -> None:
+        self.silence_s = silence_s
+        self.heartbeat_at = now + heartbeat_s
+        """When the next heartbeat is due."""
+        self._heartbeat_s = heartbeat_s
+        self._excused_at = now
+        """The scheduler is not blamed for silence before this."""
+
+    def beat(self, now: float) -> bool:
+        """Return True if a heartbeat is to be sent now."""
+        if now < self.heartbeat_at:
+            return False
+        if now - self.heartbeat_at > self._heartbeat_s:
+            # This process was stopped or starved: the answers may only be waiting.
+            self._excused_at = now
+        self.heartbeat_at = now + self._heartbeat_s
+        return True
+
+    def is_silent(self, heard_at: float, now: float) -> bool:
+        """Return True if the scheduler, last heard at ``heard_at``, is to be given up."""
+        return now - max(heard_at, self._excused_at) > self.silence_s

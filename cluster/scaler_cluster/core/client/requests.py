@@ -1,0 +1,193 @@
+"""What a client asks of the scheduler, as messages in the order in which they were asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from scaler_cluster.core.client.submit_window import SubmitWindow
+from scaler_cluster.errors import LocalProtocolError
+from scaler_cluster.ids import CALL_MAX, FUNCTION_NAME_CHARS_MAX, first_task_id
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
+from scaler_cluster.wire.codec import FRAME_BYTES, in_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RUN_TASKS_MAX = 4096
+"""Tasks of one Submit at most: about what a worker is given at once."""
+RUN_BYTES_MAX = 256 * 1024
+"""Payload of one Submit of small tasks at most: keeps turns short for other clients."""
+FUNCTIONS_MAX = 1024
+"""Functions the scheduler keeps for a client; the least recently used one is forgotten."""
+
+Objects: TypeAlias = tuple[bytes, ...]
+"""Ids of objects."""
+Function: TypeAlias = tuple[bytes, bytes, Objects, str]
+"""Digest and pickle of a function, the objects that hold the buffers of that, and its name."""
+Key: TypeAlias = tuple[Function, int, m.TaskOptions, Objects]
+"""What tasks of one Submit share."""
+
+
+class Requests:
+    """The client's outbox, which numbers tasks and joins those that were submitted one by one.
+
+    ``waiters`` gets what stands for each single task as soon as its message is made.
+    """
+
+    def __init__(self, waiters: dict[int, object]) -> None:
+        self._waiters = waiters
+        self.next_task = 0
+        """Id that the next single task will have."""
+        self._next_call = 1
+        self._functions: dict[bytes, None] = {}
+        self.asked: list[tuple[int, Key, bytes, object]] = []
+        """Tasks submitted one by one that are in no message yet."""
+        self._outbox: list[m.Message] = []
+        self._window: SubmitWindow | None = None
+        """What may not be sent yet; None if everything may."""
+
+    # -- numbers -----------------------------------------------------------------------------
+
+    def reserve(self, count: int) -> int:
+        """Return the id of the first of contiguous tasks that nobody else will have."""
+        first = self.next_task
+        self.next_task = first + count
+        return first
+
+    def open_call(self) -> int:
+        """Return the id that the first task of a new map, or node of a new graph, will have."""
+        number = self._next_call
+        if number >= CALL_MAX:
+            raise LocalProtocolError("too many calls in one session: make a new one")
+        self._next_call += 1
+        return first_task_id(number)
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def teach(self, function: bytes, payload: bytes, objects: Objects, name: str) -> None:
+        """Send a function unless the scheduler has it; its objects were offered before."""
+        known = self._functions
+        if function in known:
+            if len(known) > FUNCTIONS_MAX // 2:
+                del known[function]
+                known[function] = None
+            return
+        known[function] = None
+        name = name[:FUNCTION_NAME_CHARS_MAX]
+        self._outbox.append(m.Function(function, payload, objects, name))
+        if len(known) > FUNCTIONS_MAX:
+            oldest = next(iter(known))
+            del known[oldest]
+            self._outbox.append(m.Forget(oldest))
+
+    def forget(self, function: bytes) -> None:
+        """Say that a function will not be named again by what is asked for from now on.
+
+        Should it be all the same, it is taught anew.
+        """
+        self.pack_asked()
+        if function in self._functions:
+            del self._functions[function]
+            self._outbox.append(m.Forget(function))
+
+    def submit_run(
+        self,
+        first: int,
+        function: bytes,
+        call: int,
+        options: m.TaskOptions,
+        objects: Objects,
+        batch: Batch,
+    ) -> None:
+        """Ask for contiguous tasks of an open call that share their objects."""
+        self._outbox.append(m.Submit(first, function, call, options, batch, objects))
+
+    def offer(self, one: bytes, segment: bytes, nbytes: int) -> None:
+        """Say that an object is stored."""
+        self._outbox.append(m.Object(one, segment, nbytes))
+
+    def release(self, objects: Objects) -> None:
+        """Say that objects will not be named again by what is asked for from now on."""
+        for piece in in_pieces(objects):
+            self.say(m.Release(piece))
+
+    def say(self, message: m.Message) -> None:
+        """Send a message after all that was asked for before it."""
+        self.pack_asked()
+        self._outbox.append(message)
+
+    def cancel(self, task: int) -> None:
+        """Give a single task up, in one message with the one before it if that is its neighbour."""
+        last = self._outbox[-1] if self._outbox else None
+        if type(last) is m.Cancel and last.first + last.count == task:
+            last.count += 1
+        else:
+            self._outbox.append(m.Cancel(task, 1))
+
+    def pack_asked(self) -> None:
+        """Make Submits of the tasks submitted one by one so far."""
+        asked = self.asked
+        if not asked:
+            return
+        self.asked = []
+        waiters = self._waiters
+        run: list[bytes] = []
+        key: Key | None = None
+        first = nbytes = 0
+        for task, asked_key, payload, waiter in asked:
+            waiters[task] = waiter
+            if (
+                key != asked_key
+                or task != first + len(run)
+                or nbytes + len(payload) > RUN_BYTES_MAX
+                or len(run) >= RUN_TASKS_MAX
+                or len(payload) >= FRAME_BYTES
+            ):
+                self._send_run(first, key, run)
+                self.teach(*asked_key[0])
+                key = asked_key
+                first, run, nbytes = task, [], 0
+            run.append(payload)
+            nbytes += len(payload)
+        self._send_run(first, key, run)
+
+    def _send_run(self, first: int, key: Key | None, payloads: Sequence[bytes]) -> None:
+        if key is None:
+            return
+        function, call, options, objects = key
+        batch = Batch.of(payloads) if len(payloads) > 1 else Batch.single(payloads[0])
+        self._outbox.append(m.Submit(first, function[0], call, options, batch, objects))
+
+    # -- sending -----------------------------------------------------------------------------
+
+    def ask_first(self) -> None:
+        """From now on ask the scheduler before tasks are sent."""
+        self._window = SubmitWindow()
+
+    def allow(self, count: int) -> None:
+        """The scheduler has room for so many tasks more."""
+        if self._window is not None:
+            self._window.allow(count)
+
+    @property
+    def unsent_messages(self) -> int:
+        """Return how many messages wait for :meth:`take`."""
+        return len(self._outbox)
+
+    @property
+    def has_some(self) -> bool:
+        """Return True if :meth:`take` has something."""
+        window = self._window
+        return bool(self.asked or self._outbox) or (window is not None and window.is_open)
+
+    def take(self) -> tuple[list[m.Message], list[m.Cancelled]]:
+        """Return what is to be sent, and tasks that were taken back before they were sent."""
+        self.pack_asked()
+        outbox, self._outbox = self._outbox, []
+        window = self._window
+        if window is None:
+            return outbox, []
+        outbox = window.pass_on(outbox)
+        cancelled, window.cancelled = window.cancelled, []
+        return outbox, cancelled

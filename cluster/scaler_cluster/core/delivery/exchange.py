@@ -1,0 +1,115 @@
+"""Frames to messages and back for all peers of a process: codec and channels together."""
+
+from __future__ import annotations
+
+import math
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.delivery.channel import ACKNOWLEDGE_AFTER_S, Channel
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.codec import decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from scaler_cluster.wire.batch import Buffer
+
+PEERS_MAX = 100_000
+"""Channels kept; a peer beyond this is refused, so garbage identities cannot fill memory."""
+
+
+class Exchange:
+    """The channels of a process, by peer; a process with one peer calls it ``b""``."""
+
+    def __init__(self, incarnation: int) -> None:
+        self._incarnation = incarnation
+        self._channels: dict[bytes, Channel] = {}
+        self._looks: list[tuple[float, bytes]] = []
+        """A heap of when to look at which channel; only those in ``_look_at`` count."""
+        self._look_at: dict[bytes, float] = {}
+
+    def receive(self, peer: bytes, frames: Sequence[Buffer], now: float) -> list[m.Message]:
+        """Return the messages to handle, in order, each once.
+
+        Raises RemoteProtocolError on garbage; the caller drops the peer.
+        """
+        envelope = decode(frames)
+        channel = self._channels.get(peer)
+        messages = envelope.messages
+        if envelope.seq == 0 and messages and type(messages[0]) is m.Unknown:
+            # Before the peer was ever heard, our Hello is still under way, or comes again.
+            return messages[:1] if channel is not None and channel.peer_incarnation else []
+        if channel is None or channel.peer_incarnation != envelope.incarnation:
+            if channel is not None and channel.peer_incarnation == 0:
+                channel.peer_incarnation = envelope.incarnation
+            elif envelope.seq == 1 and messages and type(messages[0]) is m.Hello:
+                if channel is None and len(self._channels) >= PEERS_MAX:
+                    raise RemoteProtocolError("too many peers")
+                channel = self._channels[peer] = Channel(self._incarnation)
+                channel.peer_incarnation = envelope.incarnation
+            else:
+                return [m.Unknown()] if channel is None else []
+        received = channel.receive(envelope, now)
+        if self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
+            self._look(peer, channel)
+        return received
+
+    def backlog(self, peer: bytes) -> int:
+        """Return how many envelopes the peer has not acknowledged."""
+        channel = self._channels.get(peer)
+        return channel.unacknowledged if channel is not None else 0
+
+    def send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> list[Buffer]:
+        """Return the frames that carry these messages to the peer."""
+        channel = self._channels.get(peer)
+        if channel is None:
+            channel = self._channels[peer] = Channel(self._incarnation)
+        frames = channel.send(messages, now)
+        if self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
+            self._look(peer, channel)
+        return frames
+
+    def _look(self, peer: bytes, channel: Channel) -> None:
+        """Look at a channel when it has something to send, if that is not noted already.
+
+        In a conversation it usually is: nothing is due much sooner than an acknowledgement. A
+        deadline that has moved on is noticed when the earlier deadline has come. So the cost of
+        this does not depend on the number of peers.
+        """
+        when = channel.deadline
+        if when < self._look_at.get(peer, math.inf):
+            self._look_at[peer] = when
+            heappush(self._looks, (when, peer))
+
+    def unknown(self) -> list[Buffer]:
+        """Return the frames that tell a peer without a channel to start over."""
+        return encode(self._incarnation, 0, 0, [m.Unknown()])
+
+    def knows(self, peer: bytes) -> bool:
+        """Return True if there is a channel to the peer."""
+        return peer in self._channels
+
+    def drop(self, peer: bytes) -> None:
+        """Forget the peer and what was not delivered to it."""
+        self._channels.pop(peer, None)
+        self._look_at.pop(peer, None)
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`tick` may have something to send."""
+        return self._looks[0][0] if self._looks else math.inf
+
+    def tick(self, now: float) -> Iterable[tuple[bytes, list[Buffer]]]:
+        """Return what is due: acknowledgements and repetitions, by peer."""
+        due = []
+        while self._looks and self._looks[0][0] <= now:
+            when, peer = heappop(self._looks)
+            if self._look_at.get(peer) != when:
+                continue
+            del self._look_at[peer]
+            channel = self._channels[peer]
+            due += [(peer, frames) for frames in channel.tick(now)]
+            self._look(peer, channel)
+        return due

@@ -1,0 +1,71 @@
+"""How much work a worker is given ahead: a few milliseconds of it, by measured durations."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.records.limits import WINDOW_S
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.records.functions import FunctionRecord
+    from scaler_cluster.core.records.workers import WorkerRecord
+
+LOW_WATER_S = 0.75 * WINDOW_S
+"""A worker with less than this ahead is given more, which is the case with each of its reports.
+With half a window the worker would run dry before its report arrives."""
+AHEAD_MIN = 2
+"""Tasks a worker has at least: the next task waits where the last one ends, not a trip away."""
+LONG_S = 0.05
+"""Tasks longer than this are not given ahead: the round trip between two of them is less than 1 %
+of a task."""
+MEMORY = 0.8
+"""The weight of earlier measurements when a new one enters the mean."""
+STALL_S = 0.01
+"""A worker that reports nothing for this long runs a task that turned out long. The scheduler asks
+back what waits behind that task."""
+STEAL_MIN_S = 0.001
+"""Less queued work than this is done before the scheduler could move it: about two round trips."""
+
+
+def measure(function: FunctionRecord, count: int, busy_s: float) -> None:
+    """Let a measurement of ``count`` tasks that took ``busy_s`` in all enter the mean.
+
+    The mean is total time over total count. Both fade, so a small batch that was held up moves the
+    mean little.
+    """
+    function.busy_s = function.busy_s * MEMORY + busy_s
+    function.count = function.count * MEMORY + count
+    function.mean_s = max(function.busy_s / function.count, 1e-9)
+    function.totals.busy_s += busy_s
+    function.totals.mean_s = function.mean_s
+
+
+def is_hungry(worker: WorkerRecord) -> bool:
+    """Return True if the worker should be given more.
+
+    A worker that is asked to give something back is not given more: it answers that first.
+    """
+    if worker.stalled or worker.killed or worker.retiring or worker.revoking:
+        return False
+    if worker.blocked or worker.asleep_at != math.inf:
+        return False
+    if worker.task_limit and worker.given >= worker.task_limit:
+        return False
+    if worker.count >= worker.tasks_max:
+        return False
+    return worker.count < AHEAD_MIN or worker.backlog_s < LOW_WATER_S
+
+
+def grant(worker: WorkerRecord, unit_s: float, fair_share: int) -> int:
+    """Return how many tasks of ``unit_s`` seconds each to give a hungry worker.
+
+    0 means: none while it has others.
+    """
+    if unit_s > LONG_S and worker.count:
+        return 0
+    room = min((WINDOW_S - worker.backlog_s) / unit_s, worker.tasks_max - worker.count)
+    count = max(1, min(int(room), fair_share))
+    if worker.task_limit:
+        count = min(count, worker.task_limit - worker.given)
+    return count

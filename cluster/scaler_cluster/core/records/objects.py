@@ -1,0 +1,46 @@
+"""What the scheduler remembers of large data: the objects, and the machines that store them."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from scaler_cluster.wire.messages import NOWHERE, StorageEndpoint
+
+
+@dataclass(slots=True, eq=False)
+class ObjectRecord:
+    """Stored bytes, and how many users may still name them."""
+
+    segment: bytes
+    nbytes: int
+    users: int = 0
+    """Sessions that may name it, plus functions and live runs whose pickle or payload needs it."""
+    workers: dict[bytes, None] = field(default_factory=dict)
+    """Peer ids of the workers that were told of it, and may have mapped it."""
+    stores: dict[bytes, None] = field(default_factory=dict)
+    """Keys of the machines whose storage has its segment; others fetch it from the first."""
+
+
+@dataclass(slots=True, eq=False)
+class StoreRecord:
+    """The segments of one machine, and the process that looks after them."""
+
+    place: StorageEndpoint = NOWHERE
+    """Where the segments lie, and from where other machines fetch them."""
+    objects: int = 0
+    """Number of segments that are there."""
+    nbytes: int = 0
+    """Bytes that are there or on their way."""
+    copies: OrderedDict[bytes, bool] = field(default_factory=OrderedDict)
+    """Ids of the objects that were fetched from elsewhere, least recently used first. True: used
+    since the scheduler last looked for unused copies."""
+    peer: bytes | None = None
+    """Peer id of its storage; None: there is no storage at the moment."""
+    last_seen: float = math.inf
+    """When a storage that runs by itself was last heard; others are watched by their parents."""
+    down_since: float = math.inf
+    """When a copy was first seen to wait for a storage."""
+    garbage: list[bytes] = field(default_factory=list)
+    """Segments that are to be removed as soon as there is a storage."""

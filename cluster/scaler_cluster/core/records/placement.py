@@ -1,0 +1,48 @@
+"""Which workers may run which tasks: what tasks demand, and what workers offer.
+
+A worker runs one task at a time, and that task may use all that the worker offers. So no amount is
+ever exceeded if the scheduler gives a worker only tasks that demand no more than it offers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scaler_cluster.core.records.workers import WorkerRecord
+    from scaler_cluster.wire.messages import Capabilities, TaskOptions
+
+
+def has_all(offered: Mapping[str, float], demanded: Capabilities) -> bool:
+    """Return True if everything that is demanded is offered, and enough of it."""
+    for name, amount in demanded:
+        have = offered.get(name)
+        if have is None or 0 <= have < amount:
+            return False
+    return True
+
+
+def is_named(options: TaskOptions, worker: str, host: str) -> bool:
+    """Return True if tasks may go to a worker of this name, as far as names go."""
+    return not options.workers or worker in options.workers or host in options.workers
+
+
+def may_run(worker: WorkerRecord, options: TaskOptions) -> bool:
+    """Return True if a worker has what tasks demand."""
+    has_it = has_all(worker.pool.offered, options.capabilities)
+    return has_it and is_named(options, worker.name, worker.host)
+
+
+def uncounted(capabilities: Capabilities) -> Capabilities:
+    """Return the capabilities that are never used up."""
+    return tuple((name, amount) for name, amount in capabilities if amount < 0)
+
+
+def describe(options: TaskOptions) -> str:
+    """Say in a few words what tasks demand."""
+    parts = [name if amount <= 0 else f"{name}={amount}" for name, amount in options.capabilities]
+    if options.workers:
+        parts.append("the name " + " or ".join(map(repr, options.workers)))
+    return ", ".join(parts)

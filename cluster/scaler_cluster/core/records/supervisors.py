@@ -1,0 +1,40 @@
+"""What the scheduler remembers of the supervisor of a machine."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.records.workers import WorkerRecord
+    from scaler_cluster.wire.messages import Vitals
+
+
+@dataclass(slots=True, eq=False)
+class SupervisorRecord:
+    """A machine's supervisor."""
+
+    peer: bytes
+    host: str
+    workers_wanted: int
+    last_seen: float
+    workers: dict[bytes, WorkerRecord] = field(default_factory=dict)
+    spares: dict[bytes, WorkerRecord] = field(default_factory=dict)
+    """Its spare workers, which take the place of workers whose task only waits."""
+    spares_wanted: int = 0
+    """How many spare workers it was told to keep."""
+    pid: int = 0
+    """0: one of its workers was heard before its own Hello."""
+    over_at: float = math.inf
+    """When its process is known to have ended, and all that it sent must have arrived. inf: the
+    process lives, or the scheduler cannot know."""
+    broken: str = ""
+    """Why none of its workers can start."""
+    lost: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    """Workers that it reported dead. A Hello of such a worker that comes later is ignored."""
+    vitals: Vitals | None = None
+    """How its machine was when it was last asked; None: nobody has watched."""
+    lag_s: float = 0.0
+    """How long a message to it took, when it was last asked for its vitals."""

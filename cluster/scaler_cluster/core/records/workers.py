@@ -1,0 +1,180 @@
+"""Workers, the runs of tasks that they have, and the pools of workers that offer the same.
+
+The three refer to each other, so they share a file. Contiguous tasks that share their story are
+one *run*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.records.lifecycle import TRANSITIONS, Event, State
+from scaler_cluster.core.records.limits import TASKS_MAX
+from scaler_cluster.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from scaler_cluster.wire.batch import Batch
+    from scaler_cluster.wire.messages import Capabilities, TaskOptions
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Contiguous tasks of one session that share function, options, state and place.
+
+    A run is split where its tasks go different ways; a single ``submit`` is a run of one.
+    """
+
+    session: int
+    first: int
+    function: bytes
+    call: int
+    options: TaskOptions
+    batch: Batch
+    objects: tuple[bytes, ...] = ()
+    """Ids of the objects that each of its payloads refers to, in order."""
+    state: State = State.READY
+    worker: WorkerRecord | None = field(default=None, repr=False)
+    unit_s: float = 0.0
+    """How long one task was expected to take when the run was assigned, in seconds."""
+    tries: int = 0
+    """How often it was run again after it raised or its worker died."""
+    losses: int = 0
+    """How often it was lost with its machine."""
+
+    @property
+    def count(self) -> int:
+        """Number of tasks."""
+        return len(self.batch.ends)
+
+    @property
+    def stop(self) -> int:
+        """Id after the last task."""
+        return self.first + len(self.batch.ends)
+
+    def holds(self, session: int, task: int) -> bool:
+        """Return True if this is one of its tasks."""
+        return self.session == session and self.first <= task < self.stop
+
+    @property
+    def may_retry(self) -> bool:
+        """Return True if it may be started again after it raised or its worker died."""
+        return self.tries < self.options.retries and not self.options.at_most_once
+
+    @property
+    def needed(self) -> tuple[bytes, ...]:
+        """Ids of the objects that its worker needs to run it."""
+        return self.objects
+
+    def move(self, event: Event) -> State:
+        """Move to the next state and return it.
+
+        Raises LocalProtocolError, with the run's story, if the move is illegal.
+        """
+        try:
+            self.state = state = TRANSITIONS[self.state][event]
+        except KeyError:
+            raise LocalProtocolError(f"{event.name} is impossible for {self}") from None
+        return state
+
+    def cut_head(self, count: int) -> Run:
+        """Take the first ``count`` tasks out, as a run of their own."""
+        head = Run(
+            self.session,
+            self.first,
+            self.function,
+            self.call,
+            self.options,
+            self.batch.cut(0, count),
+            self.objects,
+            self.state,
+            self.worker,
+            self.unit_s,
+            self.tries,
+            self.losses,
+        )
+        self.drop_head(count)
+        return head
+
+    def drop_head(self, count: int) -> None:
+        """Forget the first ``count`` tasks; at least one stays."""
+        self.batch = self.batch.cut(count, self.count)
+        self.first += count
+
+    def drop_tail(self, count: int) -> None:
+        """Forget the last ``count`` tasks; at least one stays."""
+        self.batch = self.batch.cut(0, self.count - count)
+
+    def __str__(self) -> str:
+        """Tell the run's story in one line, for errors and logs."""
+        place = f" on worker {self.worker.peer.hex()}" if self.worker is not None else ""
+        return (
+            f"tasks {self.first}..{self.stop - 1} of session {self.session}: "
+            f"{self.state.name}{place}, tries {self.tries}, losses {self.losses}"
+        )
+
+
+class WorkerPool:
+    """Workers that offer the same."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        self.offered = dict(capabilities)
+        self.idle: dict[bytes, WorkerRecord] = {}
+        """Workers that have no tasks; the worker that was busy last comes last."""
+        self.hungry: dict[bytes, WorkerRecord] = {}
+        """Workers that have little ahead."""
+        self.count = 0
+        """Number of its workers."""
+
+
+@dataclass(slots=True, eq=False)
+class WorkerRecord:
+    """A worker process."""
+
+    peer: bytes
+    supervisor: bytes
+    pid: int
+    host: str
+    task_limit: int
+    runs: deque[Run] = field(default_factory=deque)
+    """The runs that it has, in the order in which it runs them."""
+    count: int = 0
+    """Number of tasks in ``runs``."""
+    backlog_s: float = 0.0
+    """How long these tasks are expected to take together, in seconds."""
+    given: int = 0
+    """Number of tasks it was ever sent, less those that it gave back."""
+    tasks_max: int = TASKS_MAX
+    """How many tasks it may have."""
+    progress_at: float = 0.0
+    """When it last finished a task, or was given one while it had none."""
+    revoking: int = 0
+    """Number of Revoke messages that it has not answered."""
+    killed: str = ""
+    """Why its supervisor was asked to kill it."""
+    retiring: bool = False
+    stalled: bool = False
+    """True: it runs a task that turned out long, and gets no more until it reports."""
+    functions: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    """Digests of the functions that it holds, least recently used first."""
+    store: bytes = b""
+    """Key of the store whose segments it maps."""
+    objects: dict[bytes, None] = field(default_factory=dict)
+    """Ids of the objects that it was told of, and may have mapped."""
+    session: bytes = b""
+    """Peer id of the session of its tasks; empty: its tasks have submitted nothing."""
+    blocked: bool = False
+    """True: its task only waits for others. It gets nothing, and a spare worker takes its place."""
+    spare: bool = False
+    """True: it is there to take the place of blocked workers."""
+    asleep_at: float = math.inf
+    """Since when there is no blocked worker whose place it could take; inf: there is one."""
+    name: str = ""
+    joined_at: float = 0.0
+    pool: WorkerPool = field(default_factory=lambda: WorkerPool(()), repr=False)
+    """The workers that offer the same."""
+    vitals: tuple[float, int] | None = None
+    """How many CPUs it keeps busy, and its resident set in bytes; None: nobody has watched."""

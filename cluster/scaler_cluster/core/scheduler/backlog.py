@@ -1,0 +1,79 @@
+"""All that waits for a worker, in queues by what it demands of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from scaler_cluster.core.graph.graph import NodeRun
+from scaler_cluster.core.scheduler.queue import ReadyQueue
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.graph.graph import GraphRecord
+    from scaler_cluster.core.records.workers import Run
+
+Demand: TypeAlias = "tuple[m.Capabilities, tuple[str, ...]]"
+
+
+class Backlog:
+    """The ready queues of a scheduler."""
+
+    def __init__(self) -> None:
+        self.ready = ReadyQueue(m.DEFAULT_OPTIONS)
+        """What any worker may run."""
+        self.demanding: dict[Demand, ReadyQueue] = {}
+        """What only some workers may run, by what it demands."""
+        self._telling: dict[GraphRecord, None] = {}
+        """Graphs that have something to tell workers of the results that these keep."""
+
+    @property
+    def count(self) -> int:
+        """Number of tasks that wait."""
+        return self.ready.count + sum(queue.count for queue in self.demanding.values())
+
+    def queues(self) -> list[ReadyQueue]:
+        """Return all queues."""
+        return [self.ready, *self.demanding.values()]
+
+    def queue(self, options: m.TaskOptions) -> ReadyQueue:
+        """Return the queue in which tasks with these options wait."""
+        if not options.capabilities and not options.workers:
+            return self.ready
+        demand = options.capabilities, options.workers
+        queue = self.demanding.get(demand)
+        if queue is None:
+            queue = self.demanding[demand] = ReadyQueue(options)
+        return queue
+
+    def update(self, graph: GraphRecord) -> None:
+        """See which nodes of a graph are ready by now."""
+        if graph.nodes.unplaced:
+            graph.placer.place()
+        if graph.placer.has_requests:
+            self._telling[graph] = None
+        for group in graph.nodes.take_touched():
+            self.queue(group.options).update(group, front=graph.is_begun)
+
+    def withdraw(self, graph: GraphRecord) -> None:
+        """Take all nodes of a graph out."""
+        self._telling.pop(graph, None)
+        for group in graph.nodes.groups:
+            group.count = 0
+            self.queue(group.options).update(group, front=True)
+
+    def off_worker(self, run: Run, first: int, stop: int) -> None:
+        """A worker does not have these tasks of a run any more: they have ended there."""
+        if isinstance(run, NodeRun) and run.graph.nodes.stopping:
+            run.graph.nodes.off_worker(first - run.graph.first, stop - run.graph.first)
+            self.update(run.graph)
+
+    def take_telling(self) -> list[GraphRecord]:
+        """Return the graphs that have something to tell workers of the results that these keep."""
+        telling = list(self._telling)
+        self._telling.clear()
+        return telling
+
+    def drop_empty(self) -> None:
+        """Forget what nothing demands any more."""
+        for demand in [key for key, queue in self.demanding.items() if not queue.count]:
+            del self.demanding[demand]

@@ -1,0 +1,57 @@
+"""The settings of a scheduler."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scaler_cluster.core.records.limits import TASKS_MAX
+from scaler_cluster.wire import messages as m
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """Settings of a scheduler, in seconds."""
+
+    python: str
+    """Version of Python that its peers must have, as "3.11"."""
+    pid_space: str = ""
+    """The pid namespace whose processes the scheduler can watch; empty: it can watch none."""
+    client_timeout_s: float = 600.0
+    """A silent client is given up after this: long enough for a debugger or a long C call."""
+    supervisor_timeout_s: float = 15.0
+    """A silent supervisor is given up, with its workers, after this."""
+    cancel_grace_s: float = 0.5
+    """A task that does not stop when interrupted is killed after this."""
+    workers_expected: int = 0
+    """Workers that come with the scheduler, and are on their way before they say so."""
+    homes: tuple[m.StorageEndpoint, ...] = (m.NOWHERE,)
+    """Where clients store objects: beside this scheduler, or in storages that run by themselves."""
+    homes_are_elsewhere: bool = False
+    tasks_max: int = TASKS_MAX
+    """How many tasks a worker is given at most."""
+    tasks_waiting_max: int = -1
+    """How many tasks may wait in the scheduler; others wait at their clients. -1: no limit."""
+    protected: bool = True
+    """No client may end the cluster."""
+    unplaced_timeout_s: float = math.inf
+    """Tasks that demand what no worker has fail after this."""
+    idle_s: float = 0.0
+    """How long a worker has nothing to do before it gets what other workers have queued; inf: it
+    never does."""
+    object_retention_s: float = math.inf
+    """A copy of an object is removed after no task on its machine has used it for this long."""
+    storage_timeout_s: float = 15.0
+    """A silent storage that runs by itself is given up, with what it holds, after this."""
+    feed_interval_s: float = 1.0
+    """How often a watcher gets a snapshot."""
+    feed_objects: int = 50
+    """How many of the largest objects a snapshot lists."""
+    monitor: str = ""
+    """Address of the feed; empty: there is none."""
+    dashboard: str = ""
+    """Link of the dashboard; empty: there is none."""
+
+    def welcome(self, session: int = 0, workers: int = 0, *, asks_first: bool = False) -> m.Welcome:
+        """Return what a peer is told that is welcome."""
+        return m.Welcome(session, workers, self.homes, asks_first, self.monitor, self.dashboard)

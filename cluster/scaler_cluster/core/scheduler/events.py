@@ -1,0 +1,271 @@
+"""Events: what happens in a scheduler, collected in batches of limited size for watchers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.core.scheduler.observer import Observer
+from scaler_cluster.wire import feed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scaler_cluster.core.graph.graph import GraphRecord
+    from scaler_cluster.core.records.functions import FunctionRecord
+    from scaler_cluster.core.records.supervisors import SupervisorRecord
+    from scaler_cluster.core.records.totals import Totals
+    from scaler_cluster.core.records.workers import Run, WorkerRecord
+    from scaler_cluster.core.scheduler.session import SessionRecord
+    from scaler_cluster.wire import messages as m
+
+BATCH_S = 0.1
+"""How long events wait for others: too short for a watcher to see."""
+BATCH_MAX = {
+    feed.Assigned: 100,
+    feed.Done: 100,
+    feed.Moved: 50,
+    feed.Cancelled: 50,
+    feed.Failed: 20,
+    feed.Retried: 20,
+}
+"""Events of a kind in one batch; if there are more, only every n-th event is published. A thousand
+events a second fill any screen, and a failure may take 5 KB."""
+BATCH_MAX_OTHERS = 100
+TEXT_CHARS_MAX = 500
+TAIL_CHARS_MAX = 4000
+"""The end of a traceback, which says most."""
+
+
+class Sampler:
+    """Lets a limited number of events of one kind into each batch, evenly spread over it."""
+
+    __slots__ = ("_every", "_kept", "_limit", "_seen", "skipped", "skipped_before")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._every = 1
+        self._seen = self._kept = 0
+        self.skipped = 0
+        self.skipped_before = 0
+        """How many were skipped in batches that are closed."""
+
+    def take(self) -> bool:
+        """Return True if the next event is to be published."""
+        self._seen += 1
+        if self._kept >= self._limit or self._seen % self._every:
+            self.skipped += 1
+            return False
+        self._kept += 1
+        return True
+
+    def close(self) -> int:
+        """End a batch; return how many were left out of it. The next is sampled by its size."""
+        skipped = self.skipped - self.skipped_before
+        self.skipped_before = self.skipped
+        self._every = max(-(-self._seen // self._limit), 1)
+        self._seen = self._kept = 0
+        return skipped
+
+
+class EventRecorder(Observer):
+    """Collects events, and says when a batch of them is to be published."""
+
+    def __init__(self, functions: Mapping[bytes, FunctionRecord]) -> None:
+        self.due = math.inf
+        """When :meth:`take` returns a batch."""
+        self.batches = 0
+        """Number of batches so far."""
+        self._functions = functions
+        self._is_on = False
+        self._events: list[feed.Event] = []
+        self._samplers = {
+            kind: Sampler(BATCH_MAX.get(kind, BATCH_MAX_OTHERS))
+            for kind in feed.EVENT_KINDS.values()
+        }
+
+    def switch(self, *, is_on: bool) -> None:
+        """Collect events from now on, or no more."""
+        self._is_on = is_on
+        if not is_on:
+            self._events.clear()
+            self.due = math.inf
+
+    def take(self, now: float) -> feed.Events:
+        """Return what has happened since the last batch."""
+        self.due = math.inf
+        self.batches += 1
+        events, self._events = self._events, []
+        skipped = {kind.kind: one.close() for kind, one in self._samplers.items()}
+        skipped = {kind: count for kind, count in skipped.items() if count}
+        return feed.Events("", self.batches, now, skipped, events)
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """How many events of each kind were left out, ever."""
+        skips = {kind.kind: one.skipped for kind, one in self._samplers.items()}
+        return {kind: count for kind, count in skips.items() if count}
+
+    def _wants(self, kind: type[feed.Event]) -> bool:
+        """Return True if an event of this kind is to be published."""
+        if not self._is_on:
+            return False
+        if self.due == math.inf:
+            # Also for an event that is only counted.
+            self.due = self.now + BATCH_S
+        return self._samplers[kind].take()
+
+    def _name(self, function: bytes) -> str:
+        return self._functions[function].name
+
+    def assigned(self, worker: WorkerRecord, run: Run) -> None:
+        if self._wants(feed.Assigned):
+            self._events.append(
+                feed.Assigned(
+                    self.now, worker.peer, run.session, run.first, run.count,
+                    self._name(run.function),
+                )
+            )  # fmt: skip
+
+    def done(self, worker: WorkerRecord, run: Run, first: int, count: int, busy_s: float) -> None:
+        if self._wants(feed.Done):
+            self._events.append(
+                feed.Done(
+                    self.now, worker.peer, run.session, first, count,
+                    self._name(run.function), busy_s, _attempt(run),
+                )
+            )  # fmt: skip
+
+    def failed(self, run: Run, kind: str, detail: Mapping[str, Any], busy_s: float) -> None:
+        if self._wants(feed.Failed):
+            self._events.append(
+                feed.Failed(
+                    self.now, _worker_of(run), run.session, run.first, run.count,
+                    self._name(run.function), busy_s, _attempt(run), kind,
+                    _text(detail, "type"), _text(detail, "message"),
+                    _text(detail, "traceback", -TAIL_CHARS_MAX),
+                )
+            )  # fmt: skip
+
+    def retried(self, run: Run, kind: str, detail: Mapping[str, Any], busy_s: float) -> None:
+        if self._wants(feed.Retried):
+            self._events.append(
+                feed.Retried(
+                    self.now, _worker_of(run), run.session, run.first, self._name(run.function),
+                    _attempt(run), kind, _text(detail, "type"), _text(detail, "message"), busy_s,
+                )
+            )  # fmt: skip
+
+    def moved(self, worker: WorkerRecord, run: Run) -> None:
+        if self._wants(feed.Moved):
+            self._events.append(
+                feed.Moved(
+                    self.now, worker.peer, run.session, run.first, run.count,
+                    self._name(run.function),
+                )
+            )  # fmt: skip
+
+    def cancelled(self, run: Run, first: int, count: int) -> None:
+        if self._wants(feed.Cancelled):
+            worker, busy_s = run.worker, 0.0
+            if worker is not None and worker.runs and worker.runs[0] is run and first == run.first:
+                busy_s = self.now - worker.progress_at
+            self._events.append(
+                feed.Cancelled(
+                    self.now, _worker_of(run), run.session, first, count,
+                    self._name(run.function), _attempt(run), busy_s,
+                )
+            )  # fmt: skip
+
+    # -- peers and graphs ----------------------------------------------------------------------
+
+    def worker_joined(self, worker: WorkerRecord) -> None:
+        if self._wants(feed.WorkerJoined):
+            self._events.append(feed.WorkerJoined(self.now, *_identity(worker), worker.spare))
+
+    def worker_left(self, worker: WorkerRecord) -> None:
+        if self._wants(feed.WorkerLeft):
+            self._events.append(feed.WorkerLeft(self.now, *_identity(worker)))
+
+    def worker_died(self, worker: WorkerRecord, lost: m.WorkerLost | None) -> None:
+        if not self._wants(feed.WorkerDied):
+            return
+        death = lost.death if lost is not None else {"reason": worker.killed or "given up"}
+        died = feed.WorkerDied(self.now, *_identity(worker))
+        for run in worker.runs:
+            if lost is None or run.holds(lost.session, lost.task):
+                died.session, died.task = run.session, run.first if lost is None else lost.task
+                died.function = self._name(run.function)
+                break
+        died.exit_code, died.signal = _number(death, "exit_code"), _number(death, "signal")
+        died.peak_rss_bytes = _number(death, "peak_rss_bytes")
+        died.out_of_memory = death.get("out_of_memory") is True
+        died.reason = _text(death, "reason")
+        died.stderr_tail = _text(death, "stderr_tail", -TAIL_CHARS_MAX)
+        self._events.append(died)
+
+    def machine_joined(self, supervisor: SupervisorRecord) -> None:
+        if self._wants(feed.MachineJoined):
+            self._events.append(
+                feed.MachineJoined(
+                    self.now, supervisor.peer, supervisor.host, supervisor.workers_wanted
+                )
+            )
+
+    def machine_left(self, supervisor: SupervisorRecord) -> None:
+        if self._wants(feed.MachineLeft):
+            self._events.append(feed.MachineLeft(self.now, supervisor.peer, supervisor.host))
+
+    def client_joined(self, session: SessionRecord) -> None:
+        if self._wants(feed.ClientJoined):
+            self._events.append(
+                feed.ClientJoined(
+                    self.now, session.number, session.host, session.pid, session.worker
+                )
+            )
+
+    def client_left(self, session: SessionRecord) -> None:
+        if self._wants(feed.ClientLeft):
+            self._events.append(
+                feed.ClientLeft(self.now, session.number, session.host, session.pid)
+            )
+
+    def graph_begun(self, graph: GraphRecord) -> None:
+        if self._wants(feed.GraphBegun):
+            self._events.append(
+                feed.GraphBegun(self.now, graph.session, graph.first, self._name(graph.function))
+            )
+
+    def graph_over(self, graph: GraphRecord, totals: Totals) -> None:
+        if self._wants(feed.GraphOver):
+            self._events.append(
+                feed.GraphOver(
+                    self.now, graph.session, graph.first, self._name(graph.function),
+                    totals.submitted, totals.done, totals.failed, totals.cancelled,
+                )
+            )  # fmt: skip
+
+
+def _attempt(run: Run) -> int:
+    return 1 + run.tries + run.losses
+
+
+def _worker_of(run: Run) -> bytes:
+    return run.worker.peer if run.worker is not None else b""
+
+
+def _identity(worker: WorkerRecord) -> tuple[bytes, bytes, str, int, str]:
+    return worker.peer, worker.supervisor, worker.host, worker.pid, worker.name
+
+
+def _text(detail: Mapping[str, Any], key: str, chars: int = TEXT_CHARS_MAX) -> str:
+    """Return the beginning of a text, or its end (negative); it may be anything a peer sent."""
+    text = detail.get(key)
+    if not isinstance(text, str):
+        return ""
+    return text[:chars] if chars > 0 else text[chars:]
+
+
+def _number(detail: Mapping[str, Any], key: str) -> int | None:
+    number = detail.get(key)
+    return number if type(number) is int else None

@@ -1,0 +1,96 @@
+"""Lines for the scheduler's log: which peers came, left, were lost or were refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaler_cluster.wire.messages import SUPERVISOR
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.records.supervisors import SupervisorRecord
+    from scaler_cluster.core.scheduler.session import SessionRecord
+    from scaler_cluster.wire.messages import Hello
+
+LINES_PER_S = 20
+"""Lines of news, and as many warnings: thousands of clients that come and go must not fill a
+disk."""
+
+
+def _client(session: SessionRecord) -> str:
+    return f"client {session.number} (pid {session.pid} on {session.host:.80})"
+
+
+def _cluster(supervisor: SupervisorRecord) -> str:
+    count = supervisor.workers_wanted
+    workers = "1 worker" if count == 1 else f"{count} workers"
+    return f"cluster of {workers} (pid {supervisor.pid} on {supervisor.host:.80})"
+
+
+class Journal:
+    """Collects lines. A second later it says how many lines there was no room for.
+
+    It has no lines for workers and for the sessions of tasks, only for their clusters.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[bool, str]] = []
+        self._written = [0, 0]
+        """News and warnings of the second that ends at ``_second_end``."""
+        self._left_out = [0, 0]
+        self._second_end = 0.0
+
+    def client_came(self, session: SessionRecord, now: float) -> None:
+        """A client was welcomed."""
+        if not session.worker:
+            self._note(f"{_client(session)} came", now)
+
+    def client_ended(self, session: SessionRecord, reason: str, now: float) -> None:
+        """A client was lost for this reason; empty: it left."""
+        if not session.worker:
+            self._ended(_client(session), reason, now)
+
+    def cluster_came(self, supervisor: SupervisorRecord, now: float) -> None:
+        """A supervisor was welcomed."""
+        self._note(f"{_cluster(supervisor)} came", now)
+
+    def cluster_ended(self, supervisor: SupervisorRecord, reason: str, now: float) -> None:
+        """A supervisor was lost for this reason; empty: it left."""
+        if supervisor.pid:
+            self._ended(_cluster(supervisor), reason, now)
+
+    def refused(self, hello: Hello, reason: str, now: float) -> None:
+        """A peer was refused."""
+        role = "cluster" if hello.role == SUPERVISOR else hello.role[:20]
+        who = f"{role} (pid {hello.pid} on {hello.host:.80})"
+        self._note(f"refused a {who}: {reason}", now, is_warning=True)
+
+    def take(self, now: float) -> list[tuple[bool, str]]:
+        """Return the lines since the last time, each with whether it is a warning."""
+        if now >= self._second_end:
+            for is_warning, count in enumerate(self._left_out):
+                if count:
+                    self._lines.append((bool(is_warning), f"{count} such lines more are left out"))
+            self._written, self._left_out = [0, 0], [0, 0]
+        lines, self._lines = self._lines, []
+        return lines
+
+    @property
+    def has_lines(self) -> bool:
+        """Return True if :meth:`take` may return some."""
+        return bool(self._lines) or any(self._left_out)
+
+    def _ended(self, who: str, reason: str, now: float) -> None:
+        if reason:
+            self._note(f"lost {who}: {reason}", now, is_warning=True)
+        else:
+            self._note(f"{who} left", now)
+
+    def _note(self, text: str, now: float, *, is_warning: bool = False) -> None:
+        if now >= self._second_end:
+            self._lines = self.take(now)
+            self._second_end = now + 1.0
+        if self._written[is_warning] < LINES_PER_S:
+            self._written[is_warning] += 1
+            self._lines.append((is_warning, text))
+        else:
+            self._left_out[is_warning] += 1

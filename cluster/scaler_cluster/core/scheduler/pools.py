@@ -1,0 +1,171 @@
+"""Which workers want work, and which have more than they run."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.graph.graph import NodeRun
+from scaler_cluster.core.records.credit import is_hungry
+from scaler_cluster.core.records.placement import has_all, is_named
+from scaler_cluster.core.records.workers import WorkerPool
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from scaler_cluster.core.records.workers import WorkerRecord
+    from scaler_cluster.wire.messages import Capabilities, TaskOptions
+
+
+class WorkerPools:
+    """All workers, in pools by what they offer; kept in step with what the workers have."""
+
+    def __init__(
+        self,
+        workers: Mapping[bytes, WorkerRecord],
+        send: Callable[[bytes, m.Message], None],
+        stall_s: float,
+    ) -> None:
+        self._workers = workers
+        self._send = send
+        self.stall_s = stall_s
+        """How long a worker reports nothing, before it is looked at."""
+        self.pools: list[WorkerPool] = []
+        """The pools that offer least come first, as other workers may be needed for what only they
+        can run."""
+        self.loaded: OrderedDict[bytes, WorkerRecord] = OrderedDict()
+        """Workers with something queued behind what they run."""
+        self.stall_timers: dict[bytes, tuple[float, WorkerRecord]] = {}
+        """When each loaded worker is to be looked at, soonest first: all timers last equally."""
+        self.following: dict[bytes, WorkerRecord] = {}
+        """Hungry workers that have nodes of a graph and reported since work was last given out."""
+
+    # -- workers come, change and go -----------------------------------------------------------
+
+    def admit(self, worker: WorkerRecord, capabilities: Capabilities) -> None:
+        """A worker came that offers this."""
+        for pool in self.pools:
+            if pool.capabilities == capabilities:
+                break
+        else:
+            pool = WorkerPool(capabilities)
+            self.pools.append(pool)
+            self.pools.sort(key=lambda one: len(one.capabilities))
+        pool.count += 1
+        worker.pool = pool
+        self.consider(worker)
+
+    def consider(self, worker: WorkerRecord) -> None:
+        """Note that a worker's load changed."""
+        peer, pool = worker.peer, worker.pool
+        if is_hungry(worker):
+            if worker.count == 0:
+                pool.idle[peer] = worker
+                pool.hungry.pop(peer, None)
+            else:
+                pool.hungry[peer] = worker
+                pool.idle.pop(peer, None)
+                if isinstance(worker.runs[-1], NodeRun):
+                    self.following[peer] = worker
+        else:
+            pool.idle.pop(peer, None)
+            pool.hungry.pop(peer, None)
+            if worker.task_limit and worker.given >= worker.task_limit and worker.count == 0:
+                self._retire(worker)
+        if worker.count > 1:
+            self.loaded[peer] = worker
+        else:
+            self.loaded.pop(peer, None)
+            self.stall_timers.pop(peer, None)
+
+    def progressed(self, worker: WorkerRecord, now: float) -> None:
+        """A worker reported on a task; its load is yet to be considered."""
+        worker.progress_at = now
+        worker.stalled = False
+        if worker.count > 1:
+            self.arm_stall_timer(worker, now)
+
+    def arm_stall_timer(self, worker: WorkerRecord, now: float) -> None:
+        """Look at a loaded worker in a moment, unless it reports before."""
+        self.stall_timers.pop(worker.peer, None)
+        self.stall_timers[worker.peer] = (now + self.stall_s, worker)
+
+    def forget(self, worker: WorkerRecord) -> None:
+        """A worker is gone."""
+        pool = worker.pool
+        for place in (pool.idle, pool.hungry, self.following, self.loaded, self.stall_timers):
+            place.pop(worker.peer, None)
+        pool.count -= 1
+        if not pool.count:
+            self.pools.remove(pool)
+
+    def _retire(self, worker: WorkerRecord) -> None:
+        if not worker.retiring:
+            worker.retiring = True
+            self._send(worker.peer, m.Retire())
+
+    # -- workers that can be given work --------------------------------------------------------
+
+    @property
+    def is_any_idle(self) -> bool:
+        """Return True if a worker has nothing to do."""
+        return any(pool.idle for pool in self.pools)
+
+    def offers_work_to(self, worker: WorkerRecord) -> bool:
+        """Return True if the worker is among those that get what is ready."""
+        takers = worker.pool.hungry if worker.count else worker.pool.idle
+        return worker.peer in takers
+
+    def able(self, options: TaskOptions) -> list[WorkerPool]:
+        """Return the pools that offer what tasks demand; names are looked at later."""
+        demanded = options.capabilities
+        return [pool for pool in self.pools if has_all(pool.offered, demanded)]
+
+    def is_runnable(self, options: TaskOptions) -> bool:
+        """Return True if there is a worker that could run tasks with these options."""
+        pools = self.able(options)
+        if not options.workers:
+            return bool(pools)
+        workers = self._workers.values()
+        return any(one.pool in pools and is_named(options, one.name, one.host) for one in workers)
+
+    def takers(
+        self, options: TaskOptions, pools: Sequence[WorkerPool]
+    ) -> dict[bytes, WorkerRecord] | None:
+        """Return workers that are to get something: idle ones, or else those with little ahead."""
+        if options.workers:
+            return self._named_takers(options, pools)
+        for pool in pools:
+            if pool.idle:
+                return pool.idle
+        for pool in pools:
+            if pool.hungry:
+                return pool.hungry
+        return None
+
+    def _named_takers(
+        self, options: TaskOptions, pools: Sequence[WorkerPool]
+    ) -> dict[bytes, WorkerRecord] | None:
+        for takers in _all_takers(pools):
+            named = {
+                peer: one for peer, one in takers.items() if is_named(options, one.name, one.host)
+            }
+            if named:
+                return named
+        return None
+
+    def other_than(
+        self, worker: WorkerRecord, options: TaskOptions, pools: Sequence[WorkerPool]
+    ) -> WorkerRecord | None:
+        """Return another worker that may be given something."""
+        for takers in _all_takers(pools):
+            for other in takers.values():
+                if other is not worker and is_named(options, other.name, other.host):
+                    return other
+        return None
+
+
+def _all_takers(pools: Sequence[WorkerPool]) -> Iterator[dict[bytes, WorkerRecord]]:
+    return chain((pool.idle for pool in pools), (pool.hungry for pool in pools))

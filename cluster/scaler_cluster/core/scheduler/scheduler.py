@@ -1,0 +1,317 @@
+"""The doors of the scheduler: each message goes to the handlers of the role that sends it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.core.records.credit import STALL_S
+from scaler_cluster.core.scheduler.admission import AdmissionControl
+from scaler_cluster.core.scheduler.assignment import Assigner
+from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
+from scaler_cluster.core.scheduler.deaths import Deaths
+from scaler_cluster.core.scheduler.dispatch import Dispatch
+from scaler_cluster.core.scheduler.failures import Failures
+from scaler_cluster.core.scheduler.feed import Feed
+from scaler_cluster.core.scheduler.graph_moves import Graphs
+from scaler_cluster.core.scheduler.outcomes import Outcomes
+from scaler_cluster.core.scheduler.pools import WorkerPools
+from scaler_cluster.core.scheduler.rebalance import Rebalancer
+from scaler_cluster.core.scheduler.spares import Spares
+from scaler_cluster.core.scheduler.stopping import Stopping
+from scaler_cluster.core.scheduler.storage_handlers import StorageHandlers
+from scaler_cluster.core.scheduler.supervisor_handlers import SupervisorHandlers
+from scaler_cluster.core.scheduler.table import Table
+from scaler_cluster.core.scheduler.unplaced import Unplaced
+from scaler_cluster.core.scheduler.worker_handlers import WorkerHandlers
+from scaler_cluster.core.scheduler.worker_runs import WorkerRuns
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from scaler_cluster.core.scheduler.config import SchedulerConfig
+
+SHUT_DOWN = "the cluster was shut down"
+LAST_WORDS_S = 0.5
+"""This long after a supervisor's process has ended, all that it sent must have arrived."""
+LAG_S = 1.0
+"""A turn this long after the last one means that the scheduler was slow, not its peers."""
+
+
+class SchedulerCore:
+    """Decides; the shell in ``runtime/scheduler.py`` moves the bytes."""
+
+    def __init__(self, config: SchedulerConfig, now: float) -> None:
+        self.config = config
+        self.table = table = Table(
+            config.homes,
+            are_elsewhere=config.homes_are_elsewhere,
+            retention_s=config.object_retention_s,
+            workers_expected=config.workers_expected,
+        )
+        self.feed = Feed(table, config.feed_interval_s, config.feed_objects, now)
+        self._last_tick = now
+        self.is_over = False
+        """True once a client has ended the cluster; the shell says Goodbye to clients."""
+        self._pools = pools = WorkerPools(table.workers, table.send, max(STALL_S, config.idle_s))
+        assigner = Assigner(table, pools)
+        self._rebalancer = Rebalancer(table, pools, config.idle_s)
+        self._dispatch = Dispatch(table, pools, assigner, self._rebalancer)
+        runs, failures = WorkerRuns(table), Failures(table)
+        self._stopping = Stopping(table, runs, failures, config.cancel_grace_s)
+        self._graphs = graphs = Graphs(table, self._stopping.cancel)
+        outcomes = Outcomes(table, runs, failures, graphs)
+        deaths = Deaths(table, runs, failures, graphs)
+        self._spares = Spares(table, pools, self._rebalancer)
+        self._unplaced = Unplaced(table, pools, failures, config.unplaced_timeout_s)
+        limit = config.tasks_waiting_max
+        self._admission = AdmissionControl(table, limit) if limit >= 0 else None
+        self._clients = ClientHandlers(
+            table,
+            config,
+            self._stopping,
+            graphs,
+            self._dispatch,
+            assigner,
+            self._spares,
+            self._admission,
+        )
+        self._workers = WorkerHandlers(
+            table,
+            config,
+            pools,
+            outcomes,
+            self._stopping,
+            deaths,
+            self._spares,
+            self._clients,
+            graphs,
+        )
+        self._supervisors = SupervisorHandlers(
+            table, config, self._stopping, graphs, self._clients, self._workers, self.feed
+        )
+        self._storages = StorageHandlers(table, config, graphs)
+        self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
+            m.Hello: self._on_hello,
+            m.Heartbeat: self._on_heartbeat,
+            m.Goodbye: self._on_goodbye,
+            m.Shutdown: self._on_shutdown,
+            **self._clients.handlers,
+            **self._workers.handlers,
+            **self._supervisors.handlers,
+            **self._storages.handlers,
+        }
+
+    # -- doors ---------------------------------------------------------------------------------
+
+    def receive(self, peer: bytes, messages: Iterable[m.Message], now: float) -> None:
+        """Take in what a peer sent.
+
+        Raises RemoteProtocolError if the peer must not send this; the shell then calls
+        :meth:`peer_lost` and says so in the log. Any other exception is a bug of the scheduler.
+        """
+        table, stopping = self.table, self._graphs.stopping
+        received, parting, noticed = table.received, table.outbox.parting, table.answers.noticed
+        table.observer.now = now
+        for message in messages:
+            kind = type(message)
+            handler = self._handlers.get(kind)
+            if handler is None:
+                raise RemoteProtocolError(f"{kind.__name__} is not for a scheduler")
+            received[kind] += 1
+            if parting and kind is not m.Hello and self._ended_with_its_worker(peer):
+                continue
+            handler(peer, message, now)
+            if noticed or stopping:
+                self._graphs.settle(now)
+
+    def _ended_with_its_worker(self, peer: bytes) -> bool:
+        """Return True for the session of a lost worker: it spoke before it heard of that."""
+        return self.table.outbox.parting.get(peer, False) and not self.table.knows(peer)
+
+    def failed(self) -> None:
+        """Count a message or a turn that failed by a bug of the scheduler."""
+        self.table.errors += 1
+
+    def process_over(self, peer: bytes, now: float) -> None:
+        """The process of a supervisor has ended. It is given up unless it has just said Goodbye."""
+        if peer in self.table.supervisors:
+            self.table.supervisors[peer].over_at = now + LAST_WORDS_S
+
+    def peer_lost(
+        self,
+        peer: bytes,
+        now: float,
+        *,
+        has_left: bool = False,
+        reason: str = "it broke the protocol",
+    ) -> None:
+        """Give a peer up: a client with its tasks, a supervisor with its workers, a worker.
+
+        If it ``has_left`` in order, so have its workers; else the ``reason`` is logged.
+        """
+        table = self.table
+        table.observer.now = now
+        if has_left:
+            reason = ""
+        if peer in table.sessions:
+            table.journal.client_ended(table.sessions[peer], reason, now)
+            self._clients.end(table.sessions[peer], now)
+        elif peer in table.supervisors:
+            self._supervisors.lose(table.supervisors[peer], reason, now)
+        elif peer in table.workers:
+            # Its process lives, so its supervisor is to end it. Its task is lost with it.
+            worker = table.workers[peer]
+            table.send(worker.supervisor, m.Kill(peer, "it broke the protocol"))
+            self._workers.lose(worker, None, now)
+        elif peer in table.objects.storages:
+            self._storages.lose(peer)
+        self._graphs.settle(now)
+        table.outbox.part_with(peer)
+
+    def tick(self, now: float) -> None:
+        """Act on what is due: expired peers, timeouts, stalled workers, kills."""
+        table = self.table
+        table.observer.now = now
+        self.feed.tick(now, now - self.deadline)
+        if now - self._last_tick > LAG_S:
+            table.forgive_silence(now - self._last_tick)
+        self._last_tick = now
+        self._give_up_silent_peers(now)
+        for worker in self._stopping.tick(now):
+            self._pools.consider(worker)
+        self._rebalancer.tick(now)
+        self._spares.tick(now)
+        self._unplaced.tick(now)
+        self._graphs.settle(now)
+        table.objects.tick(now)
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`tick` is next due."""
+        table = self.table
+        return min(
+            self._last_tick + LAG_S / 2 if table.sessions or table.supervisors else math.inf,
+            self.feed.deadline,
+            self._stopping.deadline,
+            self._dispatch.deadline,
+            self._rebalancer.deadline,
+        )
+
+    @property
+    def single_in_flight(self) -> bool:
+        """Return True if the next message is likely to come within a moment.
+
+        That is so while at most one task is under way: a client waits for each result before it
+        submits the next task. With more tasks, other processes have a better use for this CPU.
+        """
+        return self.table.in_flight <= 1
+
+    def take_actions(self, now: float) -> dict[bytes, list[m.Message]]:
+        """Give work out, and return what is to be sent, by peer."""
+        self.table.observer.now = now
+        self._dispatch.give_out(now)
+        if self._admission is not None:
+            self._admission.give(now)
+        return self.table.outbox.take()
+
+    def take_gone(self) -> list[bytes]:
+        """Return the peers to forget, once what :meth:`take_actions` returned has been sent.
+
+        A peer of these that speaks again is told that it is unknown, unless it says Hello.
+        """
+        return self.table.outbox.take_parting(self.table.knows)
+
+    @property
+    def to_watch(self) -> list[tuple[bytes, int]]:
+        """Supervisors, each with the pid of its process, which the shell is to watch.
+
+        The shell empties the list, and calls :meth:`process_over` when a process has ended.
+        """
+        return self._supervisors.to_watch
+
+    # -- what peers of all roles say -----------------------------------------------------------
+
+    def _on_hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        if hello.role != m.SUPERVISOR or peer not in self.table.supervisors:
+            self.peer_lost(peer, now, reason="it began anew")
+        reason = self._reason_to_refuse(hello)
+        if reason:
+            self.table.send(peer, m.Refused(reason))
+            self.table.outbox.part_with(peer)
+            self.table.journal.refused(hello, reason, now)
+            if hello.role == m.SUPERVISOR:
+                self.table.refused = f"A cluster on {hello.host:.80} was refused: {reason}"
+        elif hello.role == m.CLIENT:
+            self._clients.welcome(peer, hello, now)
+        elif hello.role == m.WORKER:
+            self._workers.welcome(peer, hello, now)
+        elif hello.role == m.SUPERVISOR:
+            self._supervisors.welcome(peer, hello, now)
+        elif hello.role == m.STORAGE:
+            self._storages.welcome(peer, hello, now)
+        else:
+            raise RemoteProtocolError(f"nobody has the role {hello.role!r:.40}")
+
+    def _reason_to_refuse(self, hello: m.Hello) -> str:
+        who = "cluster" if hello.role == m.SUPERVISOR else hello.role
+        if hello.protocol != m.PROTOCOL_VERSION:
+            return (
+                f"The {who} speaks protocol {hello.protocol}, this scheduler "
+                f"{m.PROTOCOL_VERSION}: install the same version of scaler-exec on both sides."
+            )
+        if hello.role != m.STORAGE and hello.python != self.config.python:
+            return (
+                f"The {who} runs Python {hello.python}, this scheduler "
+                f"{self.config.python}: tasks are pickled code, use the same Python on both sides."
+            )
+        return ""
+
+    def _on_heartbeat(self, peer: bytes, message: m.Heartbeat, now: float) -> None:
+        session = self.table.sessions.get(peer)
+        if session is not None:
+            session.last_seen = now
+            self.table.send(peer, m.Heartbeat())
+        elif peer in self.table.supervisors:
+            self.table.supervisors[peer].last_seen = now
+        else:
+            self._storages.heard(peer, now)
+
+    def _on_goodbye(self, peer: bytes, message: m.Goodbye, now: float) -> None:
+        worker = self.table.workers.get(peer)
+        if worker is not None:
+            self._workers.retire(worker)
+        else:
+            self.peer_lost(peer, now, has_left=True)
+
+    def _on_shutdown(self, peer: bytes, message: m.Shutdown, now: float) -> None:
+        if peer not in self.table.sessions:
+            raise RemoteProtocolError("only a client ends a cluster")
+        if self.config.protected:
+            reason = "the scheduler is in protected mode: only who started it can shut it down"
+            self.table.send(peer, m.Refused(reason))
+            return
+        self.is_over = True
+        for supervisor in self.table.supervisors:
+            self.table.send(supervisor, m.Goodbye(SHUT_DOWN))
+
+    # -- silence -------------------------------------------------------------------------------
+
+    def _give_up_silent_peers(self, now: float) -> None:
+        table, config = self.table, self.config
+        for session in list(table.sessions.values()):
+            if now - session.last_seen >= config.client_timeout_s:
+                silence = f"it was silent for {config.client_timeout_s:g} s"
+                table.journal.client_ended(session, silence, now)
+                self._clients.end(session, now)
+        for supervisor in list(table.supervisors.values()):
+            if now >= supervisor.over_at:
+                self.peer_lost(supervisor.peer, now, reason="its process has ended")
+            elif now - supervisor.last_seen >= config.supervisor_timeout_s:
+                silence = f"it was silent for {config.supervisor_timeout_s:g} s"
+                self.peer_lost(supervisor.peer, now, reason=silence)
+        for peer, key in list(table.objects.storages.items()):
+            if now - table.objects.stores[key].last_seen >= config.storage_timeout_s:
+                self.peer_lost(peer, now)

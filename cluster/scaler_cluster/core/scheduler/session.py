@@ -1,0 +1,45 @@
+"""What the scheduler remembers of a client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sortedcontainers import SortedDict
+
+from scaler_cluster.core.records.totals import Totals
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.graph.graph import GraphRecord
+    from scaler_cluster.core.records.workers import Run
+
+
+@dataclass(slots=True, eq=False)
+class SessionRecord:
+    """A client."""
+
+    number: int
+    peer: bytes
+    host: str
+    pid: int
+    last_seen: float
+    runs: SortedDict[int, Run] = field(default_factory=SortedDict)
+    """The live runs of the client, by their first task."""
+    functions: dict[bytes, bool] = field(default_factory=dict)
+    """Digests of the functions that the client may name; False: a function has lost objects."""
+    objects: dict[bytes, None] = field(default_factory=dict)
+    """Ids of the objects that the client may name: it stored them, or they are results."""
+    graphs: SortedDict[int, GraphRecord] = field(default_factory=SortedDict)
+    """The live graphs of the client, by their first task."""
+    watched: dict[int, list[tuple[GraphRecord, int]]] = field(default_factory=dict)
+    """By task: the graphs, and nodes of theirs, that have its result as an input."""
+    asked: int = 0
+    """How many tasks the client ever asked to submit, if it has to ask."""
+    allowed: int = 0
+    """How many tasks the client was allowed to submit."""
+    used: int = 0
+    """How many tasks the client has submitted."""
+    worker: bytes = b""
+    """Peer id of the worker, if this is the session of a worker's tasks. The worker gets none of
+    the tasks that they submit: it would only run these after the tasks that wait for them."""
+    totals: Totals = field(default_factory=Totals)

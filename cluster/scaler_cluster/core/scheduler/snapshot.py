@@ -1,0 +1,207 @@
+"""A snapshot: all that a scheduler knows, as watchers are told it."""
+
+from __future__ import annotations
+
+import math
+from heapq import nlargest
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.records import totals as t
+from scaler_cluster.core.records.lifecycle import State
+from scaler_cluster.core.records.placement import describe
+from scaler_cluster.wire import feed
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.graph.critical_path import CriticalPaths
+    from scaler_cluster.core.graph.graph import GraphRecord
+    from scaler_cluster.core.records.supervisors import SupervisorRecord
+    from scaler_cluster.core.records.workers import WorkerRecord
+    from scaler_cluster.core.scheduler.objects import ObjectTable
+    from scaler_cluster.core.scheduler.session import SessionRecord
+    from scaler_cluster.core.scheduler.table import Table
+
+ROWS_MAX = 20_000
+"""Rows of each table; the row of a worker takes 4 µs to make and to send."""
+GRAPHS_MAX = 1000
+"""Graphs that are looked at: their nodes are counted, 100,000 in a fraction of a millisecond."""
+OBJECTS_MAX = 20_000
+"""Objects among which the largest are found, those that came first: it takes 4 ms."""
+
+
+def take_snapshot(table: Table, paths: CriticalPaths, objects: int, now: float) -> feed.Snapshot:
+    """Return what the table holds, with so many of the largest objects."""
+    snapshot = feed.Snapshot(clock=now)
+    snapshot.sent = {kind.__name__: count for kind, count in table.outbox.sent.items()}
+    snapshot.received = {kind.__name__: count for kind, count in table.received.items()}
+    snapshot.worker_deaths = table.deaths
+    functions = {id(one): (name, one.copy()) for name, one in table.names}
+    clients = {number: one.totals.copy() for number, one in table.session_by_number.items()}
+    handed_over = _add_graphs(snapshot, table, paths, functions, clients)
+    snapshot.functions = [
+        feed.Function(
+            name, one.submitted, one.done, one.failed, one.cancelled, one.recalled, one.retried,
+            one.moved, one.busy_s, one.mean_s,
+        )
+        for name, one in functions.values()
+    ]  # fmt: skip
+    sessions = islice(table.sessions.values(), ROWS_MAX)
+    snapshot.clients = [_client(one, clients[one.number], now) for one in sessions]
+    machines = islice(table.supervisors.values(), ROWS_MAX)
+    snapshot.machines = [_machine(one, now) for one in machines]
+    workers = islice(table.workers.values(), ROWS_MAX)
+    snapshot.workers = [_worker(table, one, now) for one in workers]
+    snapshot.objects, snapshot.objects_bytes = len(table.objects.records), table.objects.nbytes
+    snapshot.stores = _stores(table.objects)
+    snapshot.largest = _largest(table.objects, objects)
+    snapshot.demands = [
+        feed.Demand(
+            describe(queue.options),
+            queue.count,
+            None if queue.unmet_since == math.inf else now - queue.unmet_since,
+        )
+        for queue in islice(table.backlog.demanding.values(), ROWS_MAX)
+    ]
+    if table.backlog.ready.unmet_since < math.inf:
+        unmet_s = now - table.backlog.ready.unmet_since
+        snapshot.demands.append(feed.Demand("", table.backlog.ready.count, unmet_s))
+    snapshot.refused = table.refused
+    snapshot.errors = table.errors
+    there = {
+        "clients": len(table.sessions),
+        "machines": len(table.supervisors),
+        "workers": len(table.workers),
+        "demands": len(table.backlog.demanding),
+        "graphs": sum(len(one.graphs) for one in table.sessions.values()),
+    }
+    for name, count in there.items():
+        if count > len(getattr(snapshot, name)):
+            snapshot.left_out[name] = count - len(getattr(snapshot, name))
+    snapshot.tasks = _tasks(snapshot, table, [one for _, one in functions.values()], handed_over)
+    return snapshot
+
+
+def _add_graphs(
+    snapshot: feed.Snapshot,
+    table: Table,
+    paths: CriticalPaths,
+    functions: dict[int, tuple[str, t.Totals]],
+    clients: dict[int, t.Totals],
+) -> int:
+    """Add the graphs, and add to the totals what has become of their nodes so far.
+
+    Returns how many nodes are run by tasks that wait for them; no worker's numbers include these.
+    """
+    handed_over = 0
+    graphs = chain.from_iterable(one.graphs.values() for one in table.sessions.values())
+    seen = list(islice(graphs, GRAPHS_MAX))
+    paths.advance(seen)
+    for graph in seen:
+        function = table.functions[graph.function]
+        snapshot.graphs.append(_graph(graph, paths, function.name))
+        totals = graph.totals()
+        # Its nodes were counted as submitted when they came.
+        totals.submitted = 0
+        clients[graph.session].add(totals)
+        functions[id(function.totals)][1].add(totals)
+        handed_over += sum(map(graph.nodes.is_live, graph.handed_over))
+    return handed_over
+
+
+def _tasks(
+    snapshot: feed.Snapshot, table: Table, functions: list[t.Totals], handed_over: int
+) -> feed.Tasks:
+    total = t.Totals()
+    for one in functions:
+        total.add(one)
+    busy = sum(worker.count > 0 for worker in table.workers.values())
+    ready = table.backlog.count
+    waiting = sum(graph.waiting for graph in snapshot.graphs)
+    if "graphs" in snapshot.left_out:
+        waiting = max(waiting, total.pending - ready - table.in_flight)
+    return feed.Tasks(
+        waiting, ready, table.in_flight - busy, busy + handed_over, total.submitted, total.done,
+        total.failed, total.cancelled, total.recalled, total.retried, total.moved,
+    )  # fmt: skip
+
+
+def _graph(graph: GraphRecord, paths: CriticalPaths, name: str) -> feed.Graph:
+    inputs, states = graph.topology.inputs, graph.nodes.states
+    states = states[inputs:] if inputs else states
+    wanted = State.WAITING, State.READY, State.ASSIGNED, State.DONE, State.FAILED, State.CANCELLED
+    counts = [states.count(state) for state in wanted]
+    is_whole = graph.topology.is_whole
+    row = feed.Graph(graph.session, graph.first, name, len(states), is_whole, *counts)
+    path = paths.of(graph)
+    if path is not None:
+        row.chain, row.chain_left = path.longest(graph), path.left
+    return row
+
+
+def _client(session: SessionRecord, totals: t.Totals, now: float) -> feed.Client:
+    return feed.Client(
+        session.number, session.host, session.pid, session.worker, totals.submitted, totals.done,
+        totals.failed, totals.cancelled, totals.recalled, len(session.graphs),
+        len(session.functions), len(session.objects), now - session.last_seen,
+    )  # fmt: skip
+
+
+def _machine(supervisor: SupervisorRecord, now: float) -> feed.Machine:
+    row = feed.Machine(
+        supervisor.peer, supervisor.host, supervisor.workers_wanted, len(supervisor.workers),
+        len(supervisor.spares), now - supervisor.last_seen,
+    )  # fmt: skip
+    vitals = supervisor.vitals
+    if vitals is not None:
+        row.lag_s = supervisor.lag_s
+        row.cpus, row.cpu = vitals.cpus, vitals.cpu_milli / 1000
+        if vitals.memory_bytes:
+            row.memory_bytes, row.free_bytes = vitals.memory_bytes, vitals.free_bytes
+        row.agent_cpu = vitals.agent_cpu_milli / 1000
+        row.agent_rss_bytes = vitals.agent_rss_bytes
+        row.restarts = vitals.restarts
+    return row
+
+
+def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
+    count = worker.count
+    row = feed.Worker(
+        worker.peer, worker.supervisor, worker.host, worker.name, worker.pid,
+        worker.pool.offered, count, 0, worker.given, worker.backlog_s,
+    )  # fmt: skip
+    if worker.runs:
+        run = worker.runs[0]
+        row.session, row.task = run.session, run.first
+        row.function = table.functions[run.function].name
+        row.age_s = now - worker.progress_at
+    row.is_spare, row.is_blocked, row.is_stalled = worker.spare, worker.blocked, worker.stalled
+    row.is_leaving = worker.retiring or bool(worker.killed)
+    if not (row.is_blocked or row.is_stalled or row.is_leaving) and worker.asleep_at == math.inf:
+        row.free = max(worker.tasks_max - count, 0)
+        if worker.task_limit:
+            row.free = min(row.free, worker.task_limit - worker.given)
+    if worker.vitals is not None:
+        row.cpu, row.rss_bytes = worker.vitals
+    machine = table.supervisors[worker.supervisor].vitals
+    if machine is not None and machine.memory_limit_bytes:
+        row.memory_limit_bytes = machine.memory_limit_bytes
+    row.up_s = now - worker.joined_at
+    return row
+
+
+def _stores(objects: ObjectTable) -> list[feed.Store]:
+    return [
+        feed.Store(
+            key, store.place.address, store.objects, store.nbytes, store.place.memory_limit,
+            len(store.copies), store.peer is not None,
+        )
+        for key, store in objects.stores.items()
+    ]  # fmt: skip
+
+
+def _largest(objects: ObjectTable, count: int) -> list[feed.LargeObject]:
+    records = islice(objects.records.items(), OBJECTS_MAX)
+    return [
+        feed.LargeObject(one, record.nbytes, record.users, len(record.workers), len(record.stores))
+        for one, record in nlargest(count, records, key=lambda item: item[1].nbytes)
+    ]

@@ -1,0 +1,130 @@
+"""How tasks are stopped: cancelled by a client, out of time, or recalled by a task that waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.graph.graph import NodeRun
+from scaler_cluster.core.records.lifecycle import Event, State
+from scaler_cluster.core.scheduler.deadlines import Deadlines
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.records.workers import Run, WorkerRecord
+    from scaler_cluster.core.scheduler.failures import Failures
+    from scaler_cluster.core.scheduler.table import Table
+    from scaler_cluster.core.scheduler.worker_runs import WorkerRuns
+
+
+class _Watch:
+    """A run to be looked at later, as long as it is the same attempt on the same worker."""
+
+    __slots__ = ("_tries", "reason", "run", "worker")
+
+    def __init__(self, run: Run, reason: str) -> None:
+        self.run = run
+        self.reason = reason
+        self.worker = run.worker
+        self._tries = run.tries
+
+    @property
+    def is_moot(self) -> bool:
+        """True once the run ended, or was given out again."""
+        return self.run.worker is not self.worker or self.run.tries != self._tries
+
+
+class Stopping:
+    """Stops tasks, at once or when their time is over, and kills workers that do not stop."""
+
+    def __init__(
+        self, table: Table, runs: WorkerRuns, failures: Failures, cancel_grace_s: float
+    ) -> None:
+        self._table = table
+        self._runs = runs
+        self._failures = failures
+        self._cancel_grace_s = cancel_grace_s
+        self._deadlines: Deadlines[_Watch] = Deadlines(lambda watch: watch.is_moot)
+
+    def recall(self, run: Run, first: int, stop: int, now: float) -> None:
+        """Give queued tasks ``first <= id < stop`` back to the task that waits for them."""
+        for one in self._table.totals(run):
+            one.recalled += stop - first
+        self._drop(run, first, stop, now)
+
+    def cancel(self, run: Run, first: int, stop: int, now: float) -> None:
+        """Stop the tasks ``first <= id < stop`` of a run."""
+        if run.state is State.CANCELLING:
+            return
+        if not isinstance(run, NodeRun):
+            for one in self._table.totals(run):
+                one.cancelled += stop - first
+        self._table.observer.cancelled(run, first, stop - first)
+        self._drop(run, first, stop, now)
+
+    def _drop(self, run: Run, first: int, stop: int, now: float) -> None:
+        if run.state is State.READY:
+            queue = self._table.backlog.queue(run.options)
+            before, middle, after = self._runs.cut_range(run, first, stop)
+            if before is not None:
+                # ``run`` itself is the last part. Cancelled tasks need no place in the queue.
+                queue.replace(run, [before] if after is None else [before, run])
+            queue.discard(middle)
+            self._table.end(middle, Event.CANCEL)
+        else:
+            run = self._runs.isolate(run, first, stop)
+            self._stop(run, Event.CANCEL, "its task was cancelled", now)
+
+    def started(self, worker: WorkerRecord, session: int, task: int, now: float) -> None:
+        """A task with a timeout starts."""
+        for run in self._runs.held(worker, session, task, task + 1):
+            timeout_s = run.options.timeout_s
+            if timeout_s is not None and run.state is not State.CANCELLING:
+                single = self._runs.isolate(run, task, task + 1)
+                self._deadlines.add(now + timeout_s, _Watch(single, "timeout"))
+
+    def overdue(self, worker: WorkerRecord, message: m.Overdue, now: float) -> None:
+        """A worker runs a task for longer than its supervisor lets any that has no timeout."""
+        task = message.task
+        for run in self._runs.held(worker, message.session, task, task + 1):
+            if run.options.timeout_s is None and run.state is not State.CANCELLING:
+                self._expire(self._runs.isolate(run, task, task + 1), message.timeout_s, now)
+
+    def _expire(self, run: Run, timeout_s: float | None, now: float) -> None:
+        """Let the one task of a run fail, and stop it."""
+        self._failures.fail_all(run, m.FAILED_TIMEOUT, {"timeout_s": timeout_s}, timeout_s or 0.0)
+        self._stop(run, Event.EXPIRE, "its task ran out of time", now)
+
+    def _stop(self, run: Run, event: Event, reason: str, now: float) -> None:
+        run.move(event)
+        worker = run.worker
+        if worker is None:
+            raise AssertionError(f"stopped on no worker: {run}")
+        self._table.send(worker.peer, m.Abort(run.session, run.first, run.count))
+        self._deadlines.add(now + self._cancel_grace_s, _Watch(run, reason))
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`tick` is due."""
+        return self._deadlines.next
+
+    def tick(self, now: float) -> list[WorkerRecord]:
+        """Stop tasks that are out of time, and have workers killed if their task did not stop.
+
+        Return the workers that are being killed: they are to get nothing more.
+        """
+        doomed = []
+        for watch in self._deadlines.due(now):
+            run, reason, worker = watch.run, watch.reason, watch.worker
+            if worker is None or watch.is_moot:
+                continue
+            if run.state is State.CANCELLING:
+                # Only the task at the head can be running; other tasks were dropped or will be.
+                if worker.runs and worker.runs[0] is run and not worker.killed:
+                    worker.killed = reason
+                    doomed.append(worker)
+                    self._table.send(worker.supervisor, m.Kill(worker.peer, reason))
+                elif not worker.killed:
+                    self._deadlines.add(now + self._cancel_grace_s, watch)
+            elif reason == "timeout":
+                self._expire(run, run.options.timeout_s, now)
+        return doomed

@@ -1,0 +1,66 @@
+"""What object storages tell the scheduler, and what it does when they come and go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scaler_cluster.core.scheduler.config import SchedulerConfig
+    from scaler_cluster.core.scheduler.graph_moves import Graphs
+    from scaler_cluster.core.scheduler.table import Table
+
+
+class StorageHandlers:
+    """Handles the messages of object storages."""
+
+    def __init__(self, table: Table, config: SchedulerConfig, graphs: Graphs) -> None:
+        self._table = table
+        self._config = config
+        self._graphs = graphs
+        self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
+            m.Inventory: self._on_inventory,
+            m.Transferred: self._on_transferred,
+        }
+
+    def welcome(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        """A storage came: of a machine, or one that runs by itself."""
+        table = self._table
+        key = hello.supervisor
+        if peer in table.objects.homes:
+            key = peer
+            table.objects.stores[peer].last_seen = now
+        if hello.supervisor and hello.supervisor not in table.supervisors:
+            table.send(peer, m.Goodbye("its supervisor is not here"))
+            table.outbox.part_with(peer)
+            return
+        table.send(peer, self._config.welcome())
+        before = table.objects.add_storage(peer, key, hello.place)
+        if before is not None:
+            table.outbox.part_with(before)
+
+    def lose(self, peer: bytes) -> None:
+        """A storage has ended; another one may come in its place."""
+        self._table.objects.drop_storage(peer)
+        self._graphs.machine_lost()
+
+    def heard(self, peer: bytes, now: float) -> None:
+        """A storage that runs by itself says that it lives."""
+        self._table.objects.stores[self._key(peer)].last_seen = now
+
+    def _key(self, peer: bytes) -> bytes:
+        """Return the key of a storage's store."""
+        key = self._table.objects.storages.get(peer)
+        if key is None:
+            raise RemoteProtocolError("only a storage says this")
+        return key
+
+    def _on_inventory(self, peer: bytes, message: m.Inventory, now: float) -> None:
+        self._table.objects.take_inventory(self._key(peer), message.objects)
+
+    def _on_transferred(self, peer: bytes, message: m.Transferred, now: float) -> None:
+        self._table.objects.transferred(self._key(peer), message.segment, message.error)

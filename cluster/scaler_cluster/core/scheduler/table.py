@@ -1,0 +1,297 @@
+"""What the scheduler knows: peers, functions, live runs and graphs, in one table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.graph.graph import NodeRun
+from scaler_cluster.core.records.lifecycle import ENDS, Event, State
+from scaler_cluster.core.records.totals import Names, Totals
+from scaler_cluster.core.scheduler.answers import Answers
+from scaler_cluster.core.scheduler.backlog import Backlog
+from scaler_cluster.core.scheduler.journal import Journal
+from scaler_cluster.core.scheduler.objects import ObjectTable
+from scaler_cluster.core.scheduler.observer import Observer
+from scaler_cluster.core.scheduler.outbox import Outbox
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scaler_cluster.core.graph.graph import GraphRecord
+    from scaler_cluster.core.graph.ready_nodes import ReadyNodes
+    from scaler_cluster.core.records.functions import FunctionRecord
+    from scaler_cluster.core.records.supervisors import SupervisorRecord
+    from scaler_cluster.core.records.workers import Run, WorkerRecord
+    from scaler_cluster.core.scheduler.session import SessionRecord
+
+_NONE = object()
+EMPTY = Batch(b"", memoryview(b"").cast("I"))
+"""The batch of a run that ended."""
+
+
+class Table:
+    """The scheduler's state, with the moves that keep its parts in step."""
+
+    def __init__(
+        self,
+        homes: Sequence[m.StorageEndpoint],
+        *,
+        are_elsewhere: bool,
+        retention_s: float,
+        workers_expected: int,
+    ) -> None:
+        self.outbox = Outbox()
+        self.send = self.outbox.send
+        self.sessions: dict[bytes, SessionRecord] = {}
+        self.session_by_number: dict[int, SessionRecord] = {}
+        self.supervisors: dict[bytes, SupervisorRecord] = {}
+        self.workers: dict[bytes, WorkerRecord] = {}
+        self.functions: dict[bytes, FunctionRecord] = {}
+        self.objects = ObjectTable(
+            self.workers,
+            self.sessions,
+            self.functions,
+            self.send,
+            homes,
+            are_elsewhere=are_elsewhere,
+            retention_s=retention_s,
+        )
+        self.backlog = Backlog()
+        self.answers = Answers(self.session_by_number, self.send)
+        self.in_flight = 0
+        """Tasks that workers have."""
+        self.names = Names()
+        self.received: defaultdict[type[m.Message], int] = defaultdict(int)
+        """How many messages of each kind have come."""
+        self.journal = Journal()
+        self.observer = Observer()
+        """Is told what happens; does nothing while nobody watches."""
+        self.refused = ""
+        """Which cluster was refused last, and why; empty once a worker has come after that."""
+        self.broken = ""
+        """Why no worker can start anywhere; empty: some can, or may yet come."""
+        self.workers_expected = workers_expected
+        """Workers of a supervisor that has not come yet."""
+        self.deaths = 0
+        """Number of workers that died: they did not end in order."""
+        self.errors = 0
+        """How often the scheduler failed by a bug of its own."""
+
+    # -- peers ---------------------------------------------------------------------------------
+
+    def knows(self, peer: bytes) -> bool:
+        """Return True if the peer is a client, a worker, a supervisor or the storage."""
+        return (
+            peer in self.sessions
+            or peer in self.workers
+            or peer in self.supervisors
+            or peer in self.objects.storages
+        )
+
+    @property
+    def workers_to_come(self) -> int:
+        """How many workers are on their way."""
+        supervisors = self.supervisors.values()
+        if not supervisors and not self.broken:
+            return self.workers_expected
+        up = (len(one.workers) - len(one.spares) for one in supervisors)
+        return sum(max(one.workers_wanted - n, 0) for one, n in zip(supervisors, up, strict=True))
+
+    def forgive_silence(self, lag_s: float) -> None:
+        """Peers may have spoken in a time in which the scheduler itself did not listen."""
+        for session in self.sessions.values():
+            session.last_seen += lag_s
+        for supervisor in self.supervisors.values():
+            supervisor.last_seen += lag_s
+        for store in self.objects.stores.values():
+            store.last_seen += lag_s
+
+    def add_session(self, session: SessionRecord) -> None:
+        """Take a client in."""
+        self.sessions[session.peer] = session
+        self.session_by_number[session.number] = session
+
+    def drop_session(self, session: SessionRecord) -> None:
+        """Forget a client; its runs have been cancelled."""
+        del self.sessions[session.peer]
+        del self.session_by_number[session.number]
+
+    def drop_worker(self, worker: WorkerRecord) -> None:
+        """Forget a worker; its runs are still to be settled."""
+        del self.workers[worker.peer]
+        self.objects.forget_worker(worker)
+        supervisor = self.supervisors.get(worker.supervisor)
+        if supervisor is not None:
+            supervisor.workers.pop(worker.peer, None)
+            supervisor.spares.pop(worker.peer, None)
+
+    def release_function(self, function: bytes) -> None:
+        """Count one user of a function out, and drop it with the last one."""
+        record = self.functions[function]
+        record.users -= 1
+        if record.users:
+            return
+        del self.functions[function]
+        record.totals.users -= 1
+        if record.objects:
+            for worker in self.workers.values():
+                if worker.functions.pop(function, _NONE) is None:
+                    self.send(worker.peer, m.Forget(function))
+            self.objects.release(record.objects)
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    def add_run(self, run: Run) -> None:
+        """Take a new run in.
+
+        Raises RemoteProtocolError if one of its tasks is there already.
+        """
+        session = self.session_by_number[run.session]
+        runs = session.runs
+        # New tasks nearly always come after all others.
+        is_last = not runs or runs.peekitem()[1].stop <= run.first
+        if not is_last and self.overlapping(session, run.first, run.stop):
+            raise RemoteProtocolError(f"task {run.first} was submitted twice")
+        if session.graphs and self.graphs_in(session, run.first, run.stop):
+            raise RemoteProtocolError(f"task {run.first} was submitted twice")
+        runs[run.first] = run
+        self.use(run)
+        count = run.count
+        session.totals.submitted += count
+        self.functions[run.function].totals.submitted += count
+
+    def totals(self, run: Run) -> tuple[Totals, Totals]:
+        """Return where the tasks of a run are counted, unless they are nodes of a graph."""
+        function = self.functions[run.function].totals
+        return function, self.session_by_number[run.session].totals
+
+    def use(self, run: Run) -> None:
+        """Count a run among the users of what it needs."""
+        self.functions[run.function].users += 1
+        if run.objects:
+            self.objects.hold(run.objects)
+
+    def overlapping(self, session: SessionRecord, first: int, stop: int) -> list[Run]:
+        """Return the session's live runs that hold tasks of ``first <= id < stop``, in order."""
+        runs = session.runs
+        index = max(runs.bisect_right(first) - 1, 0)
+        found = []
+        for key in runs.keys()[index : runs.bisect_left(stop)]:
+            run = runs[key]
+            if run.stop > first:
+                found.append(run)
+        return found
+
+    # -- graphs --------------------------------------------------------------------------------
+
+    def add_graph(self, session: SessionRecord, graph: GraphRecord) -> None:
+        """Take a new graph in."""
+        session.graphs[graph.first] = graph
+        self.functions[graph.function].users += 1
+        self.observer.graph_begun(graph)
+
+    def count_nodes(self, session: SessionRecord, graph: GraphRecord, count: int) -> None:
+        """Count nodes of a graph that have come."""
+        session.totals.submitted += count
+        self.functions[graph.function].totals.submitted += count
+
+    def end_graph(self, session: SessionRecord, graph: GraphRecord) -> None:
+        """Forget a graph with all that it holds."""
+        del session.graphs[graph.first]
+        totals = graph.totals()
+        totals.cancelled = totals.submitted - totals.done - totals.failed
+        self.observer.graph_over(graph, totals)
+        # Its nodes were counted as submitted when they came.
+        totals.submitted = 0
+        session.totals.add(totals)
+        self.functions[graph.function].totals.add(totals)
+        self.backlog.withdraw(graph)
+        self.release_function(graph.function)
+        for peer in graph.workers:
+            if peer in self.workers:
+                self.send(peer, m.GraphOver(graph.session, graph.first))
+        segments = chain.from_iterable(result[1] for result in graph.nodes.results.values())
+        self.objects.release([*graph.objects, *graph.nodes.dropped, *segments])
+
+    def graph_of(self, group: ReadyNodes) -> GraphRecord:
+        """Return the graph that a group belongs to; at least one node of the group is ready."""
+        graph: GraphRecord = self.session_by_number[group.session].graphs[group.graph]
+        return graph
+
+    def graphs_in(self, session: SessionRecord, first: int, stop: int) -> list[GraphRecord]:
+        """Return the session's graphs that have nodes of ``first <= id < stop``, in order."""
+        graphs = session.graphs
+        if not graphs:
+            return []
+        index = max(graphs.bisect_right(first) - 1, 0)
+        keys = graphs.keys()[index : graphs.bisect_left(stop)]
+        return [graphs[key] for key in keys if graphs[key].stop > first]
+
+    def is_taken(self, session: SessionRecord, first: int, stop: int) -> bool:
+        """Return True if one of these tasks is live."""
+        if self.overlapping(session, first, stop):
+            return True
+        return bool(self.graphs_in(session, first, stop))
+
+    def is_pending(self, session: SessionRecord, task: int) -> bool:
+        """Return True if the client will be told what becomes of a task."""
+        for graph in self.graphs_in(session, task, task + 1):
+            return bool(graph.nodes.wanted[task - graph.first])
+        runs = self.overlapping(session, task, task + 1)
+        return bool(runs) and runs[0].state is not State.CANCELLING
+
+    def put_back(self, run: Run) -> None:
+        """Queue a run again that a worker had, in front of its session's other runs."""
+        run.worker = None
+        if not isinstance(run, NodeRun):
+            self.backlog.queue(run.options).push(run, front=True)
+            return
+        run.graph.put_back(run)
+        self.backlog.update(run.graph)
+        self._forget(run)
+
+    # -- parts of runs -------------------------------------------------------------------------
+
+    def split(self, run: Run, count: int) -> Run:
+        """Cut the first ``count`` tasks off a run and return them; ``run`` becomes the rest."""
+        session = self.session_by_number.get(run.session)
+        head = run.cut_head(count)
+        self.use(head)
+        if session is not None:
+            session.runs[head.first] = head
+            session.runs[run.first] = run
+        return head
+
+    def drop_head(self, run: Run, count: int) -> None:
+        """Let the first ``count`` tasks of a run end; at least one stays."""
+        session = self.session_by_number.get(run.session)
+        if session is not None:
+            del session.runs[run.first]
+        self.backlog.off_worker(run, run.first, run.first + count)
+        run.drop_head(count)
+        if session is not None:
+            session.runs[run.first] = run
+
+    def end(self, run: Run, event: Event) -> None:
+        """Move a whole run to one of the ends and forget it."""
+        state = run.move(event)
+        if state not in ENDS:
+            raise AssertionError(f"{event.name} is not the end of {run}")
+        self.backlog.off_worker(run, run.first, run.stop)
+        self._forget(run)
+
+    def _forget(self, run: Run) -> None:
+        session = self.session_by_number.get(run.session)
+        if session is not None:
+            del session.runs[run.first]
+        self.release_function(run.function)
+        if run.objects:
+            self.objects.release(run.objects)
+        run.worker = None
+        # A deadline may keep the run for long; it must not keep the payloads.
+        run.batch = EMPTY

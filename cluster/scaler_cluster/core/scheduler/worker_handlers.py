@@ -1,0 +1,242 @@
+"""What workers report to the scheduler, and what it does when they come and go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.core.records.limits import TASKS_MAX
+from scaler_cluster.core.records.objects import StoreRecord
+from scaler_cluster.core.records.placement import uncounted
+from scaler_cluster.core.records.supervisors import SupervisorRecord
+from scaler_cluster.core.records.workers import WorkerRecord
+from scaler_cluster.core.scheduler.objects import HOME
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.ids import is_segment_of
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
+    from scaler_cluster.core.scheduler.config import SchedulerConfig
+    from scaler_cluster.core.scheduler.deaths import Deaths
+    from scaler_cluster.core.scheduler.graph_moves import Graphs
+    from scaler_cluster.core.scheduler.outcomes import Outcomes
+    from scaler_cluster.core.scheduler.pools import WorkerPools
+    from scaler_cluster.core.scheduler.spares import Spares
+    from scaler_cluster.core.scheduler.stopping import Stopping
+    from scaler_cluster.core.scheduler.table import Table
+
+
+class WorkerHandlers:
+    """Handles the messages of workers."""
+
+    def __init__(
+        self,
+        table: Table,
+        config: SchedulerConfig,
+        pools: WorkerPools,
+        outcomes: Outcomes,
+        stopping: Stopping,
+        deaths: Deaths,
+        spares: Spares,
+        clients: ClientHandlers,
+        graphs: Graphs,
+    ) -> None:
+        self._table = table
+        self._config = config
+        self._pools = pools
+        self._outcomes = outcomes
+        self._stopping = stopping
+        self._deaths = deaths
+        self._spares = spares
+        self._clients = clients
+        self._graphs = graphs
+        self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
+            m.Done: self._on_done,
+            m.DoneNodes: self._on_done_nodes,
+            m.Shared: self._on_shared,
+            m.Stored: self._on_stored,
+            m.Erred: self._on_erred,
+            m.Skipped: self._on_skipped,
+            m.Revoked: self._on_revoked,
+            m.Aborted: self._on_aborted,
+            m.Started: self._on_started,
+            m.Printed: self._on_printed,
+            m.Profile: self._on_profile,
+        }
+
+    # -- workers come and go -------------------------------------------------------------------
+
+    def welcome(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        """A worker came."""
+        table = self._table
+        supervisor = table.supervisors.get(hello.supervisor)
+        if supervisor is None:
+            if hello.supervisor in (peer, HOME) or table.knows(hello.supervisor):
+                raise RemoteProtocolError("a worker whose supervisor is none")
+            # The Hello of its supervisor may still be under way.
+            supervisor = SupervisorRecord(hello.supervisor, hello.host, 0, now)
+            table.supervisors[hello.supervisor] = supervisor
+        elif peer in supervisor.lost:
+            # The report of its death came by another connection, and was faster.
+            table.send(peer, m.Goodbye("its supervisor said that it had died"))
+            return
+        worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
+        worker.joined_at = worker.progress_at = now
+        worker.spare = hello.spare
+        worker.name = hello.name
+        worker.tasks_max = min(hello.queue or TASKS_MAX, self._config.tasks_max, TASKS_MAX)
+        home = table.objects.home_with(hello.place.disk)
+        worker.store = hello.supervisor if home is None else home
+        if home is None:
+            table.objects.stores.setdefault(worker.store, StoreRecord(hello.place))
+        supervisor.workers[peer] = worker
+        table.workers[peer] = worker
+        table.refused = ""
+        table.send(peer, self._config.welcome())
+        offered = hello.capabilities
+        # The worker whose place a spare one takes has not let go of what it uses.
+        self._pools.admit(worker, uncounted(offered) if worker.spare else offered)
+        table.observer.worker_joined(worker)
+        if worker.spare:
+            self._spares.joined(worker, now)
+
+    def retire(self, worker: WorkerRecord) -> None:
+        """A worker leaves: it has run all it was given, or is about to be reported dead."""
+        worker.retiring = True
+        self._pools.consider(worker)
+
+    def lose(
+        self,
+        worker: WorkerRecord,
+        lost: m.WorkerLost | None,
+        now: float,
+        *,
+        has_left: bool = False,
+    ) -> None:
+        """A worker is gone: it left in order, or died as its supervisor says, or is given up."""
+        self._table.outbox.part_with(worker.peer)
+        has_died = not (has_left or (lost is not None and lost.is_orderly))
+        self._table.deaths += has_died
+        if has_died:
+            self._table.observer.worker_died(worker, lost)
+        else:
+            self._table.observer.worker_left(worker)
+        self._table.drop_worker(worker)
+        self._table.objects.purge(worker.peer, worker.store)
+        self._pools.forget(worker)
+        self._deaths.worker_lost(worker, lost, now)
+        if worker.session in self._table.sessions:
+            self._clients.end(self._table.sessions[worker.session], now)
+            self._table.outbox.part_with(worker.session, with_its_worker=True)
+        self._spares.left(worker, now)
+
+    # -- reports on tasks ----------------------------------------------------------------------
+
+    def _reporting(self, peer: bytes) -> WorkerRecord | None:
+        """Return the worker that reports; None: it was given up, so its report is too late."""
+        worker = self._table.workers.get(peer)
+        if worker is None and (peer not in self._table.outbox.parting or self._table.knows(peer)):
+            raise RemoteProtocolError("only a worker reports on tasks")
+        return worker
+
+    def _on_done(self, peer: bytes, message: m.Done, now: float) -> None:
+        worker = self._reporting(peer)
+        if worker is None:
+            return
+        self._pools.progressed(worker, now)
+        self._outcomes.done(worker, message)
+        self._pools.consider(worker)
+
+    def _on_done_nodes(self, peer: bytes, message: m.DoneNodes, now: float) -> None:
+        sizes = numbers(message.sizes, "Q")
+        if len(sizes) != len(message.batch):
+            raise RemoteProtocolError("results with more sizes or fewer")
+        worker = self._reporting(peer)
+        if worker is None:
+            return
+        self._pools.progressed(worker, now)
+        self._outcomes.done(worker, message, sizes)
+        self._pools.consider(worker)
+
+    def _storing(self, peer: bytes, message: m.Stored | m.Shared) -> WorkerRecord | None:
+        """Return the worker that stored a result; None: it was given up."""
+        objects = self._table.objects
+        if not all(is_segment_of(peer, segment) for segment in message.objects):
+            raise RemoteProtocolError("a result in segments that somebody else wrote")
+        if not objects.records.keys().isdisjoint(message.objects):
+            raise RemoteProtocolError("a result in segments that hold another one")
+        if len(message.sizes) != len(message.objects):
+            raise RemoteProtocolError("a result with more segments or fewer than sizes")
+        worker = self._reporting(peer)
+        if worker is None:
+            # The worker wrote it after it was given up. Which machine has it is not known any more.
+            for key in objects.stores:
+                objects.remove_segments(key, message.objects)
+        return worker
+
+    def _on_shared(self, peer: bytes, message: m.Shared, now: float) -> None:
+        worker = self._storing(peer, message)
+        if worker is not None:
+            self._graphs.shared(worker, message)
+
+    def _on_stored(self, peer: bytes, message: m.Stored, now: float) -> None:
+        worker = self._storing(peer, message)
+        if worker is None:
+            return
+        self._pools.progressed(worker, now)
+        self._outcomes.stored(worker, message)
+        self._pools.consider(worker)
+
+    def _on_erred(self, peer: bytes, message: m.Erred, now: float) -> None:
+        worker = self._reporting(peer)
+        if worker is None:
+            return
+        self._pools.progressed(worker, now)
+        self._outcomes.erred(worker, message)
+        self._pools.consider(worker)
+
+    def _on_skipped(self, peer: bytes, message: m.Skipped, now: float) -> None:
+        worker = self._reporting(peer)
+        if worker is None:
+            return
+        self._pools.progressed(worker, now)
+        self._outcomes.skipped(worker, message)
+        self._pools.consider(worker)
+
+    def _on_revoked(self, peer: bytes, message: m.Revoked, now: float) -> None:
+        worker = self._reporting(peer)
+        if worker is None:
+            return
+        if not worker.revoking or message.kept > message.count:
+            raise RemoteProtocolError("gives back what nobody asked for")
+        worker.revoking -= 1
+        self._outcomes.revoked(worker, message)
+        self._pools.consider(worker)
+
+    def _on_aborted(self, peer: bytes, message: m.Aborted, now: float) -> None:
+        worker = self._reporting(peer)
+        if worker is None:
+            return
+        self._pools.progressed(worker, now)
+        self._outcomes.aborted(worker, message)
+        self._pools.consider(worker)
+
+    def _on_started(self, peer: bytes, message: m.Started, now: float) -> None:
+        worker = self._reporting(peer)
+        if worker is not None:
+            self._stopping.started(worker, message.session, message.task, now)
+
+    def _on_printed(self, peer: bytes, message: m.Printed, now: float) -> None:
+        session = self._table.session_by_number.get(message.session)
+        if session is not None:
+            self._table.send(session.peer, m.Output(message.task, message.stream, message.text))
+
+    def _on_profile(self, peer: bytes, message: m.Profile, now: float) -> None:
+        session = self._table.session_by_number.get(message.session)
+        if self._reporting(peer) is None or session is None:
+            return
+        if self._table.is_pending(session, message.task):
+            self._table.send(session.peer, message)

@@ -1,0 +1,111 @@
+"""The runs that workers have: finding them, cutting them, and taking them off their worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.records.lifecycle import Event
+from scaler_cluster.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.records.workers import Run, WorkerRecord
+    from scaler_cluster.core.scheduler.table import Table
+
+
+class WorkerRuns:
+    """Keeps the runs of workers in step with what is counted of them."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def next_run(self, worker: WorkerRecord, session: int, task: int) -> Run:
+        """Return the worker's run that begins with this task: nearly always its first run."""
+        if worker.runs:
+            run = worker.runs[0]
+            if run.first == task and run.session == session:
+                return run
+        for run in worker.runs:
+            if run.first == task and run.session == session:
+                return run
+        raise RemoteProtocolError(f"task {task} of session {session} is not next on this worker")
+
+    def single(self, worker: WorkerRecord, session: int, task: int) -> Run:
+        """Return the worker's next run that begins with this task, cut to this task alone."""
+        run = self.next_run(worker, session, task)
+        return self.isolate(run, task, task + 1)
+
+    def held(self, worker: WorkerRecord, session: int, first: int, stop: int) -> list[Run]:
+        """Return the worker's runs that hold tasks of a range."""
+        record = self._table.session_by_number.get(session)
+        if record is not None:
+            # The worker is not searched: it may have thousands of runs, and report each of them.
+            runs = self._table.overlapping(record, first, stop)
+            return [run for run in runs if run.worker is worker]
+        return [
+            run
+            for run in worker.runs
+            if run.session == session and run.first < stop and run.stop > first
+        ]
+
+    def isolate(self, run: Run, first: int, stop: int) -> Run:
+        """Split a worker's run so that one of its own holds exactly ``first <= id < stop``."""
+        before, middle, after = self.cut_range(run, first, stop)
+        parts = [part for part in (before, middle, after) if part is not None]
+        if len(parts) > 1:
+            # The last part is ``run`` itself: the others are put before it.
+            if run.worker is None:
+                raise AssertionError(f"on no worker: {run}")
+            runs = run.worker.runs
+            index = runs.index(run)
+            for part in reversed(parts[:-1]):
+                runs.insert(index, part)
+        return middle
+
+    def cut_range(self, run: Run, first: int, stop: int) -> tuple[Run | None, Run, Run | None]:
+        """Split a run into what comes before a range, the range, and what comes after it.
+
+        The last part is ``run`` itself.
+        """
+        before = self._table.split(run, first - run.first) if first > run.first else None
+        if stop < run.stop:
+            return before, self._table.split(run, stop - run.first), run
+        return before, run, None
+
+    def finish(self, worker: WorkerRecord, run: Run, count: int, event: Event) -> None:
+        """Let the first ``count`` tasks of a worker's run end."""
+        self._unload(worker, run, count)
+        if count < run.count:
+            self._table.drop_head(run, count)
+            return
+        self._remove(worker, run)
+        self._table.end(run, event)
+
+    def finish_tail(self, worker: WorkerRecord, run: Run, count: int) -> None:
+        """Let the last ``count`` tasks of a worker's run end; the first tasks stay what they are.
+
+        The rest stays the same run, which its deadline refers to.
+        """
+        self._unload(worker, run, count)
+        self._table.backlog.off_worker(run, run.stop - count, run.stop)
+        run.drop_tail(count)
+
+    def requeue(self, worker: WorkerRecord, run: Run, event: Event) -> None:
+        """Put a worker's run back into the ready queue, before its session's others."""
+        # First of all: a move that is illegal must leave the run where it is.
+        run.move(event)
+        self._unload(worker, run, run.count)
+        if event is Event.GIVEN_BACK:
+            worker.given -= run.count
+        self._remove(worker, run)
+        self._table.put_back(run)
+
+    def _unload(self, worker: WorkerRecord, run: Run, count: int) -> None:
+        worker.count -= count
+        self._table.in_flight -= count
+        worker.backlog_s = worker.backlog_s - count * run.unit_s if worker.count else 0.0
+
+    def _remove(self, worker: WorkerRecord, run: Run) -> None:
+        if worker.runs[0] is run:
+            worker.runs.popleft()
+        else:
+            worker.runs.remove(run)

@@ -1,0 +1,79 @@
+"""How a segment that comes from elsewhere is written, and what it is written to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from scaler_cluster.core.storage.transfer import Download
+from scaler_cluster.ids import DRAFT
+
+if TYPE_CHECKING:
+    from scaler_cluster.wire import messages as m
+
+
+class Draft(Protocol):
+    """A segment that is being written; raises StorageFullError, OSError."""
+
+    def write(self, data: memoryview, offset: int) -> None:
+        """Put bytes where they belong."""
+
+    def finish(self) -> bytes:
+        """Give the segment its name."""
+
+    def discard(self) -> None:
+        """Remove what was written."""
+
+
+class Files(Protocol):
+    """The segments of a machine."""
+
+    def draft(self, name: bytes, nbytes: int) -> Draft:
+        """Begin a segment; raises StorageFullError, OSError."""
+
+    def open(self, name: bytes) -> memoryview:
+        """Return the bytes of a segment; raises MissingObjectsError."""
+
+    def has(self, name: bytes) -> bool:
+        """Return True if there is such a segment."""
+
+    def remove(self, name: bytes) -> None:
+        """Remove a segment or draft, if it is there."""
+
+    def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
+        """Remove every segment and draft whose name begins so, but for some."""
+
+    def inventory(self) -> tuple[bytes, ...]:
+        """Return the names of all segments and drafts."""
+
+
+class Intake:
+    """A segment that comes from elsewhere."""
+
+    def __init__(self, files: Files, segment: bytes, now: float) -> None:
+        self.download = Download(segment, now)
+        self._files = files
+        self._draft: Draft | None = None
+
+    def receive(self, part: m.Part, now: float) -> bool:
+        """Write a part; return True if that was the last one.
+
+        Raises StorageFullError, RemoteProtocolError, OSError.
+        """
+        download = self.download
+        if not download.receive(part, now):
+            return False
+        if self._draft is None:
+            # A transfer that was cut off may have left a part of it.
+            self._files.remove(DRAFT + part.segment)
+            self._draft = self._files.draft(part.segment, part.total)
+        self._draft.write(memoryview(part.data), part.offset)
+        if download.is_whole:
+            self._draft.finish()
+            self._draft = None
+        return download.is_whole
+
+    def discard(self) -> None:
+        """Remove what has come so far."""
+        if self._draft is not None:
+            self._draft.discard()
+            self._draft = None

@@ -1,0 +1,201 @@
+"""The loop in which a worker runs the tasks of a work, one after the other.
+
+While messages come in, it acts without the lock. What keeps it right is the order of cursor, stop,
+results and reports, so the simulation runs this very loop and looks for faults in that order.
+"""
+
+from __future__ import annotations
+
+import enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from scaler_cluster.core.worker.kept_results import Pickled
+from scaler_cluster.core.worker.reports import FLUSH_S, Kept
+from scaler_cluster.core.worker.slot import SLOT_SESSION, SLOT_TASK, SLOT_WORK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
+
+    from scaler_cluster.core.worker.work import Work
+    from scaler_cluster.core.worker.worker import WorkerCore
+    from scaler_cluster.wire.batch import Buffer
+
+OVERDUE_S = 0.005
+"""Results that wait so long are reported by the loop, between two tasks: the tasks leave the
+control thread no chance to run."""
+
+
+class Stored(NamedTuple):
+    """A task returned a value whose large buffers lie in segments, each with its size."""
+
+    payload: bytes
+    segments: dict[bytes, int]
+
+
+class Failure(NamedTuple):
+    """A task failed: kind, payload and detail of :class:`Erred`."""
+
+    kind: str
+    payload: bytes
+    detail: dict[str, Any]
+
+
+class Unfinished(enum.Enum):
+    """Why a task neither returned nor failed."""
+
+    SKIPPED = enum.auto()
+    """The node needs a result that is not here."""
+    INTERRUPTED = enum.auto()
+    """It was stopped, as the core had asked for."""
+
+
+Outcome: TypeAlias = "bytes | Kept | Stored | Failure | Unfinished"
+"""What became of a task; bytes are its pickled result."""
+
+
+class Slot(Protocol):
+    """Words of memory, by their number."""
+
+    def __getitem__(self, word: int, /) -> int:
+        """Return a word."""
+
+    def __setitem__(self, word: int, value: int, /) -> None:
+        """Write a word."""
+
+
+class LoopHost(Protocol):
+    """The process in which the loop runs, or what stands for it in a simulation."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held by the thread that uses the core.
+
+        The loop asks for it each time: a forked child has another one.
+        """
+
+    @property
+    def slot(self) -> Slot:
+        """The words that outlive the process."""
+
+    @property
+    def pumped_at(self) -> float:
+        """When :meth:`pump` was called last."""
+
+    def clock(self) -> float:
+        """Return the time."""
+
+    def pump(self) -> None:
+        """Send what is to be sent, and take in what has arrived; the lock is held."""
+
+    def share(self) -> None:
+        """Send results that workers elsewhere need, and write out what takes too much room.
+
+        See :class:`KeptGraphs`.
+        """
+
+    def has_come(self, work: Work) -> bool:
+        """Return True once the segments of a work are here, or will never be.
+
+        May wait until then. After False the loop yields, and asks again.
+        """
+
+    def load(self, work: Work) -> Callable[[Buffer], Outcome | None]:
+        """Return what runs a task of the work, given its payload.
+
+        Of a node it may put the value into ``work.kept``, for the nodes that need it here.
+        It returns what became of the task; after None the loop yields, and is sent that.
+        """
+
+
+def run_work(core: WorkerCore, host: LoopHost, work: Work) -> Generator[None, Outcome | None, None]:
+    """Run the tasks of a work. The loop takes no lock as long as nothing special happens."""
+    while not host.has_come(work):
+        yield
+    reports, clock, slot = core.reports, host.clock, host.slot
+    work.cursor = 0
+    with host.lock:
+        if not work.stop:
+            # All of it was taken back. It must not be charged with what this worker dies of.
+            core.finish(work)
+            return
+        reports.begin(work, clock())
+    slot[SLOT_SESSION] = 0
+    slot[SLOT_WORK] += 1
+    slot[SLOT_TASK] = work.first
+    slot[SLOT_SESSION] = work.session
+    run = host.load(work)
+    append: Callable[[bytes | Kept], object] = reports.results.append
+    if work.values is not None:
+        append = partial(_keep, work, work.node, append)
+    first, items, report_start = work.first, list(work.batch), work.message.report_start
+    overdue_at = host.pumped_at + OVERDUE_S
+    now = clock()
+    index = 0
+    while True:
+        work.cursor = index
+        if index >= work.stop:
+            with host.lock:
+                if index >= work.stop:
+                    core.finish(work)
+                    return
+        slot[SLOT_TASK] = first + index
+        if report_start:
+            with host.lock:
+                reports.started(work)
+                host.pump()
+        outcome = run(items[index])
+        while outcome is None:
+            outcome = yield
+        before = now
+        now = reports.last_end = clock()
+        if type(outcome) is bytes:
+            append(outcome)
+        elif type(outcome) is Kept:
+            append(outcome)
+            if core.kept.add(outcome):
+                host.share()
+        else:
+            with host.lock:
+                _report(core, work, outcome)
+                work.cursor = index + 1
+                reports.begin(work, now)
+        if now >= overdue_at:
+            if now - before >= FLUSH_S or now - host.pumped_at >= OVERDUE_S:
+                with host.lock:
+                    reports.flush()
+                    host.pump()
+                if core.kept.to_share:
+                    host.share()
+            overdue_at = host.pumped_at + OVERDUE_S
+        index += 1
+
+
+def _keep(
+    work: Work, start: int, append: Callable[[bytes | Kept], object], result: bytes | Kept
+) -> None:
+    """Note what a node returned for the nodes after it; ``start`` is the first of the work."""
+    node = start + work.cursor
+    if isinstance(result, Kept):
+        work.kept.alone[node] = int(result)
+    else:
+        # Unless the value itself was put there.
+        work.kept.values.setdefault(node, Pickled(result, ()))
+    append(result)
+
+
+def _report(core: WorkerCore, work: Work, outcome: Outcome) -> None:
+    """Report what became of the task at the cursor, if that is not a result alone."""
+    if isinstance(outcome, Stored):
+        core.reports.stored(work, *outcome)
+        if work.values is not None:
+            found = Pickled(outcome.payload, tuple(outcome.segments))
+            work.kept.values.setdefault(work.node, found)
+    elif isinstance(outcome, Failure):
+        core.reports.erred(work, *outcome)
+    elif outcome is Unfinished.SKIPPED:
+        core.reports.skipped(work)
+    else:
+        assert outcome is Unfinished.INTERRUPTED
+        core.interrupted(work)

@@ -1,0 +1,74 @@
+"""Where a dashboard is served: its socket, its token, and the link that leads there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import socket
+from urllib.parse import quote
+
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.links.link import as_reached
+
+TOKEN_BYTES = 24
+"""Long enough that a token cannot be guessed, and the link still fits a line."""
+BACKLOG = 128
+
+
+class DashboardListener:
+    """Listens at ``host`` and ``port`` (0: any free one) before there is a dashboard to answer.
+
+    So the link is known and the port taken before anything is started. A browser that comes too
+    early waits.
+    ``token`` is what a browser must know, by default a new one. The path of each page begins with
+    ``prefix``, as ``/scaler``. Raises ConfigError if it cannot listen there.
+    """
+
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 0, *, token: str | None = None, prefix: str = ""
+    ) -> None:
+        self.host = host.strip("[]")
+        self.listener = _listen(self.host, port)
+        self.port: int = self.listener.getsockname()[1]
+        self.token = token or secrets.token_urlsafe(TOKEN_BYTES)
+        self.prefix = prefix
+
+    @property
+    def link(self) -> str:
+        """The link for a browser on this machine."""
+        return as_reached(self.link_to_tell, "")
+
+    @property
+    def link_to_tell(self) -> str:
+        """The link for clients anywhere; if it listens at all addresses, they put the host in."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}{self.prefix}/?token={quote(self.token, safe='')}"
+
+    def close(self) -> None:
+        """Close the socket; a child that inherited it keeps its copy. Idempotent."""
+        self.listener.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    where = f"cannot serve a dashboard at {host}, port {port}"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        both = host == "::" and socket.has_dualstack_ipv6()
+        family, _, _, _, address = found[0]
+        return socket.create_server(
+            address[:2],
+            family=family,
+            backlog=BACKLOG,
+            dualstack_ipv6=both,
+        )
+    except socket.gaierror:
+        raise ConfigError(f"{where}: there is no host {host!r}; name another address") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(f"{where}: the port is in use; choose another, or 0") from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            reason = "that is no address of this machine; name another"
+            raise ConfigError(f"{where}: {reason}") from None
+        reason = os.strerror(error.errno or 0)
+        raise ConfigError(f"{where}: {reason}; choose another port or address") from None

@@ -1,0 +1,98 @@
+"""The private directories of a cluster on one machine: made, held, removed, also after a crash.
+
+There is one for sockets and for objects on disk, and one of the same name in shared memory. Every
+process that looks after them locks a file in the first. If nobody has the lock, the cluster died
+with all its processes, or with the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.objects.storage_dirs import StorageDirs
+
+PREFIX = "scaler-"
+HELD = "held"
+"""Name of the file that is locked as long as one of the cluster's processes lives."""
+_held: list[int] = []
+"""Locks of this process: its end releases them."""
+
+
+@dataclass(frozen=True)
+class ClusterDirs:
+    """The names of a cluster's directories, whether they have been made yet or not."""
+
+    directory: str
+    """For sockets."""
+    storage: StorageDirs
+    """For objects: in ``directory``, and in shared memory."""
+
+    @classmethod
+    def named(cls, memory_limit: int | None = None, name: str = "") -> ClusterDirs:
+        """Return directories of that name, by default a new one."""
+        # A child does not need these imports: its parent has named the directories.
+        import secrets
+        import tempfile
+
+        directory = str(Path(tempfile.gettempdir()) / f"{PREFIX}{name or secrets.token_hex(8)}")
+        return cls(directory, StorageDirs.in_directory(directory, memory_limit))
+
+    def make(self) -> None:
+        """Make the directories, which no other user can read, and hold them.
+
+        Raises ConfigError if one cannot be made, or is there already.
+        """
+        for directory in (self.directory, self.storage.memory, self.storage.disk):
+            if directory:
+                try:
+                    Path(directory).mkdir(mode=0o700)
+                except OSError as error:
+                    raise ConfigError(f"cannot make {directory}: {error.strerror}") from error
+        self.hold()
+
+    def hold(self) -> None:
+        """Keep the directories as long as this process lives; no effect if they are not there."""
+        import fcntl
+
+        with contextlib.suppress(FileNotFoundError):
+            held = Path(self.directory) / HELD
+            fd = os.open(held, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            _held.append(fd)
+
+    def remove(self) -> None:
+        """Remove the directories: the process that made them may have died before."""
+        _remove(self.storage.memory, self.directory)
+
+    def remove_stale(self) -> None:
+        """Remove the directories of other clusters here that have no living process."""
+        import fcntl
+
+        memory = self.storage.memory
+        for held in Path(self.directory).parent.glob(f"{PREFIX}*/{HELD}"):
+            stale = held.parent
+            with contextlib.suppress(OSError):
+                if stale.stat().st_uid != os.getuid():
+                    continue
+                fd = os.open(held, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    name = stale.name.removesuffix(".removed")
+                    _remove(str(Path(memory).with_name(name)) if memory else "", str(stale))
+                finally:
+                    os.close(fd)
+
+
+def _remove(memory: str, directory: str) -> None:
+    import shutil  # at the end of a process, not at its start
+
+    for path in filter(None, (memory, directory)):
+        # Moved away first: a worker that is about to end must not put anything in any more.
+        removed = Path(path.removesuffix(".removed") + ".removed")
+        with contextlib.suppress(OSError):
+            Path(path).rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)

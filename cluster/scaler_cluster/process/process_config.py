@@ -1,0 +1,307 @@
+"""What each process of the engine is told at its start: frozen records, made of users' settings.
+
+``config/sections.py`` has the settings under the names that users know. The records here have what
+a process needs of them, in its own terms: seconds for "0 means never", the number of workers for
+"one for each CPU". The parent makes a record whole, and writes it to the child's standard input,
+see :func:`scaler_cluster.process.process.read_config`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.records.limits import TASKS_MAX
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.supervisor.config import HEARTBEAT_S
+from scaler_cluster.process.directories import ClusterDirs
+from scaler_cluster.process.log_config import LogConfig
+from scaler_cluster.process.process import PYTHON_VERSION, address_after, host_name, usable_cpus
+
+if TYPE_CHECKING:
+    from scaler_cluster.config.sections import (
+        ClusterSettings,
+        SchedulerSettings,
+        StorageSettings,
+        WebSettings,
+    )
+    from scaler_cluster.process.dashboard_listener import DashboardListener
+    from scaler_cluster.wire.messages import Capabilities
+
+
+# -- the scheduler -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerOptions:
+    """What any scheduler is told, in a program's cluster as in one of its own."""
+
+    core: SchedulerConfig = field(default_factory=lambda: SchedulerConfig(PYTHON_VERSION))
+    """The scheduler adds what it finds out only when it listens: addresses, and where its objects
+    lie."""
+    io_threads: int = 1
+    event_loop: str = "builtin"
+    storages: tuple[str, ...] = ()
+    """Addresses of object storages that run by themselves; of one alone, if nothing listens there,
+    the scheduler starts a storage; none: it starts one at a free port."""
+    known_as: tuple[str, ...] = ()
+    """By which addresses others reach these storages, if it is not the same."""
+    monitor_address: str | None = None
+    """Where monitors connect; None: two ports after the scheduler's address."""
+    check: bool = False
+    """Whether the invariants of the core are checked after each turn, which takes long."""
+    logging: LogConfig | None = None
+
+    @classmethod
+    def from_settings(cls, settings: SchedulerSettings) -> SchedulerOptions:
+        """Return what a user's settings mean for a scheduler."""
+        idle_s = settings.load_balance_seconds * settings.load_balance_trigger_times
+        return cls(
+            core=SchedulerConfig(
+                PYTHON_VERSION,
+                tasks_max=settings.per_worker_task_queue_size or TASKS_MAX,
+                tasks_waiting_max=settings.max_number_of_tasks_waiting,
+                protected=settings.protected,
+                client_timeout_s=settings.client_timeout_seconds,
+                supervisor_timeout_s=settings.worker_timeout_seconds,
+                idle_s=idle_s if idle_s >= 0 else math.inf,
+                object_retention_s=settings.object_retention_seconds or math.inf,
+                unplaced_timeout_s=settings.unplaced_timeout_seconds or math.inf,
+                feed_interval_s=settings.status_report_interval_seconds,
+                feed_objects=settings.object_report_limit,
+            ),
+            io_threads=settings.io_threads,
+            event_loop=settings.event_loop,
+            storages=settings.object_storage_address,
+            known_as=settings.advertised_object_storage_address,
+            monitor_address=settings.monitor_address,
+            logging=LogConfig.from_settings(settings),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerProcessConfig:
+    """What a scheduler's process is told."""
+
+    address: str
+    """Where the scheduler listens."""
+    dirs: ClusterDirs
+    """The scheduler makes and removes them."""
+    beside: str = ""
+    """Where the storage that the scheduler starts listens; empty: at any free port."""
+    dashboard: str = ""
+    """Link of the cluster's dashboard, for clients; empty: there is none."""
+    options: SchedulerOptions
+
+    @classmethod
+    def from_settings(
+        cls, settings: SchedulerSettings, dashboard: str = ""
+    ) -> SchedulerProcessConfig:
+        """Return what a scheduler is told; others find its storage at the next port."""
+        address, beside = settings.scheduler_address, ""
+        if address.startswith("tcp://"):
+            beside = address_after(address, 1)
+        return cls(
+            address=address,
+            dirs=ClusterDirs.named(),
+            beside="" if beside.endswith(":0") else beside,
+            dashboard=dashboard,
+            options=SchedulerOptions.from_settings(settings),
+        )
+
+
+# -- workers -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisorOptions:
+    """What any supervisor is told, for itself and for its workers."""
+
+    heartbeat_s: float = HEARTBEAT_S
+    death_timeout_s: float = math.inf
+    task_timeout_s: float = math.inf
+    memory_limit_bytes: int = 0
+    """For these four see :class:`scaler_cluster.core.supervisor.config.SupervisorConfig`."""
+    worker_names: tuple[str, ...] = ()
+    """What users call the workers, as far as they have names for them."""
+    capabilities: Capabilities = ()
+    queue: int = 0
+    """How many tasks a worker is given ahead at most; 0: as many as the scheduler likes."""
+    max_tasks_per_child: int = 0
+    """Tasks after which a worker is replaced by a new process; 0: never."""
+    threads_per_worker: int = 1
+    io_threads: int = 1
+    preload: str | None = None
+    """What each worker calls before its first task, as "pkg.mod:func(1)"."""
+    collect_interval_s: float = 0.0
+    """How often a worker collects garbage, between tasks; 0: never."""
+    trim_above_bytes: int = 0
+    """Resident memory beyond which a worker then gives free memory back."""
+    logging: LogConfig | None = None
+
+    @classmethod
+    def from_settings(cls, settings: ClusterSettings) -> SupervisorOptions:
+        """Return what a user's settings mean for a supervisor and its workers."""
+        return cls(
+            heartbeat_s=settings.heartbeat_interval_seconds,
+            death_timeout_s=settings.death_timeout_seconds,
+            task_timeout_s=settings.task_timeout_seconds or math.inf,
+            worker_names=settings.worker_names,
+            capabilities=tuple(sorted(settings.per_worker_capabilities.items())),
+            queue=settings.per_worker_task_queue_size,
+            threads_per_worker=settings.threads_per_worker,
+            io_threads=settings.io_threads,
+            preload=settings.preload,
+            collect_interval_s=settings.garbage_collect_interval_seconds,
+            trim_above_bytes=settings.trim_memory_threshold_bytes,
+            logging=LogConfig.from_settings(settings),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisorProcessConfig:
+    """What a supervisor's process is told."""
+
+    address: str
+    """Address of the scheduler."""
+    workers: int
+    dirs: ClusterDirs
+    """The scheduler's, if that has started this process; else the supervisor makes and removes
+    them, if it needs any."""
+    is_home: bool = False
+    """True if the objects in these directories are the scheduler's."""
+    leaves_if_broken: bool = False
+    """Whether the supervisor ends once no worker can start."""
+    sys_path: tuple[str, ...]
+    """Where workers find modules."""
+    authkey: bytes = b""
+    """The key of the program's ``multiprocessing``, which tasks then share; empty: they do not."""
+    initializer: bytes = b""
+    """What each worker calls before its first task, pickled; empty: nothing."""
+    inherited: tuple[int, ...] = ()
+    """Descriptors that the initializer needs, by these numbers."""
+    options: SupervisorOptions
+
+    @classmethod
+    def from_settings(cls, settings: ClusterSettings) -> SupervisorProcessConfig:
+        """Return what the supervisor of a machine is told."""
+        workers = settings.num_of_workers or len(settings.worker_names)
+        if not workers:
+            workers = max(usable_cpus() - settings.cpus_left, 1)
+        return cls(
+            address=settings.scheduler_address,
+            workers=workers,
+            dirs=ClusterDirs.named(),
+            leaves_if_broken=True,
+            # The workers find modules in the current directory as well.
+            sys_path=(*sys.path, str(Path.cwd())),
+            options=SupervisorOptions.from_settings(settings),
+        )
+
+    def name_of(self, slot: int) -> str:
+        """Return what users call the worker of a slot; empty if they have no name for it."""
+        names = self.options.worker_names
+        return names[slot] if slot < len(names) else ""
+
+
+# -- the object storage ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageServerConfig:
+    """What an object storage is told that runs by itself."""
+
+    address: str
+    """Where it listens."""
+    memory_limit: int | None
+    """Bytes of shared memory that objects may take; None: the default share of the machine's."""
+    logging: LogConfig | None
+
+    @classmethod
+    def from_settings(cls, settings: StorageSettings) -> StorageServerConfig:
+        """Return what a user's settings mean for a storage."""
+        return cls(
+            address=settings.object_storage_address,
+            memory_limit=settings.memory_limit,
+            logging=LogConfig.from_settings(settings),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageProcessConfig:
+    """What an object storage is told once its directories have names and its socket listens."""
+
+    scheduler: str = ""
+    """Address of the scheduler to connect to; empty: wait until one connects."""
+    dirs: ClusterDirs
+    serve: str = ""
+    """Where it listens; empty: only processes that see its directories use it."""
+    known_as: str = ""
+    """By which address others reach it, if it is not the same."""
+    listener: int = -1
+    """Descriptor of the socket that listens, inherited by this number; -1: there is none."""
+    supervisor: bytes = b""
+    """Peer id of the machine's supervisor; empty: this is the scheduler's machine."""
+
+
+# -- what shows a cluster ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DashboardProcessConfig:
+    """What a dashboard is told."""
+
+    monitor_address: str | None
+    """What it watches; None: it shows a recording."""
+    record: str | None
+    """The file to which it writes what it sees."""
+    replay: str | None
+    """The recording that it shows, if it watches nothing."""
+    fd: int
+    """Descriptor of a socket that listens already, inherited by this number."""
+    token: str
+    """What a browser must bring."""
+    prefix: str
+    """What paths begin with: "", or as "/scaler"."""
+    hosts: tuple[str, ...]
+    """By which names a browser may call it, besides IP addresses and localhost."""
+    link: str
+    """What it reports once it is ready."""
+    interval_s: float
+    """How often browsers get news."""
+    rows_max: int
+    """How many tasks are listed."""
+    logging: LogConfig | None
+
+    @classmethod
+    def from_settings(
+        cls, settings: WebSettings, door: DashboardListener
+    ) -> DashboardProcessConfig:
+        """Return what a dashboard is told that answers at a door."""
+        return cls(
+            monitor_address=settings.monitor_address,
+            record=settings.record,
+            replay=settings.replay,
+            fd=door.listener.fileno(),
+            token=door.token,
+            prefix=door.prefix,
+            hosts=(door.host, host_name(), *settings.hosts),
+            link=door.link,
+            interval_s=settings.broadcast_interval_seconds,
+            rows_max=settings.task_log_max_size,
+            logging=LogConfig.from_settings(settings),
+        )
+
+
+@dataclass(frozen=True)
+class ReportProcessConfig:
+    """What the process is told that writes a report."""
+
+    monitor_address: str
+    path: str
+    """The file to write."""
+    fd: int
+    """Where it reports that the file is written, or why it is not; inherited by this number."""

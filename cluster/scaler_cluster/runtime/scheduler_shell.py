@@ -1,0 +1,352 @@
+"""The scheduler's shell: moves bytes between its sockets and its core.
+
+There is no coroutine per message: the loop calls one function when the socket is readable, which
+takes in what is there, lets the core act once, and sends one envelope per peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+from time import perf_counter as clock
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.core.delivery.exchange import Exchange
+from scaler_cluster.core.scheduler import invariants
+from scaler_cluster.core.scheduler.objects import HOME
+from scaler_cluster.core.scheduler.scheduler import SHUT_DOWN
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.links import zmq_link
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scaler_cluster.core.scheduler.scheduler import SchedulerCore
+    from scaler_cluster.runtime.feed_encoder import FeedEncoder
+    from scaler_cluster.runtime.storage_process import StorageProcess
+    from scaler_cluster.runtime.storages import Storages
+
+log = logging.getLogger("scaler.scheduler")
+
+DRAIN_LIMIT = 256
+"""The shell takes in so many envelopes at most before the core acts: a bound for each answer."""
+SPIN_S = 0.0003
+"""How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
+TICK_S = 0.001
+"""While messages keep coming, the shell looks at the time this often."""
+STORAGE_START_AFTER_S = 0.3
+"""The storage starts a little later: its start takes CPU time from tasks that have just begun."""
+LAST_WORD_S = 5.0
+"""A scheduler that ends the whole cluster waits this long for its machines, which may be busy."""
+LOG_EVERY_S = 1.0
+"""Broken peers and bugs are logged at most this often: garbage must not fill a disk."""
+
+REASON_CHARS_MAX = 1000
+"""How much of the reason a dropped client is sent: its own garbage may be part of it."""
+
+
+class SchedulerShell:
+    """Moves bytes between the link and the core."""
+
+    def __init__(
+        self,
+        link: zmq_link.ZmqLink,
+        core: SchedulerCore,
+        storage: StorageProcess | None,
+        storages: Storages | None,
+        publisher: zmq_link.Publisher,
+        *,
+        check: bool = False,
+    ) -> None:
+        self._link = link
+        self._storage = storage
+        """The storage beside this scheduler; None if clients store in other ones."""
+        self._storages = storages
+        """The storages that run by themselves; None if clients do not store in them."""
+        self._is_storage_wanted = False
+        """True once a peer on another machine has connected to the storage."""
+        self._publisher = publisher
+        """Sends the feed to monitors."""
+        self._feed_encoder: FeedEncoder | None = None
+        """Made when the first monitor connects."""
+        self._core = core
+        self._check = check
+        self._exchange = Exchange(os.getpid())
+        self._loop = asyncio.get_running_loop()
+        self.over = asyncio.Event()
+        """Set when it is time to end."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._tick_at = -math.inf
+        self._watched: dict[int, int] = {}
+        """Descriptors that become readable when a process ends, by its pid."""
+        self._logged_at: dict[bool, float] = {}
+        """When a bug of ours (True) and a fault of a peer (False) was logged last."""
+        self._troubles = 0
+        self._loop.add_reader(link.fd, self._turn)
+        for fd in storages.fds if storages is not None else ():
+            self._loop.add_reader(fd, self._turn)
+        if storage is not None and storage.listener is not None:
+            self._loop.add_reader(storage.listener, self._on_knock)
+        self._loop.add_reader(publisher.fd, self._on_listener)
+        self._turn()
+
+    def close(self) -> None:
+        """Stop, tell the clients that are still connected, and close the link."""
+        self._loop.remove_reader(self._link.fd)
+        if self._timer is not None:
+            self._timer.cancel()
+        for pid in list(self._watched):
+            self._unwatch(pid)
+        if self._core.table.sessions:
+            # The last client said Goodbye before it closed our lifeline: that is about to arrive.
+            self._link.wait(0.01)
+            self._turn()
+        clients = list(self._core.table.sessions)
+        for peer in clients:
+            frames = self._exchange.send(peer, [m.Goodbye(SHUT_DOWN)], clock())
+            self._link.send(peer, frames)
+        if self._core.is_over:
+            self._await_supervisors()
+        self._loop.remove_reader(self._publisher.fd)
+        self._publisher.close()
+        self._link.close(zmq_link.LINGER_MS if clients else 0)
+        if self._storages is not None:
+            for fd in self._storages.fds:
+                self._loop.remove_reader(fd)
+            self._storages.close(SHUT_DOWN if self._core.is_over else "")
+        if self._storage is not None:
+            if self._storage.listener is not None:
+                self._loop.remove_reader(self._storage.listener)
+            self._storage.stop()
+
+    def _await_supervisors(self) -> None:
+        """Wait until all supervisors have left, as the core told them.
+
+        A connection that is closed too early loses messages that its other end has not read. A
+        supervisor that missed the end of the cluster would wait for long.
+        """
+        end = clock() + LAST_WORD_S
+        while self._core.table.supervisors and (left := end - clock()) > 0:
+            self._link.wait(left)
+            self._turn()
+
+    def _turn(self) -> None:
+        """Work until nothing more arrives for a moment."""
+        link, core = self._link, self._core
+        limit = DRAIN_LIMIT
+        while True:
+            received = link.receive(limit)
+            now = clock()
+            for peer, frames in received:
+                self._take_in(peer, frames, now)
+            has_news = self._storages is not None and self._take_from_storages(now)
+            acts = received or has_news or now >= self._tick_at
+            if acts:
+                try:
+                    self._act(now)
+                except Exception:
+                    # The next turn tries again what was left undone, and the peers go on.
+                    self._failed("a turn", now)
+            if self._storages is not None and acts:
+                # Sending to the storages may have consumed the signal that more has arrived.
+                continue
+            if len(received) < DRAIN_LIMIT:
+                lone = core.single_in_flight
+                # With one task in flight, more messages are unlikely, and a look for them would
+                # delay the answer.
+                limit = 1 if lone else DRAIN_LIMIT
+                if not link.spin(SPIN_S if lone else 0.0):
+                    break
+        self._set_timer()
+
+    def _take_from_storages(self, now: float) -> bool:
+        """Take in messages of storages that run by themselves; return True if there were any."""
+        assert self._storages is not None
+        news = self._storages.turn()
+        for key, message in news:
+            if isinstance(message, m.Unknown):
+                # The storage was started anew, and its objects are gone.
+                try:
+                    self._core.peer_lost(key, now)
+                except Exception:
+                    self._failed("the loss of a storage", now)
+            else:
+                self._receive(key, [message], now)
+        return bool(news)
+
+    def _take_in(self, peer: bytes, frames: list[Any], now: float) -> None:
+        exchange = self._exchange
+        try:
+            messages = exchange.receive(peer, frames, now)
+        except RemoteProtocolError as error:
+            self._drop(peer, error, now)
+            return
+        except Exception:
+            self._failed(f"an envelope of peer {peer.hex()[:40]}", now)
+            return
+        if messages and type(messages[0]) is m.Unknown:
+            self._link.send(peer, exchange.unknown())
+        else:
+            self._receive(peer, messages, now)
+
+    def _receive(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
+        left = iter(messages)
+        while True:
+            try:
+                self._core.receive(peer, left, now)
+            except RemoteProtocolError as error:
+                self._drop(peer, error, now)
+            except Exception:
+                # The peer is innocent: its next messages are handled.
+                self._failed(f"a message of peer {peer.hex()[:40]}", now)
+                continue
+            return
+
+    def _failed(self, what: str, now: float) -> None:
+        """Count and log a bug of ours."""
+        self._core.failed()
+        self._log(now, f"{what} failed by a bug of the scheduler, please report it", is_bug=True)
+
+    def _drop(self, peer: bytes, error: RemoteProtocolError, now: float) -> None:
+        """Drop a peer that broke the protocol."""
+        if peer in self._core.table.sessions:
+            reason = str(error)[:REASON_CHARS_MAX]
+            goodbye = m.Goodbye(
+                f"the scheduler at {self._link.address} dropped this client: {reason}"
+            )
+            self._link.send(peer, self._exchange.send(peer, [goodbye], now))
+        self._core.peer_lost(peer, now)
+        self._exchange.drop(peer)
+        self._log(now, f"dropped peer {peer.hex()[:40]}: {error}", is_bug=False)
+
+    def _log(self, now: float, text: str, *, is_bug: bool) -> None:
+        self._troubles += 1
+        if now - self._logged_at.get(is_bug, -math.inf) >= LOG_EVERY_S:
+            log.warning("%s (trouble %d so far)", text, self._troubles, exc_info=is_bug)
+            self._logged_at[is_bug] = now
+
+    def _act(self, now: float) -> None:
+        core, exchange, link = self._core, self._exchange, self._link
+        ticks = now >= self._tick_at
+        if ticks:
+            self._tick_at = now + TICK_S
+            if now >= core.deadline:
+                core.tick(now)
+        storages = self._storages
+        for peer, messages in core.take_actions(now).items():
+            if storages is not None and peer in storages:
+                storages.send(peer, messages)
+            else:
+                link.send(peer, exchange.send(peer, messages, now))
+        for peer in core.take_gone():
+            exchange.drop(peer)
+        if core.is_over:
+            self.over.set()
+        if core.to_watch:
+            self._watch(now)
+        if core.table.journal.has_lines:
+            for is_warning, line in core.table.journal.take(now):
+                log.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
+        if self._storage is not None and now >= self._storage.look_at and self._needs_storage():
+            self._look_after(self._storage, now)
+        if ticks and now >= exchange.deadline:
+            for peer, frames in exchange.tick(now):
+                link.send(peer, frames)
+        if now >= core.feed.due:
+            self._publish(now)
+        if self._check:
+            invariants.check(core)
+
+    def _watch(self, now: float) -> None:
+        """Begin to watch the processes of supervisors that are in this one's pid namespace."""
+        for peer, pid in self._core.to_watch:
+            self._unwatch(pid)
+            try:
+                fd = os.pidfd_open(pid)
+            except ProcessLookupError:
+                self._core.process_over(peer, now)
+            except OSError:
+                # Not every kernel and sandbox can: then the supervisor is missed by its silence.
+                continue
+            else:
+                self._watched[pid] = fd
+                self._loop.add_reader(fd, self._on_process_over, peer, pid)
+        self._core.to_watch.clear()
+
+    def _on_process_over(self, peer: bytes, pid: int) -> None:
+        self._unwatch(pid)
+        self._core.process_over(peer, clock())
+
+    def _unwatch(self, pid: int) -> None:
+        fd = self._watched.pop(pid, -1)
+        if fd >= 0:
+            self._loop.remove_reader(fd)
+            os.close(fd)
+
+    def _publish(self, now: float) -> None:
+        """Send monitors the part of the feed that is due."""
+        assert self._feed_encoder is not None
+        start = clock()
+        for message in self._core.feed.take(now):
+            self._publisher.send(self._feed_encoder.frames(message))
+        self._core.feed.took(clock() - start, start)
+        self._look_for_listeners(start)
+
+    def _look_for_listeners(self, now: float) -> None:
+        if not self._publisher.look():
+            return
+        if self._feed_encoder is None:
+            # Most schedulers are never monitored, and need not wait for this import.
+            from scaler_cluster.runtime.feed_encoder import FeedEncoder
+
+            self._feed_encoder = FeedEncoder(self._link.address)
+        if not self._core.feed.is_open:
+            self._feed_encoder.restart()
+        self._core.feed.watch(self._publisher.topics, now)
+
+    def _on_listener(self) -> None:
+        """A monitor has connected, or has left."""
+        self._look_for_listeners(clock())
+        self._tick_at = -math.inf
+        self._turn()
+
+    def _needs_storage(self) -> bool:
+        """Return True if there are objects, or if another machine is about to send some."""
+        objects = self._core.table.objects
+        return bool(objects.records or objects.stores[HOME].garbage or self._is_storage_wanted)
+
+    def _on_knock(self) -> None:
+        """Start the storage: a peer connects to it, and it is to answer."""
+        assert self._storage is not None and self._storage.listener is not None  # noqa: PT018
+        self._loop.remove_reader(self._storage.listener)
+        self._is_storage_wanted = True
+        self._storage.look_after(clock())
+
+    def _look_after(self, storage: StorageProcess, now: float) -> None:
+        if not storage.look_at:
+            storage.look_at = now + STORAGE_START_AFTER_S
+        elif storage.look_after(now):
+            # The storage before has died.
+            for peer, key in list(self._core.table.objects.storages.items()):
+                if key == HOME:
+                    self._core.peer_lost(peer, now)
+
+    def _set_timer(self) -> None:
+        due = min(self._core.deadline, self._exchange.deadline)
+        if self._storages is not None:
+            due = min(due, self._storages.deadline)
+        if due < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = due
+            self._timer = self._loop.call_later(max(due - clock(), 0.0), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_at = math.inf
+        self._tick_at = -math.inf
+        self._turn()

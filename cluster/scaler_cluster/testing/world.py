@@ -1,0 +1,111 @@
+"""The world of a simulated process: what every part of the simulation sees of the whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from scaler_cluster.testing.memory_files import MemoryFiles
+    from scaler_cluster.testing.plan import Plan
+    from scaler_cluster.wire import messages as m
+    from scaler_cluster.wire.batch import Buffer
+
+
+class Process(Protocol):
+    """A simulated process, as the world sees it."""
+
+    name: bytes
+    """Its peer id."""
+    paused_until: float
+
+    @property
+    def is_idle(self) -> bool:
+        """Return True if it has nothing to do."""
+
+    def receive(self, source: bytes, frames: list[Buffer]) -> None:
+        """Take in an envelope."""
+
+    def pause(self, until: float) -> None:
+        """Do nothing until then, as a process that was stopped."""
+
+    def check_over(self) -> None:
+        """Check that nothing is left in it, once everything has come back."""
+
+
+class World(Protocol):
+    """Time, luck, the network, and what is noted of the whole; the simulation is one."""
+
+    random: random.Random
+    """Decides whatever is not determined."""
+    machines_lost: int
+    """How many machines have crashed."""
+
+    @property
+    def now(self) -> float:
+        """Simulated seconds since the beginning."""
+
+    @property
+    def plan(self) -> Plan:
+        """What the simulation consists of."""
+
+    @property
+    def nodes(self) -> dict[bytes, Process]:
+        """Every process but the scheduler, by its peer id."""
+
+    @property
+    def storages(self) -> dict[str, Process]:
+        """The storages, by their address."""
+
+    @property
+    def home(self) -> MemoryFiles:
+        """The segments on the scheduler's machine."""
+
+    @property
+    def started(self) -> dict[tuple[int, int], int]:
+        """How often each task of each session was started."""
+
+    @property
+    def died(self) -> set[bytes]:
+        """Names of tasks that a worker ran, or had run last, when it died."""
+
+    @property
+    def disturbed(self) -> set[bytes]:
+        """What tasks raised because something went wrong with tasks that they waited for."""
+
+    def name(self, letter: str) -> bytes:
+        """Return a new peer id."""
+
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        """Call ``act`` then."""
+
+    def carry(self, source: bytes, target: bytes, frames: list[Buffer]) -> None:
+        """Deliver an envelope after a while, in order, unless it is lost or repeated."""
+
+    def note_start(self, task: tuple[int, int]) -> None:
+        """Note that a task of a session is started."""
+
+    def read(self, segments: tuple[bytes, ...], address: str) -> bytes | None:
+        """Return what is in segments of a machine, None if that is gone."""
+
+    def add_machine(self, number: int) -> None:
+        """Start a machine in the place of this number."""
+
+
+class SessionHost(Protocol):
+    """A simulated worker, as the session of its tasks sees it."""
+
+    simulation: World
+    name: bytes
+    paused_until: float
+
+    def may_run(self, options: m.TaskOptions) -> bool:
+        """Return True if this worker has what tasks with these options demand."""
+
+    def pause(self, until: float) -> None:
+        """Do nothing until then, as a process that was stopped."""
+
+    def turn(self) -> None:
+        """Act on what is due, and send what is to be sent."""
