@@ -61,9 +61,9 @@ class ScalerExecutor(Executor):
             without effect: workers are forked from a server of the engine.
         memory_limit: Resident memory beyond which a worker is killed, in bytes or as text such as
             "2GB" or "512 MiB"; 32 MiB or more. Default: none.
-        object_memory_limit: Shared memory that large arguments and results may take together
-            before further ones go to disk, given in the same way; default: 80 % of what the
-            machine has.
+        object_memory_limit: Memory that large arguments and results may take together before
+            further ones go to disk: shared memory, and what workers keep of the results of
+            graphs. Given in the same way; default: 80 % of the machine's shared memory.
         stream_output: Whether what tasks print is printed here, wherever they ran.
         forward_logs: Whether what tasks log goes to the loggers of the same names here, wherever
             they ran. True: from the level that the root logger has now; or a level, as

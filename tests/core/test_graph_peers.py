@@ -256,6 +256,21 @@ def test_what_must_come_is_known_after_a_revoke(hands):
     assert hands.standing.node == 2
 
 
+def look(hands, room=math.inf):
+    """Look for room, of which the machine has so much; return for how much it was asked."""
+    graphs = hands.core.kept
+    assert graphs.is_due
+    wanted = graphs.room_wanted()
+    graphs.have_room(min(wanted, room))
+    return wanted
+
+
+def written_out(hands):
+    """Return the values that are to be written out."""
+    found = iter(hands.core.kept.take_excess, None)
+    return [value for _, _, value in found]
+
+
 def test_what_takes_too_much_room_is_written_out(hands):
     """Beyond the limit the oldest results are written out, until the rest has room."""
     hands.core.kept.limit_bytes = 250_000
@@ -263,9 +278,48 @@ def test_what_takes_too_much_room_is_written_out(hands):
     for value in "abcd":
         keep(hands, value)
 
-    found = [hands.core.kept.take_excess() for _ in range(3)]
-    assert found == [(1, 0, "a"), (1, 1, "b"), None]
+    assert look(hands) == 250_000
+    assert written_out(hands) == ["a", "b"]
     assert list(hands.core.kept.graphs[1, 0].alone) == [2, 3]
+
+
+def test_what_the_machine_has_no_room_for_is_written_out(hands):
+    """Below the limit, too, what lives here is written out if others use up the room for it."""
+    hands.core.kept.limit_bytes = 800_000
+    hands.core.receive([nodes(0, 4)])
+    for value in "abcd":
+        keep(hands, value)
+
+    assert look(hands, room=350_000) == 450_000
+    assert written_out(hands) == ["a"]
+
+
+def test_what_others_have_as_well_is_forgotten_first(hands):
+    """What was sent takes room until there is too little; then it is read like elsewhere."""
+    sent = Pickled(b"a", (b"s",))
+    hands.core.kept.limit_bytes = 250_000
+    hands.core.receive([nodes(0, 3), m.Share(1, 0, ids(0))])
+    for value in "abc":
+        keep(hands, value)
+    assert hands.core.kept.take_to_share() == (1, 0, "a")
+    hands.core.kept.sent(1, 0, sent, 100_000)
+
+    look(hands)
+    assert written_out(hands) == []
+    assert hands.core.kept.graphs[1, 0].values == {0: sent, 1: "b", 2: "c"}
+
+
+def test_what_must_come_takes_room_as_well(hands):
+    """A result that lives here and was stored for others, too, is counted, and forgotten first."""
+    hands.core.kept.limit_bytes = 150_000
+    hands.core.receive([nodes(0, 2, sent=b"\1\0")])
+    hands.take_up(0.0).kept.values[0] = "live"
+    hands.stored(b"stored", (b"s",), 0.0, nbytes=100_000)
+    keep(hands, "b")
+
+    look(hands)
+    assert written_out(hands) == []
+    assert hands.core.kept.graphs[1, 0].values == {0: Pickled(b"stored", (b"s",)), 1: "b"}
 
 
 def test_what_was_written_out_is_taken_from_there(hands):
@@ -273,6 +327,7 @@ def test_what_was_written_out_is_taken_from_there(hands):
     hands.core.kept.limit_bytes = 50_000
     hands.core.receive([nodes(0, 1)])
     keep(hands, "live")
+    look(hands)
     assert hands.core.kept.take_excess() == (1, 0, "live")
     hands.core.kept.written_out(1, 0, Pickled(b"live", (b"s",)))
 
@@ -281,17 +336,68 @@ def test_what_was_written_out_is_taken_from_there(hands):
     assert kept(hands) == []
 
 
+def test_what_is_written_out_was_reported(hands):
+    """The scheduler hears that a node returned before it hears where that was written to."""
+    hands.core.receive([nodes(0, 1)])
+    keep(hands, "live")
+
+    hands.core.reports.shared(m.Shared(1, 0, "", b"live", (), (), {}))
+    assert lines(hands) == ["DoneNodes 1:0 [] kept [100000]", "Shared 1:0 "]
+
+
 def test_what_cannot_be_written_out_stays(hands):
     """What cannot be sent is not tried again and again when there is too little room."""
     hands.core.kept.limit_bytes = 50_000
     hands.core.receive([nodes(0, 2)])
     keep(hands, "locked")
-    assert hands.core.kept.take_excess() == (1, 0, "locked")
+    look(hands)
+    assert written_out(hands) == ["locked"]
     hands.core.kept.put_back(1, 0)
 
     keep(hands, "live")
-    assert hands.core.kept.take_excess() == (1, 1, "live")
-    assert hands.core.kept.take_excess() is None
+    look(hands)
+    assert written_out(hands) == ["live"]
+
+
+def test_what_is_being_written_out_is_not_missed(hands):
+    """What is asked for while it is being written out is sent once."""
+    hands.core.kept.limit_bytes = 50_000
+    hands.core.receive([nodes(0, 1)])
+    keep(hands, "live")
+    look(hands)
+    assert written_out(hands) == ["live"]
+    hands.core.receive([m.Share(1, 0, ids(0))])
+    assert hands.core.kept.take_to_share() is None
+
+    hands.core.kept.written_out(1, 0, Pickled(b"live", ()))
+    assert hands.core.kept.take_to_share() is None
+
+
+def test_what_was_asked_for_and_cannot_be_written_out_is_answered(hands):
+    """If what is being written out turns out not to be sendable, those who asked hear so."""
+    hands.core.kept.limit_bytes = 50_000
+    hands.core.receive([nodes(0, 1)])
+    keep(hands, "locked")
+    look(hands)
+    assert written_out(hands) == ["locked"]
+    hands.core.receive([m.Share(1, 0, ids(0))])
+    assert hands.core.kept.take_to_share() is None
+
+    hands.core.kept.put_back(1, 0)
+    assert hands.core.kept.take_to_share() == (1, 0, "locked")
+
+
+@pytest.mark.parametrize("over", [m.DropResults(1, 0, ids(0)), m.GraphOver(1, 0)])
+def test_room_is_given_back(hands, over):
+    """Once nothing lives here any more, the worker gives back the room for it."""
+    hands.core.kept.limit_bytes = 500_000
+    hands.core.receive([nodes(0, 1)])
+    keep(hands, "live")
+    assert look(hands) == 131_250
+
+    hands.core.receive([over])
+    assert look(hands) == 0
+    assert not hands.core.kept.is_due
 
 
 @pytest.mark.parametrize(("limit", "due"), [(math.inf, False), (1e9, False), (1e6, True)])
@@ -299,8 +405,24 @@ def test_what_is_kept_is_not_added_up_each_time(limit, due):
     """Whether there is room is looked at once a sixteenth of it was added."""
     graphs = KeptGraphs()
     graphs.limit_bytes = limit
+    graphs.add(100_000)
 
-    assert graphs.add(100_000) is due
+    assert graphs.is_due is due
+
+
+def test_room_that_was_given_is_used_before_more_is_asked_for(hands):
+    """A worker looks for room again when what it was given does not do any more."""
+    hands.core.kept.limit_bytes = 3_200_000
+    hands.core.receive([nodes(0, 6)])
+    for value in "abc":
+        keep(hands, value)
+    assert look(hands) == 500_000
+
+    keep(hands, "d")
+    keep(hands, "e")
+    assert not hands.core.kept.is_due
+    keep(hands, "f")
+    assert hands.core.kept.is_due
 
 
 # -- the client ------------------------------------------------------------------------------

@@ -386,7 +386,7 @@ class GraphMachine(base.SchedulerMachine):
             self.segments += 1
             names = (segment(worker.name, self.segments),)
             said = m.Shared(session, task, "", live.value, names, (7,), {})
-        worker.hands.core.reports.say(said)
+        worker.hands.core.reports.shared(said)
 
     def share_all(self, worker) -> None:
         core = worker.hands.core

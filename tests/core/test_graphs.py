@@ -58,7 +58,7 @@ def test_what_follows_goes_to_the_same_worker(two):
     assert two.graph(0, "", *map(str, range(20))) == {"W2": ["AssignNodes 1:0-3 g"]}
 
     sent = two.done(0, 2, peer=b"W2", each_s=0.003)
-    assert sent == {"W2": ["AssignNodes 1:4 g", "DropResults 1:0 [0]"]}
+    assert sent == {"W2": ["DropResults 1:0 [0]", "AssignNodes 1:4 g"]}
 
 
 def test_long_nodes_go_to_whoever_is_free(two):

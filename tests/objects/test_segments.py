@@ -129,6 +129,39 @@ def test_only_segments_can_be_opened(make, name):
 # -- limits ----------------------------------------------------------------------------------
 
 
+def test_a_claim_takes_room(make, places):
+    """What a process claims for its own memory is counted as if it were in shared memory."""
+    one, other = make(b"C1", 3 * MB), make(b"W1", 3 * MB)
+    claim = other.new_name()
+    assert other.claim(claim, 2 * MB) == 2 * MB
+    for _ in range(2):
+        one.write(data())
+    assert (len(names(places[1])), counted(places[0])) == (1, 3 * MB)
+
+    assert other.claim(claim, 3 * MB) == 2 * MB, "what the others have is not given"
+    assert other.claim(claim, MB) == MB
+    one.recount()
+    assert counted(places[0]) == 2 * MB
+    assert other.claim(claim, 0) == 0
+    assert counted(places[0]) == MB
+    assert len(names(places[0])) == 1
+
+
+def test_a_claim_ends_with_its_process(make, places):
+    """What a dead process claimed is given back with all else that it left."""
+    dead = make(b"W1")
+    dead.claim(dead.new_name(), 5 * MB)
+    assert (places[0] / names(places[0])[0]).stat().st_blocks == 0, "it takes memory by itself"
+
+    make().purge(segment_prefix(b"W1"), ())
+    assert (names(places[0]), counted(places[0])) == ([], 0)
+
+
+def test_without_shared_memory_any_claim_is_granted(make):
+    """Where there is no shared memory, what a process keeps takes no room of others."""
+    assert make(memory=False).claim("x", MB) == MB
+
+
 def test_memory_is_shared_and_counted(make, places):
     """All processes together use no more memory than the limit; what has no room goes to disk."""
     one, other = make(b"C1", 3 * MB), make(b"W1", 3 * MB)

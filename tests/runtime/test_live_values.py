@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -10,7 +11,7 @@ import time
 import weakref
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,12 @@ from scaler_exec import Client, PayloadError, ScalerExecutor, SchedulerClusterCo
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, segments, wait_until
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 LARGE = 1_000_000
+ROOM = 60
+"""So many large values there is room for."""
 TAKERS = 12
 ALIVE: weakref.WeakSet[Any] = weakref.WeakSet()
 """In a worker: what it made and has not forgotten."""
@@ -150,6 +156,56 @@ def test_a_graph_larger_than_memory_finishes(log) -> None:
 
     assert values == {"s0": sum(range(count)), "s1": sum(range(count))}
     assert Counter(int(line.split()[0]) for line in notes(log)).most_common(1)[0][1] == 1
+
+
+def test_memory_stays_within_the_limit(log) -> None:
+    """A graph of three times the limit takes hardly more than that, private and shared together."""
+    count, limit = 3 * ROOM, ROOM * LARGE
+    graph: dict[Any, Any] = {n: Call(ones, [log, n]) for n in range(count)}
+    graph |= {f"one{n}": Call(first_of, [log, n, Ref(n)]) for n in range(count)}
+    graph["all"] = Call(total, [Ref(f"one{n}") for n in range(count)])
+    # All arrays are needed when all of them are there.
+    graph |= {f"two{n}": Call(first_of_gated, [log, n, Ref("all"), Ref(n)]) for n in range(count)}
+    graph["end"] = Call(total, [Ref(f"two{n}") for n in range(count)])
+    with ScalerExecutor(2, object_memory_limit=limit) as executor:
+        pids: set[int] = set()
+        # What they import is no data.
+        while len(pids) < 2:
+            pids.update(executor.map(nap, [np.ones(1)] * 2, [0.1] * 2))
+        with Client(executor.address) as client, peak_of_memory(pids) as peak:
+            assert client.get(graph, ["end"], share=True) == {"end": sum(range(count))}
+        wait_until(lambda: not segments(), "what was written out stays")
+
+    assert limit / 2 < peak() < 1.2 * limit
+
+
+@contextlib.contextmanager
+def peak_of_memory(pids: set[int]) -> Iterator[Callable[[], int]]:
+    """Look at memory all the time; yield what returns by how much it has grown at most."""
+    before, found, over = memory_of(pids), [0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.002):
+            found.append(memory_of(pids) - before)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield lambda: max(found)
+    finally:
+        over.set()
+        looking.join()
+
+
+def memory_of(pids: set[int]) -> int:
+    """Return the private bytes of processes and those of all segments in shared memory."""
+    statuses = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
+    private = [int(one.partition("RssAnon:")[2].split()[0]) * 1024 for one in statuses]
+    shared = 0
+    for path in Path(os.environ["SCALER_SHARED_MEMORY"]).glob("scaler-*/*"):
+        with contextlib.suppress(FileNotFoundError):
+            shared += path.stat().st_blocks * 512
+    return sum(private) + shared
 
 
 def test_only_what_has_no_room_is_pickled(log) -> None:

@@ -42,6 +42,8 @@ class WorkerStore:
         self._missing = missing
         self._is_home = is_home
         self._segments: Segments | None = None
+        self._claim = ""
+        """Under this name the results that live in this worker have room among the segments."""
         self._opening = threading.Lock()
         has_place = bool(place.disk)
         self.keep = payloads.keep_small if has_place else None
@@ -125,6 +127,12 @@ class WorkerStore:
         collector = payloads.Collector()
         payload = payloads.dumps_result(payloads.contiguous(value), collector, None)
         return payload, self._write(collector.buffers)
+
+    def claim(self, nbytes: int) -> int:
+        """Take so much room for results that live in this worker; return how much it has now."""
+        files = self._opened()
+        self._claim = self._claim or files.new_name()
+        return files.claim(self._claim, nbytes)
 
     def _write(self, buffers: Sequence[memoryview]) -> dict[bytes, int]:
         segments: dict[bytes, int] = {}

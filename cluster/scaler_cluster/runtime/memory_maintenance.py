@@ -14,7 +14,8 @@ FREE_BYTES_MAX = 128 << 20
 """Free memory that a worker keeps as long as it has work. To give it back and get it anew takes
 0.25 ms a megabyte: arrays of 2 MB then cost four times as much as adding them."""
 FREE_SHARE = 8
-"""Of a worker's memory limit it keeps one part in so many free at most, as that counts as used."""
+"""It keeps one part in so many free, at most, of what the results of nodes may take in it: what is
+free counts as used."""
 HEAP_ITEM_BYTES_MAX = 32 << 20
 """Larger items are given back at once: the C library takes no higher number."""
 REST_S = 0.5
@@ -28,17 +29,19 @@ class MemoryMaintenance:
     """Keeps free memory while there is work, and gives it back when there is none.
 
     Also collects garbage every ``interval_s`` (0: never), and then gives memory back if the worker
-    has more than ``trim_above_bytes``. ``limit_bytes`` is what a worker may use; 0: all it gets.
+    has more than ``trim_above_bytes``. ``kept_max_bytes`` is how much results of nodes may take.
     """
 
-    def __init__(self, interval_s: float, trim_above_bytes: int, limit_bytes: int = 0) -> None:
+    def __init__(
+        self, interval_s: float, trim_above_bytes: int, kept_max_bytes: float = math.inf
+    ) -> None:
         self._interval_s = interval_s
         self._trim_above_bytes = trim_above_bytes
         self.done_at = clock() if interval_s else math.inf
         self.due = self.done_at + interval_s
         """When :meth:`run` is due, if tasks have run since it was called last."""
         self._rested_at = clock()
-        keep_free(min(FREE_BYTES_MAX, (limit_bytes or math.inf) // FREE_SHARE))
+        keep_free(min(FREE_BYTES_MAX, kept_max_bytes / FREE_SHARE))
 
     def run(self) -> None:
         """Collect garbage now, and trim the memory if there is too much."""

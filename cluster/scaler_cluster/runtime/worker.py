@@ -132,7 +132,7 @@ class WorkerShell:
                     if reports.last_end >= maintenance.due:
                         # First of all, what is done is reported.
                         break
-            elif core.kept.to_share:
+            elif core.kept.has_requests:
                 self.share()
             elif self._sharing:
                 # The control thread is at it: what it has to send is sent from here.
@@ -277,7 +277,7 @@ class WorkerShell:
         return lambda _: failure
 
     def share(self) -> None:
-        """Send results that workers elsewhere need, and write out what takes too much room.
+        """Send results that workers elsewhere need, and write out what has no room.
 
         Any thread may do it, beside others.
         """
@@ -287,6 +287,8 @@ class WorkerShell:
                 found = core.kept.take_to_share()
                 is_excess = found is None
                 if is_excess:
+                    if core.kept.is_due:
+                        core.kept.have_room(self._store.claim(core.kept.room_wanted()))
                     found = core.kept.take_excess()
                 if found is None:
                     return
@@ -303,11 +305,16 @@ class WorkerShell:
                     kind, payload, detail = describe_failure(m.FAILED_RESULT, error, "", self.where)
             names, sizes = tuple(segments), tuple(segments.values())
             with self.lock:
-                if is_excess and not kind:
-                    core.kept.written_out(session, task, Pickled(payload, names))
+                if not kind:
+                    pickled = Pickled(payload, names)
+                    if is_excess:
+                        core.kept.written_out(session, task, pickled)
+                    else:
+                        core.kept.sent(session, task, pickled, sum(sizes))
                 if not (is_excess and kind):
-                    core.reports.say(m.Shared(session, task, kind, payload, names, sizes, detail))
-                if kind and core.leave is None:
+                    shared = m.Shared(session, task, kind, payload, names, sizes, detail)
+                    core.reports.shared(shared)
+                if kind and (is_excess or core.leave is None):
                     core.kept.put_back(session, task)
                 self._sharing -= 1
 

@@ -120,21 +120,21 @@ class WorkerProcess:
         slot[SLOT_READY] = 1
         core = WorkerCore()
         dirs, is_home = order.storage.dirs, order.storage.is_home
-        core.kept.limit_bytes = self._kept_max(dirs)
+        core.kept.limit_bytes = kept_max = self._kept_max(dirs)
         store = WorkerStore(order.peer, dirs, core.mapped, core.missing, is_home=is_home)
         maintenance = MemoryMaintenance(
-            options.collect_interval_s, options.trim_above_bytes, options.memory_limit_bytes
+            options.collect_interval_s, options.trim_above_bytes, kept_max
         )
         WorkerShell(link, core, slot, store, hello, config.address, order.peer, maintenance).run()
         link.close()
 
     def _kept_max(self, dirs: StorageDirs) -> float:
-        """Return how much this worker may keep in its memory of what nodes return.
+        """Return how much may live in this worker of what nodes return.
 
-        All workers of the machine together keep as much as there is room for in shared memory, and
-        each at most half of what it may use.
+        What lives in the workers of a machine has its room among the objects in shared memory: an
+        equal part of that is for each worker, and at most half of what the worker may use.
         """
-        limits = [dirs.memory_limit / self._config.workers] if dirs.memory_limit else []
+        limits = [dirs.memory_limit / self._config.workers] if dirs.memory else []
         if self._config.options.memory_limit_bytes:
             limits.append(self._config.options.memory_limit_bytes / 2)
         # Without a directory nothing can be written out.

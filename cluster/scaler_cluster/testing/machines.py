@@ -368,20 +368,30 @@ class WorkerNode(Node):
         return tuple(names)
 
     def _share(self) -> None:
-        """Send results that workers elsewhere need."""
+        """Send results that workers elsewhere need, and write out what has no room."""
         kept = self.core.kept
-        while (found := kept.take_to_share()) is not None or (
-            found := kept.take_excess()
-        ) is not None:
+        while True:
+            found = kept.take_to_share()
+            is_excess = found is None
+            if is_excess:
+                if kept.is_due:
+                    wanted = kept.room_wanted()
+                    kept.have_room(self.simulation.random.choice((wanted, wanted // 2)))
+                found = kept.take_excess()
+            if found is None:
+                return
             session, task, result = found
             if result is None:
                 shared = m.Shared(session, task, m.FAILED_MISSING, b"", (), (), {})
             else:
                 names = self._write(result, 1)
                 shared = m.Shared(session, task, "", b"large", names, (LARGE_BYTES,), {})
-                if self.core.kept.limit_bytes < math.inf:
-                    kept.written_out(session, task, Pickled(b"large", names))
-            self.core.reports.say(shared)
+                pickled = Pickled(b"large", names)
+                if is_excess:
+                    kept.written_out(session, task, pickled)
+                else:
+                    kept.sent(session, task, pickled, LARGE_BYTES)
+            self.core.reports.shared(shared)
 
     def raised(self, error: bytes) -> None:
         """It raised."""

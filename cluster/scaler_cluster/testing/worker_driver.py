@@ -163,9 +163,11 @@ class WorkerDriver:
         """The task returned: its result waits for the next report."""
         self.end(result, now)
 
-    def stored(self, payload: bytes, segments: tuple[bytes, ...], now: float) -> None:
-        """The task returned a value with large buffers, in these segments."""
-        self.end(Stored(payload, dict.fromkeys(segments, 1)), now)
+    def stored(
+        self, payload: bytes, segments: tuple[bytes, ...], now: float, *, nbytes: int = 1
+    ) -> None:
+        """The task returned a value with large buffers, in these segments of so many bytes each."""
+        self.end(Stored(payload, dict.fromkeys(segments, nbytes)), now)
 
     def skipped(self, now: float) -> None:
         """What the node needs did not return here."""

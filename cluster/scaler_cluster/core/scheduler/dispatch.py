@@ -58,6 +58,8 @@ class Dispatch:
 
     def give_out(self, now: float) -> None:
         """Give ready tasks to idle workers, then to those with little ahead."""
+        # What a node returned is dropped where it was run, not where it is to run once more.
+        self._tell_workers()
         if self._pools.following:
             self._follow(now)
         if now >= self._patient_until:

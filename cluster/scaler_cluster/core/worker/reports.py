@@ -94,6 +94,11 @@ class Reports:
         names, sizes = tuple(segments), tuple(segments.values())
         self.say(m.Stored(work.session, work.task, busy_s, payload, names, sizes))
 
+    def shared(self, message: m.Shared) -> None:
+        """What a node returned was sent, or cannot be; that it returned is said before."""
+        self.flush()
+        self.say(message)
+
     def erred(self, work: Work, kind: str, payload: bytes, detail: dict[str, Any]) -> None:
         """The task at the cursor failed; the loop calls :meth:`begin` before the next."""
         self.flush()

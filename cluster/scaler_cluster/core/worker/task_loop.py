@@ -154,13 +154,16 @@ def run_work(core: WorkerCore, host: LoopHost, work: Work) -> Generator[None, Ou
             append(outcome)
         elif type(outcome) is Kept:
             append(outcome)
-            if core.kept.add(outcome):
+            core.kept.add(outcome)
+            if core.kept.is_due:
                 host.share()
         else:
             with host.lock:
                 _report(core, work, outcome)
                 work.cursor = index + 1
                 reports.begin(work, now)
+            if core.kept.is_due:
+                host.share()
         if now >= overdue_at:
             if now - before >= FLUSH_S or now - host.pumped_at >= OVERDUE_S:
                 with host.lock:
@@ -191,7 +194,10 @@ def _report(core: WorkerCore, work: Work, outcome: Outcome) -> None:
         core.reports.stored(work, *outcome)
         if work.values is not None:
             found = Pickled(outcome.payload, tuple(outcome.segments))
-            work.kept.values.setdefault(work.node, found)
+            if work.kept.values.setdefault(work.node, found) is not found:
+                nbytes = sum(outcome.segments.values())
+                work.kept.copies[work.node] = nbytes, found
+                core.kept.add(nbytes)
     elif isinstance(outcome, Failure):
         core.reports.erred(work, *outcome)
     elif outcome is Unfinished.SKIPPED:
