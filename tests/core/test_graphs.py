@@ -61,6 +61,22 @@ def test_what_follows_goes_to_the_same_worker(two):
     assert sent == {"W2": ["DropResults 1:0 [0]", "AssignNodes 1:4 g"]}
 
 
+def test_what_is_needed_together_is_made_by_one_worker(two):
+    """Workers begin long nodes at different places, if these are needed by different nodes."""
+    sent = two.graph(0, "", "", "0 1", "", "", "3 4", "2 5")
+
+    assert sent["W2"] == ["Function g", "AssignNodes 1:0 g", "AssignNodes 1:1 g"]
+    assert sent["W1"] == ["Function g", "AssignNodes 1:3 g", "AssignNodes 1:4 g"]
+
+
+def test_no_worker_is_idle_for_what_is_needed_together(two):
+    """If there is nothing else to run, workers divide what one node needs together."""
+    sent = two.graph(0, "", "", "", "0 1 2")
+
+    assert sent["W2"] == ["Function g", "AssignNodes 1:0 g", "AssignNodes 1:2 g"]
+    assert sent["W1"] == ["Function g", "AssignNodes 1:1 g"]
+
+
 def test_long_nodes_go_to_whoever_is_free(two):
     """Nodes that take long are given one by one to any free worker, as soon as they are ready."""
     two.graph(900, "")

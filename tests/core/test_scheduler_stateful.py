@@ -26,7 +26,6 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.feed_codec import decode, encode
 
 if TYPE_CHECKING:
-    from scaler_cluster.core.graph.graph import GraphRecord
     from scaler_cluster.core.records.totals import Totals
 
 F = function_id("f")
@@ -379,7 +378,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert 0 <= totals.submitted - ended <= live
         for field in "submitted", "done", "failed", "cancelled", "recalled":
             assert sum(getattr(row, field) for row in snapshot.functions) == getattr(totals, field)
-        graphs = [graph for one in self.of_kind(Client) for graph in self.graphs_of(one)]
+        # Also those of clients that are gone, as long as the scheduler has not noticed.
+        sessions = self.core.table.sessions.values()
+        graphs = [graph for session in sessions for graph in session.graphs.values()]
         handed_over = sum(
             graph.nodes.is_live(node) for graph in graphs for node in graph.handed_over
         )
@@ -428,10 +429,6 @@ class SchedulerMachine(RuleBasedStateMachine):
     def check_totals(self, client: Client, totals: Totals) -> None:
         """Tasks are counted as what their client was told."""
         assert (totals.done, totals.failed) == (client.came["done"], client.came["failed"])
-
-    def graphs_of(self, client: Client) -> list[GraphRecord]:
-        session = self.core.table.sessions.get(client.name)
-        return list(session.graphs.values()) if session is not None else []
 
     def is_over(self) -> bool:
         table = self.core.table

@@ -14,6 +14,7 @@ from scaler_cluster.ids import segment_names, segment_prefix
 from scaler_cluster.objects import segments as module
 from scaler_cluster.objects.segments import DRAFT_TEXT, Draft, Segments
 from scaler_cluster.objects.storage_dirs import StorageDirs
+from scaler_cluster.objects.worker_store import WorkerStore
 
 MB = 1_000_000
 
@@ -155,6 +156,14 @@ def test_a_claim_ends_with_its_process(make, places):
 
     make().purge(segment_prefix(b"W1"), ())
     assert (names(places[0]), counted(places[0])) == ([], 0)
+
+
+def test_a_worker_that_outlives_its_cluster_keeps_what_it_has(places):
+    """A worker that looks for room when the directories are gone finds no error."""
+    dirs = StorageDirs(str(places[0]), str(places[1]), MB)
+    places[0].rmdir()
+
+    assert WorkerStore(b"W1", dirs, {}, {}, is_home=True).claim(5 * MB) == 5 * MB
 
 
 def test_without_shared_memory_any_claim_is_granted(make):

@@ -132,7 +132,11 @@ class WorkerStore:
         """Take so much room for results that live in this worker; return how much it has now."""
         files = self._opened()
         self._claim = self._claim or files.new_name()
-        return files.claim(self._claim, nbytes)
+        try:
+            return files.claim(self._claim, nbytes)
+        except FileNotFoundError:
+            # The cluster has ended, and its directories are gone.
+            return nbytes
 
     def _write(self, buffers: Sequence[memoryview]) -> dict[bytes, int]:
         segments: dict[bytes, int] = {}

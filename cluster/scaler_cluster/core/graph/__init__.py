@@ -16,7 +16,8 @@ A :class:`~scaler_cluster.core.graph.graph.GraphRecord` has four parts:
   more is cancelled, or its result is dropped.
 - ``graph.py``: which worker has which nodes. It cuts contiguous nodes out for a worker, as a
   ``NodeRun``: nodes that wait go along if all that they wait for is done, or before them on the
-  same worker. So the worker goes on from node to node without asking.
+  same worker. So the worker goes on from node to node without asking. Long nodes that are needed
+  together go to one worker.
 - ``placer.py``: where nodes run that need large results. A worker *keeps* the large results of its
   nodes, and tells the scheduler only how large they are. Such a node is *bound* to the worker that
   has most of what it needs; what other workers have of that, they are asked to send (*share*), and

@@ -30,6 +30,8 @@ from scaler_cluster.core.records.workers import Run
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scaler_cluster.core.graph.ready_nodes import ReadyNodes
     from scaler_cluster.core.graph.topology import GraphPart
     from scaler_cluster.core.records.functions import FunctionRecord
@@ -39,6 +41,8 @@ LOOK = 8
 """Ready nodes looked at for one that many others follow."""
 LOOK_FAR = 16
 """Nodes looked at to see whether a worker could run them without what another one has."""
+SIBLINGS_MAX = 64
+"""A node that needs more others than this has them made by any worker."""
 SUPPLIED = (1 << 64) - 1
 """In place of the task that an input is of: the client sends it."""
 
@@ -161,7 +165,46 @@ class GraphRecord:
             first = group.pop() if len(short) < LOOK else -1
         for node in short:
             group.put_back(node)
-        return self._cut(first, limit, worker) if first >= 0 else None
+        if first < 0:
+            return None
+        if limit <= LOOK:
+            # These nodes take long, and what they return may be large.
+            apart = self._apart(first, group, worker)
+            if apart != first:
+                group.put_back(first)
+                first = apart
+        return self._cut(first, limit, worker)
+
+    def _apart(self, first: int, group: ReadyNodes, worker: WorkerRecord) -> int:
+        """Return a ready node near the first one that is not needed together with others' nodes.
+
+        What one node needs is best made by one worker: else it has to be brought together.
+        """
+        states = self.nodes.states
+        node = first
+        for _ in range(LOOK):
+            siblings = self._siblings(node)
+            if not any(self._is_with_another(one, worker) for one in siblings):
+                return node
+            after = max(siblings) + 1
+            ahead = range(after, min(after + LOOK_FAR, len(states)))
+            ready = (one for one in ahead if states[one] == READY and one not in group.homes)
+            node = next((one for one in ready if self.nodes.group_of(one) is group), -1)
+            if node < 0:
+                break
+        return first
+
+    def _is_with_another(self, node: int, worker: WorkerRecord) -> bool:
+        """Return True if another worker runs a node, or keeps what that returned."""
+        nodes = self.nodes
+        is_there = nodes.states[node] == ASSIGNED or node in nodes.kept
+        return is_there and self._holders[node] is not worker
+
+    def _siblings(self, node: int) -> Sequence[int]:
+        """Return what is needed together with what a node returns, unless that is much."""
+        above = self.topology.dependents[node]
+        below = self.topology.dependencies(above[0]) if above else ()
+        return below if len(below) <= SIBLINGS_MAX else ()
 
     def cut_bound(self, group: ReadyNodes, limit: int, worker: WorkerRecord) -> NodeRun | None:
         """Take up to ``limit`` nodes out, from the first of a group that is bound to a worker."""
