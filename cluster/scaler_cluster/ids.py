@@ -62,6 +62,11 @@ def segment_names(owner: bytes) -> Iterator[str]:
     return map((segment_prefix(owner).decode() + "{:x}").format, itertools.count())
 
 
+def claim_of(owner: bytes) -> bytes:
+    """Return the name of the draft that stands for what a worker keeps in its own memory."""
+    return segment_prefix(owner) + b"claim"
+
+
 def is_segment(name: bytes) -> bool:
     """Return True for what may be the name of a segment; no path can hide in one."""
     owner, _, number = name.partition(b"-")

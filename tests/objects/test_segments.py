@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from scaler_cluster.errors import MissingObjectsError, StorageFullError
-from scaler_cluster.ids import segment_names, segment_prefix
+from scaler_cluster.ids import claim_of, segment_names, segment_prefix
 from scaler_cluster.objects import segments as module
 from scaler_cluster.objects.segments import DRAFT_TEXT, Draft, Segments
 from scaler_cluster.objects.storage_dirs import StorageDirs
@@ -133,7 +133,7 @@ def test_only_segments_can_be_opened(make, name):
 def test_a_claim_takes_room(make, places):
     """What a process claims for its own memory is counted as if it were in shared memory."""
     one, other = make(b"C1", 3 * MB), make(b"W1", 3 * MB)
-    claim = other.new_name()
+    claim = claim_of(b"W1")
     assert other.claim(claim, 2 * MB) == 2 * MB
     for _ in range(2):
         one.write(data())
@@ -151,7 +151,7 @@ def test_a_claim_takes_room(make, places):
 def test_a_claim_ends_with_its_process(make, places):
     """What a dead process claimed is given back with all else that it left."""
     dead = make(b"W1")
-    dead.claim(dead.new_name(), 5 * MB)
+    dead.claim(claim_of(b"W1"), 5 * MB)
     assert (places[0] / names(places[0])[0]).stat().st_blocks == 0, "it takes memory by itself"
 
     make().purge(segment_prefix(b"W1"), ())
@@ -168,7 +168,7 @@ def test_a_worker_that_outlives_its_cluster_keeps_what_it_has(places):
 
 def test_without_shared_memory_any_claim_is_granted(make):
     """Where there is no shared memory, what a process keeps takes no room of others."""
-    assert make(memory=False).claim("x", MB) == MB
+    assert make(memory=False).claim(b"x", MB) == MB
 
 
 def test_memory_is_shared_and_counted(make, places):

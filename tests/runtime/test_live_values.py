@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 
 from scaler_cluster.pickling.nodes import Call, Ref
-from scaler_exec import Client, PayloadError, ScalerExecutor, SchedulerClusterCombo
+from scaler_exec import (
+    Client,
+    PayloadError,
+    ScalerExecutor,
+    SchedulerClusterCombo,
+    WorkerDiedError,
+)
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, segments, wait_until
 
@@ -206,6 +212,24 @@ def memory_of(pids: set[int]) -> int:
         with contextlib.suppress(FileNotFoundError):
             shared += path.stat().st_blocks * 512
     return sum(private) + shared
+
+
+def test_what_a_killed_worker_claimed_is_given_back(flags, log) -> None:
+    """The room for what lived in a worker that was killed is there for others."""
+    graph: dict[Any, Any] = {n: Call(ones, [log, n]) for n in range(TAKERS)}
+    made = [Ref(n) for n in range(TAKERS)]
+    graph["gate"] = Call(hold_with, [flags.path("held"), flags.path("go"), *made])
+    graph["end"] = Call(first_of_gated, [log, 100, Ref("gate"), *made])
+    with ScalerExecutor(1, object_memory_limit=100 * LARGE) as executor:
+        with Client(executor.address) as client:
+            future = client.get(graph, ["end"], block=False, share=True)["end"]
+            pid = flags.wait("held")
+            assert len(segments()) == 1, "there is no claim"
+            os.kill(pid, signal.SIGKILL)
+            flags.set("go")
+            with pytest.raises(WorkerDiedError):
+                future.result(BOUND_S)
+        wait_until(lambda: not segments(), "the claim stays")
 
 
 def test_only_what_has_no_room_is_pickled(log) -> None:

@@ -185,7 +185,7 @@ class Segments:
             _put(usage, used)
         return True
 
-    def claim(self, name: str, nbytes: int) -> int:
+    def claim(self, name: bytes, nbytes: int) -> int:
         """Count in so much of a process's own memory; return as much of it as there is room for.
 
         It takes the place of what was claimed under this name before. An empty draft stands for
@@ -193,7 +193,7 @@ class Segments:
         """
         if self.memory is None:
             return nbytes
-        path = self.memory / (DRAFT_TEXT + name)
+        path = self.memory / (DRAFT + name).decode("ascii")
         with _locked_usage(self.memory) as usage:
             used = _get(usage) - (path.stat().st_size if path.exists() else 0)
             granted = min(nbytes, max(self.limit - used, 0))
@@ -204,10 +204,6 @@ class Segments:
                 path.unlink(missing_ok=True)
             _put(usage, used + granted)
         return granted
-
-    def new_name(self) -> str:
-        """Return the name of a segment that is yet to be made."""
-        return next(self._names)
 
     def warn_of_small_memory(self) -> None:
         """Say once that there is less shared memory than objects may use."""

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import MissingObjectsError
-from scaler_cluster.ids import segment_names
+from scaler_cluster.ids import claim_of, segment_names
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
@@ -42,8 +42,7 @@ class WorkerStore:
         self._missing = missing
         self._is_home = is_home
         self._segments: Segments | None = None
-        self._claim = ""
-        """Under this name the results that live in this worker have room among the segments."""
+        self._has_claim = False
         self._opening = threading.Lock()
         has_place = bool(place.disk)
         self.keep = payloads.keep_small if has_place else None
@@ -130,13 +129,17 @@ class WorkerStore:
 
     def claim(self, nbytes: int) -> int:
         """Take so much room for results that live in this worker; return how much it has now."""
-        files = self._opened()
-        self._claim = self._claim or files.new_name()
+        self._has_claim = True
         try:
-            return files.claim(self._claim, nbytes)
+            return self._opened().claim(claim_of(self._peer), nbytes)
         except FileNotFoundError:
             # The cluster has ended, and its directories are gone.
             return nbytes
+
+    def give_up_claim(self) -> None:
+        """Give back what room there is for results that live in this worker: it is about to end."""
+        if self._has_claim:
+            self.claim(0)
 
     def _write(self, buffers: Sequence[memoryview]) -> dict[bytes, int]:
         segments: dict[bytes, int] = {}

@@ -141,6 +141,7 @@ class WorkerShell:
                 with self.lock:
                     core.share_all()
                 self.share()
+                self._store.give_up_claim()
                 with self.lock:
                     self.pump()
                     self._send([m.Goodbye()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from array import array
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from scaler_cluster.core.graph.graph import SUPPLIED, GraphRecord, NodeRun
@@ -228,6 +229,12 @@ class Graphs:
             lost = [one for one in below if graph.placer.has_kept(one, worker)]
             self._fail_lost(graph, lose(graph.nodes, graph.topology, lost))
             self._settle(graph)
+
+    def has_given(self, worker: WorkerRecord) -> bool:
+        """Return True if a worker was given nodes of a graph that is not over."""
+        sessions = self._table.sessions.values()
+        graphs = chain.from_iterable(session.graphs.values() for session in sessions)
+        return any(worker.peer in graph.workers for graph in graphs)
 
     def worker_lost(self, worker: WorkerRecord) -> None:
         """A worker is gone: results that only it had are made again, if they are still needed."""

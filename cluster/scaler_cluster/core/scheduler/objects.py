@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records.objects import ObjectRecord, StoreRecord
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import DRAFT, OBJECT_ID_BYTES, home_of, is_segment_of, segment_prefix
+from scaler_cluster.ids import (
+    DRAFT,
+    OBJECT_ID_BYTES,
+    claim_of,
+    home_of,
+    is_segment_of,
+    segment_prefix,
+)
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import OBJECTS_MAX, in_pieces
 
@@ -148,9 +155,14 @@ class ObjectTable:
         else:
             self._send(store.peer, m.Release(segments))
 
-    def purge(self, owner: bytes, key: bytes) -> None:
-        """Have everything removed that a peer stored without saying so before it was gone."""
+    def purge(self, owner: bytes, key: bytes, *, may_claim: bool = False) -> None:
+        """Have everything removed that a peer stored without saying so before it was gone.
+
+        A worker that ``may_claim`` room may have died with it: a storage is started for that, too.
+        """
         store = self.stores.get(key)
+        if store is not None and store.peer is None and may_claim:
+            store.garbage.append(DRAFT + claim_of(owner))
         if store is not None and store.peer is not None:
             prefix = segment_prefix(owner)
             segments = (record.segment for record in self.records.values())

@@ -125,7 +125,8 @@ class WorkerHandlers:
         else:
             self._table.observer.worker_left(worker)
         self._table.drop_worker(worker)
-        self._table.objects.purge(worker.peer, worker.store)
+        may_claim = has_died and self._graphs.has_given(worker)
+        self._table.objects.purge(worker.peer, worker.store, may_claim=may_claim)
         self._pools.forget(worker)
         self._deaths.worker_lost(worker, lost, now)
         if worker.session in self._table.sessions:
