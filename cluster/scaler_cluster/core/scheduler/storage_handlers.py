@@ -50,17 +50,24 @@ class StorageHandlers:
 
     def heard(self, peer: bytes, now: float) -> None:
         """A storage that runs by itself says that it lives."""
-        self._table.objects.stores[self._key(peer)].last_seen = now
+        key = self._key(peer)
+        if key is not None:
+            self._table.objects.stores[key].last_seen = now
 
-    def _key(self, peer: bytes) -> bytes:
-        """Return the key of a storage's store."""
-        key = self._table.objects.storages.get(peer)
-        if key is None:
+    def _key(self, peer: bytes) -> bytes | None:
+        """Return the key of a storage's store; None: it was given up, so what it says is late."""
+        table = self._table
+        key = table.objects.storages.get(peer)
+        if key is None and (peer not in table.outbox.parting or table.knows(peer)):
             raise RemoteProtocolError("only a storage says this")
         return key
 
     def _on_inventory(self, peer: bytes, message: m.Inventory, now: float) -> None:
-        self._table.objects.take_inventory(self._key(peer), message.objects)
+        key = self._key(peer)
+        if key is not None:
+            self._table.objects.take_inventory(key, message.objects)
 
     def _on_transferred(self, peer: bytes, message: m.Transferred, now: float) -> None:
-        self._table.objects.transferred(self._key(peer), message.segment, message.error)
+        key = self._key(peer)
+        if key is not None:
+            self._table.objects.transferred(key, message.segment, message.error)
