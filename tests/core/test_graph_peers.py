@@ -359,32 +359,43 @@ def test_what_cannot_be_written_out_stays(hands):
     assert written_out(hands) == ["live"]
 
 
-def test_what_is_being_written_out_is_not_missed(hands):
+@pytest.fixture
+def writing(hands):
+    """Results kept, of which one is being written out, and was asked for meanwhile."""
+    hands.core.kept.limit_bytes = 50_000
+    hands.core.receive([nodes(0, 1)])
+    keep(hands, "value")
+    look(hands)
+    assert written_out(hands) == ["value"]
+    hands.core.receive([m.Share(1, 0, ids(0))])
+    assert hands.core.kept.take_to_share() is None
+    return hands.core.kept
+
+
+def test_what_is_being_written_out_is_not_missed(writing):
     """What is asked for while it is being written out is sent once."""
+    writing.written_out(1, 0, Pickled(b"value", ()))
+
+    assert writing.take_to_share() is None
+
+
+def test_what_was_asked_for_and_cannot_be_written_out_is_answered(writing):
+    """If what is being written out turns out not to be sendable, those who asked hear so."""
+    writing.put_back(1, 0)
+
+    assert writing.take_to_share() == (1, 0, "value")
+
+
+def test_a_graph_that_ends_does_not_hide_that_there_is_too_little_room(hands):
+    """If another graph ends, a worker still looks for room for what it was about to."""
     hands.core.kept.limit_bytes = 50_000
     hands.core.receive([nodes(0, 1)])
     keep(hands, "live")
+    hands.core.kept.of(1, 100)
+
+    hands.core.receive([m.GraphOver(1, 100)])
     look(hands)
     assert written_out(hands) == ["live"]
-    hands.core.receive([m.Share(1, 0, ids(0))])
-    assert hands.core.kept.take_to_share() is None
-
-    hands.core.kept.written_out(1, 0, Pickled(b"live", ()))
-    assert hands.core.kept.take_to_share() is None
-
-
-def test_what_was_asked_for_and_cannot_be_written_out_is_answered(hands):
-    """If what is being written out turns out not to be sendable, those who asked hear so."""
-    hands.core.kept.limit_bytes = 50_000
-    hands.core.receive([nodes(0, 1)])
-    keep(hands, "locked")
-    look(hands)
-    assert written_out(hands) == ["locked"]
-    hands.core.receive([m.Share(1, 0, ids(0))])
-    assert hands.core.kept.take_to_share() is None
-
-    hands.core.kept.put_back(1, 0)
-    assert hands.core.kept.take_to_share() == (1, 0, "locked")
 
 
 @pytest.mark.parametrize("over", [m.DropResults(1, 0, ids(0)), m.GraphOver(1, 0)])

@@ -166,6 +166,17 @@ def test_a_worker_that_outlives_its_cluster_keeps_what_it_has(places):
     assert WorkerStore(b"W1", dirs, {}, {}, is_home=True).claim(5 * MB) == 5 * MB
 
 
+def test_where_no_file_fits_there_is_no_room(places, monkeypatch):
+    """Shared memory that is full to the last file leaves what lives in a worker no room."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "truncate", full)
+    dirs = StorageDirs(str(places[0]), str(places[1]), MB)
+    assert WorkerStore(b"W1", dirs, {}, {}, is_home=True).claim(MB) == 0
+
+
 def test_without_shared_memory_any_claim_is_granted(make):
     """Where there is no shared memory, what a process keeps takes no room of others."""
     assert make(memory=False).claim(b"x", MB) == MB

@@ -135,6 +135,9 @@ class WorkerStore:
         except FileNotFoundError:
             # The cluster has ended, and its directories are gone.
             return nbytes
+        except OSError:
+            # Shared memory is so full that not even an empty file fits: the disk is left.
+            return 0
 
     def give_up_claim(self) -> None:
         """Give back what room there is for results that live in this worker: it is about to end."""

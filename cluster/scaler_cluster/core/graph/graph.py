@@ -41,6 +41,8 @@ LOOK = 8
 """Ready nodes looked at for one that many others follow."""
 LOOK_FAR = 16
 """Nodes looked at to see whether a worker could run them without what another one has."""
+FEW_MAX = 8
+"""A worker that is given no more nodes than this at once is given long ones."""
 SIBLINGS_MAX = 64
 """A node that needs more others than this has them made by any worker."""
 SUPPLIED = (1 << 64) - 1
@@ -167,8 +169,8 @@ class GraphRecord:
             group.put_back(node)
         if first < 0:
             return None
-        if limit <= LOOK:
-            # These nodes take long, and what they return may be large.
+        if limit <= FEW_MAX:
+            # What long nodes return may be large.
             apart = self._apart(first, group, worker)
             if apart != first:
                 group.put_back(first)

@@ -100,7 +100,7 @@ class KeptGraphs:
         if kept is not None:
             for node in numbers(message.nodes):
                 kept.drop(node)
-            self.is_due = self.is_due or self._room > 0
+            self._may_give_room_back()
 
     def add(self, nbytes: int) -> None:
         """A large result lives here from now on."""
@@ -109,6 +109,9 @@ class KeptGraphs:
         ahead = max(self._room - self._total, self.limit_bytes / LOOKS)
         if self._added > ahead:
             self.is_due = True
+
+    def _may_give_room_back(self) -> None:
+        self.is_due = self.is_due or self._room > 0
 
     def room_wanted(self) -> int:
         """Add up what lives here; return how much the machine should have room for."""
@@ -130,20 +133,28 @@ class KeptGraphs:
         The oldest come first: branches come one after the other, so these are needed last. What
         others have as well is only forgotten.
         """
-        for kept in self.graphs.values() if self._excess > 0 else ():
-            for node, (nbytes, pickled) in list(kept.copies.items()):
-                # The task loop may have dropped it meanwhile.
-                if self._excess > 0 and kept.copies.pop(node, None) is not None:
-                    kept.values[node] = pickled
-                    self._excess -= nbytes
-        for (session, graph), kept in self.graphs.items() if self._excess > 0 else ():
+        if self._excess <= 0:
+            return None
+        self._forget_copies()
+        for (session, graph), kept in self.graphs.items():
             for node, nbytes in list(kept.alone.items()):
+                if self._excess <= 0:
+                    return None
                 if nbytes and kept.alone.pop(node, 0) and node in kept.values:
                     self._excess -= nbytes
                     self._writing[session, graph + node] = False
                     return session, graph + node, kept.values[node]
         self._excess = 0
         return None
+
+    def _forget_copies(self) -> None:
+        """Take what others have as well from where they find it, until there is no excess."""
+        for kept in self.graphs.values():
+            for node, (nbytes, pickled) in list(kept.copies.items()):
+                # The task loop may have dropped it meanwhile.
+                if self._excess > 0 and kept.copies.pop(node, None) is not None:
+                    kept.values[node] = pickled
+                    self._excess -= nbytes
 
     def sent(self, session: int, task: int, pickled: Pickled, nbytes: int) -> None:
         """A result is where others find it; it lives here as well."""
@@ -184,7 +195,7 @@ class KeptGraphs:
             kept.alone.clear()
             kept.copies.clear()
             kept.uses.clear()
-            self.is_due = self._room > 0
+            self._may_give_room_back()
 
     def put_back(self, session: int, task: int) -> None:
         """A result cannot be sent; it stays here, and may be asked for again."""
