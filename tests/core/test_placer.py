@@ -14,7 +14,7 @@ from scaler_cluster.testing.bench import function_id, graph_of
 from scaler_cluster.wire import messages as m
 
 MB = 1_000_000
-UNIT_S = 0.001
+UNIT_S = 0.003
 
 
 class Cluster:
@@ -230,10 +230,10 @@ def test_a_node_whose_target_is_lost_is_placed_again():
 
 @pytest.fixture
 def loaded():
-    """Ten nodes are bound to W1, each of which needs 10 MB that W1 has."""
-    made = Cluster("", *["0"] * 10, wanted=" ".join(map(str, range(1, 11))))
+    """Six nodes are bound to W1, each of which needs 10 MB that W1 has."""
+    made = Cluster("", *["0"] * 6, wanted=" ".join(map(str, range(1, 7))))
     made.keep(0, made.w1, 10 * MB)
-    assert len(made.place()) == 10
+    assert len(made.place()) == 6
     return made
 
 
@@ -247,16 +247,27 @@ def test_an_idle_worker_takes_over(loaded):
     assert loaded.take_over(loaded.w1, loaded.w2)
     (node,) = loaded.nodes.sharing[0]
     assert loaded.target(node) is loaded.w2
-    assert len(loaded.place()) == 9
+    assert len(loaded.place()) == 5
 
 
 @pytest.mark.parametrize(("factor", "moves"), [(0.9, False), (1.1, True)])
 def test_a_node_moves_only_if_that_is_worth_it(loaded, factor, moves):
     """A node moves if it would wait WORTH times as long as moving its needs takes."""
-    loaded.w1.backlog_s = WORTH * COST_S * factor - 10 * UNIT_S
+    loaded.w1.backlog_s = WORTH * COST_S * factor - 6 * UNIT_S
 
     assert loaded.take_over(loaded.w1, loaded.w2) is moves
     assert bool(loaded.nodes.sharing) is moves
+
+
+@pytest.mark.parametrize(("busy_s", "moves"), [(0.03, False), (0.05, True)])
+def test_what_is_dear_to_move_waits_until_it_is_seen_that_nodes_take_long(busy_s, moves):
+    """If moving costs more than DEAR nodes, what queues is taken to last as the running one has."""
+    made = Cluster("", *["0"] * 6, wanted=" ".join(map(str, range(1, 7))))
+    made.keep(0, made.w1, 100 * MB)
+    made.place()
+    made.w1.backlog_s = 1.0
+
+    assert made.take_over(made.w1, made.w2, busy_s) is moves
 
 
 def test_how_long_a_task_runs_already_counts(loaded):
@@ -295,7 +306,7 @@ def test_the_next_nodes_move_when_the_first_have_come(loaded):
         loaded.nodes.assign(node, node + 1)
         loaded.placer.assigned(node, node + 1)
 
-    assert not any(map(loaded.target, range(11)))
+    assert not any(map(loaded.target, range(7)))
     assert not loaded.placer._has_enough_coming(loaded.w2)
 
 
@@ -333,4 +344,4 @@ def test_later_nodes_are_not_freed_for_a_task(loaded):
     loaded.placer.free_first(0)
 
     assert not loaded.nodes.sharing
-    assert len(loaded.place()) == 10
+    assert len(loaded.place()) == 6

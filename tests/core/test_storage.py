@@ -7,7 +7,7 @@ import math
 import pytest
 
 from scaler_cluster.core.storage.copies import COPIES_AT_ONCE
-from scaler_cluster.core.storage.storage import HEARTBEAT_S, UPSTREAM, StorageCore
+from scaler_cluster.core.storage.storage import HEARTBEAT_S, RECYCLE_S, UPSTREAM, StorageCore
 from scaler_cluster.core.storage.transfer import PART_BYTES, SILENCE_S
 from scaler_cluster.core.storage.uploads import SENT_MAX
 from scaler_cluster.errors import MissingObjectsError, RemoteProtocolError, StorageFullError
@@ -48,6 +48,7 @@ class MemoryFiles:
     def __init__(self) -> None:
         self.kept: dict[bytes, bytearray] = {}
         self.is_full = False
+        self.recycled: list[bytes] = []
 
     def draft(self, name, nbytes) -> MemoryDraft:
         return MemoryDraft(self, name, nbytes)
@@ -62,6 +63,14 @@ class MemoryFiles:
 
     def remove(self, name) -> None:
         self.kept.pop(name, None)
+
+    def recycle(self, name) -> None:
+        self.remove(name)
+        self.recycled.append(name)
+
+    def drop_recycled(self) -> int:
+        self.recycled.clear()
+        return 0
 
     def purge(self, prefix, keep) -> None:
         for name in list(self.kept):
@@ -222,6 +231,19 @@ def test_it_says_what_is_there(bench) -> None:
     assert bench.feed(UPSTREAM, m.Welcome(0, 0)) == {"": [f"Inventory {NAME} {B.decode()}"]}
     bench.feed(UPSTREAM, m.Release((A,)))
     assert list(bench.files.kept) == [B]
+
+
+def test_the_memory_of_what_is_removed_waits_for_others(bench) -> None:
+    """What was removed leaves its memory to the next segments, until a while after the last."""
+    bench.feed(UPSTREAM, m.Release((A,)))
+    bench.wait(0.75 * RECYCLE_S)
+    bench.feed(UPSTREAM, m.Release((B,)))
+    bench.wait(0.75 * RECYCLE_S)
+    assert bench.files.recycled == [A, B]
+
+    bench.wait(0.25 * RECYCLE_S)
+    assert bench.files.recycled == []
+    assert bench.core.deadline == math.inf
 
 
 @pytest.mark.parametrize("end", [m.Goodbye(), m.Unknown(), m.Refused("no")])

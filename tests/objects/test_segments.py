@@ -10,34 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from scaler_cluster.errors import MissingObjectsError, StorageFullError
-from scaler_cluster.ids import claim_of, segment_names, segment_prefix
+from scaler_cluster.ids import claim_of, segment_prefix
 from scaler_cluster.objects import segments as module
-from scaler_cluster.objects.segments import DRAFT_TEXT, Draft, Segments
+from scaler_cluster.objects.segments import DRAFT_TEXT, Draft
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.objects.worker_store import WorkerStore
 
 MB = 1_000_000
-
-
-@pytest.fixture
-def places(tmp_path):
-    """Return a directory that stands for the memory, and one on disk."""
-    for name in ("memory", "disk"):
-        (tmp_path / name).mkdir()
-    return tmp_path / "memory", tmp_path / "disk"
-
-
-@pytest.fixture
-def make(places):
-    """Return what makes the segments of an owner, with 10 MB of memory."""
-
-    def make(owner=b"C1", limit=10 * MB, memory=True):
-        return Segments(
-            StorageDirs(str(places[0]) if memory else "", str(places[1]), limit),
-            segment_names(owner),
-        )
-
-    return make
 
 
 def data(nbytes=MB, fill=7):

@@ -58,10 +58,10 @@ def segments() -> list[str]:
     """Return the segments of all clusters of this test, in memory and on disk."""
     shared = os.environ["SCALER_SHARED_MEMORY"]
     found = [
-        *Path(shared).glob("scaler-*/*"),
+        *Path(shared).glob("scaler-*/**/*"),
         *Path(os.environ["TMPDIR"]).glob("scaler-*/objects/*"),
     ]
-    return [path.name for path in found if path.name != "usage"]
+    return [path.name for path in found if path.is_file() and path.name != "usage"]
 
 
 def mapped_segments() -> list[str]:

@@ -135,7 +135,10 @@ def test_overview(open_page):
     wait_for(page, "50 of 50 done", "1 of 1 done", "3 of 3 done", f"KeyError: '{MESSAGE}'")
     counts = {"Done": "55", "Failed": "3", "Running": "2", "Waiting": "1", "Workers died": "1"}
     for name, count in counts.items():
-        wait_until(lambda: tile(page, name) == count, f"{name} is not {count}")  # noqa: B023
+        wait_until(
+            lambda: tile(page, name) == count,  # noqa: B023
+            lambda: f"{name} is not {count}: {text_of(page)}",  # noqa: B023
+        )
     wait_for(page, f"{NASTY} ", "signal 9", "running 1:2 die", "976.6 KiB")
     page.close()
 

@@ -208,7 +208,7 @@ def memory_of(pids: set[int]) -> int:
     statuses = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
     private = [int(one.partition("RssAnon:")[2].split()[0]) * 1024 for one in statuses]
     shared = 0
-    for path in Path(os.environ["SCALER_SHARED_MEMORY"]).glob("scaler-*/*"):
+    for path in Path(os.environ["SCALER_SHARED_MEMORY"]).glob("scaler-*/**/*"):
         with contextlib.suppress(FileNotFoundError):
             shared += path.stat().st_blocks * 512
     return sum(private) + shared

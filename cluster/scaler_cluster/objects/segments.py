@@ -2,7 +2,7 @@
 
 They lie in shared memory as long as there is room (``limit`` bytes for all processes together),
 else on disk. A segment is written once, has its name only when it is whole, and never changes, so
-nobody needs a lock to read it. Whoever has mapped one keeps it, removed or not.
+nobody waits for a lock to read it. Whoever has mapped one keeps it, removed or not.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import logging
+import math
 import os
 import shutil
 import threading
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import MissingObjectsError, StorageFullError
 from scaler_cluster.ids import DRAFT, is_segment
+from scaler_cluster.objects import recycled
 from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.objects.mapping import map_file
 
@@ -68,7 +70,9 @@ class Draft:
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                self._move_to_disk(error)
+                in_memory = self._directory == self._segments.memory
+                if not (in_memory and self._segments.drop_recycled()):
+                    self._move_to_disk(error)
 
     def finish(self) -> bytes:
         """Give the segment its name, and return that."""
@@ -172,18 +176,21 @@ class Segments:
 
     def reserve(self, memory: Path, name: str, nbytes: int) -> bool:
         """Make a draft in memory, and count it in; return False if there is no room for it."""
+        path = memory / (DRAFT_TEXT + name)
         with _locked_usage(memory) as usage:
-            used = _get(usage) + nbytes
-            if used > self.limit:
-                return False
-            fd = os.open(memory / (DRAFT_TEXT + name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
+            if path.exists():
+                raise FileExistsError(path)
+            _put(usage, _get(usage) - recycled.Recycled(memory).take(nbytes, path))
+            used = self._make_room(memory, usage, nbytes) + nbytes
+            has_room = used <= self.limit
+            if has_room:
+                path.touch(0o600)
                 # Its size tells what is to be counted out, whoever removes it.
-                os.ftruncate(fd, nbytes)
-            finally:
-                os.close(fd)
-            _put(usage, used)
-        return True
+                os.truncate(path, nbytes)
+                _put(usage, used)
+            else:
+                path.unlink(missing_ok=True)
+        return has_room
 
     def claim(self, name: bytes, nbytes: int) -> int:
         """Count in so much of a process's own memory; return as much of it as there is room for.
@@ -195,7 +202,8 @@ class Segments:
             return nbytes
         path = self.memory / (DRAFT + name).decode("ascii")
         with _locked_usage(self.memory) as usage:
-            used = _get(usage) - (path.stat().st_size if path.exists() else 0)
+            before = path.stat().st_size if path.exists() else 0
+            used = self._make_room(self.memory, usage, nbytes - before) - before
             granted = min(nbytes, max(self.limit - used, 0))
             if granted:
                 path.touch(0o600)
@@ -204,6 +212,13 @@ class Segments:
                 path.unlink(missing_ok=True)
             _put(usage, used + granted)
         return granted
+
+    def _make_room(self, memory: Path, usage: int, nbytes: int) -> int:
+        """Give recycled memory back until so many bytes have room; return the bytes in use."""
+        used = _get(usage)
+        used -= recycled.Recycled(memory).drop(used + nbytes - self.limit)
+        _put(usage, used)
+        return used
 
     def warn_of_small_memory(self) -> None:
         """Say once that there is less shared memory than objects may use."""
@@ -235,17 +250,38 @@ class Segments:
             for directory in (self.memory, self.disk):
                 if directory is not None:
                     with contextlib.suppress(FileNotFoundError):
-                        return os.open(directory / text, os.O_RDONLY | os.O_CLOEXEC)
+                        fd = os.open(directory / text, os.O_RDONLY | os.O_CLOEXEC)
+                        if directory is self.disk or recycled.hold(fd, directory / text):
+                            return fd
+                        os.close(fd)
         raise MissingObjectsError(f"there is no object {text!r:.100} on this machine (any more)")
 
     # -- removing ----------------------------------------------------------------------------
 
     def remove(self, name: bytes, *, only_memory: bool = False) -> None:
         """Remove a segment or draft, if it is there."""
+        self._remove(name, only_memory=only_memory, may_recycle=False)
+
+    def recycle(self, name: bytes) -> None:
+        """Remove a segment, and keep its memory for others, until :meth:`drop_recycled`."""
+        self._remove(name, only_memory=False, may_recycle=True)
+
+    def drop_recycled(self) -> int:
+        """Give back the memory of segments that were recycled; return its bytes."""
+        if self.memory is None:
+            return 0
+        with _locked_usage(self.memory) as usage:
+            nbytes = recycled.Recycled(self.memory).drop(math.inf)
+            _put(usage, _get(usage) - nbytes)
+        return nbytes
+
+    def _remove(self, name: bytes, *, only_memory: bool, may_recycle: bool) -> None:
         if not is_segment(name.removeprefix(DRAFT)):
             return
         text = name.decode("ascii")
-        in_memory = self.memory is not None and self._remove_from_memory(self.memory, text)
+        in_memory = self.memory is not None and _remove_from_memory(
+            self.memory, text, may_recycle=may_recycle
+        )
         if not in_memory and not only_memory:
             (self.disk / text).unlink(missing_ok=True)
 
@@ -273,6 +309,7 @@ class Segments:
             while True:
                 try:
                     nbytes = sum(path.stat().st_size for path in _files(self.memory))
+                    nbytes += recycled.Recycled(self.memory).nbytes
                 except FileNotFoundError:
                     # A draft got its name meanwhile.
                     continue
@@ -287,20 +324,23 @@ class Segments:
         directories = [one for one in (self.memory, self.disk) if one is not None]
         return [path.name for one in directories for path in _files(one)]
 
-    def _remove_from_memory(self, directory: Path, name: str) -> bool:
-        with _locked_usage(directory) as usage:
-            path = directory / name
-            try:
-                nbytes = path.stat().st_size
-            except FileNotFoundError:
-                return False
+
+def _remove_from_memory(directory: Path, name: str, *, may_recycle: bool) -> bool:
+    """Remove a file, and count it out unless its memory is kept; return False: it is not there."""
+    with _locked_usage(directory) as usage:
+        path = directory / name
+        try:
+            nbytes = path.stat().st_size
+        except FileNotFoundError:
+            return False
+        if not (may_recycle and recycled.Recycled(directory).add(path)):
             path.unlink()
             _put(usage, _get(usage) - nbytes)
-        return True
+    return True
 
 
 def _files(directory: Path) -> list[Path]:
-    return [path for path in directory.iterdir() if path.name != USAGE]
+    return [path for path in directory.iterdir() if path.name not in (USAGE, recycled.DIRECTORY)]
 
 
 @contextlib.contextmanager

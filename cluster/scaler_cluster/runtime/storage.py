@@ -51,6 +51,8 @@ class StorageShell:
         self._place = config.dirs.storage
         segments = Segments(self._place, segment_names(peer))
         segments.recount()
+        # Of the storage before this one.
+        segments.drop_recycled()
         scheduler, serve = config.scheduler, config.serve
         hello = m.Hello(
             m.STORAGE,

@@ -141,6 +141,9 @@ class WorkerShell:
                 with self.lock:
                     core.share_all()
                 self.share()
+                while self._sharing:
+                    # The control thread may have taken one of them.
+                    sleep(SHARING_S)
                 self._store.give_up_claim()
                 with self.lock:
                     self.pump()

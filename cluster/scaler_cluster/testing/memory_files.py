@@ -41,6 +41,13 @@ class MemoryFiles:
         self.segments.pop(name, None)
         self.segments.pop(DRAFT + name, None)
 
+    def recycle(self, name: bytes) -> None:
+        self.remove(name)
+
+    def drop_recycled(self) -> int:
+        # Nothing is kept of them.
+        return 0
+
     def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
         for name in list(self.segments):
             if name.removeprefix(DRAFT).startswith(prefix) and name not in keep:

@@ -31,6 +31,8 @@ MOVE_BYTES_PER_S = 1e9
 """How fast large results move: to shared memory and out of it; a network is hardly faster."""
 WORTH = 2.0
 """A node moves if it would wait so many times as long as moving it takes: estimates are rough."""
+DEAR = 4
+"""A move that costs more than so many mean nodes waits until it is seen that nodes take long."""
 COMING_MAX = 2
 """Nodes that an idle worker takes over at once; the next follow when one of these has come."""
 
@@ -221,11 +223,16 @@ class Placer:
         if node < 0:
             return True
         elsewhere = self._elsewhere(node, idle)
-        nbytes = sum(self._nodes.kept[one] for one in elsewhere)
-        cost = (MOVE_S + nbytes / MOVE_BYTES_PER_S) if elsewhere else 0.0
-        waits_s = max(busy_s, self._queued_s(loaded, group))
-        if _takes_work(loaded) and waits_s < WORTH * cost:
-            return False
+        if elsewhere and _takes_work(loaded):
+            nbytes = sum(self._nodes.kept[one] for one in elsewhere)
+            cost = MOVE_S + nbytes / MOVE_BYTES_PER_S
+            queued_s = self._queued_s(loaded, group)
+            if cost > DEAR * self._timing.mean_s:
+                # A node that takes a small part of what is large takes far less than the mean.
+                queued = loaded.count + len(group.bound[loaded.peer])
+                queued_s = min(queued_s, queued * busy_s)
+            if max(busy_s, queued_s) < WORTH * cost:
+                return False
         self._nodes.unready(node)
         self._bring_to(node, idle)
         return True

@@ -39,6 +39,12 @@ class Files(Protocol):
     def remove(self, name: bytes) -> None:
         """Remove a segment or draft, if it is there."""
 
+    def recycle(self, name: bytes) -> None:
+        """Remove a segment, if it is there; its memory is for the next, until drop_recycled."""
+
+    def drop_recycled(self) -> int:
+        """Give the memory of recycled segments back; return its bytes."""
+
     def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
         """Remove every segment and draft whose name begins so, but for some."""
 

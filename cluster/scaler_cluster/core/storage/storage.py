@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 UPSTREAM = b""
 """The scheduler among the peers, where the storage is the one that connects."""
+RECYCLE_S = 0.25
+"""How long the memory of segments that were removed is kept for others, after the last of them."""
 HEARTBEAT_S = 2.0
 """How often a storage that runs by itself tells its scheduler that it lives."""
 
@@ -40,6 +42,8 @@ class StorageCore:
         self._scheduler = UPSTREAM
         """The peer that it is; UPSTREAM with ``waits``: none has come."""
         self._beat_at = math.inf
+        self._recycled_end = math.inf
+        """When the memory of removed segments is given back."""
         self._heard_at: dict[bytes, float] = {}
         self._uploads = Uploads(files, self._tell)
         self._copies = Copies(files, self._tell_scheduler)
@@ -113,6 +117,9 @@ class StorageCore:
             # A peer that comes back starts over; what waits for it here keeps memory.
             if now >= heard_at + SILENCE_S:
                 self.peer_lost(peer)
+        if now >= self._recycled_end:
+            self._recycled_end = math.inf
+            self._files.drop_recycled()
         if now >= self._beat_at:
             self._beat_at = now + HEARTBEAT_S
             self._tell(self._scheduler, m.Heartbeat())
@@ -121,7 +128,7 @@ class StorageCore:
     def deadline(self) -> float:
         """When :meth:`tick` is next due."""
         silent = (heard_at + SILENCE_S for heard_at in self._heard_at.values())
-        return min(self._beat_at, self._copies.deadline, *silent)
+        return min(self._beat_at, self._recycled_end, self._copies.deadline, *silent)
 
     def take_actions(self) -> dict[bytes, list[m.Message]]:
         """Return what is to be sent to the scheduler and to peers that connected."""
@@ -158,7 +165,8 @@ class StorageCore:
     def _on_release(self, message: m.Release, now: float) -> None:
         self._copies.forget(message.objects, now)
         for segment in message.objects:
-            self._files.remove(segment)
+            self._files.recycle(segment)
+        self._recycled_end = now + RECYCLE_S
 
     def _on_purge(self, message: m.Purge, now: float) -> None:
         self._uploads.purge(message.prefix)
