@@ -188,14 +188,14 @@ def test_what_nested_tasks_log_comes_to_the_same_place(make_executor, kept, flag
     pid, others = executor.submit(_nest, flags.path("there"), flags.path("go")).result(BOUND_S)
     held.result(BOUND_S)
 
-    assert pid == others[0] != others[1]
+    assert pid != others[1]
     assert kept.texts() == ["below", "elsewhere", "above"]
-    assert len({record.process for record in kept.records}) == 2
+    assert [record.process for record in kept.records] == [*others, pid]
 
 
 def _nest(path: str, go: str) -> tuple[int, list[int]]:
     executor = ScalerExecutor()
-    # The other worker has something to do for so long: however slow this one is, it runs here.
+    # The other worker is busy for so long: it runs here, or on a spare worker if this one is slow.
     here = executor.submit(_log_pid, "below").result()
     tasks.announce(go)
     there = executor.submit(_log_pid, "elsewhere", path)
