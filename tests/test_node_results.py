@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import OrderedDict
 from fractions import Fraction
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -45,6 +46,13 @@ class Odd:
     @property
     def nbytes(self) -> int:
         raise KeyError("nbytes")
+
+
+class Pair(NamedTuple):
+    """Two values."""
+
+    left: bytes
+    right: bytes
 
 
 def frozen(count: int = LARGE // 8) -> np.ndarray:
@@ -173,7 +181,8 @@ def test_a_subclass_may_be_changed() -> None:
     [
         (None, 0), (1, 0), (b"abc", 3), ("abcd", 4), (bytearray(5), 5), ([], 0), ({}, 0),
         ([b"abc", b"d"], 4), ((b"abc",) * 1000, 3000), ({1: b"abc", 2: "d"}, 4),
-        ([[b"ab"], {1: b"c"}], 3), ([[[b"ab"]]], 0), (np.zeros(10), 80), (Sized(7), 7), (Sized(None), 0),
+        ([[b"ab"], {1: b"c"}], 3), ([[[b"ab"]]], 0),
+        (OrderedDict(a=b"abc"), 3), (Pair(b"abc", b"d"), 4), (np.zeros(10), 80), (Sized(7), 7), (Sized(None), 0),
         (Sized("many"), 0), (Sized(float("inf")), 0), (Odd(), 0), (Table(), 8000), (object(), 0),
     ],
 )  # fmt: skip

@@ -273,7 +273,7 @@ def test_where_no_name_fits_nothing_is_kept(make, memory, monkeypatch):
 
     segments = make()
     name = segments.write(data())
-    monkeypatch.setattr("pathlib.Path.rename", full)
+    monkeypatch.setattr(os, "rename", full)
     segments.recycle(name)
 
     assert (counted(memory), recycled(memory)) == (0, [])

@@ -11,15 +11,12 @@ All is called under the lock of the count of the memory.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from functools import cache
-from typing import TYPE_CHECKING
 
 from scaler_cluster.objects.mapping import map_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DIRECTORY = "recycled"
 """Beside the segments."""
@@ -31,11 +28,11 @@ NEAR = 4
 """A file serves if its size differs from the wanted one by one part in so many at most."""
 
 
-def hold(fd: int, path: Path) -> bool:
+def hold(fd: int, path: str) -> bool:
     """Keep an open segment from being used again; return False if this is not its name any more."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(fd), path.stat())
+        return os.path.samestat(os.fstat(fd), os.stat(path))
     except (BlockingIOError, FileNotFoundError):
         return False
 
@@ -43,26 +40,25 @@ def hold(fd: int, path: Path) -> bool:
 class Recycled:
     """The files of removed segments that one directory of segments keeps."""
 
-    def __init__(self, memory: Path) -> None:
-        self._directory = memory / DIRECTORY
+    def __init__(self, memory: str) -> None:
+        self._directory = os.path.join(memory, DIRECTORY)
 
-    def add(self, path: Path) -> bool:
+    def add(self, path: str) -> bool:
         """Keep a segment that is to be removed, unless it is not worth it."""
-        status = path.stat()
+        status = os.stat(path)
         if status.st_size < NBYTES_MIN:
             return False
         try:
-            self._directory.mkdir(0o700, exist_ok=True)
             if not _mapping_holds_lock(self._directory) or len(self._sizes()) >= COUNT_MAX:
                 return False
             # Whatever else bore the number of this file is gone.
-            path.rename(self._directory / f"{status.st_size}-{status.st_ino}")
+            os.rename(path, f"{self._directory}/{status.st_size}-{status.st_ino}")
         except OSError:
             # Shared memory is so full that no name fits.
             return False
         return True
 
-    def take(self, nbytes: int, path: Path) -> int:
+    def take(self, nbytes: int, path: str) -> int:
         """Let a file of about so many bytes be there, if possible; return bytes to count out."""
         out = 0
         if nbytes < NBYTES_MIN:
@@ -71,9 +67,9 @@ class Recycled:
         for size, file in sorted(near, key=lambda one: abs(one[0] - nbytes)):
             out += size
             if _is_free(file):
-                file.rename(path)
+                os.rename(file, path)
                 break
-            file.unlink()
+            os.unlink(file)
         return out
 
     def drop(self, nbytes: float) -> int:
@@ -84,7 +80,7 @@ class Recycled:
         for size, file in self._sizes():
             if out >= nbytes:
                 break
-            file.unlink()
+            os.unlink(file)
             out += size
         return out
 
@@ -93,15 +89,15 @@ class Recycled:
         """Bytes of all of them."""
         return sum(size for size, _ in self._sizes())
 
-    def _sizes(self) -> list[tuple[int, Path]]:
+    def _sizes(self) -> list[tuple[int, str]]:
         try:
-            files = list(self._directory.iterdir())
+            names = os.listdir(self._directory)
         except FileNotFoundError:
             return []
-        return [(int(path.name.partition("-")[0]), path) for path in files]
+        return [(int(name.partition("-")[0]), f"{self._directory}/{name}") for name in names]
 
 
-def _is_free(path: Path) -> bool:
+def _is_free(path: str) -> bool:
     """Return True if no process has mapped a file."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -114,20 +110,22 @@ def _is_free(path: Path) -> bool:
 
 
 @cache
-def _mapping_holds_lock(directory: Path) -> bool:
-    """Return True if a lock of a file lasts as long as a mapping, as it does on Linux."""
+def _mapping_holds_lock(directory: str) -> bool:
+    """Make a directory; return True if a lock lasts as long as a mapping there, as on Linux."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
     # Should it be left behind, it counts as empty.
-    path = directory / "0-probe"
-    path.write_bytes(b"x")
+    path = f"{directory}/0-probe"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            is_held = hold(fd, path)
-            view = map_file(fd, writable=False)
-        finally:
-            os.close(fd)
+        os.write(fd, b"x")
+        is_held = hold(fd, path)
+        view = map_file(fd, writable=False)
+    finally:
+        os.close(fd)
+    try:
         is_held &= not _is_free(path)
         view.release()
         return is_held
     finally:
-        path.unlink()
+        os.unlink(path)

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import logging
-import math
 import os
 import shutil
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import MissingObjectsError, StorageFullError
@@ -23,6 +20,7 @@ from scaler_cluster.ids import DRAFT, is_segment
 from scaler_cluster.objects import recycled
 from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.objects.mapping import map_file
+from scaler_cluster.objects.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("scaler.objects")
 
 DRAFT_TEXT = DRAFT.decode()
-USAGE = "usage"
-"""The file that holds the number of bytes in memory, and whose lock guards it."""
 PART_BYTES = 8 << 20
 """Written at once: a signal is answered between two parts."""
 PARALLEL_BYTES = 1 << 20
@@ -51,13 +47,14 @@ class Draft:
         self._end = 0
         """Where what was written ends."""
         memory = segments.memory
-        self._directory = segments.disk
-        if memory is not None and segments.reserve(memory, name, nbytes):
-            self._directory = memory
-        elif shutil.disk_usage(segments.disk).free < nbytes:
-            # Better now than after gigabytes.
-            raise self._full()
-        self._fd = self._open()
+        fd = memory.create(DRAFT_TEXT + name, nbytes) if memory is not None else None
+        self._is_in_memory = fd is not None
+        if fd is None:
+            if shutil.disk_usage(segments.disk).free < nbytes:
+                # Better now than after gigabytes.
+                raise self._full()
+            fd = self._open_on_disk()
+        self._fd = fd
 
     def write(self, data: memoryview, offset: int) -> None:
         """Put bytes where they belong; raises StorageFullError."""
@@ -70,14 +67,16 @@ class Draft:
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                in_memory = self._directory == self._segments.memory
-                if not (in_memory and self._segments.drop_recycled()):
+                if not (self._is_in_memory and self._segments.drop_recycled()):
                     self._move_to_disk(error)
 
     def finish(self) -> bytes:
         """Give the segment its name, and return that."""
         os.close(self._fd)
-        (self._directory / (DRAFT_TEXT + self._name)).rename(self._directory / self._name)
+        memory, directory = self._segments.memory, self._segments.disk
+        if memory is not None and self._is_in_memory:
+            directory = memory.directory
+        os.rename(f"{directory}/{DRAFT_TEXT}{self._name}", f"{directory}/{self._name}")
         return self._name.encode()
 
     def discard(self) -> None:
@@ -92,25 +91,26 @@ class Draft:
             f"MB of memory for objects are in use and {segments.disk} is full"
         )
 
-    def _open(self) -> int:
-        path = self._directory / (DRAFT_TEXT + self._name)
+    def _open_on_disk(self) -> int:
+        path = f"{self._segments.disk}/{DRAFT_TEXT}{self._name}"
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _move_to_disk(self, error: OSError) -> None:
         """Go on where there is room; what was written so far is copied."""
         segments = self._segments
-        if self._directory == segments.disk:
+        memory = segments.memory
+        if memory is None or not self._is_in_memory:
             raise self._full() from error
         segments.warn_of_small_memory()
-        memory_fd, self._directory = self._fd, segments.disk
-        self._fd = self._open()
+        memory_fd, self._is_in_memory = self._fd, False
+        self._fd = self._open_on_disk()
         try:
             for offset in range(0, self._end, PART_BYTES):
                 data = os.pread(memory_fd, min(PART_BYTES, self._end - offset), offset)
                 self.write(memoryview(data), offset)
         finally:
             os.close(memory_fd)
-            segments.remove((DRAFT_TEXT + self._name).encode(), only_memory=True)
+            memory.remove(DRAFT_TEXT + self._name, may_recycle=False)
 
 
 class Segments:
@@ -122,9 +122,10 @@ class Segments:
 
     def __init__(self, place: StorageDirs, names: Iterator[str]) -> None:
         self.limit = place.memory_limit
-        self.memory = Path(place.memory) if place.memory else None
-        """Directory in shared memory; None: there is none."""
-        self.disk = Path(place.disk)
+        self.memory = SharedMemory(place.memory, self.limit) if place.memory else None
+        """None: there is no shared memory."""
+        self.disk = place.disk
+        """The directory."""
         self._names = names
         self._has_warned = False
 
@@ -174,59 +175,23 @@ class Segments:
             name = b""
         return name, digests[0]
 
-    def reserve(self, memory: Path, name: str, nbytes: int) -> bool:
-        """Make a draft in memory, and count it in; return False if there is no room for it."""
-        path = memory / (DRAFT_TEXT + name)
-        with _locked_usage(memory) as usage:
-            if path.exists():
-                raise FileExistsError(path)
-            _put(usage, _get(usage) - recycled.Recycled(memory).take(nbytes, path))
-            used = self._make_room(memory, usage, nbytes) + nbytes
-            has_room = used <= self.limit
-            if has_room:
-                path.touch(0o600)
-                # Its size tells what is to be counted out, whoever removes it.
-                os.truncate(path, nbytes)
-                _put(usage, used)
-            else:
-                path.unlink(missing_ok=True)
-        return has_room
-
     def claim(self, name: bytes, nbytes: int) -> int:
         """Count in so much of a process's own memory; return as much of it as there is room for.
 
         It takes the place of what was claimed under this name before. An empty draft stands for
         it, so it is counted out like all that a dead process leaves.
         """
-        if self.memory is None:
-            return nbytes
-        path = self.memory / (DRAFT + name).decode("ascii")
-        with _locked_usage(self.memory) as usage:
-            before = path.stat().st_size if path.exists() else 0
-            used = self._make_room(self.memory, usage, nbytes - before) - before
-            granted = min(nbytes, max(self.limit - used, 0))
-            if granted:
-                path.touch(0o600)
-                os.truncate(path, granted)
-            else:
-                path.unlink(missing_ok=True)
-            _put(usage, used + granted)
-        return granted
-
-    def _make_room(self, memory: Path, usage: int, nbytes: int) -> int:
-        """Give recycled memory back until so many bytes have room; return the bytes in use."""
-        used = _get(usage)
-        used -= recycled.Recycled(memory).drop(used + nbytes - self.limit)
-        _put(usage, used)
-        return used
+        return (
+            nbytes if self.memory is None else self.memory.claim(DRAFT_TEXT + name.decode(), nbytes)
+        )
 
     def warn_of_small_memory(self) -> None:
         """Say once that there is less shared memory than objects may use."""
-        if not self._has_warned:
+        if not self._has_warned and self.memory is not None:
             self._has_warned = True
             log.warning(
                 "%s has less room than the %d MB that objects may use: more go to %s",
-                self.memory,
+                self.memory.directory,
                 self.limit // 1_000_000,
                 self.disk,
             )
@@ -247,51 +212,16 @@ class Segments:
     def _find(self, name: bytes) -> int:
         text = name.decode("ascii", "replace")
         if is_segment(name):
-            for directory in (self.memory, self.disk):
-                if directory is not None:
-                    with contextlib.suppress(FileNotFoundError):
-                        fd = os.open(directory / text, os.O_RDONLY | os.O_CLOEXEC)
-                        if directory is self.disk or recycled.hold(fd, directory / text):
-                            return fd
-                        os.close(fd)
+            if self.memory is not None:
+                path = f"{self.memory.directory}/{text}"
+                with contextlib.suppress(FileNotFoundError):
+                    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    if recycled.hold(fd, path):
+                        return fd
+                    os.close(fd)
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(f"{self.disk}/{text}", os.O_RDONLY | os.O_CLOEXEC)
         raise MissingObjectsError(f"there is no object {text!r:.100} on this machine (any more)")
-
-    # -- removing ----------------------------------------------------------------------------
-
-    def remove(self, name: bytes, *, only_memory: bool = False) -> None:
-        """Remove a segment or draft, if it is there."""
-        self._remove(name, only_memory=only_memory, may_recycle=False)
-
-    def recycle(self, name: bytes) -> None:
-        """Remove a segment, and keep its memory for others, until :meth:`drop_recycled`."""
-        self._remove(name, only_memory=False, may_recycle=True)
-
-    def drop_recycled(self) -> int:
-        """Give back the memory of segments that were recycled; return its bytes."""
-        if self.memory is None:
-            return 0
-        with _locked_usage(self.memory) as usage:
-            nbytes = recycled.Recycled(self.memory).drop(math.inf)
-            _put(usage, _get(usage) - nbytes)
-        return nbytes
-
-    def _remove(self, name: bytes, *, only_memory: bool, may_recycle: bool) -> None:
-        if not is_segment(name.removeprefix(DRAFT)):
-            return
-        text = name.decode("ascii")
-        in_memory = self.memory is not None and _remove_from_memory(
-            self.memory, text, may_recycle=may_recycle
-        )
-        if not in_memory and not only_memory:
-            (self.disk / text).unlink(missing_ok=True)
-
-    def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
-        """Remove every segment and draft whose name begins so, but for some."""
-        text = prefix.decode("ascii")
-        spared = {name.decode("ascii") for name in keep}
-        for name in self._find_names():
-            if name.removeprefix(DRAFT_TEXT).startswith(text) and name not in spared:
-                self.remove(name.encode())
 
     def has(self, name: bytes) -> bool:
         """Return True if there is such a segment."""
@@ -301,61 +231,40 @@ class Segments:
             return False
         return True
 
+    # -- removing ----------------------------------------------------------------------------
+
+    def remove(self, name: bytes) -> None:
+        """Remove a segment or draft, if it is there."""
+        self._remove(name, may_recycle=False)
+
+    def recycle(self, name: bytes) -> None:
+        """Remove a segment, and keep its memory for others, until :meth:`drop_recycled`."""
+        self._remove(name, may_recycle=True)
+
+    def drop_recycled(self) -> int:
+        """Give back the memory of segments that were recycled; return its bytes."""
+        return 0 if self.memory is None else self.memory.drop_recycled()
+
+    def _remove(self, name: bytes, *, may_recycle: bool) -> None:
+        if not is_segment(name.removeprefix(DRAFT)):
+            return
+        text = name.decode("ascii")
+        if self.memory is None or not self.memory.remove(text, may_recycle=may_recycle):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{self.disk}/{text}")
+
+    def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
+        """Remove every segment and draft whose name begins so, but for some."""
+        for name in self.inventory():
+            if name.removeprefix(DRAFT).startswith(prefix) and name not in keep:
+                self.remove(name)
+
     def recount(self) -> None:
         """Count anew what is in memory: a process may have died between a file and its count."""
-        if self.memory is None:
-            return
-        with _locked_usage(self.memory) as usage:
-            while True:
-                try:
-                    nbytes = sum(path.stat().st_size for path in _files(self.memory))
-                    nbytes += recycled.Recycled(self.memory).nbytes
-                except FileNotFoundError:
-                    # A draft got its name meanwhile.
-                    continue
-                _put(usage, nbytes)
-                return
+        if self.memory is not None:
+            self.memory.recount()
 
     def inventory(self) -> tuple[bytes, ...]:
         """Return the names of all segments and drafts."""
-        return tuple(name.encode() for name in self._find_names())
-
-    def _find_names(self) -> list[str]:
-        directories = [one for one in (self.memory, self.disk) if one is not None]
-        return [path.name for one in directories for path in _files(one)]
-
-
-def _remove_from_memory(directory: Path, name: str, *, may_recycle: bool) -> bool:
-    """Remove a file, and count it out unless its memory is kept; return False: it is not there."""
-    with _locked_usage(directory) as usage:
-        path = directory / name
-        try:
-            nbytes = path.stat().st_size
-        except FileNotFoundError:
-            return False
-        if not (may_recycle and recycled.Recycled(directory).add(path)):
-            path.unlink()
-            _put(usage, _get(usage) - nbytes)
-    return True
-
-
-def _files(directory: Path) -> list[Path]:
-    return [path for path in directory.iterdir() if path.name not in (USAGE, recycled.DIRECTORY)]
-
-
-@contextlib.contextmanager
-def _locked_usage(directory: Path) -> Iterator[int]:
-    fd = os.open(directory / USAGE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _get(usage: int) -> int:
-    return int.from_bytes(os.pread(usage, 8, 0), "little")
-
-
-def _put(usage: int, nbytes: int) -> None:
-    os.pwrite(usage, max(nbytes, 0).to_bytes(8, "little"), 0)
+        in_memory = [] if self.memory is None else self.memory.names()
+        return tuple(name.encode() for name in (*in_memory, *os.listdir(self.disk)))

@@ -81,13 +81,14 @@ def size_of(value: Any, depth: int = 0) -> int:
         return len(value)
     if kind in SIMPLE:
         return 0
-    if kind is list or kind is tuple or kind is dict:
-        if depth == DEPTH_MAX:
-            return 0
-        items = value[:ITEMS_MAX] if kind is not dict else list(islice(value.values(), ITEMS_MAX))
-        sizes = sum(size_of(one, depth + 1) for one in items)
-        return sizes * len(value) // max(len(items), 1)
     try:
+        if isinstance(value, list | tuple | dict):
+            if depth == DEPTH_MAX:
+                return 0
+            every = value.values() if isinstance(value, dict) else value
+            items = list(islice(every, ITEMS_MAX))
+            sizes = sum(size_of(one, depth + 1) for one in items)
+            return sizes * len(value) // max(len(items), 1)
         nbytes = getattr(value, "nbytes", None)
         if nbytes is None and hasattr(kind, "memory_usage"):
             nbytes = ITEM_BYTES * value.size

@@ -1,0 +1,138 @@
+"""The files of one machine's segments that lie in shared memory, and the count of their bytes.
+
+All processes that share the directory count in it together, under one lock. Paths are plain text:
+a graph may make and remove ten thousand files a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scaler_cluster.objects import recycled
+from scaler_cluster.objects.recycled import Recycled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+USAGE = "usage"
+"""The file that holds the number of bytes in use, and whose lock guards it."""
+
+
+@dataclass
+class _Count:
+    """What is written back to the file of the count."""
+
+    used: int
+
+
+class SharedMemory:
+    """Makes and removes files in a directory of shared memory, up to ``limit`` bytes together."""
+
+    def __init__(self, directory: str, limit: int) -> None:
+        self.directory = directory
+        self.limit = limit
+        self._usage = os.path.join(directory, USAGE)
+        self._recycled = Recycled(directory)
+
+    def create(self, name: str, nbytes: int) -> int | None:
+        """Make a file, and count it in; return its descriptor, None if there is no room for it."""
+        path = os.path.join(self.directory, name)
+        with self._locked() as count:
+            if os.path.exists(path):
+                raise FileExistsError(path)
+            count.used -= self._recycled.take(nbytes, path)
+            self._make_room(count, nbytes)
+            if count.used + nbytes > self.limit:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+                return None
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # Its size tells what is to be counted out, whoever removes it.
+            os.ftruncate(fd, nbytes)
+            count.used += nbytes
+        return fd
+
+    def claim(self, name: str, nbytes: int) -> int:
+        """Let an empty file stand for so many bytes of a process's own memory; return its size.
+
+        That is less if there is less room. It takes the place of the file of this name.
+        """
+        path = os.path.join(self.directory, name)
+        with self._locked() as count:
+            before = _size(path) or 0
+            self._make_room(count, nbytes - before)
+            granted = min(nbytes, max(self.limit - count.used + before, 0))
+            if granted:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                os.truncate(path, granted)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+            count.used += granted - before
+        return granted
+
+    def remove(self, name: str, *, may_recycle: bool) -> bool:
+        """Remove a file, and count it out unless its memory is kept; return False: not there."""
+        path = os.path.join(self.directory, name)
+        with self._locked() as count:
+            nbytes = _size(path)
+            if nbytes is None:
+                return False
+            if not (may_recycle and self._recycled.add(path)):
+                os.unlink(path)
+                count.used -= nbytes
+        return True
+
+    def drop_recycled(self) -> int:
+        """Give back the memory of what was recycled; return its bytes."""
+        with self._locked() as count:
+            nbytes = self._recycled.drop(math.inf)
+            count.used -= nbytes
+        return nbytes
+
+    def recount(self) -> None:
+        """Count anew: a process may have died between a file and its count."""
+        with self._locked() as count:
+            while True:
+                sizes = [_size(os.path.join(self.directory, name)) for name in self.names()]
+                if None not in sizes:
+                    break
+                # A draft got its name meanwhile.
+            count.used = sum(filter(None, sizes)) + self._recycled.nbytes
+
+    def names(self) -> list[str]:
+        """Return the names of all files that were made here."""
+        own = (USAGE, recycled.DIRECTORY)
+        return [name for name in os.listdir(self.directory) if name not in own]
+
+    def _make_room(self, count: _Count, nbytes: int) -> None:
+        """Give recycled memory back until so many bytes more have room, if that is enough."""
+        count.used -= self._recycled.drop(count.used + nbytes - self.limit)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[_Count]:
+        fd = os.open(self._usage, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            before = int.from_bytes(os.pread(fd, 8, 0), "little")
+            count = _Count(before)
+            try:
+                yield count
+            finally:
+                if count.used != before:
+                    os.pwrite(fd, max(count.used, 0).to_bytes(8, "little"), 0)
+        finally:
+            os.close(fd)
+
+
+def _size(path: str) -> int | None:
+    """Return the bytes of a file, None if it is not there."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
