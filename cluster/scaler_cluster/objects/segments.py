@@ -23,7 +23,7 @@ from scaler_cluster.objects.mapping import map_file
 from scaler_cluster.objects.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterator, Sequence
 
     from scaler_cluster.objects.storage_dirs import StorageDirs
 
@@ -143,10 +143,15 @@ class Segments:
 
         Raises StorageFullError if neither memory nor disk has room for them.
         """
-        data = data.cast("B")
-        draft = Draft(self, next(self._names), len(data))
+        return self.write_parts([(0, data)])
+
+    def write_parts(self, parts: Sequence[tuple[int, memoryview]]) -> bytes:
+        """Store bytes in one segment, each part where it is to begin; see :meth:`write`."""
+        start, last = parts[-1]
+        draft = Draft(self, next(self._names), start + last.nbytes)
         try:
-            draft.write(data, 0)
+            for start, data in parts:
+                draft.write(data.cast("B"), start)
         except BaseException:
             draft.discard()
             raise

@@ -106,13 +106,13 @@ class WorkerStore:
             return payloads.dumps(value)
         return payloads.dumps_result(payloads.contiguous(value), self._collector, stream)
 
-    def write(self) -> dict[bytes, int]:
-        """Store the buffers of the result that was pickled; return the bytes in each segment.
+    def write(self, payload: bytes) -> tuple[bytes, dict[bytes, int]]:
+        """Store the buffers of the result that was pickled; see :meth:`store`.
 
         Raises StorageFullError. Not to be interrupted: nobody would know what was written.
         """
         try:
-            return self._write(self.buffers)
+            return self._write(payload, self.buffers)
         finally:
             self.buffers.clear()
 
@@ -125,7 +125,7 @@ class WorkerStore:
             return payloads.dumps(value), {}
         collector = payloads.Collector()
         payload = payloads.dumps_result(payloads.contiguous(value), collector, None)
-        return payload, self._write(collector.buffers)
+        return self._write(payload, collector.buffers)
 
     def claim(self, nbytes: int) -> int:
         """Take so much room for results that live in this worker; return how much it has now."""
@@ -144,16 +144,20 @@ class WorkerStore:
         if self._has_claim:
             self.claim(0)
 
-    def _write(self, buffers: Sequence[memoryview]) -> dict[bytes, int]:
+    def _write(
+        self, payload: bytes, buffers: Sequence[memoryview]
+    ) -> tuple[bytes, dict[bytes, int]]:
+        payload, packs = payloads.pack(payload, buffers)
         segments: dict[bytes, int] = {}
         try:
-            for buffer in buffers:
-                segments[self._opened().write(buffer)] = buffer.nbytes
+            for parts in packs:
+                start, last = parts[-1]
+                segments[self._opened().write_parts(parts)] = start + last.nbytes
         except BaseException:
             for segment in segments:
                 self._opened().remove(segment)
             raise
-        return segments
+        return payload, segments
 
     def _opened(self) -> Segments:
         if self._segments is None:

@@ -18,7 +18,7 @@ FREE_SHARE = 8
 free counts as used."""
 HEAP_ITEM_BYTES_MAX = 32 << 20
 """Larger items are given back at once: the C library takes no higher number."""
-REST_S = 0.5
+REST_S = 5.0
 """A worker that has had no work for this long gives its free memory back."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Names of the C library for what it keeps, and up to where it keeps it."""

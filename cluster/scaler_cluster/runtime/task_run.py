@@ -140,7 +140,7 @@ class TaskEnd:
             return result
         self._host.end_if_forked()
         try:
-            return Stored(result, self.store.write())
+            return Stored(*self.store.write(result))
         except Exception as error:
             return Failure(*describe_failure(FAILED_RESULT, error, "", self._host.where))
 

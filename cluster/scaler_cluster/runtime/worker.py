@@ -216,7 +216,10 @@ class WorkerShell:
             with self.lock:
                 self.pump()
                 due = self._exchange.deadline
-            if self._waits(work, segments):
+            if self._sharing:
+                # As in run: what the control thread has to send is sent from here.
+                sleep(SHARING_S)
+            elif self._waits(work, segments):
                 self._link.wait(min(max(due - self.clock(), 0.0), 3600.0))
         self.is_busy = True
         self._control.keep_ticking()
