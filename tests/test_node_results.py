@@ -191,6 +191,18 @@ def test_how_large_a_value_is(value, nbytes) -> None:
     assert size_of(value) == nbytes
 
 
+def test_a_collection_of_the_users_loads_nothing() -> None:
+    """A class that makes its items when they are asked for is not asked."""
+
+    class Lazy(dict):
+        def values(self) -> Any:
+            raise AssertionError("loads them")
+
+        __iter__ = __len__ = values
+
+    assert size_of(Lazy(a=b"abc")) == 3
+
+
 def test_only_the_first_items_are_looked_at() -> None:
     """Of long collections the first ITEMS_MAX items stand for all."""
     values = [b"x" * 10] * ITEMS_MAX + [b""] * ITEMS_MAX

@@ -47,6 +47,17 @@ def test_the_next_segment_of_about_that_size_has_its_memory(make, memory, nbytes
     assert recycled(memory) == []
 
 
+def test_nobody_sees_what_others_wrote(make, memory):
+    """Between the parts of a segment there is nothing of the one that had its memory before."""
+    segments = make()
+    segments.recycle(segments.write(data(fill=8)))
+    half = MB // 2
+    name = segments.write_parts([(0, data(half - 60)), (half, data(half))])
+
+    assert recycled(memory) == []
+    assert bytes(segments.open(name)[half - 60 : half]) == bytes(60)
+
+
 @pytest.mark.parametrize("nbytes", [MB // 2, 2 * MB])
 def test_a_segment_of_another_size_has_its_own(make, memory, nbytes):
     """A segment that is much larger or smaller leaves it to others."""
@@ -172,7 +183,7 @@ def test_what_made_room_in_vain_is_not_counted(make, memory, monkeypatch):
     segments = make(limit=5 * MB)
     for name in [segments.write(data()) for _ in range(4)]:
         segments.recycle(name)
-    monkeypatch.setattr(os, "truncate", full)
+    monkeypatch.setattr(os, "ftruncate", full)
     with pytest.raises(OSError, match="full"):
         segments.claim(claim_of(b"W1"), 3 * MB)
 

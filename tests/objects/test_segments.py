@@ -151,7 +151,7 @@ def test_where_no_file_fits_there_is_no_room(places, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr(os, "truncate", full)
+    monkeypatch.setattr(os, "ftruncate", full)
     dirs = StorageDirs(str(places[0]), str(places[1]), MB)
     assert WorkerStore(b"W1", dirs, {}, {}, is_home=True).claim(MB) == 0
 

@@ -150,8 +150,12 @@ class Segments:
         start, last = parts[-1]
         draft = Draft(self, next(self._names), start + last.nbytes)
         try:
+            end = 0
             for start, data in parts:
+                # What is recycled still holds what others wrote.
+                draft.write(memoryview(bytes(start - end)), end)
                 draft.write(data.cast("B"), start)
+                end = start + data.nbytes
         except BaseException:
             draft.discard()
             raise

@@ -51,9 +51,7 @@ class SharedMemory:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
                 return None
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            # Its size tells what is to be counted out, whoever removes it.
-            os.ftruncate(fd, nbytes)
+            fd = _make(path, nbytes)
             count.used += nbytes
         return fd
 
@@ -68,8 +66,7 @@ class SharedMemory:
             self._make_room(count, nbytes - before)
             granted = min(nbytes, max(self.limit - count.used + before, 0))
             if granted:
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-                os.truncate(path, granted)
+                os.close(_make(path, granted))
             else:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
@@ -128,6 +125,20 @@ class SharedMemory:
                     os.pwrite(fd, max(count.used, 0).to_bytes(8, "little"), 0)
         finally:
             os.close(fd)
+
+
+def _make(path: str, nbytes: int) -> int:
+    """Let a file of so many bytes be there; return its descriptor.
+
+    The size tells what is to be counted out, whoever removes the file.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, nbytes)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _size(path: str) -> int | None:

@@ -184,8 +184,8 @@ def load_packed(stream: bytes, places: list[list[tuple[int, int]]], *segments: B
     """Return the value that was pickled into a stream and buffers, which lie in segments."""
     buffers = [
         memoryview(segment)[start:stop]
-        for segment, pack in zip(segments, places, strict=True)
-        for start, stop in pack
+        for segment, ranges in zip(segments, places, strict=True)
+        for start, stop in ranges
     ]
     return pickle.loads(stream, buffers=buffers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import islice
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.worker.reports import Kept
@@ -11,6 +12,8 @@ from scaler_cluster.objects.unchanging import may_not_change
 from scaler_cluster.pickling.payload import SIMPLE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from scaler_cluster.core.worker.work import Work
 
 SENT_MAX = 8 * 1024
@@ -22,6 +25,13 @@ DEPTH_MAX = 2
 """How deep collections in collections are looked into."""
 NBYTES_MAX = 1 << 60
 """No value is reported as larger than this, whatever it says."""
+COLLECTIONS: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
+    (list, list.__iter__),
+    (tuple, tuple.__iter__),
+    (dict, dict.values),
+)
+"""Types of collections, each with its own way to their items: that of a derived class may compute
+them, or load them."""
 ITEM_BYTES = 8
 """What one cell of a table takes that does not say how large it is."""
 
@@ -82,13 +92,15 @@ def size_of(value: Any, depth: int = 0) -> int:
     if kind in SIMPLE:
         return 0
     try:
-        if isinstance(value, list | tuple | dict):
-            if depth == DEPTH_MAX:
-                return 0
-            every = value.values() if isinstance(value, dict) else value
-            items = list(islice(every, ITEMS_MAX))
-            sizes = sum(size_of(one, depth + 1) for one in items)
-            return sizes * len(value) // max(len(items), 1)
+        for base, items_of in COLLECTIONS:
+            if issubclass(kind, base):
+                if depth == DEPTH_MAX:
+                    return 0
+                every = items_of(value)
+                count = length_hint(every)
+                items = list(islice(every, ITEMS_MAX))
+                sizes = sum(size_of(one, depth + 1) for one in items)
+                return sizes * count // max(len(items), 1)
         nbytes = getattr(value, "nbytes", None)
         if nbytes is None and hasattr(kind, "memory_usage"):
             nbytes = ITEM_BYTES * value.size
