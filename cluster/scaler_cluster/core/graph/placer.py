@@ -31,8 +31,10 @@ MOVE_BYTES_PER_S = 1e9
 """How fast large results move: to shared memory and out of it; a network is hardly faster."""
 WORTH = 2.0
 """A node moves if it would wait so many times as long as moving it takes: estimates are rough."""
-DEAR = 4
-"""A move that costs more than so many mean nodes waits until it is seen that nodes take long."""
+DEAR_WORTH = 4.0
+"""The same for a move that costs more than a mean node does. The mean says little there: a single
+long node has raised it, or the node takes a small part of what is large. So only the node that is
+running is believed, and as one node may be slow by chance, it has to tell more."""
 COMING_MAX = 2
 """Nodes that an idle worker takes over at once; the next follow when one of these has come."""
 
@@ -226,12 +228,11 @@ class Placer:
         if elsewhere and _takes_work(loaded):
             nbytes = sum(self._nodes.kept[one] for one in elsewhere)
             cost = MOVE_S + nbytes / MOVE_BYTES_PER_S
-            queued_s = self._queued_s(loaded, group)
-            if cost > DEAR * self._timing.mean_s:
-                # A node that takes a small part of what is large takes far less than the mean.
+            queued_s, worth = self._queued_s(loaded, group), WORTH
+            if cost > self._timing.mean_s:
                 queued = loaded.count + len(group.bound[loaded.peer])
-                queued_s = min(queued_s, queued * busy_s)
-            if max(busy_s, queued_s) < WORTH * cost:
+                queued_s, worth = min(queued_s, queued * busy_s), DEAR_WORTH
+            if max(busy_s, queued_s) < worth * cost:
                 return False
         self._nodes.unready(node)
         self._bring_to(node, idle)
