@@ -99,12 +99,11 @@ class Worker:
         self.functions: dict[bytes, Any] = {}
         self.leaves = False
         self.heard = time.monotonic()
-        for peer, role, above in (
-            (self.supervisor, "supervisor", b""),
-            (self.worker, "worker", self.supervisor.name),
-        ):
-            me = [PROTOCOL, PYTHON, os.getpid(), platform.node()]
-            peer.send([HELLO, role, *me, above, 0, 1, NOWHERE, False, b"", "", [], 0, ""])
+        self._join(self.supervisor, "supervisor", b"")
+
+    def _join(self, peer: Peer, role: str, supervisor: bytes) -> None:
+        me = [PROTOCOL, PYTHON, os.getpid(), platform.node()]
+        peer.send([HELLO, role, *me, supervisor, 0, 1, NOWHERE, False, b"", "", [], 0, ""])
 
     def run(self) -> None:
         """Work until told to leave, or until the scheduler is silent."""
@@ -114,6 +113,8 @@ class Worker:
                 beat = time.monotonic() + HEARTBEAT_S
                 self.supervisor.send([HEARTBEAT])
             for message, _ in self.supervisor.receive():
+                if message[0] == WELCOME:
+                    self._join(self.worker, "worker", self.supervisor.name)
                 self.leaves |= message[0] in (REFUSED, GOODBYE, UNKNOWN, KILL)
             for message, frames in self.worker.receive():
                 self.heard = time.monotonic()

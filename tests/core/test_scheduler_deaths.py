@@ -156,6 +156,7 @@ def test_a_task_is_lost_three_times_at_most(one):
     one.submit(0)
     for turn in range(LOSSES_MAX):
         assert "C1" not in one.lose(b"S1" if turn == 0 else b"S%d" % (turn + 10))
+        one.supervisor(b"S%d" % (turn + 11))
         one.worker(b"W%d" % (turn + 11), supervisor=b"S%d" % (turn + 11))
 
     assert one.lose(b"S%d" % (LOSSES_MAX + 10)) == {"C1": ["Failed 0 lost"]}

@@ -279,12 +279,6 @@ def test_a_function_whose_objects_are_gone_fails_its_tasks(stored):
     assert stored.feed(b"C1", whole, submission(2, 1, "g")[1])["W1"][-1] == "Assign 1:2 g"
 
 
-def test_a_worker_has_a_supervisor(stored):
-    """A worker without a supervisor breaks the protocol."""
-    with pytest.raises(RemoteProtocolError, match="a worker whose supervisor is none"):
-        stored.worker(b"W2", b"")
-
-
 def test_drafts_of_the_living_are_spared(one):
     """A storage that comes up spares what live peers are writing at that moment."""
     drafts = b"draft-" + C1_0, b"draft-" + segment(b"C9", 0)

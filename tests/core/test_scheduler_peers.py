@@ -50,14 +50,14 @@ def test_a_client_that_says_hello_again_starts_over(one):
     }
 
 
-def test_a_worker_may_be_faster_than_its_supervisor(bench):
-    """A worker is taken in, and works, before its supervisor was heard."""
-    bench.client()
+@pytest.mark.parametrize("named", [b"", b"C1", b"W1", b"W2", b"S2"])
+def test_a_worker_needs_a_supervisor_that_is_here(one, named):
+    """A worker leaves if nobody could tell of its death: that of another scheduler, say."""
+    said = one.worker(b"W2", supervisor=named)
 
-    assert bench.worker() == {"W1": ["Welcome 0, 0 workers"]}
-    assert bench.submit(0) == {"W1": ["Function f", "Assign 1:0 f"]}
-    assert bench.supervisor() == {"S1": ["Welcome 0, 1 workers"]}
-    assert bench.done(0) == {"C1": ["Results 0 [r0]"]}
+    assert said == {"W2": ["Goodbye: its supervisor is not here"]}
+    assert one.core.take_gone() == [b"W2"]
+    assert list(one.core.table.workers) == [b"W1"]
 
 
 def test_another_protocol_is_refused(bench):
@@ -98,13 +98,6 @@ def test_nobody_has_two_roles(one):
     assert list(one.core.table.sessions) == [b"W1"]
     assert list(one.core.table.supervisors) == [b"S1", b"C1"]
     assert not one.core.table.workers
-
-
-@pytest.mark.parametrize("named", [b"C1", b"W1", b"W2"])
-def test_a_worker_cannot_name_anyone_its_supervisor(one, named):
-    """A worker whose supervisor would be a client, a worker or itself breaks the protocol."""
-    with pytest.raises(RemoteProtocolError, match="whose supervisor is none"):
-        one.worker(b"W2", supervisor=named)
 
 
 # -- heartbeats and expiry -------------------------------------------------------------------

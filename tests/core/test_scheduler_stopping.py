@@ -329,6 +329,7 @@ def test_a_second_attempt_has_its_own_time(one):
 
 def test_a_moved_task_has_its_own_time(two):
     """The timeout of a task starts anew when it was lost with its machine."""
+    two.supervisor(b"S2")
     two.worker(b"W3", supervisor=b"S2")
     two.submit(0, options=TIMED)
     two.feed(b"W3", m.Started(1, 0))

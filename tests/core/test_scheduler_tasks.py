@@ -60,6 +60,7 @@ def test_tasks_wait_for_a_worker(bench):
     """What is submitted before there is a worker goes to the first one that comes."""
     bench.client()
     assert bench.submit(0) == {}
+    bench.supervisor()
 
     assert bench.worker()["W1"][1:] == ["Function f", "Assign 1:0 f"]
 

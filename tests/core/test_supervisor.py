@@ -17,6 +17,7 @@ from scaler_cluster.core.supervisor.supervisor import (
     Leave,
     Send,
     Spawn,
+    StartOver,
     SupervisorCore,
 )
 from scaler_cluster.errors import RemoteProtocolError
@@ -383,16 +384,22 @@ def test_without_a_limit_memory_is_free(core):
     [
         (m.Refused("no"), "no"),
         (m.Goodbye("go"), ""),
-        (m.Unknown(), "the scheduler does not know this cluster any more"),
         (m.Welcome(0, 2), None),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, m.Message) else "",
 )
 def test_a_supervisor_is_told_to_leave(core, message, reason):
-    """Refused, Goodbye and Unknown end a supervisor, and its machine's workers with it."""
+    """Refused and Goodbye end a supervisor, and its machine's workers with it."""
     core.receive([message])
 
     assert reason_to_leave(core) == reason
+
+
+def test_a_supervisor_that_the_scheduler_does_not_know_starts_over(core):
+    """Unknown, however often it comes, has a supervisor start over once."""
+    core.receive([m.Unknown(), m.Unknown()])
+
+    assert core.take_actions() == [StartOver()]
 
 
 def test_what_is_for_others_is_refused(core):

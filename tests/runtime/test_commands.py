@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from scaler_cluster.wire.feed import Events
-from scaler_exec import Client, TaskTimeoutError
+from scaler_exec import Client, ClusterUnreachableError, TaskTimeoutError
 from scaler_monitoring.feed import Feed
 from tests.runtime.helpers import BOUND_S, free_port, is_gone, wait_gone, wait_until
 from tests.runtime.shell import Shell
@@ -429,6 +429,44 @@ def test_a_cluster_gives_up_a_scheduler_that_is_silent(shell, address) -> None:
     assert "has not answered for" in left.err
     # The next one clears away what the killed one left.
     shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
+
+
+def test_a_cluster_works_for_the_scheduler_that_follows(shell, address) -> None:
+    """A cluster whose scheduler was killed serves the next one at that address."""
+    scheduler = shell.start(f"scaler_scheduler {address}")
+    cluster = shell.start(f"scaler_cluster -n 2 -his 0.1 {address}")
+    with Client(address) as client:
+        pid = client.submit(os.getpid).result(BOUND_S)
+        scheduler.process.kill()
+        scheduler.end()
+        shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
+        with pytest.raises(ClusterUnreachableError):
+            client.submit(os.getpid).result(BOUND_S)
+
+    assert shell.python(SQUARES.format(address=address)).startswith(SUM)
+    with Client(address) as client:
+        pids = set(client.map(lambda _: os.getpid(), range(100)))
+    assert pid not in pids
+    wait_gone(pid)
+    assert cluster.interrupt() == 0
+    wait_gone(*pids)
+
+
+def test_a_cluster_that_was_given_up_comes_back(shell, address) -> None:
+    """A cluster that was stopped for longer than the scheduler waits comes back, with new workers."""
+    scheduler = shell.start(f"scaler_scheduler -wt 1 {address}")
+    cluster = shell.start(f"scaler_cluster -n 1 -his 0.1 {address}")
+    with Client(address) as client:
+        pid = client.submit(os.getpid).result(BOUND_S)
+        cluster.process.send_signal(signal.SIGSTOP)
+        try:
+            wait_until(lambda: "was silent for 1 s" in scheduler.out, "the scheduler waits")
+            future = client.submit(os.getpid)
+        finally:
+            cluster.process.send_signal(signal.SIGCONT)
+
+        assert future.result(BOUND_S) != pid
+        wait_gone(pid)
 
 
 def test_a_host_that_is_not_there(shell) -> None:

@@ -133,7 +133,9 @@ def test_overview(open_page):
     page = open_page("/")
 
     wait_for(page, "50 of 50 done", "1 of 1 done", "3 of 3 done", f"KeyError: '{MESSAGE}'")
-    counts = {"Done": "55", "Failed": "3", "Running": "2", "Waiting": "1", "Workers died": "1"}
+    # Those of the 5 child tasks that their parent ran itself are no tasks of their own.
+    wait_until(lambda: 55 <= int(tile(page, "Done")) <= 60, lambda: f"not done: {text_of(page)}")
+    counts = {"Failed": "3", "Running": "2", "Waiting": "1", "Workers died": "1"}
     for name, count in counts.items():
         wait_until(
             lambda: tile(page, name) == count,  # noqa: B023

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,16 @@ def test_clients_may_vanish(seed: int) -> None:
 def test_machines_may_vanish(seed: int) -> None:
     """Tasks survive the loss of one machine after the other."""
     simulate(seed, Plan(machines=3, machine_crashes=6, worker_crashes=10))
+
+
+@pytest.mark.parametrize("plan", ["tasks", "graphs", "nested"])
+def test_machines_may_come_back(plan: str) -> None:
+    """A machine that was silent until the scheduler gave it up comes back as a new one.
+
+    Its workers may have gone on meanwhile: what they did does not count.
+    """
+    for seed in range(10):
+        simulate(seed, replace(PLANS[plan], silences=2))
 
 
 @pytest.mark.parametrize("limit", [1, 5, 20])

@@ -33,8 +33,9 @@ def manager(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: ClusterSettings) -> None:
-    from scaler_cluster.runtime.supervisor import run
+    from scaler_cluster.runtime.supervisor import Supervisor
 
-    reason = run(SupervisorProcessConfig.from_settings(settings), lifeline_of_signals())
+    config = SupervisorProcessConfig.from_settings(settings)
+    reason = Supervisor(config, lifeline_of_signals()).run()
     if reason:
         raise ClusterUnreachableError(reason)

@@ -18,8 +18,8 @@ from scaler_cluster.objects.storage_dirs import StorageDirs
 PREFIX = "scaler-"
 HELD = "held"
 """Name of the file that is locked as long as one of the cluster's processes lives."""
-_held: list[int] = []
-"""Locks of this process: its end releases them."""
+_held: dict[str, int] = {}
+"""Locks of this process by directory: its end releases them."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,10 @@ class ClusterDirs:
             held = Path(self.directory) / HELD
             fd = os.open(held, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(fd, fcntl.LOCK_SH)
-            _held.append(fd)
+            before = _held.pop(self.directory, -1)
+            _held[self.directory] = fd
+            if before >= 0:
+                os.close(before)
 
     def remove(self) -> None:
         """Remove the directories: the process that made them may have died before."""

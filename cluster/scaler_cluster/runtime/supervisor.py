@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import pickle
+import select
 import selectors
 import signal
 import socket
@@ -25,6 +26,7 @@ from scaler_cluster.core.supervisor.supervisor import (
     Kill,
     Send,
     Spawn,
+    StartOver,
     SupervisorCore,
     spares_max,
 )
@@ -65,6 +67,8 @@ LOOKS = 20
 """How often tasks are looked at within the timeout, if there is one for all tasks."""
 LOOK_MIN_S, LOOK_MAX_S = 0.02, 0.5
 DRAIN_LIMIT = 64
+PAUSE_S = 1.0
+"""A supervisor that was sent away sooner than this waits so long before it starts over."""
 IMPATIENT_S = 5.0
 """A scheduler answers much sooner than this: a user who mistyped its address wants to know."""
 
@@ -72,7 +76,8 @@ IMPATIENT_S = 5.0
 class SupervisorShell:
     """Moves bytes and signals between the core, the scheduler and the workers.
 
-    It works until the scheduler tells it to leave, or until ``lifeline`` comes to its end.
+    It works until the scheduler tells it to leave or does not know it any more, or until
+    ``lifeline`` comes to its end.
     """
 
     def __init__(self, config: SupervisorProcessConfig, lifeline: int = LIFELINE_FD) -> None:
@@ -99,6 +104,8 @@ class SupervisorShell:
         self._server_pid, self._server = forkserver.start(worker_main, limits, config.inherited)
         allow_many_files()
         self._core = SupervisorCore(core_config, self._peer, self._host, clock())
+        self.starts_over = False
+        """Whether another shell is to take the place of this one."""
         self._leave: str | None = None
         """Why to leave; empty: because it was asked to; None: stay."""
         self._lifeline = lifeline
@@ -107,7 +114,6 @@ class SupervisorShell:
         self._storage: StorageProcess | None = None
         if config.is_home:
             config.dirs.hold()
-            self._settle(MachineStorage(config.dirs.storage, is_home=True))
         self._exchange = Exchange(os.getpid())
         self._link = zmq_link.connect(config.address, self._peer)
         self._stderr: dict[int, WorkerStderr] = {}
@@ -197,6 +203,9 @@ class SupervisorShell:
                 # The worker may have ended meanwhile.
                 if self._core.slots[action.slot].pid == action.pid:
                     forkserver.kill_group(action.pid)
+            elif isinstance(action, StartOver):
+                self.starts_over = True
+                self._leave = ""
             else:
                 self._leave = action.reason
         if self._examiner is not None and now >= self._examiner.due:
@@ -247,6 +256,9 @@ class SupervisorShell:
 
     def _settle_by(self, welcome: m.Welcome) -> None:
         """Use the scheduler's objects if this is its machine; else keep copies of them here."""
+        if self._config.is_home:
+            self._settle(MachineStorage(self._config.dirs.storage, is_home=True))
+            return
         # Nearly all supervisors are on the scheduler's machine, and need no such import.
         from scaler_cluster.runtime.storage_process import (
             StorageProcess,
@@ -385,8 +397,12 @@ class SupervisorShell:
         self._passage.close()
         if self._storage is not None:
             self._storage.stop()
+        self._selector.close()
         linger_ms = 0
-        if self._is_dismissed or not self._config.is_home:
+        if self.starts_over:
+            # The scheduler would not know who says Goodbye.
+            log.warning("ClusterProcess: %s does not know this machine", self._config.address)
+        elif self._is_dismissed or not self._config.is_home:
             # The scheduler then gives the tasks of this machine to others at once. An embedded
             # cluster ends with its program as a whole: there, the supervisor would wait in vain.
             actions = self._core.take_actions()
@@ -397,23 +413,47 @@ class SupervisorShell:
         self._link.close(linger_ms)
 
 
-def run(config: SupervisorProcessConfig, lifeline: int) -> str:
-    """Run a supervisor in this process; return why it ended, if that was not asked for."""
-    try:
-        return SupervisorShell(config, lifeline).run()
-    finally:
-        config.dirs.remove()
+class Supervisor:
+    """A machine's supervisor: it starts over when the scheduler does not know it any more."""
+
+    def __init__(self, config: SupervisorProcessConfig, lifeline: int = LIFELINE_FD) -> None:
+        self._config = config
+        self._lifeline = lifeline
+        self._shell = SupervisorShell(config, lifeline)
+        self._is_over = False
+
+    def run(self) -> str:
+        """Work to the end; return the reason for it, empty if it was asked for."""
+        config, reason = self._config, ""
+        try:
+            while not self._is_over:
+                started_at = clock()
+                reason = self._shell.run()
+                if not self._shell.starts_over:
+                    break
+                if not config.is_home:
+                    config.dirs.remove()
+                if clock() - started_at < PAUSE_S:
+                    select.select([self._lifeline], (), (), PAUSE_S)
+                self._shell = SupervisorShell(config, self._lifeline)
+        finally:
+            config.dirs.remove()
+        return reason
+
+    def terminate(self) -> None:
+        """Leave; may be called from a handler of signals."""
+        self._is_over = True
+        self._shell.terminate()
 
 
 def main() -> int:
     """Run the supervisor process; return its exit status."""
     config = read_config(SupervisorProcessConfig)
     set_up_logging(config.options.logging, "CRITICAL")
-    shell = SupervisorShell(config)
-    signal.signal(signal.SIGTERM, lambda *_: shell.terminate())
+    supervisor = Supervisor(config)
+    signal.signal(signal.SIGTERM, lambda *_: supervisor.terminate())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    reason = shell.run()
-    config.dirs.remove()
+    reason = supervisor.run()
     if reason:
         sys.stderr.write(f"scaler_exec: the cluster ends: {reason}\n")
     return 1 if reason else 0

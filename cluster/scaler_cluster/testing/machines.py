@@ -57,18 +57,12 @@ class SupervisorNode(Node):
         self.tell_hub(
             [m.Hello(m.SUPERVISOR, m.PROTOCOL_VERSION, PYTHON, 1, "simulated", workers=workers)]
         )
-        if files is simulation.home:
-            self._settle()
         self.turn()
 
     @property
     def is_home(self) -> bool:
         """Return True on the scheduler's machine."""
         return self.files is self.simulation.home
-
-    def _settle(self) -> None:
-        self._is_settled = True
-        self.core.start(self.simulation.now)
 
     def _start_storage(self) -> None:
         if self.is_alive():
@@ -80,8 +74,10 @@ class SupervisorNode(Node):
         messages = self.exchange.receive(HUB, frames, self.simulation.now)
         self.core.receive(messages)
         if not self._is_settled and any(type(message) is m.Welcome for message in messages):
-            self._start_storage()
-            self._settle()
+            self._is_settled = True
+            if not self.is_home:
+                self._start_storage()
+            self.core.start(self.simulation.now)
         self.turn()
 
     def turn(self) -> None:
@@ -99,6 +95,7 @@ class SupervisorNode(Node):
                 if action.slot in self._workers:
                     self._workers[action.slot].crash(9)
             else:
+                # It leaves for good, or starts over: either way another one comes.
                 self.crash(15)
                 return
         self.tell_hub(messages)
@@ -108,12 +105,23 @@ class SupervisorNode(Node):
         """A worker of this machine ended."""
         if not self.is_alive() or self._workers.get(worker.index) is not worker:
             return
+        if self.paused_until > self.simulation.now:
+            self.simulation.at(self.paused_until, lambda: self.reap(worker, number))
+            return
         del self._workers[worker.index]
         session, task = worker.hands.ran
         code = None if number is not None else 0
         end = Exit(worker.index + 100, code, number, 0, "", True, False, session, task)
         self.core.died(worker.index, end, self.simulation.now)
         self.turn()
+
+    def silence(self, until: float) -> None:
+        """Pause the supervisor and some of its workers; the others go on."""
+        self.pause(until)
+        self.simulation.machines_lost += 1
+        for worker in self._workers.values():
+            if self.simulation.random.random() < 0.5:
+                worker.pause(until)
 
     def crash(self, number: int) -> None:
         """The machine is gone, with its workers; another one comes."""

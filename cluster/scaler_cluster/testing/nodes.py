@@ -8,6 +8,7 @@ from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.core.scheduler import invariants
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
+from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.links.link import HUB
 from scaler_cluster.testing.bench import PYTHON
 from scaler_cluster.wire import messages as m
@@ -104,7 +105,15 @@ class SchedulerNode(Node):
 
     def receive(self, source: bytes, frames: list[Buffer]) -> None:
         now = self.simulation.now
-        messages = self.exchange.receive(source, frames, now)
+        try:
+            messages = self.exchange.receive(source, frames, now)
+        except RemoteProtocolError:
+            # The network repeats the Hello of a peer that has been given up since: what the peer
+            # says next does not follow that. Nobody else may break the protocol.
+            assert self.simulation.plan.silences
+            self.core.peer_lost(source, now)
+            self.exchange.drop(source)
+            messages = []
         if messages and type(messages[0]) is m.Unknown:
             self.simulation.carry(HUB_NAME, source, self.exchange.unknown())
         else:

@@ -22,6 +22,8 @@ class Plan:
     worker_crashes: int = 4
     machine_crashes: int = 1
     pauses: int = 3
+    silences: int = 0
+    """Machines that nothing is heard of for longer than the scheduler waits, and that come back."""
     tasks_waiting_max: int = -1
     """How many tasks wait in the scheduler; -1: no limit."""
     leavers: int = 0

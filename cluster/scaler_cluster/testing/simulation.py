@@ -123,6 +123,8 @@ class Simulation:
             self.at(moment(0, plan.faults_s), lambda: self._crash(StorageNode))
         for _ in range(plan.pauses):
             self.at(moment(0, plan.faults_s), self._pause)
+        for _ in range(plan.silences):
+            self.at(moment(0, plan.faults_s), self._silence)
         for client in self.clients[: plan.leavers]:
             self.at(moment(0, plan.faults_s), client.stop)
         self.at(plan.faults_s, self._heal)
@@ -139,6 +141,12 @@ class Simulation:
     def _pause(self) -> None:
         victims = [self.hub, *self.nodes.values()]
         self.random.choice(victims).pause(self.now + self.random.uniform(0.01, 3.0))
+
+    def _silence(self) -> None:
+        """Pause a supervisor until the scheduler has given it up; each worker may go on."""
+        victim = self._some(SupervisorNode)
+        if victim is not None:
+            victim.silence(self.now + self.random.uniform(10.5, 20.0))
 
     def _heal(self) -> None:
         self.faulty = False
@@ -196,6 +204,12 @@ class Simulation:
             # A client has vanished, and the scheduler has not noticed yet.
             return False
         if any(session.graphs or session.runs for session in table.sessions.values()):
+            return False
+        known = [peer for peer, one in table.supervisors.items() if peer in self.nodes]
+        if len(known) < self.plan.machines:
+            # A machine is about to come, or does not know yet that it was given up.
+            return False
+        if any(self.nodes[peer].paused_until > self.now for peer in known):
             return False
         return all(node.is_idle for node in self.nodes.values())
 

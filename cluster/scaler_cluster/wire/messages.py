@@ -176,7 +176,10 @@ class Goodbye(Message):
 
 @dataclass(slots=True)
 class Unknown(Message):
-    """The scheduler does not know the peer: it gave the peer up, or was itself restarted."""
+    """The scheduler does not know the peer: it gave the peer up, or was itself restarted.
+
+    A supervisor then ends its workers, and starts over under a new peer id.
+    """
 
     tag = 6
 

@@ -18,6 +18,7 @@ class SupervisorRecord:
 
     peer: bytes
     host: str
+    pid: int
     workers_wanted: int
     last_seen: float
     workers: dict[bytes, WorkerRecord] = field(default_factory=dict)
@@ -25,8 +26,6 @@ class SupervisorRecord:
     """Its spare workers, which take the place of workers whose task only waits."""
     spares_wanted: int = 0
     """How many spare workers it was told to keep."""
-    pid: int = 0
-    """0: one of its workers was heard before its own Hello."""
     over_at: float = math.inf
     """When its process is known to have ended, and all that it sent must have arrived. inf: the
     process lives, or the scheduler cannot know."""

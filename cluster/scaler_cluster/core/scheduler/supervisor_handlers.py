@@ -57,15 +57,16 @@ class SupervisorHandlers:
     def welcome(self, peer: bytes, hello: m.Hello, now: float) -> None:
         """A supervisor came, or says anew how many workers it is to have."""
         table = self._table
-        supervisor = table.supervisors.setdefault(peer, SupervisorRecord(peer, hello.host, 0, now))
-        supervisor.workers_wanted = hello.workers
+        supervisor = table.supervisors.get(peer)
         table.broken = ""
         table.workers_expected = 0
-        if not supervisor.pid:
-            supervisor.pid = hello.pid
+        if supervisor is None:
+            supervisor = SupervisorRecord(peer, hello.host, hello.pid, hello.workers, now)
+            table.supervisors[peer] = supervisor
             table.journal.cluster_came(supervisor, now)
             if hello.pid_space and hello.pid_space == self._config.pid_space:
                 self.to_watch.append((peer, hello.pid))
+        supervisor.workers_wanted = hello.workers
         supervisor.last_seen = now
         table.send(peer, self._config.welcome(0, hello.workers))
         table.observer.machine_joined(supervisor)

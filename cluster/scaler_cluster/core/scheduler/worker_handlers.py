@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.core.records.objects import StoreRecord
 from scaler_cluster.core.records.placement import uncounted
-from scaler_cluster.core.records.supervisors import SupervisorRecord
 from scaler_cluster.core.records.workers import WorkerRecord
-from scaler_cluster.core.scheduler.objects import HOME
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import is_segment_of
 from scaler_cluster.wire import messages as m
@@ -73,15 +71,12 @@ class WorkerHandlers:
         """A worker came."""
         table = self._table
         supervisor = table.supervisors.get(hello.supervisor)
-        if supervisor is None:
-            if hello.supervisor in (peer, HOME) or table.knows(hello.supervisor):
-                raise RemoteProtocolError("a worker whose supervisor is none")
-            # The Hello of its supervisor may still be under way.
-            supervisor = SupervisorRecord(hello.supervisor, hello.host, 0, now)
-            table.supervisors[hello.supervisor] = supervisor
-        elif peer in supervisor.lost:
-            # The report of its death came by another connection, and was faster.
-            table.send(peer, m.Goodbye("its supervisor said that it had died"))
+        if supervisor is None or peer in supervisor.lost:
+            # It was started for another scheduler, its machine was given up, or the report of its
+            # death came by another connection, and was faster.
+            gone = "is not here" if supervisor is None else "said that it had died"
+            table.send(peer, m.Goodbye(f"its supervisor {gone}"))
+            table.outbox.part_with(peer)
             return
         worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
         worker.joined_at = worker.progress_at = now

@@ -75,7 +75,12 @@ class Leave:
     reason: str
 
 
-Action: TypeAlias = "Send | Spawn | Kill | Leave"
+@dataclass(frozen=True)
+class StartOver:
+    """End the workers, and join again as a machine that the scheduler has not met yet."""
+
+
+Action: TypeAlias = "Send | Spawn | Kill | Leave | StartOver"
 
 
 # -- records -----------------------------------------------------------------------------------
@@ -172,7 +177,10 @@ class SupervisorCore:
         self._leave("")
 
     def _on_unknown(self, _: m.Unknown) -> None:
-        self._leave("the scheduler does not know this cluster any more")
+        # It was started anew, or gave this machine up while nothing got through.
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._outbox.append(StartOver())
 
     def _on_other(self, _: m.Welcome | m.Examine) -> None:
         """Take nothing: what an Examine asks for, the shell knows."""
