@@ -123,6 +123,19 @@ def test_a_silent_client_is_given_up(one):
     assert one.core.take_gone() == [b"C1"]
 
 
+def test_a_task_may_be_silent_as_long_as_its_worker_lives(one):
+    """The session of a task does not end before its worker, however long the task is silent."""
+    one.feed(b"N1", hello(m.CLIENT, worker=b"W1"))
+    for _ in range(math.ceil(CLIENT_TIMEOUT_S) + 2):
+        one.wait(1.0)
+        one.feed(b"S1", m.Heartbeat())
+        one.feed(b"C1", m.Heartbeat())
+
+    assert list(one.core.table.sessions) == [b"C1", b"N1"]
+    one.died()
+    assert list(one.core.table.sessions) == [b"C1"]
+
+
 def test_a_client_that_speaks_is_kept(one):
     """Heartbeats, submissions and cancellations all show that a client lives."""
     for message in (m.Heartbeat(), m.Cancel(0, 1), *submission(0)[1:]):

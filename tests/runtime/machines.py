@@ -100,6 +100,19 @@ class Machine:
         """Plug the cable in."""
         _ip("link", "set", self.cable, "up")
 
+    def mute(self) -> None:
+        """Lose whatever is sent over the cable, in both directions; nobody is told."""
+        nowhere = ["lladdr", "02:00:00:00:00:01", "nud", "permanent"]
+        _ip("neighbour", "replace", self.there, "dev", self.cable, *nowhere)
+        there = self._inside("ip", "neighbour", "replace", self.here, "dev", "eth0", *nowhere)
+        subprocess.run(there, check=True)
+
+    def unmute(self) -> None:
+        """Deliver what is sent again."""
+        _ip("neighbour", "delete", self.there, "dev", self.cable)
+        there = self._inside("ip", "neighbour", "delete", self.here, "dev", "eth0")
+        subprocess.run(there, check=True)
+
     def stop(self) -> None:
         """End what was started there, then the machine."""
         for started in self._started:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
@@ -467,6 +468,23 @@ def test_a_cluster_that_was_given_up_comes_back(shell, address) -> None:
 
         assert future.result(BOUND_S) != pid
         wait_gone(pid)
+
+
+def quiet_parent(client, seconds: int) -> int:
+    first = client.submit(abs, -1).result()
+    # It keeps the interpreter's lock, so that no thread of this process can speak.
+    ctypes.PyDLL(None).sleep(seconds)
+    # The scheduler has time to say that it does not know this client any more.
+    time.sleep(0.5)
+    return first + client.submit(abs, -1).result()
+
+
+def test_a_task_with_child_tasks_may_be_silent(shell, address) -> None:
+    """A task that keeps its process from speaking for long has its client afterwards."""
+    shell.start(f"scaler_scheduler -ct 1 {address}")
+    shell.start(f"scaler_cluster -n 1 {address}")
+    with Client(address, heartbeat_interval_seconds=0.1) as client:
+        assert client.submit(quiet_parent, client, 3).result(BOUND_S) == 2
 
 
 def test_a_host_that_is_not_there(shell) -> None:

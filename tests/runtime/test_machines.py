@@ -9,6 +9,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 from scaler_cluster.objects import remote_store
@@ -217,6 +218,27 @@ def test_a_cut_cable_delays_a_transfer(executor, machine) -> None:
     machine.mend()
 
     assert [future.result(BOUND_S)[1] for future in futures] == [(4 * MB, False)] * 3
+
+
+def test_a_silent_network_is_noticed(executor, machine) -> None:
+    """Connections to a machine that does not answer are given up, so that new ones follow soon."""
+    scheduler = psutil.Process(cluster_process("scheduler").pid)
+    assert there(scheduler, machine)
+
+    machine.mute()
+    wait_until(lambda: not there(scheduler, machine), "the scheduler waits for an answer")
+    machine.unmute()
+
+    assert len(on_all_workers(executor, describe, np.ones(MB))) == 2
+
+
+def there(process, machine) -> list:
+    """Return the connections that a process has to a machine."""
+    return [
+        one
+        for one in process.net_connections("tcp")
+        if one.status == psutil.CONN_ESTABLISHED and one.raddr.ip == machine.there
+    ]
 
 
 def test_results_of_a_machine_that_is_gone(executor, machine, monkeypatch) -> None:

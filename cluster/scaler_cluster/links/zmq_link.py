@@ -30,7 +30,13 @@ RECONNECT_MS = 5
 RECONNECT_MAX_MS = 1000
 LINGER_MS = 500
 """How long a closed socket goes on delivering: enough for a Goodbye on a live connection."""
-KEEPALIVE_IDLE_S = 30
+CONNECT_MS = 2000
+"""An attempt to connect that nobody has answered for so long is given up, and made again."""
+CUT_S = 6
+"""A connection whose other machine has not answered for so long is given up. The machines' kernels
+answer: processes may be stopped, and links as slow as they like."""
+PROBE_S = 2
+"""An idle connection is probed this often."""
 PUBLISHED_MAX = 32
 """Messages kept for a listener that does not take them; later ones it will never see."""
 LISTENER_SILENT_MS = 15_000
@@ -61,8 +67,13 @@ class ZmqLink:
         socket.setsockopt(zmq.MAXMSGSIZE, BATCH_BYTES_MAX)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        # TCP itself would wait ever longer: for half as long again as a cut had lasted, or longer.
+        socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+        socket.setsockopt(zmq.TCP_MAXRT, CUT_S * 1000)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, PROBE_S)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, PROBE_S)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, CUT_S // PROBE_S)
         self._crowded_until = 0.0
         self.address = ""
         # Each look costs system calls, so none is taken twice; this way it costs no Python, as

@@ -302,7 +302,8 @@ class SchedulerCore:
     def _give_up_silent_peers(self, now: float) -> None:
         table, config = self.table, self.config
         for session in list(table.sessions.values()):
-            if now - session.last_seen >= config.client_timeout_s:
+            # A task may keep its process from speaking; its session ends with its worker.
+            if not session.worker and now - session.last_seen >= config.client_timeout_s:
                 silence = f"it was silent for {config.client_timeout_s:g} s"
                 table.journal.client_ended(session, silence, now)
                 self._clients.end(session, now)
