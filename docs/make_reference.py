@@ -46,13 +46,16 @@ bytes. {page}
 ## Envelopes
 
 One ZeroMQ message is one *envelope*. Its first frame is msgpack, at most
-{codec.HEADER_BYTES_MAX:,} bytes: `[incarnation, seq, ack, *messages]`. A message is
+{codec.HEADER_BYTES_MAX:,} bytes: `[incarnation, to, seq, ack, *messages]`. A message is
 `[tag, *fields]` with all fields, in order. A buffer of {codec.FRAME_BYTES:,} bytes or more is a
 separate frame, and the number of the frame, counted from 1, takes its place in the message. An
 envelope has at most {codec.FRAMES_MAX:,} frames.
 
-- `incarnation` is a number that a process keeps for its whole life (here its process id). If it
-  changes, the peer has started over: its first envelope has `seq` 1 and begins with Hello.
+- `incarnation` is a number other than 0 that a peer keeps as long as it is connected (here a random
+  one). If it changes, the peer has started over: its first envelope has `seq` 1 and begins with
+  Hello.
+- `to` is the incarnation of the receiver, or 0 as long as the sender does not know it. If the
+  receiver has started over since, it drops the envelope; a scheduler then answers with Unknown.
 - `seq` counts the envelopes of one direction from 1. An envelope without messages, or one that
   contains Unknown, has `seq` 0 and is not counted.
 - `ack` is the last `seq` that was received in order. If an envelope is not acknowledged within

@@ -26,7 +26,7 @@ NOWHERE = ["", "", "", 0]
 HEARTBEAT_S = 2.0
 RESEND_S = 1.0
 FRAME_BYTES = 8192
-PROTOCOL = 3
+PROTOCOL = 4
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 
 
@@ -47,7 +47,7 @@ class Peer:
         self.seq += 1
         frames: list[bytes] = [b""]
         body = [self._in_frames(message, frames) for message in messages]
-        frames[0] = msgpack.packb([os.getpid(), self.seq, self.received, *body])
+        frames[0] = msgpack.packb([os.getpid(), 0, self.seq, self.received, *body])
         self.acknowledged = self.received
         self.unacknowledged[self.seq] = time.monotonic(), frames
         self.socket.send_multipart(frames)
@@ -65,7 +65,7 @@ class Peer:
         found = []
         while self.socket.poll(0):
             frames = self.socket.recv_multipart()
-            _, seq, ack, *messages = msgpack.unpackb(frames[0])
+            _, _, seq, ack, *messages = msgpack.unpackb(frames[0])
             for one in [one for one in self.unacknowledged if one <= ack]:
                 del self.unacknowledged[one]
             if seq == self.received + 1:
@@ -80,7 +80,7 @@ class Peer:
         """Acknowledge what was received, and repeat what was not acknowledged."""
         if self.acknowledged < self.received:
             self.acknowledged = self.received
-            self.socket.send(msgpack.packb([os.getpid(), 0, self.received]))
+            self.socket.send(msgpack.packb([os.getpid(), 0, 0, self.received]))
         now = time.monotonic()
         for seq, (sent, frames) in self.unacknowledged.items():
             if now - sent >= RESEND_S:

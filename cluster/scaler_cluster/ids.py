@@ -37,6 +37,8 @@ DRAFT = b"draft-"
 
 PEER_RANDOM_BYTES = 12
 """What tells a peer id from all others; before it stands the letter of the role."""
+INCARNATION_BYTES = 7
+"""What tells one life of a peer from the next."""
 
 SNAPSHOT, EVENTS = TOPICS = b"snapshot", b"events"
 """Of the feed, for those who watch. To subscribe to one does not make the other be built."""

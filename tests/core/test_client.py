@@ -444,9 +444,10 @@ def test_a_map_hears_of_its_own_tasks(core):
     one, other = Call(), Call()
     first = core.open_call(one)
     core.open_call(other)
+    core.requests.teach(F, b"pickle", (), "f")
     core.requests.submit_run(first, F, 0, m.DEFAULT_OPTIONS, (), payloads_of(0, 9))
 
-    assert sent(core) == [f"Submit {first}-{first + 8} f"]
+    assert sent(core) == ["Function f", f"Submit {first}-{first + 8} f"]
     receive(
         core,
         m.Results(first + 2, Batch.of([b"x", b"y"])),

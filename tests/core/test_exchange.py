@@ -97,6 +97,27 @@ def test_a_new_incarnation_starts_over(hub, spoke):
     assert greet(hub, Exchange(21)) == [HELLO]
 
 
+def test_an_answer_to_an_earlier_life_is_not_taken(hub, spoke):
+    """What the hub says to an earlier incarnation of a peer is not taken by the later one."""
+    greet(hub, spoke)
+    welcome = hub.send(SPOKE, [m.Welcome(1, 0)], 0.0)
+    later = Exchange(21)
+    greet(hub, later)
+
+    assert later.receive(HUB, welcome, 0.0) == [m.Unknown()]
+    assert later.receive(HUB, hub.send(SPOKE, [m.Welcome(2, 0)], 0.0), 0.0) == [m.Welcome(2, 0)]
+
+
+def test_words_to_an_earlier_hub_are_not_taken(hub, spoke):
+    """A hub that knows a peer's Hello tells it all the same that it took another one's place."""
+    greet(hub, spoke)
+    spoke.receive(HUB, hub.send(SPOKE, [m.Welcome(1, 0)], 0.0), 0.0)
+    later = Exchange(11)
+    later.receive(SPOKE, encode(2, 1, 0, [HELLO]), 0.0)
+
+    assert later.receive(SPOKE, spoke.send(HUB, [m.Heartbeat()], 0.0), 0.0) == [m.Unknown()]
+
+
 def test_an_old_incarnation_is_not_heard(hub, spoke):
     """What an earlier incarnation of a peer sent arrives too late to count."""
     greet(hub, spoke)

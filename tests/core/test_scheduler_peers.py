@@ -67,7 +67,7 @@ def test_another_protocol_is_refused(bench):
 
     (sentence,) = bench.feed(b"C1", message)["C1"]
 
-    assert sentence.startswith("Refused: The client speaks protocol 999, this scheduler 3")
+    assert sentence.startswith("Refused: The client speaks protocol 999, this scheduler 4")
     assert bench.core.take_gone() == [b"C1"]
 
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
+import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
 
 from scaler_cluster.wire.feed import Events
-from scaler_exec import Client, ClusterUnreachableError, TaskTimeoutError
+from scaler_exec import (
+    Client,
+    ClusterUnreachableError,
+    MissingObjectsError,
+    ScalerExecutor,
+    TaskLostError,
+    TaskTimeoutError,
+)
 from scaler_monitoring.feed import Feed
 from tests.runtime.helpers import BOUND_S, free_port, is_gone, wait_gone, wait_until
 from tests.runtime.shell import Shell
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SQUARES = """
 import math
@@ -441,16 +447,84 @@ def test_a_cluster_works_for_the_scheduler_that_follows(shell, address) -> None:
         scheduler.process.kill()
         scheduler.end()
         shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
-        with pytest.raises(ClusterUnreachableError):
-            client.submit(os.getpid).result(BOUND_S)
-
-    assert shell.python(SQUARES.format(address=address)).startswith(SUM)
-    with Client(address) as client:
         pids = set(client.map(lambda _: os.getpid(), range(100)))
     assert pid not in pids
+    assert shell.python(SQUARES.format(address=address)).startswith(SUM)
     wait_gone(pid)
     assert cluster.interrupt() == 0
     wait_gone(*pids)
+
+
+def wait_at(gate: str, number: int) -> int:
+    """Leave a mark in a directory, and wait until that is called open."""
+    Path(gate, f"{number}.{os.getpid()}").touch()
+    while not Path(gate, "open").exists():
+        time.sleep(0.01)
+    return number
+
+
+def test_a_scheduler_may_be_killed(shell, address, tmp_path, caplog) -> None:
+    """Tasks and maps are asked of the scheduler that follows; what may not run twice is lost."""
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    scheduler = shell.start(f"scaler_scheduler {address}")
+    shell.start(f"scaler_cluster -n 2 -his 0.1 {address}")
+    with ScalerExecutor(address=address) as executor, Client(address) as client:
+        done = executor.submit(abs, -1)
+        assert done.result(BOUND_S) == 1
+        futures = [executor.submit(wait_at, str(gate), number) for number in range(2)]
+        wait_until(lambda: len(list(gate.iterdir())) == 2, "no task runs")
+        once = executor.options(at_most_once=True).submit(os.getpid)
+        numbers = executor.map(divmod, range(5000), [7] * 5000)
+        graph = client.get({"a": (abs, -1), "b": (abs, "a")}, ["b"], block=False)["b"]
+        stored = executor.submit(len, os.urandom(1_000_000))
+
+        scheduler.process.kill()
+        scheduler.end()
+        shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
+        wait_until(lambda: len(list(gate.iterdir())) == 4, "they do not run again")
+        (gate / "open").touch()
+
+        assert [future.result(BOUND_S) for future in futures] == [0, 1]
+        assert list(numbers) == [divmod(number, 7) for number in range(5000)]
+        assert isinstance(once.exception(BOUND_S), TaskLostError)
+        assert isinstance(graph.exception(BOUND_S), ClusterUnreachableError)
+        assert isinstance(stored.exception(BOUND_S), MissingObjectsError)
+        assert executor.submit(len, os.urandom(1_000_000)).result(BOUND_S) == 1_000_000
+    said = [record.message for record in caplog.records if record.name == "scaler_cluster.client"]
+    assert sum("does not know this client" in line for line in said) == 2
+    assert sum(line.endswith("is back") for line in said) == 2
+
+
+SLEEPER = """
+from pathlib import Path
+from scaler import Client
+from tests.runtime.test_commands import wait_at
+with Client(address="{address}", heartbeat_interval_seconds=1) as client:
+    future = client.submit(wait_at, "{gate}", 1)
+    print("submitted", flush=True)
+    print("returned", future.result(), client.submit(abs, -2).result())
+"""
+
+
+def test_a_client_may_be_stopped(shell, address, tmp_path) -> None:
+    """A client that was stopped until it was given up gets what it asked for."""
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    scheduler = shell.start(f"scaler_scheduler -ct 2 {address}")
+    shell.start(f"scaler_cluster -n 1 {address}")
+    program = shlex.quote(SLEEPER.format(address=address, gate=gate))
+    client = shell.start(f"{sys.executable} -c {program}")
+    client.wait_for("submitted")
+    client.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: "it was silent for 2 s" in scheduler.out, "the scheduler waits")
+        (gate / "open").touch()
+    finally:
+        client.process.send_signal(signal.SIGCONT)
+
+    assert client.end() == 0
+    assert "returned 1 2" in client.out
 
 
 def test_a_cluster_that_was_given_up_comes_back(shell, address) -> None:

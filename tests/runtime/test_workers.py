@@ -135,7 +135,8 @@ def test_a_task_that_takes_too_much_memory_is_killed(make_executor, flags) -> No
     assert type(error) is WorkerDiedError
     assert error.death.out_of_memory
     assert "limit of 150 MB" in error.death.reason
-    assert error.death.peak_rss_bytes > 150 * MEGABYTE
+    # The kernel counts pages in batches, so not to the byte.
+    assert error.death.peak_rss_bytes > 148 * MEGABYTE
     assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
 
 

@@ -61,6 +61,17 @@ def test_machines_may_come_back(plan: str) -> None:
         simulate(seed, replace(PLANS[plan], silences=2))
 
 
+@pytest.mark.parametrize("plan", ["tasks", "graphs", "nested"])
+def test_schedulers_may_be_started_anew(plan: str) -> None:
+    """A scheduler that knows nothing is asked again for all that has not come back.
+
+    So is one that had not heard from a client for too long. Whatever comes back is right, and no
+    task starts twice that must not.
+    """
+    for seed in range(10):
+        simulate(seed, replace(PLANS[plan], scheduler_crashes=2, silences=1))
+
+
 @pytest.mark.parametrize("limit", [1, 5, 20])
 def test_clients_may_have_to_ask_first(limit: int) -> None:
     """Every task comes back even where few tasks may wait in the scheduler."""

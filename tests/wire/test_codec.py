@@ -112,7 +112,7 @@ def transported(frames):
 
 def one_message(*fields, frames=()):
     """Return the frames of an envelope that holds one message of these fields."""
-    return [msgpack.packb([1, 1, 0, list(fields)]), *frames]
+    return [msgpack.packb([1, 0, 1, 0, list(fields)]), *frames]
 
 
 # -- what is sent arrives --------------------------------------------------------------------
@@ -249,7 +249,7 @@ anything = st.recursive(
 @given(st.sampled_from(CLASSES), st.lists(anything, max_size=8), st.lists(st.binary(max_size=9)))
 def test_any_fields_decode_or_are_refused(cls, fields, frames):
     """A message of any class with fields of any type is a good one or is refused."""
-    body = msgpack.packb([1, 1, 0, [cls.tag, *fields]], unicode_errors="surrogatepass")
+    body = msgpack.packb([1, 0, 1, 0, [cls.tag, *fields]], unicode_errors="surrogatepass")
     decodes_or_refuses([body, *(memoryview(frame) for frame in frames)])
 
 
@@ -258,7 +258,7 @@ def test_one_wrong_field_is_refused_or_harmless(message, index, value):
     """A good message in which one field was replaced is a good one or is refused."""
     frames = codec.encode(1, 1, 0, [message])
     body = msgpack.unpackb(frames[0], strict_map_key=False, unicode_errors="surrogatepass")
-    fields = body[3]
+    fields = body[4]
     fields[index % len(fields)] = value
     packed = msgpack.packb(body, unicode_errors="surrogatepass")
     decodes_or_refuses(transported([packed, *frames[1:]]))
@@ -291,7 +291,7 @@ def spoiled(message, field, value, *frames):
     codec.decode(transported(good))
     body = msgpack.unpackb(good[0])
     names = [each.name for each in dataclasses.fields(message)]
-    body[3][1 + names.index(field)] = value
+    body[4][1 + names.index(field)] = value
     return [msgpack.packb(body), *frames]
 
 
@@ -407,7 +407,7 @@ def test_details_are_flat():
 def test_too_large_a_header_is_refused_unread(monkeypatch):
     """A header above HEADER_BYTES_MAX is refused before anything of it is unpacked."""
     monkeypatch.setattr(codec, "HEADER_BYTES_MAX", 100)
-    header = msgpack.packb([1, 1, 0, [5, "x" * 100]])
+    header = msgpack.packb([1, 0, 1, 0, [5, "x" * 100]])
 
     with pytest.raises(RemoteProtocolError, match="too large a header"):
         codec.decode([header])
@@ -425,8 +425,8 @@ def test_too_many_messages_are_refused(monkeypatch):
     """More than MESSAGES_MAX messages are refused."""
     monkeypatch.setattr(codec, "MESSAGES_MAX", 5)
 
-    with pytest.raises(RemoteProtocolError, match="an envelope is a list of 3 numbers"):
-        codec.decode([msgpack.packb([1, 1, 0, *([[4]] * 6)])])
+    with pytest.raises(RemoteProtocolError, match="an envelope is a list of 4 numbers"):
+        codec.decode([msgpack.packb([1, 0, 1, 0, *([[4]] * 6)])])
 
 
 def test_too_long_a_text_is_refused(monkeypatch):

@@ -24,6 +24,7 @@ class CallPickler:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._functions = FunctionPickler(connection.stored if connection.stores else None)
+        connection.on_forgotten = self._functions.clear
 
     @property
     def stores(self) -> bool:

@@ -6,7 +6,6 @@ Only this locks. What a door returns as events is to be handled without the lock
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from time import perf_counter as clock
@@ -21,15 +20,16 @@ from scaler_cluster.errors import (
     ScalerError,
     SessionClosedError,
     SessionForkedError,
+    StorageUnreachableError,
 )
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import HUB
+from scaler_cluster.links.link import HUB, new_incarnation
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.process import make_peer_id
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.core.client.events import ClientEvent
@@ -72,6 +72,9 @@ class ClientMap(MapSink, Protocol):
 class Connection:
     """The client's end of the wire, for all threads of a process."""
 
+    starts_over = True
+    """Whether it comes anew to a scheduler that has forgotten it."""
+
     def __init__(self, address: str, core: ClientCore | None = None, worker: bytes = b"") -> None:
         self.address = address
         self.error: ScalerError | None = None
@@ -93,9 +96,15 @@ class Connection:
         self._has_left = False
         self._sent: SentObjects | None = None
         """What was stored; None as long as nothing was."""
-        self._exchange = Exchange(os.getpid())
+        self._abandoned: list[SentObjects] = []
+        """What was stored before the scheduler forgot this client."""
+        self.on_forgotten: Callable[[], None] = lambda: None
+        """Called when what was stored is gone."""
+        self._exchange = Exchange(new_incarnation())
         self._dropped_calls: deque[tuple[ClientMap, bool]] = deque()
         self._tick_at = 0.0
+        self._hello: m.Hello | None = None
+        self._storages: Sequence[str] = ()
         self._detours: dict[str, str] = {}
         self.worker = worker
         """Peer id of the worker whose tasks this is of; empty: it is a program's."""
@@ -153,14 +162,20 @@ class Connection:
 
     # -- the beginning -----------------------------------------------------------------------
 
+    def greet(self, hello: m.Hello) -> None:
+        """Say who this is, now and whenever the scheduler has forgotten it."""
+        self._hello = hello
+        self.say(hello)
+
     def wait(self, timeout_s: float) -> None:
         """Wait until something has arrived, before any other thread uses this."""
         self._link.wait(min(timeout_s, max(self.deadline - clock(), 0.0)))
 
-    def reach_storages(self, detours: dict[str, str]) -> None:
-        """Note where storages are reached from here that say that they are elsewhere."""
-        self._detours = detours
+    def reach_storages(self, storages: Sequence[str]) -> None:
+        """Note at which addresses the storages are reached from here; without any, at their own."""
         homes = self._core.welcome.homes
+        self._storages = storages
+        self._detours = dict(zip((home.address for home in homes), storages, strict=False))
         self.stores = all(home.address or StorageDirs.of(home).is_here for home in homes)
 
     # -- tasks -------------------------------------------------------------------------------
@@ -283,6 +298,8 @@ class Connection:
         return self._sent
 
     def _stored(self) -> SentObjects:
+        if not self._core.welcome.session:
+            raise StorageUnreachableError(f"the scheduler at {self.address} was started anew")
         if self._sent is None:
             # Not at the start: most sessions never store anything.
             from scaler_cluster.objects.sent import SentObjects
@@ -360,7 +377,24 @@ class Connection:
             if type(event) is m.Output:
                 # Here, where no other thread can come before it with what was printed later.
                 self.printer.add(event)
+            elif type(event) is m.Unknown and self.starts_over and self.error is None:
+                self._start_over()
+            elif type(event) is m.Welcome:
+                self.reach_storages(self._storages)
+        if core.requests.has_some:
+            return events + self._pump()
         return events
+
+    def _start_over(self) -> None:
+        """Come anew to a scheduler that has forgotten this client."""
+        assert self._hello is not None
+        self._exchange = Exchange(new_incarnation())
+        self._core.start_over(self._hello)
+        if self._sent is not None:
+            self._sent.abandon()
+            self._abandoned.append(self._sent)
+            self._sent = None
+        self.on_forgotten()
 
     def _sweep(self) -> None:
         """Let go of what nobody in this process asks for any more."""
@@ -394,8 +428,8 @@ class Connection:
         """Let go of the socket."""
         with self._lock:
             self.closed = True
-            if self._sent is not None:
-                self._sent.store.close()
+            for sent in filter(None, (*self._abandoned, self._sent)):
+                sent.store.close()
             # A Goodbye is worth a moment's wait; a scheduler that is gone is not.
             is_worth_it = self.error is None and self._core.welcome.session
             self._link.close(zmq_link.LINGER_MS if is_worth_it else 0)

@@ -38,7 +38,7 @@ def shake_hands(
     storages than named, or fewer.
     """
     who = m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()
-    connection.say(m.Hello(m.CLIENT, *who, worker=connection.worker))
+    connection.greet(m.Hello(m.CLIENT, *who, worker=connection.worker))
     end = clock() + timeout
     events: list[ClientEvent] = []
     while not connection.welcome.session:
@@ -66,7 +66,5 @@ def shake_hands(
             f"this cluster keeps objects in {len(homes)} storages: name as many addresses, in its "
             f"order, not {len(storages)}"
         )
-    # Without any there are none to be paired.
-    addresses = [home.address for home in homes]
-    connection.reach_storages(dict(zip(addresses, storages, strict=False)))
+    connection.reach_storages(storages)
     return events

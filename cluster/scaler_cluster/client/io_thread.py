@@ -90,7 +90,8 @@ class IoThread:
             self._lead.wait_as_io(max(due - clock(), 0.0))
             now = clock()
             if self._liveness.beat(now):
-                connection.say(m.Heartbeat())
+                if connection.welcome.session:
+                    connection.say(m.Heartbeat())
                 if connection.error is None:
                     self._check_cluster(now, dead_child())
             settler.handle(connection.pump())

@@ -97,17 +97,25 @@ class Settler:
 
     def _on_refused(self, event: m.Refused) -> None:
         self.refused = event.reason
+        if not self._connection.welcome.session:
+            where = self._connection.address
+            self._fail(ClusterUnreachableError(f"the scheduler at {where} says: {event.reason}"))
 
     def _on_broken(self, event: m.Broken | m.Goodbye) -> None:
         self._fail(ClusterBrokenError(event.reason))
 
     def _on_unknown(self, _: m.Unknown) -> None:
-        self._fail(
-            ClusterUnreachableError(
-                f"the scheduler at {self._connection.address} does not know this client any more: "
-                "it was started anew, or had not heard from this client for too long"
-            )
+        reason = (
+            f"the scheduler at {self._connection.address} does not know this client any more: "
+            "it was started anew, or had not heard from this client for too long"
         )
+        if self._connection.starts_over:
+            client_log.warning("%s; what has not come back is asked for again", reason)
+        else:
+            self._fail(ClusterUnreachableError(reason))
+
+    def _on_welcome(self, _: m.Welcome) -> None:
+        client_log.warning("the scheduler at %s is back", self._connection.address)
 
     def _fail(self, error: ScalerError) -> None:
         """Nothing comes back any more; the first reason stays."""
@@ -137,4 +145,5 @@ class Settler:
         m.Broken: _on_broken,
         m.Goodbye: _on_broken,
         m.Unknown: _on_unknown,
+        m.Welcome: _on_welcome,
     }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Protocol
+
+from scaler_cluster.ids import INCARNATION_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +16,11 @@ HUB = b""
 """How the spokes of a link call their only peer, the hub."""
 WILDCARDS = ("0.0.0.0", "[::]", "*")  # noqa: S104
 """Hosts of who listens at all addresses of a machine, by which nobody can reach it."""
+
+
+def new_incarnation() -> int:
+    """Return what tells one life of a peer from all others; never 0."""
+    return int.from_bytes(os.urandom(INCARNATION_BYTES), "big") + 1
 
 
 def as_reached(address: str, near: str) -> str:

@@ -108,6 +108,19 @@ class Offering(Protocol):
         """Say that a function will not be named again by what is asked for from now on."""
 
 
+class Nobody:
+    """Has no scheduler to tell."""
+
+    def offer(self, one: bytes, segment: bytes, nbytes: int) -> None:
+        """See :class:`Offering`."""
+
+    def release(self, objects: Objects) -> None:
+        """See :class:`Offering`."""
+
+    def forget(self, function: bytes) -> None:
+        """See :class:`Offering`."""
+
+
 class _Stored:
     """A buffer that was stored, as long as its owner lives."""
 
@@ -133,7 +146,7 @@ class SentObjects:
     """
 
     def __init__(self, client: Offering, store: ClientStore) -> None:
-        self._client = client
+        self._client: Offering = client
         self._lock = threading.Lock()
         self.store = store
         self._known: dict[Key, _Stored] = {}
@@ -242,6 +255,10 @@ class SentObjects:
             if self._held:
                 self._client.release(tuple(self._held))
             self._held.clear()
+
+    def abandon(self) -> None:
+        """The scheduler knows nothing of this any more, and is not told anything of it."""
+        self._client = Nobody()
 
     def release(self, objects: Iterable[bytes]) -> None:
         """Let go of objects, after what names them was asked for.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import HUB, as_reached
+from scaler_cluster.links.link import HUB, as_reached, new_incarnation
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Source:
     def __init__(self, address: str, scheduler: str, peer: bytes, role: str = m.CLIENT) -> None:
         self.address = address
         self._role = role
-        self._exchange = Exchange(os.getpid())
+        self._exchange = Exchange(new_incarnation())
         self._link = zmq_link.connect(as_reached(address, scheduler), peer)
         self.fd = self._link.fd
         self._has_answered = False

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class NestedConnection(Connection):
     """A connection that sends away what has been held for long enough."""
 
+    starts_over = False
+
     def __init__(
         self, address: str, worker: bytes, may_run: Callable[[m.TaskOptions], bool]
     ) -> None:

@@ -19,6 +19,7 @@ from scaler_cluster.core.scheduler.objects import HOME
 from scaler_cluster.core.scheduler.scheduler import SHUT_DOWN
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.links import zmq_link
+from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class SchedulerShell:
         """Made when the first monitor connects."""
         self._core = core
         self._check = check
-        self._exchange = Exchange(os.getpid())
+        self._exchange = Exchange(new_incarnation())
         self._loop = asyncio.get_running_loop()
         self.over = asyncio.Event()
         """Set when it is time to end."""

@@ -19,6 +19,7 @@ from scaler_cluster.core.storage.storage import UPSTREAM, StorageCore
 from scaler_cluster.errors import ClusterUnreachableError, RemoteProtocolError
 from scaler_cluster.ids import segment_names
 from scaler_cluster.links import zmq_link
+from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.source import Source
 from scaler_cluster.process.log_config import set_up_logging
@@ -64,7 +65,7 @@ class StorageShell:
             place=self._place.served_at(config.known_as or serve),
         )
         self._core = StorageCore(segments, hello, waits=not scheduler)
-        self._exchange = Exchange(os.getpid())
+        self._exchange = Exchange(new_incarnation())
         self._link = zmq_link.connect(scheduler, peer) if scheduler else None
         self._hub = zmq_link.bind(serve, config.listener) if serve else None
         self._reached_by = scheduler or serve

@@ -31,7 +31,7 @@ from scaler_cluster.core.supervisor.supervisor import (
     spares_max,
 )
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import HUB
+from scaler_cluster.links.link import HUB, new_incarnation
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.log_config import set_up_logging
 from scaler_cluster.process.process import (
@@ -114,7 +114,7 @@ class SupervisorShell:
         self._storage: StorageProcess | None = None
         if config.is_home:
             config.dirs.hold()
-        self._exchange = Exchange(os.getpid())
+        self._exchange = Exchange(new_incarnation())
         self._link = zmq_link.connect(config.address, self._peer)
         self._stderr: dict[int, WorkerStderr] = {}
         self._passage = Passage()

@@ -6,6 +6,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.client.client import ClientCore
+from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.testing.bench import PYTHON
 from scaler_cluster.testing.graphs import OBJECTS, SimulatedGraph
 from scaler_cluster.testing.sessions import FUNCTIONS, SessionNode
@@ -31,7 +32,8 @@ class ClientNode(SessionNode):
         self._graphs = plan.graphs
         self._futures: list[int] = []
         """Tasks that may be passed on to others."""
-        self.core.requests.say(m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "simulated"))
+        self._hello = m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "simulated")
+        self.core.requests.say(self._hello)
         self._has_begun = False
         self.turn()
 
@@ -51,9 +53,9 @@ class ClientNode(SessionNode):
     def turn(self) -> None:
         self.beat()
         if self.is_lost:
-            # The scheduler gave it up while it was paused: what the shell does is break.
-            self.stop()
-            return
+            self.is_lost = False
+            self.exchange = Exchange(self.simulation.random.getrandbits(31) + 1)
+            self.core.start_over(self._hello)
         self.tell_hub(self.core.take_actions())
         self.set_timer(self._liveness.heartbeat_at)
 
@@ -154,3 +156,6 @@ class ClientNode(SessionNode):
         """See :class:`SessionNode`; maps are let go of first."""
         self.core.abort_calls(CancelledError())
         super().check_over()
+        kept = self.core.requests.unfinished
+        assert kept is not None
+        assert kept.is_empty, "it would ask again for what came back"

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Buffer
 
 HUB_NAME = b"hub"
+SESSIONS_MAX = 1_000_000
+"""More than a scheduler ever has."""
 
 
 class Node:
@@ -91,7 +93,7 @@ class SchedulerNode(Node):
 
     def __init__(self, simulation: World) -> None:
         super().__init__(simulation, HUB_NAME)
-        config = SchedulerConfig(
+        self._config = SchedulerConfig(
             PYTHON,
             client_timeout_s=30.0,
             supervisor_timeout_s=10.0,
@@ -100,8 +102,20 @@ class SchedulerNode(Node):
             idle_s=simulation.plan.idle_s,
             homes=(simulation.home.place,),
         )
-        self.core = SchedulerCore(config, 0.0)
+        self.core = SchedulerCore(self._config, 0.0)
         self._steps = 0
+        self._lives = 1
+
+    def crash(self) -> None:
+        """Forget everything; what is under way reaches the scheduler that follows."""
+        now = self.simulation.now
+        self.exchange = Exchange(self.simulation.random.getrandbits(31) + 1)
+        self.core = SchedulerCore(self._config, now)
+        # So that a session's number tells it from those of other lives.
+        self.core._clients._sessions_made = self._lives * SESSIONS_MAX
+        self._lives += 1
+        self.pause(now + self.simulation.random.uniform(0.01, 3.0))
+        self.set_timer(self.paused_until)
 
     def receive(self, source: bytes, frames: list[Buffer]) -> None:
         now = self.simulation.now
@@ -110,7 +124,7 @@ class SchedulerNode(Node):
         except RemoteProtocolError:
             # The network repeats the Hello of a peer that has been given up since: what the peer
             # says next does not follow that. Nobody else may break the protocol.
-            assert self.simulation.plan.silences
+            assert self.simulation.plan.silences or self.simulation.plan.scheduler_crashes
             self.core.peer_lost(source, now)
             self.exchange.drop(source)
             messages = []

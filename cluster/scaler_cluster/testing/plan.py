@@ -23,7 +23,10 @@ class Plan:
     machine_crashes: int = 1
     pauses: int = 3
     silences: int = 0
-    """Machines that nothing is heard of for longer than the scheduler waits, and that come back."""
+    """Machines and clients that nothing is heard of for longer than the scheduler waits, and that
+    come back."""
+    scheduler_crashes: int = 0
+    """How often the scheduler is started anew."""
     tasks_waiting_max: int = -1
     """How many tasks wait in the scheduler; -1: no limit."""
     leavers: int = 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.client.events import InputWanted, Settled
 from scaler_cluster.core.client.liveness import Liveness
 from scaler_cluster.core.graph.graph import SUPPLIED
+from scaler_cluster.errors import ClusterUnreachableError
 from scaler_cluster.ids import CALL_BITS
 from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.digest import digest_of
@@ -98,6 +99,10 @@ class SessionNode(Node):
         """Inputs of graphs to be supplied, by the task that they are."""
         self._written = 0
         self._liveness = Liveness(HEARTBEAT_S, math.inf, simulation.now)
+        self.sessions: set[int] = set()
+        """Those that it had, one after the other."""
+        self.welcomes = 0
+        """How often a scheduler that had forgotten it took it in."""
         self.is_lost = False
         """True once the scheduler did not know it."""
         self.is_refused = False
@@ -257,6 +262,7 @@ class SessionNode(Node):
         """Hand what has arrived to the core, and look at what it says."""
         core = self.core
         core.receive(self.exchange.receive(HUB, frames, self.simulation.now), self.simulation.now)
+        self.sessions.add(core.welcome.session)
         self.handle(core.events.take())
 
     def handle(self, events: Sequence[ClientEvent]) -> None:
@@ -271,6 +277,8 @@ class SessionNode(Node):
                 self._supply_when_there(event)
             elif isinstance(event, m.Unknown):
                 self.is_lost = True
+            elif isinstance(event, m.Welcome):
+                self.welcomes += 1
             elif isinstance(event, m.Refused):
                 self.is_refused = True
             else:
@@ -295,6 +303,9 @@ class SessionNode(Node):
             assert outcome == asked.expected, f"{task}: {outcome!r}, not {asked.expected!r}"
         elif isinstance(outcome, m.Failed):
             asked.check_failure(task, outcome, self.simulation)
+        elif isinstance(outcome, ClusterUnreachableError):
+            assert self.welcomes, f"{task} is no node of a graph that was forgotten"
+            self.given_up.add(task)
         else:
             assert outcome is None, f"{task} came back with {outcome!r}"
             assert self.took_back or self._was_given_up(task), f"{task} was cancelled by nobody"
@@ -325,7 +336,7 @@ class SessionNode(Node):
     def _supply(self, task: int, of: int) -> None:
         """Say what became of an input."""
         outcome = self.resolved[of]
-        if outcome is None:
+        if outcome is None or isinstance(outcome, ClusterUnreachableError):
             message = m.ProvideInputs(task, m.INPUT_CANCELLED, b"")
         elif isinstance(outcome, m.Failed):
             message = m.ProvideInputs(task, outcome.kind, outcome.payload, (), outcome.detail)
@@ -340,7 +351,7 @@ class SessionNode(Node):
 
     def beat(self) -> None:
         """Say that it lives, if that is due."""
-        if self._liveness.beat(self.simulation.now):
+        if self._liveness.beat(self.simulation.now) and not self.core.requests.starts_over:
             self.core.requests.say(m.Heartbeat())
 
     def check_over(self) -> None:
@@ -351,5 +362,6 @@ class SessionNode(Node):
         assert not any(left), f"it remembers {left}"
         for task, asked in self.asked.items():
             if asked.options[0].at_most_once:
-                starts = self.simulation.started.get((core.welcome.session, task), 0)
+                started = self.simulation.started
+                starts = sum(started.get((session, task), 0) for session in self.sessions)
                 assert starts <= 1, f"{task} was started {starts} times"

@@ -125,6 +125,8 @@ class Simulation:
             self.at(moment(0, plan.faults_s), self._pause)
         for _ in range(plan.silences):
             self.at(moment(0, plan.faults_s), self._silence)
+        for _ in range(plan.scheduler_crashes):
+            self.at(moment(0, plan.faults_s), self.hub.crash)
         for client in self.clients[: plan.leavers]:
             self.at(moment(0, plan.faults_s), client.stop)
         self.at(plan.faults_s, self._heal)
@@ -143,7 +145,10 @@ class Simulation:
         self.random.choice(victims).pause(self.now + self.random.uniform(0.01, 3.0))
 
     def _silence(self) -> None:
-        """Pause a supervisor until the scheduler has given it up; each worker may go on."""
+        """Pause a client or a supervisor until the scheduler has given it up."""
+        if self.random.random() < 0.3:
+            self.random.choice(self.clients).pause(self.now + self.random.uniform(31.0, 40.0))
+            return
         victim = self._some(SupervisorNode)
         if victim is not None:
             victim.silence(self.now + self.random.uniform(10.5, 20.0))

@@ -1,8 +1,8 @@
 """Envelopes to ZeroMQ frames and back: msgpack, with large buffers as frames of their own.
 
-An envelope is what one peer sends another in one turn: ``[incarnation, seq, ack, *messages]`` in
-the first frame, a message being ``[tag, *fields]``. A buffer of FRAME_BYTES or more stands in the
-envelope as the number of the frame that holds it, and is never copied.
+An envelope is what one peer sends another in one turn: ``[incarnation, to, seq, ack, *messages]``
+in the first frame, a message being ``[tag, *fields]``. A buffer of FRAME_BYTES or more stands in
+the envelope as the number of the frame that holds it, and is never copied.
 
 What arrives is checked here: whatever the bytes, decoding returns an envelope whose fields have
 their types and whose batches are consistent, or raises :class:`RemoteProtocolError`.
@@ -31,6 +31,8 @@ FRAME_BYTES = 8 * 1024
 HEADER_BYTES_MAX = 64 * 1024 * 1024
 """No turn's envelope comes near; a peer that claims more is broken or hostile."""
 FRAMES_MAX = 100_000
+NUMBERS = 4
+"""Each envelope begins with so many numbers."""
 OBJECTS_MAX = 100_000
 """Large buffers of one payload: as many as a list of arrays may have, each 64 KiB or more."""
 HOMES_MAX = 256
@@ -52,10 +54,13 @@ UNICODE_ERRORS = "surrogatepass"
 class Envelope:
     """What arrived in one piece from one peer."""
 
-    __slots__ = ("ack", "incarnation", "messages", "seq")
+    __slots__ = ("ack", "incarnation", "messages", "seq", "to")
 
-    def __init__(self, incarnation: int, seq: int, ack: int, messages: list[m.Message]) -> None:
+    def __init__(
+        self, incarnation: int, to: int, seq: int, ack: int, messages: list[m.Message]
+    ) -> None:
         self.incarnation = incarnation
+        self.to = to
         self.seq = seq
         self.ack = ack
         self.messages = messages
@@ -71,10 +76,12 @@ def in_pieces(names: Sequence[bytes]) -> Iterator[tuple[bytes, ...]]:
         yield tuple(names[start : start + OBJECTS_MAX])
 
 
-def encode(incarnation: int, seq: int, ack: int, messages: Sequence[m.Message]) -> list[Buffer]:
+def encode(
+    incarnation: int, seq: int, ack: int, messages: Sequence[m.Message], to: int = 0
+) -> list[Buffer]:
     """Return the frames of an envelope; large buffers are passed on, not copied."""
     frames: list[Buffer] = [b""]
-    body: list[object] = [incarnation, seq, ack]
+    body: list[object] = [incarnation, to, seq, ack]
     for message in messages:
         # Nearly always one: up to Python 3.11 a comprehension is a call more.
         body.append(_ENCODERS[type(message)](message, frames))  # noqa: PERF401
@@ -101,20 +108,21 @@ def _decode(frames: Sequence[Buffer]) -> Envelope:
     body = msgpack.unpackb(
         frames[0], raw=False, use_list=True, strict_map_key=True, unicode_errors=UNICODE_ERRORS
     )
-    if type(body) is not list or len(body) < 3 or len(body) > MESSAGES_MAX:
-        raise RemoteProtocolError("an envelope is a list of 3 numbers and messages")
-    incarnation, seq, ack = body[:3]
+    if type(body) is not list or len(body) < NUMBERS or len(body) > MESSAGES_MAX:
+        raise RemoteProtocolError(f"an envelope is a list of {NUMBERS} numbers and messages")
+    incarnation, to, seq, ack = body[:NUMBERS]
     if (
-        not (type(incarnation) is type(seq) is type(ack) is int)
+        not (type(incarnation) is type(to) is type(seq) is type(ack) is int)
         or not 0 <= incarnation <= TASK_ID_MAX
+        or not 0 <= to <= TASK_ID_MAX
         or not 0 <= seq <= TASK_ID_MAX
         or not 0 <= ack <= TASK_ID_MAX
     ):
-        raise RemoteProtocolError(f"not numbers in range: {body[:3]!r:.200}")
+        raise RemoteProtocolError(f"not numbers in range: {body[:NUMBERS]!r:.200}")
     messages = []
-    for item in body[3:]:
+    for item in body[NUMBERS:]:
         messages.append(_DECODERS[item[0]](item, frames))  # noqa: PERF401 - as in encode
-    return Envelope(incarnation, seq, ack, messages)
+    return Envelope(incarnation, to, seq, ack, messages)
 
 
 # -- fields ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch, Buffer
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 # How a payload becomes a call.
 CALL_ARGS = 0
@@ -178,7 +178,8 @@ class Goodbye(Message):
 class Unknown(Message):
     """The scheduler does not know the peer: it gave the peer up, or was itself restarted.
 
-    A supervisor then ends its workers, and starts over under a new peer id.
+    A supervisor then ends its workers, and starts over under a new peer id. A client says Hello
+    with a new incarnation, and asks again for what has not come back.
     """
 
     tag = 6

@@ -5,11 +5,13 @@ A future is resolved once: who is not pending any more is not resolved again, wh
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from scaler_cluster.core.client.events import EventOutbox, InputWanted
 from scaler_cluster.core.client.requests import Function, Objects, Requests
-from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.errors import ClusterUnreachableError, RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, INDEX_MASK, TASK_ID_MAX, first_task_id
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import numbers
@@ -22,6 +24,14 @@ if TYPE_CHECKING:
 
 Handlers: TypeAlias = "dict[type[m.Message], Callable[[Any, Any], None]]"
 """Which method of a core takes in which message."""
+GRAPH_GONE = (
+    "the scheduler was started anew, or had not heard from this client for too long: graphs, and "
+    "what lay in its storages, are gone with that; ask again"
+)
+
+
+def _ignore(*_: object) -> None:
+    """Take nothing: what is unfinished is not kept, and of a Heartbeat counts only that it came."""
 
 
 class MapSink(Protocol):
@@ -51,9 +61,12 @@ class MapSink(Protocol):
 
 
 class ClientCore:
-    """The client's side of the protocol. A *waiter* is what stands for a submitted task."""
+    """The client's side of the protocol. A *waiter* is what stands for a submitted task.
 
-    def __init__(self) -> None:
+    If it ``asks_again``, it may :meth:`start_over` with a scheduler that has forgotten it.
+    """
+
+    def __init__(self, *, asks_again: bool = True) -> None:
         self.welcome = m.Welcome(0, 0)
         """What the scheduler said; its session is 0 before."""
         self.lazy_result: Callable[[m.Returned], object] = lambda message: message
@@ -61,7 +74,10 @@ class ClientCore:
         self.waiters: dict[int, object] = {}
         """Who waits for a single task, by its id."""
         self.calls: dict[int, MapSink] = {}
-        self.requests = Requests(self.waiters)
+        self.requests = Requests(self.waiters, asks_again=asks_again)
+        unfinished = self.requests.unfinished
+        self._came: Callable[[int, int], None] = unfinished.came if unfinished else _ignore
+        self._recount: Callable[[int, int], None] = unfinished.recount if unfinished else _ignore
         self.heard_at = 0.0
         self.waits_as = ""
         """Why no worker can run some tasks now; empty: all are run in time."""
@@ -146,6 +162,16 @@ class ClientCore:
             self.close_call(first_task_id(number), call.asked)
             call.abort(error)
 
+    def start_over(self, hello: m.Hello) -> None:
+        """Come anew to a scheduler that has forgotten this client, as its :attr:`welcome` tells.
+
+        When the scheduler has answered, what has not come back is asked for again. Tasks that must
+        not start twice fail as lost, and so do graphs.
+        """
+        self.welcome = replace(self.welcome, session=0)
+        self.waits_as = ""
+        self.requests.start_over(hello)
+
     def take_back(self) -> None:
         """Ask for everything back that has not gone to a worker yet."""
         if self.busy:
@@ -196,6 +222,14 @@ class ClientCore:
 
     def _on_welcome(self, message: m.Welcome) -> None:
         self.welcome = message
+        if self.requests.starts_over:
+            self.events.news.append(message)
+            self._inputs.clear()
+            for task in chain.from_iterable(self.requests.go_on()):
+                self._on_failed(m.Failed(task, m.FAILED_LOST, b"", {"losses": 1}))
+            for node in self.waiters.keys() - self.requests.names():
+                error = ClusterUnreachableError(GRAPH_GONE)
+                self.events.settle(node, self.waiters.pop(node), error)
         if message.asks_first:
             self.requests.ask_first()
 
@@ -203,7 +237,10 @@ class ClientCore:
         self.requests.allow(message.count)
 
     def _on_news(self, message: News) -> None:
-        self.events.news.append(message)
+        news = self.events.news
+        # Each message that was under way is answered with Unknown.
+        if type(message) is not m.Unknown or not (self.requests.starts_over or message in news):
+            news.append(message)
 
     def _on_unplaced(self, message: m.Unplaced) -> None:
         self.waits_as = message.reason
@@ -213,9 +250,6 @@ class ClientCore:
     def _on_profile(self, message: m.Profile) -> None:
         if message.task in self.waiters:
             self.events.profiles[message.task] = message
-
-    def _on_heartbeat(self, _: m.Heartbeat) -> None:
-        """Take nothing: that something was heard is what counts."""
 
     def _on_request_inputs(self, message: m.RequestInputs) -> None:
         inputs = self._inputs.pop(message.graph, ())
@@ -230,9 +264,11 @@ class ClientCore:
             call = self.calls.get(number)
             if call is not None:
                 call.settle(message.first & INDEX_MASK, message.batch)
+                self._came(message.first, len(message.batch))
                 return
         waiters, events = self.waiters, self.events
         settled = events.settled
+        before = len(settled)
         for task, payload in enumerate(message.batch, message.first):
             waiter = waiters.pop(task, None)
             if waiter is None:
@@ -241,6 +277,11 @@ class ClientCore:
                 events.settle(task, waiter, payload)
             else:
                 settled.append((waiter, payload))
+        count = len(message.batch)
+        if len(settled) - before == count:
+            self._came(message.first, count)
+        else:
+            self._recount(message.first, message.first + count)
 
     def _on_returned(self, message: m.Returned) -> None:
         number = message.task >> CALL_BITS
@@ -248,9 +289,11 @@ class ClientCore:
             call = self.calls.get(number)
             if call is not None:
                 call.returned(message.task & INDEX_MASK, self.lazy_result(message))
+                self._came(message.task, 1)
                 return
         waiter = self.waiters.pop(message.task, None)
         if waiter is not None:
+            self._came(message.task, 1)
             self.events.settle(message.task, waiter, self.lazy_result(message))
         else:
             # Nobody waits for it any more.
@@ -262,9 +305,11 @@ class ClientCore:
             call = self.calls.get(number)
             if call is not None:
                 call.fail(message.task & INDEX_MASK, message)
+                self._came(message.task, 1)
                 return
         waiter = self.waiters.pop(message.task, None)
         if waiter is not None:
+            self._came(message.task, 1)
             self.events.settle(message.task, waiter, message)
 
     def _on_cancelled(self, message: m.Cancelled) -> None:
@@ -273,10 +318,12 @@ class ClientCore:
             call = self.calls.get(number)
             if call is not None:
                 call.cancelled(message.first & INDEX_MASK, message.count)
+                self._came(message.first, message.count)
                 return
         for task in range(message.first, message.first + message.count):
             waiter = self.waiters.pop(task, None)
             if waiter is not None:
+                self._came(task, 1)
                 self.events.settle(task, waiter, None)
 
     _HANDLERS: ClassVar[Handlers] = {
@@ -290,7 +337,7 @@ class ClientCore:
         m.Profile: _on_profile,
         m.Welcome: _on_welcome,
         m.GrantCredit: _on_grant_credit,
-        m.Heartbeat: _on_heartbeat,
+        m.Heartbeat: _ignore,
         m.Refused: _on_news,
         m.Broken: _on_news,
         m.Goodbye: _on_news,

@@ -52,7 +52,7 @@ class Released:
     objects: tuple[bytes, ...]
 
 
-News: TypeAlias = m.Output | m.Unplaced | m.Refused | m.Broken | m.Goodbye | m.Unknown
+News: TypeAlias = m.Output | m.Unplaced | m.Refused | m.Broken | m.Goodbye | m.Unknown | m.Welcome
 ClientEvent: TypeAlias = Settled | Profiled | InputWanted | NodeRan | Released | News
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from scaler_cluster.core.client.submit_window import SubmitWindow
+from scaler_cluster.core.client.unfinished import Unfinished
 from scaler_cluster.errors import LocalProtocolError
 from scaler_cluster.ids import CALL_MAX, FUNCTION_NAME_CHARS_MAX, first_task_id
 from scaler_cluster.wire import messages as m
@@ -32,11 +33,15 @@ Key: TypeAlias = tuple[Function, int, m.TaskOptions, Objects]
 class Requests:
     """The client's outbox, which numbers tasks and joins those that were submitted one by one.
 
-    ``waiters`` gets what stands for each single task as soon as its message is made.
+    ``waiters`` gets what stands for each single task as soon as its message is made. What is sent
+    is kept until it comes back, if it ``asks_again``.
     """
 
-    def __init__(self, waiters: dict[int, object]) -> None:
+    def __init__(self, waiters: dict[int, object], *, asks_again: bool) -> None:
         self._waiters = waiters
+        self.unfinished = Unfinished(waiters) if asks_again else None
+        self._greeting: list[m.Message] | None = None
+        """What alone may be said until the scheduler has answered it; None: it has."""
         self.next_task = 0
         """Id that the next single task will have."""
         self._next_call = 1
@@ -165,6 +170,39 @@ class Requests:
         """From now on ask the scheduler before tasks are sent."""
         self._window = SubmitWindow()
 
+    def start_over(self, hello: m.Hello) -> None:
+        """Say this to a scheduler that forgot this client, and nothing else until it answers."""
+        self._greeting = [hello]
+
+    @property
+    def starts_over(self) -> bool:
+        """Return True if :meth:`go_on` is to be called when the scheduler answers."""
+        return self._greeting is not None
+
+    def go_on(self) -> list[range]:
+        """Ask again for what has not come back; return the tasks that may not run twice."""
+        assert self.unfinished is not None
+        self._greeting = None
+        self.pack_asked()
+        unsent = self._outbox if self._window is None else self._window.give_back() + self._outbox
+        self._window = None
+        self._outbox, lost = self.unfinished.again(unsent)
+        self._functions = {
+            one.function: None
+            for one in self._outbox
+            if isinstance(one, m.Function) and not one.objects
+        }
+        return lost
+
+    def names(self) -> set[int]:
+        """Return the tasks that are about to be asked for."""
+        return {
+            task
+            for one in self._outbox
+            if isinstance(one, m.Submit)
+            for task in range(one.first, one.first + len(one.batch))
+        }
+
     def allow(self, count: int) -> None:
         """The scheduler has room for so many tasks more."""
         if self._window is not None:
@@ -178,16 +216,23 @@ class Requests:
     @property
     def has_some(self) -> bool:
         """Return True if :meth:`take` has something."""
+        if self._greeting is not None:
+            return bool(self._greeting)
         window = self._window
         return bool(self.asked or self._outbox) or (window is not None and window.is_open)
 
     def take(self) -> tuple[list[m.Message], list[m.Cancelled]]:
         """Return what is to be sent, and tasks that were taken back before they were sent."""
+        if self._greeting is not None:
+            outbox, self._greeting = self._greeting, []
+            return outbox, []
         self.pack_asked()
         outbox, self._outbox = self._outbox, []
+        cancelled: list[m.Cancelled] = []
         window = self._window
-        if window is None:
-            return outbox, []
-        outbox = window.pass_on(outbox)
-        cancelled, window.cancelled = window.cancelled, []
+        if window is not None:
+            outbox = window.pass_on(outbox)
+            cancelled, window.cancelled = window.cancelled, []
+        if self.unfinished is not None:
+            self.unfinished.sent(outbox)
         return outbox, cancelled

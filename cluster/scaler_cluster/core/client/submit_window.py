@@ -39,6 +39,11 @@ class SubmitWindow:
         """The scheduler has room for so many more."""
         self._room += count
 
+    def give_back(self) -> list[m.Message]:
+        """Return what is held, and hold it no more."""
+        held, self._held = list(self._held), deque()
+        return held
+
     def pass_on(self, messages: Sequence[m.Message]) -> list[m.Message]:
         """Return what may be sent by now, of these and of what is held."""
         sent: list[m.Message] = []
@@ -71,8 +76,8 @@ class SubmitWindow:
                 count = min(len(head.batch), self._room)
                 if count < len(head.batch):
                     if count:
-                        sent.append(_part(head, 0, count))
-                        held[0] = _part(head, count, len(head.batch))
+                        sent.append(part_of(head, 0, count))
+                        held[0] = part_of(head, count, len(head.batch))
                         self._let(count)
                     break
                 self._let(count)
@@ -95,9 +100,9 @@ class SubmitWindow:
             low = min(max(cancel.first - message.first, 0), count)
             high = min(max(stop - message.first, low), count)
             if low:
-                kept.append(_part(message, 0, low))
+                kept.append(part_of(message, 0, low))
             if high < count:
-                kept.append(_part(message, high, count))
+                kept.append(part_of(message, high, count))
             if low < high:
                 self._waiting -= high - low
                 if cancel.queued_only:
@@ -105,7 +110,9 @@ class SubmitWindow:
         self._held = kept
 
 
-def _part(message: m.Submit, start: int, stop: int) -> m.Submit:
+def part_of(message: m.Submit, start: int, stop: int) -> m.Submit:
+    """Return the tasks of a Submit from ``start`` to ``stop``, counted from its first one."""
+    """Return the tasks of a Submit from ``start`` to ``stop``, counted from its first."""
     if stop - start == len(message.batch):
         return message
     return replace(message, first=message.first + start, batch=message.batch.cut(start, stop))

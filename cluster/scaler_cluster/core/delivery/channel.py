@@ -68,7 +68,8 @@ class Channel:
     def send(self, messages: Sequence[m.Message], now: float) -> list[Buffer]:
         """Return the frames that carry these messages; they are kept until acknowledged."""
         seq = self._next
-        frames = encode(self._incarnation, seq, self._expected - 1, messages)
+        ack = self._expected - 1
+        frames = encode(self._incarnation, seq, ack, messages, self.peer_incarnation)
         self._next = seq + 1
         if not self._unacked:
             self._resend_at = now + self._resend_after
@@ -151,5 +152,6 @@ class Channel:
         if now >= self._acknowledge_at or self._owed >= ACKNOWLEDGE_EVERY:
             self._owed = 0
             self._acknowledge_at = math.inf
-            due.append(encode(self._incarnation, 0, self._expected - 1, ()))
+            ack = self._expected - 1
+            due.append(encode(self._incarnation, 0, ack, (), self.peer_incarnation))
         return due

@@ -36,6 +36,9 @@ class Exchange:
         Raises RemoteProtocolError on garbage; the caller drops the peer.
         """
         envelope = decode(frames)
+        if envelope.to not in (0, self._incarnation):
+            # The peer speaks to who was here before.
+            return [m.Unknown()]
         channel = self._channels.get(peer)
         messages = envelope.messages
         if envelope.seq == 0 and messages and type(messages[0]) is m.Unknown:

@@ -40,7 +40,8 @@ class NestedCore(ClientCore):
     """The client's side of the protocol in a worker: knows which tasks may run right here."""
 
     def __init__(self, may_run: Callable[[m.TaskOptions], bool] = lambda _: True) -> None:
-        super().__init__()
+        # A worker that the scheduler does not know leaves, with its tasks.
+        super().__init__(asks_again=False)
         self._may_run = may_run
         """Whether this worker has what tasks with these options demand."""
         self.held = HeldTasks()

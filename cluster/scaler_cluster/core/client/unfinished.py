@@ -1,0 +1,241 @@
+"""What a client has asked for and not got back, so that it can ask a scheduler that forgot it.
+
+The scheduler may have been started anew, or have given this client up while nothing got through.
+What lies in storages is gone then, and graphs are too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.client.submit_window import part_of
+from scaler_cluster.ids import CALL_BITS
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Sequence
+
+DEAD_MIN = 64
+"""A call's list is rid of runs that came back when there are so many, and half of all, at least."""
+GONE = (m.Object, m.Release, m.Graph, m.ProvideInputs, m.Heartbeat)
+"""Nothing of this means anything to a scheduler that forgot the client."""
+
+
+class Run:
+    """A Submit that was sent, and what of it came back."""
+
+    __slots__ = ("came", "function", "left", "stop", "submit")
+
+    def __init__(self, submit: m.Submit, function: m.Function) -> None:
+        self.submit = submit
+        self.function = function
+        self.left = len(submit.batch)
+        """How many of its tasks have not come back."""
+        self.stop = submit.first + self.left
+        self.came: list[range] | None = None
+        """Tasks of a map that came back, while others have not; None: none."""
+
+
+class Unfinished:
+    """Keeps what was sent until it comes back. Single tasks are one call, each map is one.
+
+    ``waiters`` knows which single tasks have not come back.
+    """
+
+    def __init__(self, waiters: Container[int]) -> None:
+        self._waiters = waiters
+        self._functions: dict[bytes, m.Function] = {}
+        """What the scheduler knows."""
+        self._lone: dict[int, tuple[m.Submit, m.Function]] = {}
+        """Single tasks that were sent alone: there may be very many."""
+        self._calls: dict[int, _Call] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if everything has come back."""
+        return not self._calls and not self._lone
+
+    def sent(self, messages: Sequence[m.Message]) -> None:
+        """Note what is sent."""
+        for message in messages:
+            if isinstance(message, m.Submit):
+                function = self._functions.get(message.function)
+                if function is None:
+                    # The scheduler will not take it either.
+                    continue
+                number = message.first >> CALL_BITS
+                if not number and len(message.batch) == 1:
+                    self._lone[message.first] = message, function
+                    continue
+                call = self._calls.get(number)
+                if call is None:
+                    call = self._calls[number] = _Call()
+                call.add(Run(message, function))
+            elif isinstance(message, m.Function):
+                self._functions[message.function] = message
+            elif isinstance(message, m.Forget):
+                self._functions.pop(message.function, None)
+            elif isinstance(message, m.Cancel) and not message.queued_only:
+                self._given_up(message.first, message.first + message.count)
+
+    def _given_up(self, first: int, stop: int) -> None:
+        """Single tasks are cancelled, or a map as a whole."""
+        number = first >> CALL_BITS
+        if number:
+            self._calls.pop(number, None)
+        else:
+            self.recount(first, stop)
+
+    def came(self, first: int, count: int) -> None:
+        """Contiguous tasks came back or were given up, each for the first time."""
+        number = first >> CALL_BITS
+        if not number and self._lone:
+            lone = self._lone
+            if count == 1 and lone.pop(first, None) is not None:
+                return
+            for task in range(first, first + count):
+                if lone.pop(task, None) is None:
+                    self._came(0, task, task + 1)
+            return
+        self._came(number, first, first + count)
+
+    def _came(self, number: int, first: int, stop: int) -> None:
+        call = self._calls.get(number)
+        if call is not None and call.came(first, stop, is_map=number > 0):
+            del self._calls[number]
+
+    def recount(self, first: int, stop: int) -> None:
+        """Some of these single tasks came back; others had been given up."""
+        for task in range(first, stop):
+            if task not in self._waiters:
+                self._lone.pop(task, None)
+        call = self._calls.get(0)
+        if call is not None and call.recount(first, stop, self._waiters):
+            del self._calls[0]
+
+    def again(self, unsent: Iterable[m.Message]) -> tuple[list[m.Message], list[range]]:
+        """Return what to say to a scheduler that knows nothing, and tasks that may not run again.
+
+        ``unsent`` was not said before, and is said after what was.
+        """
+        said: dict[bytes, m.Function] = {}
+        messages: list[m.Message] = []
+        lost: list[range] = []
+
+        def say(function: m.Function) -> None:
+            if function.function not in said:
+                said[function.function] = function
+                messages.append(function)
+
+        for lone in self._lone.values():
+            self._calls.setdefault(0, _Call()).add(Run(*lone))
+        self._lone = {}
+        calls, self._calls = self._calls, {}
+        for number, call in sorted(calls.items()):
+            for run in call.runs():
+                for start, stop in self._left(run, is_map=number > 0):
+                    if run.submit.options.at_most_once:
+                        # It may have been started.
+                        lost.append(range(run.submit.first + start, run.submit.first + stop))
+                    else:
+                        say(run.function)
+                        messages.append(part_of(run.submit, start, stop))
+        before, self._functions = self._functions, {}
+        for message in unsent:
+            if isinstance(message, m.Function):
+                say(message)
+            elif isinstance(message, m.Submit):
+                say(said.get(message.function) or before[message.function])
+                messages.append(message)
+            elif isinstance(message, m.Forget):
+                if said.pop(message.function, None) is not None:
+                    messages.append(message)
+            elif not isinstance(message, GONE):
+                messages.append(message)
+        # Whose objects are gone would be taken for known, but its tasks would fail.
+        messages += [m.Forget(one) for one, function in said.items() if function.objects]
+        return messages, lost
+
+    def _left(self, run: Run, *, is_map: bool) -> Iterator[tuple[int, int]]:
+        """Yield where tasks begin and end that have not come back, from the run's first on."""
+        first, waiters = run.submit.first, self._waiters
+        came = {task for tasks in run.came or () for task in tasks}
+        left = [
+            task - first
+            for task in range(first, run.stop)
+            if (task not in came if is_map else task in waiters)
+        ]
+        for _, group in groupby(enumerate(left), lambda pair: pair[1] - pair[0]):
+            numbers = [number for _, number in group]
+            yield numbers[0], numbers[-1] + 1
+
+
+class _Call:
+    """The runs of one call, in the order of their tasks."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, Run] = {}
+        """By the first task of each."""
+        self._firsts: list[int] = []
+        """Of these runs, and of some that have come back."""
+
+    def runs(self) -> list[Run]:
+        return [self._runs[first] for first in self._firsts if first in self._runs]
+
+    def add(self, run: Run) -> None:
+        first = run.submit.first
+        self._runs[first] = run
+        # Nearly always at the end.
+        insort(self._firsts, first)
+
+    def came(self, first: int, stop: int, *, is_map: bool) -> bool:
+        """Contiguous tasks came back; return True if none is left."""
+        alone = self._runs.get(first)
+        if alone is not None and stop - first == alone.left:
+            # As most do: all that is left of it, in one message.
+            del self._runs[first]
+            return self._tidy()
+        for run, start, end in self._within(first, stop):
+            run.left -= end - start
+            if run.left and is_map:
+                if run.came is None:
+                    run.came = []
+                run.came.append(range(start, end))
+            self._drop_if_over(run)
+        return self._tidy()
+
+    def recount(self, first: int, stop: int, waiters: Container[int]) -> bool:
+        """Count again what is left of runs; return True if nothing is."""
+        for run, _, _ in self._within(first, stop):
+            run.left = sum(task in waiters for task in range(run.submit.first, run.stop))
+            self._drop_if_over(run)
+        return self._tidy()
+
+    def _within(self, first: int, stop: int) -> Iterator[tuple[Run, int, int]]:
+        """Yield the runs that these tasks belong to, each with its part of them."""
+        runs, firsts = self._runs, self._firsts
+        while first < stop:
+            run = runs.get(first)
+            if run is None:
+                at = bisect_right(firsts, first)
+                run = runs.get(firsts[at - 1]) if at else None
+                if run is None or first >= run.stop:
+                    # Nodes of graphs have numbers as well.
+                    first = firsts[at] if at < len(firsts) else stop
+                    continue
+            end = min(stop, run.stop)
+            yield run, first, end
+            first = end
+
+    def _drop_if_over(self, run: Run) -> None:
+        if not run.left:
+            del self._runs[run.submit.first]
+
+    def _tidy(self) -> bool:
+        """Forget numbers of runs that are over, if there are many; return True if all are."""
+        runs, firsts = self._runs, self._firsts
+        if len(firsts) - len(runs) >= max(len(runs), DEAD_MIN):
+            self._firsts = [one for one in firsts if one in runs]
+        return not runs

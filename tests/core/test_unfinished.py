@@ -1,0 +1,273 @@
+"""What a client asks again when its scheduler has forgotten it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaler_cluster.core.client.client import GRAPH_GONE, ClientCore
+from scaler_cluster.core.client.events import Settled
+from scaler_cluster.core.client.unfinished import DEAD_MIN, Unfinished
+from scaler_cluster.errors import ClusterUnreachableError
+from scaler_cluster.ids import CALL_BITS, first_task_id
+from scaler_cluster.testing.bench import function_id, object_id, payloads_of
+from scaler_cluster.testing.describe import describe
+from scaler_cluster.wire import messages as m
+
+F, G = function_id("f"), function_id("g")
+HELLO = m.Hello(m.CLIENT, m.PROTOCOL_VERSION, "3.11", 1, "here")
+ONCE = m.TaskOptions(at_most_once=True)
+
+
+@pytest.fixture
+def core():
+    made = ClientCore()
+    made.receive([m.Welcome(1, 4)], 0.0)
+    return made
+
+
+def submit(core, count=1, function=F, options=m.DEFAULT_OPTIONS, objects=()):
+    """Ask for single tasks; each one's waiter is its id as text."""
+    for task in range(core.requests.next_task, core.requests.next_task + count):
+        packed = function, b"pickle", objects, "name"
+        assert core.submit(packed, m.CALL_ARGS, options, (), b"p", str(task)) == task
+
+
+def ask_map(core, call, count, function=F):
+    """Ask for the tasks of a map; return the id of the first one."""
+    first = core.open_call(call)
+    core.requests.teach(function, b"pickle", (), "name")
+    batch = payloads_of(first, count)
+    core.requests.submit_run(first, function, m.CALL_ARGS, m.DEFAULT_OPTIONS, (), batch)
+    call.asked += count
+    return first
+
+
+def sent(core):
+    return [describe(message) for message in core.take_actions()]
+
+
+def results(first, count=1):
+    return m.Results(first, payloads_of(first, count, "r"))
+
+
+def come_back(core, welcome=None):
+    """Let the scheduler forget this client, and take it in again; return what is said then."""
+    core.start_over(HELLO)
+    assert [type(one) for one in core.take_actions()] == [m.Hello]
+    assert not core.requests.has_some
+    assert core.take_actions() == []
+    core.receive([welcome or m.Welcome(2, 4)], 1.0)
+    return sent(core)
+
+
+def settled(core):
+    return [
+        pair for event in core.events.take() if isinstance(event, Settled) for pair in event.pairs
+    ]
+
+
+class Call:
+    """Stands for a map; remembers which of its tasks failed."""
+
+    asked = outstanding = 0
+
+    def __init__(self):
+        self.failed: list[int] = []
+
+    def settle(self, index, batch):
+        pass
+
+    def fail(self, index, failure):
+        self.failed.append(index)
+
+
+def test_what_has_not_come_back_is_asked_again(core):
+    """A run is asked for without the tasks that came back, after the function that it names."""
+    submit(core, 5)
+    sent(core)
+    core.receive([results(0), results(2)], 0.5)
+
+    assert come_back(core) == ["Function f", "Submit 1 f", "Submit 3-4 f"]
+    core.receive([results(3, 2), results(1)], 2.0)
+    assert [who for who, _ in settled(core)] == ["0", "2", "3", "4", "1"]
+    assert come_back(core) == []
+
+
+def test_nothing_else_is_said_before_the_answer(core):
+    """What is submitted meanwhile follows what is asked for again, and was said never."""
+    submit(core)
+    sent(core)
+    core.start_over(HELLO)
+    submit(core, 2, G)
+    assert sent(core)[0].startswith("Hello")
+
+    core.receive([m.Welcome(2, 4)], 1.0)
+    assert sent(core) == ["Function f", "Submit 0 f", "Function g", "Submit 1-2 g"]
+
+
+def test_a_map_is_asked_for_where_it_is_open(core):
+    """Of a map, too, only the tasks are asked for that have not come back."""
+    first = ask_map(core, Call(), 10)
+    sent(core)
+    core.receive([results(first + 2, 3), results(first + 9)], 0.5)
+
+    assert come_back(core) == ["Function f", *(
+        f"Submit {first + start}-{first + stop} f" for start, stop in ((0, 1), (5, 8))
+    )]  # fmt: skip
+
+
+def test_what_may_start_only_once_is_lost(core):
+    """A task that may have started and must not start twice fails; one that was not sent runs."""
+    submit(core, 2, options=ONCE)
+    sent(core)
+    core.start_over(HELLO)
+    submit(core, options=ONCE)
+    core.take_actions()
+    core.receive([m.Welcome(2, 4)], 1.0)
+
+    _, again = core.take_actions()
+    assert (again.first, len(again.batch), again.options) == (2, 1, ONCE)
+    assert [(who, what.kind) for who, what in settled(core)] == [("0", "lost"), ("1", "lost")]
+
+
+def test_what_was_given_up_is_not_asked_again(core):
+    """Neither cancelled tasks, sent or not, nor maps that nobody waits for come again."""
+    submit(core, 3)
+    sent(core)
+    core.cancel([1])
+    call = Call()
+    call.outstanding = 4
+    core.close_call(ask_map(core, call, 4), 4)
+    sent(core)
+
+    assert come_back(core) == ["Function f", "Submit 0 f", "Submit 2 f"]
+
+
+def test_graphs_fail(core):
+    """A node of a graph fails, with what to do."""
+    empty = payloads_of(0, 1)
+    part = m.Graph(0, 0, F, (m.DEFAULT_OPTIONS,), empty, b"", b"", b"", b"", b"", (), b"", True)
+    submit(core)
+    core.requests.reserve(1)
+    core.submit_graph((F, b"pickle", (), "name"), part, {1: "node"}, ["input"])
+    sent(core)
+
+    assert come_back(core) == ["Function f", "Submit 0 f"]
+    ((who, error),) = settled(core)
+    assert (who, type(error), str(error)) == ("node", ClusterUnreachableError, GRAPH_GONE)
+    assert not core._inputs
+
+
+def test_functions_with_objects_are_taught_anew(core):
+    """The objects of a function are gone, so it is not taken for known any more."""
+    submit(core, objects=(object_id("a"),))
+    sent(core)
+
+    assert come_back(core) == ["Function f with a", "Submit 0 f", "Forget f"]
+    submit(core, objects=(object_id("a"),))
+    assert sent(core) == ["Function f with a", "Submit 1 f"]
+
+
+def test_what_names_old_objects_is_not_said(core):
+    """Objects that were offered, released or supplied before mean nothing to the scheduler."""
+    core.start_over(HELLO)
+    core.requests.offer(object_id("a"), b"segment", 1)
+    core.release((object_id("b"),))
+    core.requests.say(m.ProvideInputs(1 << CALL_BITS, "", b""))
+    core.requests.say(m.Heartbeat())
+    core.take_actions()
+    core.receive([m.Welcome(2, 4)], 1.0)
+
+    assert sent(core) == []
+
+
+def test_who_must_ask_first_asks_again(core):
+    """A scheduler that has room for few tasks is asked before they are sent to it again."""
+    core.requests.ask_first()
+    submit(core, 3)
+    assert sent(core) == ["Function f", "RequestCredit 3"]
+    core.receive([m.GrantCredit(1)], 0.5)
+    assert sent(core) == ["Submit 0 f"]
+
+    welcome = m.Welcome(2, 4, asks_first=True)
+    assert come_back(core, welcome) == ["Function f", "RequestCredit 3"]
+    core.receive([m.GrantCredit(9)], 2.0)
+    assert sent(core) == ["Submit 0 f", "Submit 1-2 f"]
+
+
+def test_who_comes_back_is_told_once(core):
+    """The shell hears once that it was forgotten, and when it is known again."""
+    core.receive([m.Unknown(), m.Unknown()], 0.5)
+    assert core.events.take() == [m.Unknown()]
+    core.start_over(HELLO)
+    core.receive([m.Unknown()], 0.5)
+    assert core.events.take() == []
+    assert core.welcome.session == 0
+
+    core.receive([m.Welcome(2, 4)], 1.0)
+    assert [type(one) for one in core.events.take()] == [m.Welcome]
+
+
+@given(st.data())
+def test_it_knows_what_has_not_come_back(data):
+    """Whatever is sent, comes back and is cancelled: the rest is asked for again, all of it."""
+    waiters: set[int] = set()
+    kept = Unfinished(waiters)
+    kept.sent([m.Function(F, b"", (), "")])
+    ends = {0: 0, 1: first_task_id(1), 2: first_task_id(2)}
+    open_tasks: set[int] = set()
+    for _ in range(data.draw(st.integers(1, 30))):
+        number = data.draw(st.sampled_from(sorted(ends)))
+        act = data.draw(st.sampled_from(["send", "come", "cancel", "node"]))
+        tasks = sorted(task for task in open_tasks if task >> CALL_BITS == number)
+        if act == "send":
+            first, count = ends[number], data.draw(st.integers(1, 5))
+            ends[number] = first + count
+            open_tasks.update(range(first, first + count))
+            waiters.update(range(first, first + count))
+            batch = payloads_of(first, count)
+            kept.sent([m.Submit(first, F, m.CALL_ARGS, m.DEFAULT_OPTIONS, batch)])
+        elif act == "node":
+            # A node of a graph has the next number of a single task, and comes back as well.
+            kept.came(ends[0], 1)
+            ends[0] += 1
+        elif tasks and act == "come":
+            first = data.draw(st.sampled_from(tasks))
+            most = next(n for n in range(1, 99) if first + n not in open_tasks)
+            count = data.draw(st.integers(1, most))
+            open_tasks.difference_update(range(first, first + count))
+            waiters.difference_update(range(first, first + count))
+            kept.came(first, count)
+        elif tasks:
+            gone = tasks if number else data.draw(st.lists(st.sampled_from(tasks), max_size=3))
+            open_tasks.difference_update(gone)
+            waiters.difference_update(gone)
+            kept.sent([m.Cancel(task, 1) for task in gone])
+
+    again, lost = kept.again(())
+    runs = [one for one in again if isinstance(one, m.Submit)]
+    asked = [task for one in runs for task in range(one.first, one.first + len(one.batch))]
+    assert asked == sorted(open_tasks)
+    payloads = [bytes(payload) for one in runs for payload in one.batch]
+    assert payloads == [f"p{task}".encode() for task in asked]
+    assert not lost
+    assert kept.is_empty
+
+
+def test_a_long_life_leaves_nothing():
+    """What came back is forgotten, in whatever order it comes."""
+    count = 3 * DEAD_MIN
+    waiters = set(range(2 * count))
+    kept = Unfinished(waiters)
+    kept.sent([m.Function(F, b"", (), "")])
+    for task in range(0, 2 * count, 2):
+        kept.sent([m.Submit(task, F, m.CALL_ARGS, m.DEFAULT_OPTIONS, payloads_of(task, 2))])
+    (call,) = kept._calls.values()
+    for task in reversed(range(2, 2 * count)):
+        kept.came(task, 1)
+    assert len(call._firsts) <= DEAD_MIN + 1
+
+    kept.came(0, 2)
+    assert kept.is_empty
