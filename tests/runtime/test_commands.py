@@ -479,11 +479,14 @@ def test_a_scheduler_may_be_killed(shell, address, tmp_path, caplog) -> None:
         graph = client.get({"a": (abs, -1), "b": (abs, "a")}, ["b"], block=False)["b"]
         stored = executor.submit(len, os.urandom(1_000_000))
 
-        scheduler.process.kill()
-        scheduler.end()
-        shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
-        wait_until(lambda: len(list(gate.iterdir())) == 4, "they do not run again")
-        (gate / "open").touch()
+        try:
+            scheduler.process.kill()
+            scheduler.end()
+            shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
+            wait_until(lambda: len(list(gate.iterdir())) == 4, "they do not run again")
+        finally:
+            # Whatever went wrong, who leaves the executor does not wait for ever.
+            (gate / "open").touch()
 
         assert [future.result(BOUND_S) for future in futures] == [0, 1]
         assert list(numbers) == [divmod(number, 7) for number in range(5000)]

@@ -44,12 +44,13 @@ def test_a_dropped_client_hears_why(cluster, client, flags, message, reason) -> 
         assert other.submit(tasks.square, 3).result(BOUND_S) == 9
 
 
-def test_the_first_reason_stays(client) -> None:
+def test_the_first_reason_stays(client, caplog) -> None:
     """What the scheduler says to a client that it has dropped does not hide why it was dropped."""
     client._session._settler.handle([m.Broken("the first reason"), m.Unknown()])
 
     with pytest.raises(ClusterBrokenError, match="the first reason"):
         client.submit(tasks.square, 3)
+    assert "asked for again" not in caplog.text
 
 
 PLANTED = """

@@ -373,11 +373,14 @@ class Connection:
             if len(received) < DRAIN_LIMIT and not core.requests.has_some:
                 break
         events = core.events.take()
+        is_sent_away = self.error is not None
         for event in events:
             if type(event) is m.Output:
                 # Here, where no other thread can come before it with what was printed later.
                 self.printer.add(event)
-            elif type(event) is m.Unknown and self.starts_over and self.error is None:
+            elif type(event) is m.Goodbye:
+                is_sent_away = True
+            elif type(event) is m.Unknown and self.starts_over and not is_sent_away:
                 self._start_over()
             elif type(event) is m.Welcome:
                 self.reach_storages(self._storages)

@@ -105,6 +105,9 @@ class Settler:
         self._fail(ClusterBrokenError(event.reason))
 
     def _on_unknown(self, _: m.Unknown) -> None:
+        if self._connection.error is not None:
+            # It was sent away, and knows why.
+            return
         reason = (
             f"the scheduler at {self._connection.address} does not know this client any more: "
             "it was started anew, or had not heard from this client for too long"

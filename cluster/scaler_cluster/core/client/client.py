@@ -227,7 +227,7 @@ class ClientCore:
             self._inputs.clear()
             for task in chain.from_iterable(self.requests.go_on()):
                 self._on_failed(m.Failed(task, m.FAILED_LOST, b"", {"losses": 1}))
-            for node in self.waiters.keys() - self.requests.names():
+            for node in self.waiters.keys() - self.requests.unsent_tasks():
                 error = ClusterUnreachableError(GRAPH_GONE)
                 self.events.settle(node, self.waiters.pop(node), error)
         if message.asks_first:

@@ -194,8 +194,8 @@ class Requests:
         }
         return lost
 
-    def names(self) -> set[int]:
-        """Return the tasks that are about to be asked for."""
+    def unsent_tasks(self) -> set[int]:
+        """Return the tasks of all Submits that :meth:`take` is about to return."""
         return {
             task
             for one in self._outbox

@@ -49,7 +49,7 @@ class Unfinished:
         self._functions: dict[bytes, m.Function] = {}
         """What the scheduler knows."""
         self._lone: dict[int, tuple[m.Submit, m.Function]] = {}
-        """Single tasks that were sent alone: there may be very many."""
+        """Single tasks that were sent alone: a round trip of one task is to cost little."""
         self._calls: dict[int, _Call] = {}
 
     @property
@@ -95,10 +95,11 @@ class Unfinished:
             lone = self._lone
             if count == 1 and lone.pop(first, None) is not None:
                 return
-            for task in range(first, first + count):
-                if lone.pop(task, None) is None:
-                    self._came(0, task, task + 1)
-            return
+            if not lone.keys().isdisjoint(range(first, first + count)):
+                for task in range(first, first + count):
+                    if lone.pop(task, None) is None:
+                        self._came(0, task, task + 1)
+                return
         self._came(number, first, first + count)
 
     def _came(self, number: int, first: int, stop: int) -> None:
