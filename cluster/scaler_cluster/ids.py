@@ -16,7 +16,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 CALL_BITS = 40
 """A call holds up to 2**40 tasks; a session up to 2**23 calls."""
@@ -47,6 +47,17 @@ SNAPSHOT, EVENTS = TOPICS = b"snapshot", b"events"
 def first_task_id(call: int) -> int:
     """Return the id of the first task of a call."""
     return call << CALL_BITS
+
+
+def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return ascending numbers as ranges: where each begins, and the number after its last."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number:
+            ranges[-1] = ranges[-1][0], number + 1
+        else:
+            ranges.append((number, number + 1))
+    return ranges
 
 
 def home_of(one: bytes, homes: int) -> int:

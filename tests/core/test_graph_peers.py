@@ -479,7 +479,10 @@ def test_unmet_inputs_are_noted(core):
     """The scheduler says once for each graph which of its inputs it does not know."""
     first = core.requests.open_call()
     core.submit_graph(
-        (G, b"g", (), "g"), graph_of(first, "", "", "0 1"), {first + 2: "w"}, ["f", "g"]
+        (G, b"g", (), "g"),
+        graph_of(first, "", "", "0 1", inputs=(1, 2)),
+        {first + 2: "w"},
+        ["f", "g"],
     )
     core.receive([m.RequestInputs(first, b"\1\0\0\0")], 0.0)
 

@@ -22,7 +22,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from scaler_cluster.core.graph.graph import SUPPLIED
 from scaler_cluster.core.worker.reports import Kept
 from scaler_cluster.ids import first_task_id
 from scaler_cluster.testing.bench import function_id, hello, segment
@@ -145,7 +144,7 @@ class GraphMachine(base.SchedulerMachine):
     def send_graph(self, client, first, payloads, below, wanted, inputs, options, parts) -> None:
         flat = list(chain.from_iterable(below))
         uses = [flat.count(node) + (node in wanted) for node in range(len(below))]
-        tasks = [SUPPLIED if task in client.values else task for task in inputs]
+        tasks = [m.SUPPLIED if task in client.values else task for task in inputs]
         client.inputs[first] = inputs
         kinds = [node // 2 % len(options) for node in range(len(below))]
         size = max(-(-len(below) // parts), len(inputs), 1)
@@ -162,7 +161,7 @@ class GraphMachine(base.SchedulerMachine):
                 kinds=array("I", kinds[start : start + size]).tobytes(),
             ))  # fmt: skip
         for node, task in enumerate(tasks):
-            if task == SUPPLIED:
+            if task == m.SUPPLIED:
                 self.supply(client, first + node, inputs[node])
 
     def supply(self, client, task: int, of: int) -> None:

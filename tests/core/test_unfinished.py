@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler_cluster.core.client.client import GRAPH_GONE, ClientCore
-from scaler_cluster.core.client.events import Settled
+from scaler_cluster.core.client.client import ClientCore
+from scaler_cluster.core.client.events import InputWanted, Settled
 from scaler_cluster.core.client.unfinished import DEAD_MIN, Unfinished
-from scaler_cluster.errors import ClusterUnreachableError
 from scaler_cluster.ids import CALL_BITS, first_task_id
 from scaler_cluster.testing.bench import function_id, object_id, payloads_of
 from scaler_cluster.testing.describe import describe
@@ -145,19 +144,152 @@ def test_what_was_given_up_is_not_asked_again(core):
     assert come_back(core) == ["Function f", "Submit 0 f", "Submit 2 f"]
 
 
-def test_graphs_fail(core):
-    """A node of a graph fails, with what to do."""
-    empty = payloads_of(0, 1)
-    part = m.Graph(0, 0, F, (m.DEFAULT_OPTIONS,), empty, b"", b"", b"", b"", b"", (), b"", True)
-    submit(core)
-    core.requests.reserve(1)
-    core.submit_graph((F, b"pickle", (), "name"), part, {1: "node"}, ["input"])
+def ask_graph(core, nodes, options=m.DEFAULT_OPTIONS, objects=(), inputs=(), function=F):
+    """Ask for a graph of independent nodes in two parts, all wanted; return both and its first id.
+
+    The second part, the last node, is not said.
+    """
+    first = core.requests.open_call()
+    size = len(inputs)
+
+    def part(start, stop, tasks=b""):
+        count = stop - start
+        zeros = bytes(4 * count)
+        is_wanted = bytes(node >= size for node in range(start, stop))
+        uses = b"".join(one.to_bytes(4, "little") for one in is_wanted)
+        batch = payloads_of(start, count)
+        said = (options,) if not start else ()
+        return m.Graph(
+            first,
+            start,
+            function,
+            said,
+            batch,
+            zeros,
+            b"",
+            uses,
+            is_wanted,
+            tasks,
+            (),
+            b"",
+            stop == nodes,
+        )
+
+    numbers = b"".join(one.to_bytes(8, "little") for one in inputs)
+    begin, rest = part(0, nodes - 1, numbers), part(nodes - 1, nodes)
+    waiters = {first + node: str(node) for node in range(size, nodes)}
+    held = [f"input {node}" for node in range(size)]
+    core.submit_graph((function, b"pickle", objects, "name"), begin, waiters, held)
+    return first, rest
+
+
+def test_a_graph_is_asked_for_again(core):
+    """All of it is, but nodes that came back are given up; the rest of it follows."""
+    first, rest = ask_graph(core, 5)
+    _, name = sent(core)
+    core.receive([results(first + 1, 2)], 0.5)
+    given_up = describe(m.Cancel(first + 1, 2))
+    last = describe(rest)
+
+    assert come_back(core) == ["Function f", name, given_up]
+    core.requests.go_on_with(rest)
+    assert sent(core) == [last]
+    assert come_back(core) == ["Function f", name, last, given_up]
+    core.receive([results(first), results(first + 3, 2)], 2.0)
+    assert sorted(who for who, _ in settled(core)) == ["0", "1", "2", "3", "4"]
+    assert come_back(core) == []
+    assert core.requests.unfinished.is_empty
+
+
+def test_a_graph_that_was_given_up_is_not_asked_for_again(core):
+    """Once nobody waits for any of its nodes, sent or not, it is forgotten."""
+    first, rest = ask_graph(core, 3)
+    core.requests.go_on_with(rest)
+    core.cancel([first, first + 2])
+    sent(core)
+    core.cancel([first + 1])
     sent(core)
 
-    assert come_back(core) == ["Function f", "Submit 0 f"]
-    ((who, error),) = settled(core)
-    assert (who, type(error), str(error)) == ("node", ClusterUnreachableError, GRAPH_GONE)
-    assert not core._inputs
+    assert come_back(core) == []
+    assert core.requests.unfinished.is_empty
+
+
+def test_a_linked_task_is_asked_for_again(core):
+    """A single task that takes the results of others is a graph, numbered as single tasks are."""
+    submit(core)
+    first = core.requests.reserve(2)
+    ends, uses = bytes(4) + b"\1\0\0\0", b"\1\0\0\0" * 2
+    batch, before = payloads_of(first, 2), (0).to_bytes(8, "little")
+    part = m.Graph(
+        first, 0, F, (m.DEFAULT_OPTIONS,), batch, ends, bytes(4), uses, b"\0\1", before, (), b"",
+        True,
+    )  # fmt: skip
+    core.submit_graph((F, b"pickle", (), "name"), part, {2: "linked"}, ["0"])
+    sent(core)
+    core.receive([m.RequestInputs(first, b"")], 0.2)
+
+    again = ["Function f", "Submit 0 f", "Graph 1-2 f"]
+    assert come_back(core) == again
+    core.receive([results(0)], 1.5)
+    core.receive([m.RequestInputs(first, bytes(4))], 1.5)
+    assert InputWanted(first, "0") in core.events.take()
+    assert come_back(core) == ["Function f", "Graph 1-2 f"]
+    core.receive([results(2)], 2.5)
+    assert come_back(core) == []
+
+
+def test_inputs_are_supplied_again(core):
+    """What was supplied to a graph before is gone with the scheduler, and is supplied once more."""
+    first, _ = ask_graph(core, 4, inputs=[m.SUPPLIED, 7])
+    core.requests.say(m.ProvideInputs(first, "", b"r"))
+    sent(core)
+    core.receive([m.RequestInputs(first, b"")], 0.2)
+
+    come_back(core)
+    assert InputWanted(first, "input 0") in core.events.take()
+    core.receive([m.RequestInputs(first, (1).to_bytes(4, "little"))], 2.0)
+    assert core.events.take() == [InputWanted(first + 1, "input 1")]
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"), [({"options": ONCE}, m.FAILED_LOST), ({"objects": (b"o" * 16,)}, "missing")]
+)
+def test_a_graph_that_cannot_run_again_fails(core, how, kind):
+    """With a node that must not start twice, or functions in a storage; its rest is not said."""
+    _, rest = ask_graph(core, 3, **how)
+    sent(core)
+
+    assert come_back(core) == []
+    core.requests.go_on_with(rest)
+    assert sent(core) == []
+    assert [(who, what.kind) for who, what in settled(core)] == [
+        (str(node), kind) for node in range(3)
+    ]
+    assert not core.busy
+
+
+def test_a_graph_that_was_not_sent_is_asked_for(core):
+    """It may run though it must not start twice; without its functions' objects it cannot."""
+    core.start_over(HELLO)
+    _, rest = ask_graph(core, 3, options=ONCE)
+    core.requests.go_on_with(rest)
+    _, gone = ask_graph(core, 3, objects=(object_id("a"),), function=G)
+    core.take_actions()
+    core.receive([m.Welcome(2, 4)], 1.0)
+    core.requests.go_on_with(gone)
+
+    assert [text[:5] for text in sent(core)] == ["Funct", "Graph", "Graph", "Funct", "Forge"]
+    assert [what.kind for _, what in settled(core)] == 3 * [m.FAILED_MISSING]
+
+
+def test_what_was_taken_back_is_taken_back_again(core):
+    """The scheduler that forgot the client had not yet answered that everything is wanted back."""
+    submit(core, 2)
+    sent(core)
+    core.take_back()
+    sent(core)
+
+    assert come_back(core)[-1].endswith("queued only")
 
 
 def test_functions_with_objects_are_taught_anew(core):

@@ -252,6 +252,11 @@ class Connection:
             self._core.submit_graph(function, part, waiters, inputs)
             return unsent
 
+    def go_on_with(self, part: m.Graph) -> None:
+        """Send more of a graph, with the next :meth:`pump`."""
+        with self._lock:
+            self._core.requests.go_on_with(part)
+
     def say(self, message: m.Message) -> None:
         """Send a message, with the next :meth:`pump`."""
         with self._lock:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scaler_cluster.client.future import FutureOwner, ScalerFuture
 from scaler_cluster.client.graph import Arrangement, collector_paused
 from scaler_cluster.client.packing import pack
-from scaler_cluster.core.graph.graph import SUPPLIED
 from scaler_cluster.errors import PayloadError, StorageFullError, StorageUnreachableError
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.process.interrupts import deferred
+from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from scaler_cluster.client.input_supplier import InputSupplier
     from scaler_cluster.client.packing import Packed
     from scaler_cluster.client.serializer import Serialization
-    from scaler_cluster.wire import messages as m
 
 FLUSH_NODES = 128
 """Single nodes that are sent by the submitting thread; fewer wait for the I/O thread."""
@@ -165,17 +164,16 @@ class SessionGraphs:
         for future in packed.inputs:
             if not future.done() and future._session is not session:
                 raise PayloadError("a future of another client, which has not come back")
-            inputs.append(SUPPLIED if future.done() else future._task)
+            inputs.append(m.SUPPLIED if future.done() else future._task)
         with deferred:
             first = connection.number_nodes(len(packed.payloads), is_single=is_single)
             for key, node in wanted.items():
                 futures[key]._task = first + node
             parts = packed.messages(first, inputs)
-            asking = packed.inputs if any(task != SUPPLIED for task in inputs) else ()
             waiters: dict[int, object] = {one._task: one for one in futures.values()}
-            unsent = connection.submit_graph(packed.function, next(parts), waiters, asking)
+            unsent = connection.submit_graph(packed.function, next(parts), waiters, packed.inputs)
             for node, task in enumerate(inputs):
-                if task == SUPPLIED:
+                if task == m.SUPPLIED:
                     session.supplier.supply(first + node, packed.inputs[node])
             if is_single and unsent < FLUSH_NODES:
                 # The I/O thread sends it, with what is submitted until it comes.
@@ -185,6 +183,6 @@ class SessionGraphs:
             session.push()
             for part in parts:
                 # One by one: the scheduler takes one in while the next is made.
-                connection.say(part)
+                connection.go_on_with(part)
                 session.push()
         return futures

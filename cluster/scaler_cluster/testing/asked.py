@@ -25,14 +25,21 @@ class Asked:
     """Its own first, then those of its inputs."""
     inputs: tuple[int, ...] = ()
     """Tasks that it takes the results of."""
+    beside: tuple[m.TaskOptions, ...] = ()
+    """Those of all nodes of its graph, and of the graphs of its inputs."""
 
     @classmethod
     def of(cls, task: Task, options: m.TaskOptions) -> Asked:
         """Return one that takes no results of others."""
         return cls(evaluate(task), frozenset((task.name,)), (options,))
 
-    def check_failure(self, task: int, failure: m.Failed, world: World) -> None:
-        """Check that the task may have failed so, given what has happened in the world."""
+    def check_failure(
+        self, task: int, failure: m.Failed, world: World, *, was_forgotten: bool
+    ) -> None:
+        """Check that the task may have failed so, given what has happened in the world.
+
+        Its client may have been forgotten by the scheduler.
+        """
         kind = failure.kind
         if kind == m.FAILED_EXCEPTION:
             error = bytes(failure.payload)
@@ -44,7 +51,8 @@ class Asked:
         elif kind == m.FAILED_TIMEOUT:
             assert any(one.timeout_s for one in self.options), f"{task} has no timeout"
         elif kind == m.FAILED_LOST:
-            is_once = any(one.at_most_once for one in self.options)
+            options = self.options + (self.beside if was_forgotten else ())
+            is_once = any(one.at_most_once for one in options)
             is_lost = world.machines_lost > LOSSES_MAX
             assert is_once or is_lost, f"{task} was not lost so often"
         else:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.client.events import InputWanted, Settled
 from scaler_cluster.core.client.liveness import Liveness
-from scaler_cluster.core.graph.graph import SUPPLIED
-from scaler_cluster.errors import ClusterUnreachableError
 from scaler_cluster.ids import CALL_BITS
 from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.digest import digest_of
@@ -163,19 +161,18 @@ class SessionNode(Node):
         first = core.requests.reserve(count) if is_single else core.requests.open_call()
         numbers = sorted({one for node in graph.nodes[len(inputs) :] for one in node.objects})
         objects = dict(zip(numbers, self.store(numbers), strict=True))
-        tasks = [SUPPLIED if task in self.resolved else task for task in inputs]
+        tasks = [m.SUPPLIED if task in self.resolved else task for task in inputs]
         messages = graph.messages(first, FUNCTIONS[0][0], tasks, objects, parts)
         wanted = [first + node for node in graph.wanted]
-        is_asking = any(task != SUPPLIED for task in tasks)
-        asking = [Waiter(task) for task in inputs] if is_asking else []
+        asking = [Waiter(task) for task in inputs]
         waiters: dict[int, object] = {task: Waiter(task) for task in wanted}
         core.submit_graph(FUNCTIONS[0], next(messages), waiters, asking)
         self._note_graph(graph, first, inputs)
         for node, task in enumerate(tasks):
-            if task == SUPPLIED:
+            if task == m.SUPPLIED:
                 self._supply(first + node, inputs[node])
         for message in messages:
-            core.requests.say(message)
+            core.requests.go_on_with(message)
         self.release_later(tuple(objects.values()))
         return wanted
 
@@ -184,6 +181,7 @@ class SessionNode(Node):
         expected = evaluate_graph(graph, [one.expected for one in known])
         names = frozenset().union(*(one.names for one in known))
         options = tuple(option for one in known for option in one.options)
+        beside = tuple(option for one in known for option in one.beside)
         sources = graph.sources()
         for node in graph.wanted:
             some = [node, *(sources[node] - {node})]
@@ -192,6 +190,7 @@ class SessionNode(Node):
                 names.union(graph.nodes[one].name for one in some),
                 (*map(graph.options_of, some), *options),
                 tuple(inputs),
+                (*graph.options, *beside),
             )
 
     def give_up(self, tasks: Sequence[int]) -> None:
@@ -302,10 +301,7 @@ class SessionNode(Node):
         elif isinstance(outcome, bytes):
             assert outcome == asked.expected, f"{task}: {outcome!r}, not {asked.expected!r}"
         elif isinstance(outcome, m.Failed):
-            asked.check_failure(task, outcome, self.simulation)
-        elif isinstance(outcome, ClusterUnreachableError):
-            assert self.welcomes, f"{task} is no node of a graph that was forgotten"
-            self.given_up.add(task)
+            asked.check_failure(task, outcome, self.simulation, was_forgotten=bool(self.welcomes))
         else:
             assert outcome is None, f"{task} came back with {outcome!r}"
             assert self.took_back or self._was_given_up(task), f"{task} was cancelled by nobody"
@@ -336,7 +332,7 @@ class SessionNode(Node):
     def _supply(self, task: int, of: int) -> None:
         """Say what became of an input."""
         outcome = self.resolved[of]
-        if outcome is None or isinstance(outcome, ClusterUnreachableError):
+        if outcome is None:
             message = m.ProvideInputs(task, m.INPUT_CANCELLED, b"")
         elif isinstance(outcome, m.Failed):
             message = m.ProvideInputs(task, outcome.kind, outcome.payload, (), outcome.detail)

@@ -691,6 +691,8 @@ class ProvideInputs(Message):
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+SUPPLIED = (1 << 64) - 1
+"""In place of the task that an input is of: the client sends it."""
 INPUT_CANCELLED = "cancelled"
 """The task whose result the input is was cancelled."""
 NOT_RUN = "not_run"

@@ -14,9 +14,10 @@ index. It numbers tasks, and decides what the scheduler is told, and when.
   the first task that names it, and forgets the one that was used least recently.
 - ``submit_window.py`` holds tasks back, in order, if the scheduler limits how many may wait there:
   the client asks for credit, and sends as much as it is granted.
-- ``unfinished.py`` keeps what was sent until it comes back. If the scheduler does not know the
-  client any more, the shell calls ``start_over``: the core says Hello anew, and when the scheduler
-  has answered, it asks again. Tasks that may not run twice fail then, and so do graphs.
+- ``unfinished.py`` and ``unfinished_graphs.py`` keep what was sent until it comes back. If
+  the scheduler does not know the client any more, the shell calls ``start_over``: the core says
+  Hello anew, and when the scheduler has answered, it asks again. Tasks that may not run twice fail
+  then, and so do graphs with such a node.
 - ``liveness.py`` says when a heartbeat is due, and when a silent scheduler is given up.
 
 Each task comes back once: an answer for a task that is not pending any more is dropped, and objects

@@ -6,12 +6,12 @@ A future is resolved once: who is not pending any more is not resolved again, wh
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from scaler_cluster.core.client.events import EventOutbox, InputWanted
+from scaler_cluster.core.client.graph_inputs import GraphInputs
 from scaler_cluster.core.client.requests import Function, Objects, Requests
-from scaler_cluster.errors import ClusterUnreachableError, RemoteProtocolError
+from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import CALL_BITS, INDEX_MASK, TASK_ID_MAX, first_task_id
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import numbers
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 Handlers: TypeAlias = "dict[type[m.Message], Callable[[Any, Any], None]]"
 """Which method of a core takes in which message."""
-GRAPH_GONE = (
-    "the scheduler was started anew, or had not heard from this client for too long: graphs, and "
-    "what lay in its storages, are gone with that; ask again"
-)
 
 
 def _ignore(*_: object) -> None:
@@ -82,8 +78,7 @@ class ClientCore:
         self.waits_as = ""
         """Why no worker can run some tasks now; empty: all are run in time."""
         self.events = EventOutbox()
-        self._inputs: dict[int, Sequence[object]] = {}
-        """What stands for the inputs of graphs that the scheduler has not said it knows."""
+        self._inputs = GraphInputs()
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -118,18 +113,20 @@ class ClientCore:
         part: m.Graph,
         waiters: dict[int, object],
         inputs: Sequence[object],
-    ) -> None:
+    ) -> bool:
         """Ask for a graph, whose objects were offered before; ``waiters`` are those of its nodes.
 
-        ``part`` is its first message; the others are said after that. ``inputs`` stand for what
-        its first nodes are; see :class:`InputWanted`.
+        ``part`` is its first message; with the others, :meth:`Requests.go_on_with`. ``inputs``
+        stand for what its first nodes are; see :class:`InputWanted`. Returns True if the scheduler
+        will say which inputs it wants.
         """
         self.requests.pack_asked()
         self.requests.teach(*function)
         self.requests.say(part)
         self.waiters.update(waiters)
-        if inputs:
-            self._inputs[part.first] = inputs
+        if waiters and self.requests.unfinished is not None:
+            self.requests.unfinished.graphs.begin(part.first, waiters, inputs)
+        return self._inputs.expect(part, inputs)
 
     def release(self, objects: Objects) -> None:
         """Say that objects will not be named again by what is asked for from now on."""
@@ -166,7 +163,7 @@ class ClientCore:
         """Come anew to a scheduler that has forgotten this client, as its :attr:`welcome` tells.
 
         When the scheduler has answered, what has not come back is asked for again. Tasks that must
-        not start twice fail as lost, and so do graphs.
+        not start twice fail as lost, and so do graphs with such a node.
         """
         self.welcome = replace(self.welcome, session=0)
         self.waits_as = ""
@@ -222,14 +219,12 @@ class ClientCore:
 
     def _on_welcome(self, message: m.Welcome) -> None:
         self.welcome = message
-        if self.requests.starts_over:
+        if self.requests.starts_over and self.requests.unfinished is not None:
             self.events.news.append(message)
-            self._inputs.clear()
-            for task in chain.from_iterable(self.requests.go_on()):
-                self._on_failed(m.Failed(task, m.FAILED_LOST, b"", {"losses": 1}))
-            for node in self.waiters.keys() - self.requests.unsent_tasks():
-                error = ClusterUnreachableError(GRAPH_GONE)
-                self.events.settle(node, self.waiters.pop(node), error)
+            for failed in self.requests.go_on():
+                self._on_failed(failed)
+            graphs, parts = self.requests.unfinished.graphs, self.requests.unsent_graphs()
+            self.events.wanted += self._inputs.again(parts, graphs.inputs_of)
         if message.asks_first:
             self.requests.ask_first()
 
@@ -252,7 +247,7 @@ class ClientCore:
             self.events.profiles[message.task] = message
 
     def _on_request_inputs(self, message: m.RequestInputs) -> None:
-        inputs = self._inputs.pop(message.graph, ())
+        inputs = self._inputs.take(message.graph)
         for node in numbers(message.inputs):
             if node >= len(inputs):
                 raise RemoteProtocolError("asked for an input of no graph")

@@ -122,6 +122,11 @@ class Requests:
         self.pack_asked()
         self._outbox.append(message)
 
+    def go_on_with(self, part: m.Graph) -> None:
+        """Send more of a graph, unless the graph was lost meanwhile."""
+        if self.unfinished is None or not self.unfinished.graphs.is_void(part):
+            self.say(part)
+
     def cancel(self, task: int) -> None:
         """Give a single task up, in one message with the one before it if that is its neighbour."""
         last = self._outbox[-1] if self._outbox else None
@@ -179,29 +184,24 @@ class Requests:
         """Return True if :meth:`go_on` is to be called when the scheduler answers."""
         return self._greeting is not None
 
-    def go_on(self) -> list[range]:
-        """Ask again for what has not come back; return the tasks that may not run twice."""
+    def go_on(self) -> list[m.Failed]:
+        """Ask again for what has not come back; return what became of the rest."""
         assert self.unfinished is not None
         self._greeting = None
         self.pack_asked()
         unsent = self._outbox if self._window is None else self._window.give_back() + self._outbox
         self._window = None
-        self._outbox, lost = self.unfinished.again(unsent)
+        self._outbox, failed = self.unfinished.again(unsent)
         self._functions = {
             one.function: None
             for one in self._outbox
             if isinstance(one, m.Function) and not one.objects
         }
-        return lost
+        return failed
 
-    def unsent_tasks(self) -> set[int]:
-        """Return the tasks of all Submits that :meth:`take` is about to return."""
-        return {
-            task
-            for one in self._outbox
-            if isinstance(one, m.Submit)
-            for task in range(one.first, one.first + len(one.batch))
-        }
+    def unsent_graphs(self) -> list[m.Graph]:
+        """Return the first messages of all graphs that :meth:`take` is about to return."""
+        return [one for one in self._outbox if isinstance(one, m.Graph) and not one.start]
 
     def allow(self, count: int) -> None:
         """The scheduler has room for so many tasks more."""

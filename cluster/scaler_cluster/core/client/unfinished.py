@@ -1,17 +1,17 @@
 """What a client has asked for and not got back, so that it can ask a scheduler that forgot it.
 
 The scheduler may have been started anew, or have given this client up while nothing got through.
-What lies in storages is gone then, and graphs are too.
+What lies in storages is gone then.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.client.submit_window import part_of
-from scaler_cluster.ids import CALL_BITS
+from scaler_cluster.core.client.unfinished_graphs import UnfinishedGraphs, lost
+from scaler_cluster.ids import CALL_BITS, ranges_of
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEAD_MIN = 64
 """A call's list is rid of runs that came back when there are so many, and half of all, at least."""
-GONE = (m.Object, m.Release, m.Graph, m.ProvideInputs, m.Heartbeat)
+GONE = (m.Object, m.Release, m.ProvideInputs, m.Heartbeat)
 """Nothing of this means anything to a scheduler that forgot the client."""
 
 
@@ -51,11 +51,14 @@ class Unfinished:
         self._lone: dict[int, tuple[m.Submit, m.Function]] = {}
         """Single tasks that were sent alone: a round trip of one task is to cost little."""
         self._calls: dict[int, _Call] = {}
+        self.graphs = UnfinishedGraphs()
+        self._taken_back: m.Cancel | None = None
+        """What asked for everything back that no worker has; None: nothing did."""
 
     @property
     def is_empty(self) -> bool:
         """Return True if everything has come back."""
-        return not self._calls and not self._lone
+        return not (self._calls or self._lone or self.graphs)
 
     def sent(self, messages: Sequence[m.Message]) -> None:
         """Note what is sent."""
@@ -77,16 +80,20 @@ class Unfinished:
                 self._functions[message.function] = message
             elif isinstance(message, m.Forget):
                 self._functions.pop(message.function, None)
-            elif isinstance(message, m.Cancel) and not message.queued_only:
-                self._given_up(message.first, message.first + message.count)
+            elif isinstance(message, m.Graph):
+                self.graphs.sent(message, self._functions)
+            elif isinstance(message, m.Cancel):
+                if message.queued_only:
+                    self._taken_back = message
+                else:
+                    self._given_up(message.first, message.first + message.count)
 
     def _given_up(self, first: int, stop: int) -> None:
-        """Single tasks are cancelled, or a map as a whole."""
+        """Single tasks are cancelled, nodes of a graph, or a map as a whole."""
         number = first >> CALL_BITS
-        if number:
-            self._calls.pop(number, None)
-        else:
-            self.recount(first, stop)
+        if number and self._calls.pop(number, None) is not None:
+            return
+        self.recount(first, stop)
 
     def came(self, first: int, count: int) -> None:
         """Contiguous tasks came back or were given up, each for the first time."""
@@ -95,6 +102,10 @@ class Unfinished:
             lone = self._lone
             if count == 1 and lone.pop(first, None) is not None:
                 return
+        if self.graphs:
+            self.graphs.came(first, first + count)
+        if not number and self._lone:
+            lone = self._lone
             if not lone.keys().isdisjoint(range(first, first + count)):
                 for task in range(first, first + count):
                     if lone.pop(task, None) is None:
@@ -108,7 +119,11 @@ class Unfinished:
             del self._calls[number]
 
     def recount(self, first: int, stop: int) -> None:
-        """Some of these single tasks came back; others had been given up."""
+        """Some of these tasks came back; others had been given up. They are of no map."""
+        if self.graphs:
+            self.graphs.came(first, stop)
+        if first >> CALL_BITS:
+            return
         for task in range(first, stop):
             if task not in self._waiters:
                 self._lone.pop(task, None)
@@ -116,14 +131,14 @@ class Unfinished:
         if call is not None and call.recount(first, stop, self._waiters):
             del self._calls[0]
 
-    def again(self, unsent: Iterable[m.Message]) -> tuple[list[m.Message], list[range]]:
-        """Return what to say to a scheduler that knows nothing, and tasks that may not run again.
+    def again(self, unsent: Iterable[m.Message]) -> tuple[list[m.Message], list[m.Failed]]:
+        """Return what to say to a scheduler that knows nothing, and what is not asked for again.
 
         ``unsent`` was not said before, and is said after what was.
         """
         said: dict[bytes, m.Function] = {}
         messages: list[m.Message] = []
-        lost: list[range] = []
+        failed: list[m.Failed] = []
 
         def say(function: m.Function) -> None:
             if function.function not in said:
@@ -139,16 +154,30 @@ class Unfinished:
                 for start, stop in self._left(run, is_map=number > 0):
                     if run.submit.options.at_most_once:
                         # It may have been started.
-                        lost.append(range(run.submit.first + start, run.submit.first + stop))
+                        tasks = range(run.submit.first + start, run.submit.first + stop)
+                        failed += [lost(task, m.FAILED_LOST) for task in tasks]
                     else:
                         say(run.function)
                         messages.append(part_of(run.submit, start, stop))
+        for function, message in self.graphs.again(failed):
+            say(function)
+            messages.append(message)
+        if self._taken_back is not None:
+            messages.append(self._taken_back)
         before, self._functions = self._functions, {}
         for message in unsent:
             if isinstance(message, m.Function):
                 say(message)
-            elif isinstance(message, m.Submit):
-                say(said.get(message.function) or before[message.function])
+            elif isinstance(message, m.Graph) and self.graphs.is_void(message):
+                continue
+            elif isinstance(message, m.Submit) or (
+                isinstance(message, m.Graph) and not message.start
+            ):
+                function = said.get(message.function) or before[message.function]
+                if isinstance(message, m.Graph) and function.objects:
+                    failed += self.graphs.fail(message, m.FAILED_MISSING)
+                    continue
+                say(function)
                 messages.append(message)
             elif isinstance(message, m.Forget):
                 if said.pop(message.function, None) is not None:
@@ -157,10 +186,10 @@ class Unfinished:
                 messages.append(message)
         # Whose objects are gone would be taken for known, but its tasks would fail.
         messages += [m.Forget(one) for one, function in said.items() if function.objects]
-        return messages, lost
+        return messages, failed
 
-    def _left(self, run: Run, *, is_map: bool) -> Iterator[tuple[int, int]]:
-        """Yield where tasks begin and end that have not come back, from the run's first on."""
+    def _left(self, run: Run, *, is_map: bool) -> list[tuple[int, int]]:
+        """Return where tasks begin and end that have not come back, from the run's first on."""
         first, waiters = run.submit.first, self._waiters
         came = {task for tasks in run.came or () for task in tasks}
         left = [
@@ -168,9 +197,7 @@ class Unfinished:
             for task in range(first, run.stop)
             if (task not in came if is_map else task in waiters)
         ]
-        for _, group in groupby(enumerate(left), lambda pair: pair[1] - pair[0]):
-            numbers = [number for _, number in group]
-            yield numbers[0], numbers[-1] + 1
+        return ranges_of(left)
 
 
 class _Call:

@@ -45,8 +45,6 @@ FEW_MAX = 8
 """A worker that is given no more nodes than this at once is given long ones."""
 SIBLINGS_MAX = 64
 """A node that needs more others than this has them made by any worker."""
-SUPPLIED = (1 << 64) - 1
-"""In place of the task that an input is of: the client sends it."""
 
 
 @dataclass(slots=True, eq=False)

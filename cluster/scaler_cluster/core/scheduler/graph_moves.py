@@ -8,13 +8,12 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from scaler_cluster.core.graph.graph import SUPPLIED, GraphRecord, NodeRun
+from scaler_cluster.core.graph.graph import GraphRecord, NodeRun
 from scaler_cluster.core.graph.losses import lose
 from scaler_cluster.core.graph.topology import GraphPart
-from scaler_cluster.core.records.functions import FunctionRecord
 from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import TASK_ID_MAX
+from scaler_cluster.ids import TASK_ID_MAX, ranges_of
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import numbers
 
@@ -46,6 +45,9 @@ class Graphs:
         part, inputs = GraphPart(message), numbers(message.inputs, "Q")
         graph = session.graphs.get(message.first)
         if graph is None:
+            if not session.functions.get(message.function, True):
+                self._fail_short(session, message)
+                return
             if message.start:
                 raise RemoteProtocolError("the rest of a graph that has not begun")
             graph = self._begin(session, message)
@@ -57,7 +59,6 @@ class Graphs:
             or self._table.is_taken(session, message.first + message.start, stop)
         ):
             raise RemoteProtocolError("a graph of tasks that are not its own")
-        is_whole = session.functions[message.function]
         void: list[int] = []
         for node in list(part.owned):
             if not all(one in session.objects for one in part.owned[node]):
@@ -71,8 +72,6 @@ class Graphs:
         objects = tuple(one for owned in part.owned.values() for one in owned)
         self._table.objects.hold(objects)
         graph.objects += objects
-        if not is_whole:
-            void = list(range(message.start, message.start + len(part.ends)))
         for node in void:
             graph.nodes.end(node, m.Failed(0, m.FAILED_MISSING))
         if inputs:
@@ -82,10 +81,15 @@ class Graphs:
     def _begin(self, session: SessionRecord, message: m.Graph) -> GraphRecord:
         if message.function not in session.functions:
             raise RemoteProtocolError("a graph whose functions were not sent")
-        # The functions of a session that lack an object are no functions of the table.
-        timing = self._table.functions.get(message.function) or FunctionRecord(b"")
+        timing = self._table.functions[message.function]
         identity = session.number, message.first, message.function
         return GraphRecord(*identity, timing, is_shared=message.is_shared)
+
+    def _fail_short(self, session: SessionRecord, message: m.Graph) -> None:
+        """Let nodes fail whose functions need objects which the client has released."""
+        for node, is_wanted in enumerate(message.wanted, message.first + message.start):
+            if is_wanted:
+                self._table.answers.answer(session.number, m.Failed(node, m.FAILED_MISSING))
 
     def cancel(self, session: SessionRecord, first: int, stop: int) -> None:
         """The client does not want these tasks any more, as far as they are nodes."""
@@ -157,7 +161,7 @@ class Graphs:
         unmet = array("I")
         is_asking = False
         for node, task in enumerate(inputs):
-            if task == SUPPLIED:
+            if task == m.SUPPLIED:
                 continue
             is_asking = True
             if self._table.is_pending(session, task):
@@ -324,7 +328,7 @@ class Graphs:
                     failed = m.Failed(task, failure.kind, failure.payload, failure.detail)
                     table.answers.answer(graph.session, failed)
         if nodes.stopped:
-            for first, stop in _ranges(sorted(nodes.stopped)):
+            for first, stop in ranges_of(sorted(nodes.stopped)):
                 self.stopping.append((graph.session, graph.first + first, graph.first + stop))
             nodes.stopped = []
         if nodes.dropped:
@@ -333,17 +337,6 @@ class Graphs:
         table.backlog.update(graph)
         if graph.is_over:
             table.end_graph(table.session_by_number[graph.session], graph)
-
-
-def _ranges(nodes: list[int]) -> list[tuple[int, int]]:
-    """Return ascending numbers as ranges."""
-    ranges: list[tuple[int, int]] = []
-    for node in nodes:
-        if ranges and ranges[-1][1] == node:
-            ranges[-1] = ranges[-1][0], node + 1
-        else:
-            ranges.append((node, node + 1))
-    return ranges
 
 
 def _watched_in(session: SessionRecord, first: int, count: int) -> list[int]:

@@ -91,11 +91,12 @@ class NestedCore(ClientCore):
         part: m.Graph,
         waiters: dict[int, object],
         inputs: Sequence[object],
-    ) -> None:
+    ) -> bool:
         """Ask for a graph; see :class:`ClientCore`."""
-        super().submit_graph(function, part, waiters, inputs)
-        if inputs:
+        is_asked = super().submit_graph(function, part, waiters, inputs)
+        if is_asked:
             self.inputs.expect(part.first, numbers(part.inputs, "Q"))
+        return is_asked
 
     def own_graph(self, graph: OwnGraph, tasks: Iterable[int]) -> None:
         """Note a graph that was submitted, and which of its nodes are waited for."""
@@ -377,7 +378,7 @@ class NestedCore(ClientCore):
 
     def _on_request_inputs(self, message: m.RequestInputs) -> None:
         """Note who is to tell the scheduler what becomes of which input."""
-        inputs = self._inputs.pop(message.graph, ())
+        inputs = self._inputs.take(message.graph)
         wanted = numbers(message.inputs)
         if any(node >= len(inputs) for node in wanted):
             raise RemoteProtocolError("asked for an input of no graph")
