@@ -16,10 +16,11 @@ from scaler_cluster.client.map import map_calls, zipped
 from scaler_cluster.client.session import CONNECT_TIMEOUT_S, Session
 from scaler_cluster.config.values import read_given_address
 from scaler_cluster.errors import ClusterBrokenError, ConfigError
+from scaler_cluster.process.child import START_TIMEOUT_S
+from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.log_records import level_of
 from scaler_cluster.process.process import usable_cpus
 from scaler_cluster.process.process_config import SupervisorOptions
-from scaler_cluster.process.spawn import START_TIMEOUT_S, EmbeddedCluster
 from scaler_cluster.texts import shown
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 

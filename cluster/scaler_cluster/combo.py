@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster import arguments
 from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process_config import SchedulerOptions, SupervisorOptions
-from scaler_cluster.process.spawn import EmbeddedCluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings, StorageSettings
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
 from scaler_cluster.process.process import Ready
 from scaler_cluster.process.process_config import (
     SchedulerProcessConfig,
     StorageServerConfig,
     SupervisorProcessConfig,
 )
-from scaler_cluster.process.spawn import STOP_TIMEOUT_S, ChildProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

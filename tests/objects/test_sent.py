@@ -32,7 +32,7 @@ class Store:
         self.core = ClientCore()
         place = StorageDirs(disk=str(directory))
         self.segments = Segments(place, segment_names(b"O1"))
-        store = ClientStore((place.served_at(""),), b"C1", _never_connect)
+        store = ClientStore((place.served_at(""),), segment_names(b"C1"), _never_connect)
         self.sent = SentObjects(self, store)
         self.stored: dict[bytes, bytes] = {}
 

@@ -162,13 +162,20 @@ def wait_gone(*pids: int) -> None:
 
 def cluster_process(name: str, parent: int | None = None) -> psutil.Process:
     """Return the scheduler or supervisor process of the only embedded cluster."""
-    found = [
-        child
-        for child in psutil.Process(parent).children()
-        if f"scaler_cluster.runtime.{name}" in child.cmdline()
-    ]
-    assert len(found) == 1, found
-    return found[0]
+    found = find_process(name, parent)
+    assert found is not None
+    return found
+
+
+def find_process(name: str, parent: int | None = None) -> psutil.Process | None:
+    """Return that process; None if it has ended and no other one has started."""
+    found = []
+    for child in psutil.Process(parent).children():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if f"scaler_cluster.runtime.{name}" in child.cmdline():
+                found.append(child)
+    assert len(found) <= 1, found
+    return found[0] if found else None
 
 
 def wait_workers(count: int, supervisors: int = 1) -> None:

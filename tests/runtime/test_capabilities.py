@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from scaler_cluster.errors import NoSuitableWorkerError
-from scaler_cluster.process.spawn import EmbeddedCluster
+from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime.helpers import BOUND_S, scheduling, wait_until, wait_workers
 from tests.runtime.machines import workers_of

@@ -16,8 +16,8 @@ import pytest
 from scaler_cluster.core.scheduler.events import BATCH_S
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links import zmq_link
+from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process_config import SchedulerOptions, SupervisorOptions
-from scaler_cluster.process.spawn import EmbeddedCluster
 from scaler_cluster.wire import feed as f
 from scaler_exec import Client, ScalerExecutor, WorkerDiedError
 from scaler_monitoring.feed import Feed
@@ -222,7 +222,7 @@ def test_machines_and_workers_say_how_they_are(executor, cluster, flags, watch):
     assert machine.agent_rss_bytes > 1_000_000
     assert 0 <= machine.lag_s < 5
     assert snapshot.scheduler.rss_bytes > 1_000_000
-    assert snapshot.scheduler.pid == cluster._children[0].pid
+    assert snapshot.scheduler.pid == cluster._children["scheduler"].pid
 
 
 def test_a_killed_worker_is_reported(flags, watch):
@@ -269,7 +269,7 @@ def test_another_scheduler_at_the_same_address_is_heard(watch):
     second = EmbeddedCluster(0, scheduling=at(address))
     try:
         viewer.wait(lambda _: viewer.model.restarts == 1, "the second is not heard")
-        assert viewer.model.snapshot.scheduler.pid == second._children[0].pid
+        assert viewer.model.snapshot.scheduler.pid == second._children["scheduler"].pid
     finally:
         second.stop()
 
@@ -346,7 +346,7 @@ def test_who_watches_does_not_disturb_the_end(capfd):
             assert isinstance(feed.next(BOUND_S), f.Snapshot)
             pid = client.submit(os.getpid).result(BOUND_S)
             # The other cluster of this module has one of its own.
-            supervisor = psutil.Process(cluster._children[1].pid)
+            supervisor = psutil.Process(cluster._children["supervisor"].pid)
             supervisor.suspend()
             client.shutdown()
             ended_at = time.monotonic()

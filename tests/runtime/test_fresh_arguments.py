@@ -23,7 +23,7 @@ def executor(standing):
     with ScalerExecutor(2) as made:
         cluster = made._session.cluster
         assert cluster is not None
-        standing |= {child.pid for child in cluster._children}
+        standing |= {child.pid for child in cluster._children.values()}
         yield made
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from scaler_cluster.objects import remote_store
-from scaler_cluster.process.spawn import EmbeddedCluster
+from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_exec import Client, ScalerExecutor, StorageUnreachableError
 from tests.runtime.helpers import BOUND_S, cluster_process, wait_delivered, wait_until
 from tests.runtime.machines import Machine, can_make_machines, find_storage, wait_storage

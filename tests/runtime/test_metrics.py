@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from scaler_cluster.process.spawn import EmbeddedCluster
+from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.wire import feed as f
 from scaler_exec import ScalerExecutor, WorkerDiedError
 from scaler_monitoring.feed import Feed

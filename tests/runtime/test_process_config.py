@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings
+from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.process.process import usable_cpus, write_config
 from scaler_cluster.process.process_config import (
@@ -19,7 +20,6 @@ from scaler_cluster.process.process_config import (
     SupervisorOptions,
     SupervisorProcessConfig,
 )
-from scaler_cluster.process.spawn import EmbeddedCluster
 from scaler_exec import Client
 from tests.runtime.helpers import BOUND_S, environment
 

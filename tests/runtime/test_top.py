@@ -16,7 +16,7 @@ from operator import add
 
 import pytest
 
-from scaler_cluster.process.spawn import EmbeddedCluster
+from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_exec import ScalerExecutor
 from tests.runtime.helpers import BOUND_S, environment, free_port, run_module, wait_workers
 from tests.runtime.shell import Shell

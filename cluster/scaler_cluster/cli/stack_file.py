@@ -20,6 +20,7 @@ from scaler_cluster.config.sections import (
 )
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
+from scaler_cluster.process.child import ChildProcess
 from scaler_cluster.process.dashboard_listener import DashboardListener
 from scaler_cluster.process.process import lifeline_of_signals
 from scaler_cluster.process.process_config import (
@@ -28,7 +29,6 @@ from scaler_cluster.process.process_config import (
     StorageServerConfig,
     SupervisorProcessConfig,
 )
-from scaler_cluster.process.spawn import ChildProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,6 +22,7 @@ from scaler_cluster.errors import (
     SessionForkedError,
     StorageUnreachableError,
 )
+from scaler_cluster.ids import segment_names
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import HUB, new_incarnation
 from scaler_cluster.objects.storage_dirs import StorageDirs
@@ -88,6 +89,7 @@ class Connection:
         self.stores = False
         """True if large values are stored; else they travel inside of messages."""
         self.peer = make_peer_id("C")
+        self._segment_names = segment_names(self.peer)
         self.printer = TaskPrinter()
         """What tasks printed, in the order in which it came."""
         self._core = core or ClientCore()
@@ -315,7 +317,7 @@ class Connection:
     def _make_store(self) -> ClientStore:
         from scaler_cluster.objects.client_store import ClientStore
 
-        return ClientStore(self._core.welcome.homes, self.peer, self._connect)
+        return ClientStore(self._core.welcome.homes, self._segment_names, self._connect)
 
     def _connect(self, storage: str) -> RemoteStore:
         from scaler_cluster.objects.remote_store import RemoteStore

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from scaler_cluster.client.connection import ClientMap
     from scaler_cluster.core.client.requests import Function
     from scaler_cluster.pickling.payload import ObjectReference
-    from scaler_cluster.process.spawn import EmbeddedCluster
+    from scaler_cluster.process.embedded_cluster import EmbeddedCluster
     from scaler_cluster.wire.batch import Batch
 
 CONNECT_TIMEOUT_S = 10.0

@@ -6,12 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import MissingObjectsError
-from scaler_cluster.ids import home_of, segment_names
+from scaler_cluster.ids import home_of
 from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.objects.storage_dirs import StorageDirs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
     from scaler_cluster.objects.remote_store import Incoming, RemoteStore
     from scaler_cluster.objects.segments import Segments
@@ -21,15 +21,19 @@ if TYPE_CHECKING:
 class ClientStore:
     """Maps the segments of this machine, and sends to and fetches from the storages of others.
 
-    ``homes`` are the storages that clients store in, ``connect`` makes a connection to one.
+    ``homes`` are the storages that clients store in, ``names`` are for segments that it writes,
+    ``connect`` makes a connection to a storage.
     """
 
     def __init__(
-        self, homes: Sequence[StorageEndpoint], peer: bytes, connect: Callable[[str], RemoteStore]
+        self,
+        homes: Sequence[StorageEndpoint],
+        names: Iterator[str],
+        connect: Callable[[str], RemoteStore],
     ) -> None:
         self._homes = homes
         self._connect = connect
-        self._names = segment_names(peer)
+        self._names = names
         self._remote: dict[str, RemoteStore] = {}
         self._lock = threading.Lock()
         self._is_closed = False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.objects.client_store import ClientStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
     from scaler_cluster.objects.remote_store import RemoteStore
     from scaler_cluster.wire.messages import StorageEndpoint
@@ -22,11 +22,11 @@ class NestedStore(ClientStore):
     def __init__(
         self,
         homes: Sequence[StorageEndpoint],
-        peer: bytes,
+        names: Iterator[str],
         connect: Callable[[str], RemoteStore],
         views: dict[bytes, memoryview],
     ) -> None:
-        super().__init__(homes, peer, connect)
+        super().__init__(homes, names, connect)
         self._views = views
 
     def write_new(

@@ -21,10 +21,14 @@ its end when the parent closes it or dies, however it dies. A child that reads t
 in order. A command has no parent, so a signal closes its lifeline (``lifeline_of_signals``). The
 workers go further: the kernel kills them with the fork server (``die_with_parent``).
 
+*Killed, and started again.* A program with an embedded cluster (``embedded_cluster.py``) looks
+after its scheduler and its supervisor in a thread (``keeper.py``): it starts what was killed again,
+at the same addresses. What ended by itself, or is killed again and again, stays dead.
+
 *What they leave.* The sockets and the objects of a cluster are files, in directories of its own
-(``directories.py``). Every process that needs them holds a lock there, and removes them when it
-ends with its cluster. If all were killed, the next cluster on the machine finds the directories
-unlocked, and removes them.
+(``directories.py``). Every process that needs them holds a lock there, and the last one to end
+removes them. If all were killed, the next cluster on the machine finds the directories unlocked,
+and removes them.
 
 Besides that, this package has what a process needs that talks to others while user code runs in
 it: Ctrl-C that waits for the end of an exchange (``interrupts.py``), a wait for sockets that

@@ -67,9 +67,27 @@ class ClusterDirs:
             if before >= 0:
                 os.close(before)
 
+    def renew_storage(self) -> None:
+        """Make those for objects anew: the scheduler that knew what is in them is gone."""
+        places = [one for one in (self.storage.memory, self.storage.disk) if one]
+        _remove(*places)
+        for place in places:
+            Path(place).mkdir(mode=0o700)
+
     def remove(self) -> None:
         """Remove the directories: the process that made them may have died before."""
         _remove(self.storage.memory, self.directory)
+
+    def let_go(self) -> None:
+        """Remove the directories unless another process holds them."""
+        import fcntl
+
+        # They may not have been there when this process began.
+        self.hold()
+        with contextlib.suppress(KeyError, BlockingIOError):
+            # A lock that cannot be changed is lost: so the last holder finds no other one.
+            fcntl.flock(_held[self.directory], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.remove()
 
     def remove_stale(self) -> None:
         """Remove the directories of other clusters here that have no living process."""
@@ -90,10 +108,10 @@ class ClusterDirs:
                     os.close(fd)
 
 
-def _remove(memory: str, directory: str) -> None:
+def _remove(*directories: str) -> None:
     import shutil  # at the end of a process, not at its start
 
-    for path in filter(None, (memory, directory)):
+    for path in filter(None, directories):
         # Moved away first: a worker that is about to end must not put anything in any more.
         removed = Path(path.removesuffix(".removed") + ".removed")
         with contextlib.suppress(OSError):

@@ -89,7 +89,9 @@ class SchedulerProcessConfig:
     address: str
     """Where the scheduler listens."""
     dirs: ClusterDirs
-    """The scheduler makes and removes them."""
+    """The scheduler makes them, and the last process that holds them removes them."""
+    dirs_are_there: bool = False
+    """True for a scheduler that takes the place of another one: they were made for that."""
     beside: str = ""
     """Where the storage that the scheduler starts listens; empty: at any free port."""
     dashboard: str = ""

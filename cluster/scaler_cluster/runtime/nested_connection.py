@@ -48,7 +48,8 @@ class NestedConnection(Connection):
     def _make_store(self) -> ClientStore:
         from scaler_cluster.objects.nested_store import NestedStore
 
-        return NestedStore(self.welcome.homes, self.peer, self._connect, self._nested.views)
+        where = self.welcome.homes, self._segment_names, self._connect
+        return NestedStore(*where, self._nested.views)
 
     # -- what tasks submit -------------------------------------------------------------------
 

@@ -67,7 +67,10 @@ async def serve(
         storages = Storages(options.storages, options.known_as)
         dirs = replace(dirs, storage=StorageDirs())
     try:
-        dirs.make()
+        if config.dirs_are_there:
+            dirs.hold()
+        else:
+            dirs.make()
         link = zmq_link.bind(config.address, io_threads=options.io_threads)
         if storages is None and listener is None:
             listener = _listen_beside(link, config.beside)
@@ -75,7 +78,7 @@ async def serve(
     except ConfigError:
         if storages is not None:
             storages.close()
-        dirs.remove()
+        dirs.let_go()
         raise
     storage = None
     if storages is not None:
@@ -107,7 +110,7 @@ async def serve(
     if lifeline is not None:
         loop.remove_reader(lifeline)
     shell.close()
-    dirs.remove()
+    dirs.let_go()
 
 
 def _end_by_signals(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:

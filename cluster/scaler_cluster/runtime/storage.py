@@ -73,7 +73,7 @@ class StorageShell:
         self._sources: dict[str, Source] = {}
         self._leave = False
         self.is_orphan = False
-        """True if the parent is gone: no other process needs the directories any more."""
+        """True if the parent is gone, which would have removed the directories."""
         self._lifeline = lifeline
         self._selector = selectors.DefaultSelector()
         self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
@@ -207,7 +207,7 @@ def main() -> None:
         return
     shell.run()
     if shell.is_orphan:
-        config.dirs.remove()
+        config.dirs.let_go()
 
 
 if __name__ == "__main__":

@@ -432,12 +432,12 @@ class Supervisor:
                 if not self._shell.starts_over:
                     break
                 if not config.is_home:
-                    config.dirs.remove()
+                    config.dirs.let_go()
                 if clock() - started_at < PAUSE_S:
                     select.select([self._lifeline], (), (), PAUSE_S)
                 self._shell = SupervisorShell(config, self._lifeline)
         finally:
-            config.dirs.remove()
+            config.dirs.let_go()
         return reason
 
     def terminate(self) -> None:
