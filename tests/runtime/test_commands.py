@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -498,6 +499,38 @@ def test_a_scheduler_may_be_killed(shell, address, tmp_path, caplog) -> None:
     said = [record.message for record in caplog.records if record.name == "scaler_cluster.client"]
     assert sum("does not know this client" in line for line in said) == 2
     assert sum(line.endswith("is back") for line in said) == 2
+
+
+OTHER_USER = "setpriv --bounding-set=-dac_override,-dac_read_search"
+"""Takes from root what lets it into directories of others."""
+NOBODY = 65534
+"""User id of a user who owns nothing."""
+LARGE = """
+import numpy as np
+from scaler import Client
+with Client(address="{address}") as client:
+    home = client._session.connection.welcome.homes[0]
+    print(client.submit(np.add, np.ones(1_000_000), 1).result().sum(), home.disk)
+"""
+
+
+@pytest.mark.skipif(
+    not shutil.which("setpriv") or os.geteuid() != 0, reason="needs root, who plays two users"
+)
+def test_another_user_of_the_machine_is_served(shell, address) -> None:
+    """Large values of who may not see the scheduler's directories go through its storage's port."""
+    shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
+    with Client(address) as client:
+        home = client._session.connection.welcome.homes[0]
+    for directory in (home.memory, home.disk, Path(home.disk).parent):
+        os.chown(directory, NOBODY, -1)
+    cluster = shell.start(f"{OTHER_USER} scaler_cluster -n 1 {address}")
+    program = shlex.quote(LARGE.format(address=address))
+
+    done = shell.run(f"{OTHER_USER} {sys.executable} -c {program}")
+    assert (done.out, done.err) == (f"2000000.0 {home.disk}\n", "")
+    assert cluster.interrupt() == 0
+    assert cluster.err == ""
 
 
 SLEEPER = """

@@ -51,6 +51,7 @@ class StorageDirs:
 
     @property
     def is_here(self) -> bool:
-        """Return True if this process can see it."""
+        """Return True if this process can write there: on this machine, as the same user."""
         directories = filter(None, (self.disk, self.memory))
-        return bool(self.disk) and all(Path(one).is_dir() for one in directories)
+        may_write = os.R_OK | os.W_OK | os.X_OK
+        return bool(self.disk) and all(os.access(one, may_write) for one in directories)
