@@ -110,10 +110,10 @@ def make_unpicklable(how: str) -> FailsAtPickle:
 # -- tasks that say where they are ---------------------------------------------------------------
 
 
-def announce(path: str) -> None:
-    """Let the test see that this worker got so far; the file holds its pid."""
+def announce(path: str, pid: int | None = None) -> None:
+    """Let the test see that this worker got so far; the file holds its pid, or another one."""
     part = Path(f"{path}.part")
-    part.write_text(str(os.getpid()))
+    part.write_text(str(pid or os.getpid()))
     part.replace(path)
 
 
@@ -145,15 +145,21 @@ def spin(started: str) -> None:
 
 def spin_in_c(started: str) -> None:
     """Compute for ever in C, holding the interpreter lock."""
-    announce(started)
-    deque(itertools.repeat(None), maxlen=0)
+    part = Path(f"{started}.part")
+    part.write_text(str(os.getpid()))
+    # Announced from C: no exception comes between that and the rest.
+    announced = map(os.replace, [str(part)], [started])
+    deque(itertools.chain(announced, itertools.repeat(None)), maxlen=0)
 
 
-def refuse_to_stop(started: str) -> None:
+def refuse_to_stop(started: str, pid: int | None = None) -> None:
     """Swallow every exception that is to stop it."""
-    announce(started)
+    announces = True
     while True:
         try:
+            if announces:
+                announces = False
+                announce(started, pid)
             time.sleep(FOREVER_S)
         except BaseException:
             continue
@@ -176,9 +182,7 @@ def run_child(started: str) -> None:
 def refuse_to_stop_with_child(started: str) -> None:
     """Start a child process, and swallow every exception."""
     child = subprocess.Popen(["sleep", str(FOREVER_S)])
-    Path(f"{started}.part").write_text(str(child.pid))
-    Path(f"{started}.part").replace(started)
-    refuse_to_stop(f"{started}.again")
+    refuse_to_stop(started, child.pid)
 
 
 def leave_child() -> int:

@@ -77,6 +77,9 @@ class ClusterDirs:
     def remove(self) -> None:
         """Remove the directories: the process that made them may have died before."""
         _remove(self.storage.memory, self.directory)
+        fd = _held.pop(self.directory, -1)
+        if fd >= 0:
+            os.close(fd)
 
     def let_go(self) -> None:
         """Remove the directories unless another process holds them."""
@@ -117,3 +120,13 @@ def _remove(*directories: str) -> None:
         with contextlib.suppress(OSError):
             Path(path).rename(removed)
         shutil.rmtree(removed, ignore_errors=True)
+
+
+def _release_all() -> None:
+    """Close the locks of a process that forked this one: the child looks after nothing."""
+    while _held:
+        os.close(_held.popitem()[1])
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_all)

@@ -27,6 +27,7 @@ from cloudpickle.cloudpickle import (
 )
 
 from scaler_cluster.pickling.by_value import dumps_by_value, keep_class
+from scaler_cluster.pickling.cloud import CloudPickler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +73,8 @@ def load(data: bytes) -> Any:
 # cloudpickle ships no types, and CloudPickler does not have what it keeps to itself.
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles functions and classes by value, but for the state that a process has of its own."""
+
+    dispatch_table = CloudPickler.dispatch_table
 
     def reducer_override(self, value: Any) -> Any:
         reduced = super().reducer_override(value)
