@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from types import SimpleNamespace
 
 import pytest
 
@@ -227,8 +226,7 @@ def test_no_room_anywhere_is_a_clear_error(make, places, monkeypatch):
 def test_what_cannot_fit_is_refused_before_it_is_written(make, places, monkeypatch):
     """Nothing is written of an object that is larger than what is free."""
     fail_to_write(monkeypatch, below=places, number=errno.EIO)
-    free = SimpleNamespace(free=MB - 1)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: free)
+    monkeypatch.setattr("scaler_cluster.objects.segments._free_bytes", lambda _: MB - 1)
     segments = make(limit=0)
 
     with pytest.raises(StorageFullError, match=r"object of 1\.0 MB"):

@@ -11,14 +11,12 @@ import contextlib
 import errno
 import logging
 import os
-import shutil
 import threading
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import MissingObjectsError, StorageFullError
 from scaler_cluster.ids import DRAFT, is_segment
 from scaler_cluster.objects import recycled
-from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.objects.mapping import map_file
 from scaler_cluster.objects.shared_memory import SharedMemory
 
@@ -50,7 +48,7 @@ class Draft:
         fd = memory.create(DRAFT_TEXT + name, nbytes) if memory is not None else None
         self._is_in_memory = fd is not None
         if fd is None:
-            if shutil.disk_usage(segments.disk).free < nbytes:
+            if _free_bytes(segments.disk) < nbytes:
                 # Better now than after gigabytes.
                 raise self._full()
             fd = self._open_on_disk()
@@ -168,6 +166,9 @@ class Segments:
 
         If it is ``likely`` known, that is looked at first. Raises StorageFullError.
         """
+        # Workers map segments, and few ever store what may be known: this import takes 5 ms.
+        from scaler_cluster.objects.digest import digest_of
+
         if likely or data.nbytes < PARALLEL_BYTES:
             digest = digest_of(data)
             return (b"" if digest in known else self.write(data)), digest
@@ -277,3 +278,9 @@ class Segments:
         """Return the names of all segments and drafts."""
         in_memory = [] if self.memory is None else self.memory.names()
         return tuple(name.encode() for name in (*in_memory, *os.listdir(self.disk)))
+
+
+def _free_bytes(directory: str) -> int:
+    """Return how much a file there may take."""
+    status = os.statvfs(directory)
+    return status.f_bavail * status.f_frsize
