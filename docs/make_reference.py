@@ -75,7 +75,8 @@ envelope has at most {codec.FRAMES_MAX:,} frames.
 | float | number of seconds | 0 to {codec.SECONDS_MAX:g} |
 | bool | boolean | |
 | str | string; lone surrogates are allowed | {codec.TEXT_BYTES_MAX:,} characters |
-| bytes | binary | {codec.TEXT_BYTES_MAX:,} bytes; a function's digest has {ids.FUNCTION_ID_BYTES} |
+| bytes | binary | {ids.SEGMENT_NAME_BYTES_MAX} bytes; a function's digest has \
+{ids.FUNCTION_ID_BYTES} |
 | Buffer | binary, or the number of a frame | |
 | Batch | `[ends, base, data]`, see below | one payload or more |
 | tuple[bytes, ...] | array of names of objects or segments, each binary of up to \

@@ -62,7 +62,7 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
     "float": seconds,
     "bool": st.booleans(),
     "str": texts,
-    "bytes": small_buffers,
+    "bytes": st.binary(max_size=SEGMENT_NAME_BYTES_MAX),
     "Buffer": buffers,
     "Batch": batches | cut_batches,
     "StorageEndpoint": homes,

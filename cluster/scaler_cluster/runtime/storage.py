@@ -8,6 +8,7 @@ needed, serves peers on other machines, and fetches copies from there.
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import signal
@@ -35,6 +36,8 @@ from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Buffer
+
+log = logging.getLogger("scaler.storage")
 
 DRAIN_LIMIT = 64
 SLEEP_MAX_S = 3600.0
@@ -162,6 +165,18 @@ class StorageShell:
                 self._core.receive(peer, messages, now)
         except RemoteProtocolError:
             self._core.peer_lost(peer)
+        except Exception as error:
+            self._survive(error, f"a message of peer {peer.hex()[:40]}")
+            self._core.peer_lost(peer)
+
+    def _survive(self, error: Exception, what: str) -> None:
+        """Log what one peer has caused: the others go on.
+
+        Raises it if the directories are gone, and the cluster with them.
+        """
+        if not self._place.is_here:
+            raise error
+        log.error("%s failed in the object storage", what, exc_info=error)
 
     # -- other storages ----------------------------------------------------------------------
 
@@ -185,11 +200,15 @@ class StorageShell:
             self._core.receive_from(source.address, arrived, now)
         except RemoteProtocolError as error:
             reason = f"the storage that holds it broke the protocol: {error}"
-            self._core.source_lost(source.address, reason, now)
-            self._selector.unregister(source.fd)
-            self._sources.pop(source.address).close()
-            return True
-        return bool(arrived)
+        except Exception as error:
+            self._survive(error, f"an answer of the storage at {source.address}")
+            reason = f"this storage failed: {error!r}"
+        else:
+            return bool(arrived)
+        self._core.source_lost(source.address, reason, now)
+        self._selector.unregister(source.fd)
+        self._sources.pop(source.address).close()
+        return True
 
 
 def main() -> None:

@@ -261,7 +261,8 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "float": lambda value: type(value) in (int, float) and 0 <= value <= SECONDS_MAX,
     "bool": lambda value: type(value) is bool,
     "str": lambda value: type(value) is str and len(value) <= TEXT_BYTES_MAX,
-    "bytes": lambda value: type(value) is bytes and len(value) <= TEXT_BYTES_MAX,
+    # Names of segments, objects and processes: a longer one would be no name of a file.
+    "bytes": lambda value: type(value) is bytes and len(value) <= SEGMENT_NAME_BYTES_MAX,
     "dict[str, Any]": lambda value: type(value) is dict and all(map(_is_detail, value.items())),
 }
 
