@@ -268,6 +268,7 @@ def test_after_a_time_such_tasks_fail():
 
     assert [one.split()[:3] for one in answers] == [
         ["Failed", "0", "unplaced"], ["Failed", "1", "unplaced"], ["Failed", "102", "unplaced"],
+        ["Unplaced"],
     ]  # fmt: skip
     assert not bench.core.table.backlog.demanding
 

@@ -9,8 +9,11 @@ from scaler_cluster.core.scheduler.queue import ReadyQueue
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scaler_cluster.core.graph.graph import GraphRecord
     from scaler_cluster.core.records.workers import Run
+    from scaler_cluster.core.scheduler.pools import WorkerPools
 
 Demand: TypeAlias = "tuple[m.Capabilities, tuple[str, ...]]"
 
@@ -23,6 +26,11 @@ class Backlog:
         """What any worker may run."""
         self.demanding: dict[Demand, ReadyQueue] = {}
         """What only some workers may run, by what it demands."""
+        self._fresh: dict[Demand, ReadyQueue] = {}
+        """Those of which nobody knows yet whether there is a worker that could run them."""
+        self._runnable: dict[Demand, ReadyQueue] = {}
+        """Those that some worker could run. The others cost a turn nothing, however many there
+        are, until a worker comes or goes."""
         self._telling: dict[GraphRecord, None] = {}
         """Graphs that have something to tell workers of the results that these keep."""
 
@@ -42,8 +50,27 @@ class Backlog:
         demand = options.capabilities, options.workers
         queue = self.demanding.get(demand)
         if queue is None:
-            queue = self.demanding[demand] = ReadyQueue(options)
+            queue = self.demanding[demand] = self._fresh[demand] = ReadyQueue(options)
         return queue
+
+    def runnable(self, pools: WorkerPools) -> list[ReadyQueue]:
+        """Return the queues with demands that some worker could run, each with its ``pools``."""
+        if pools.have_changed:
+            pools.have_changed = False
+            self._fresh = dict(self.demanding)
+            self._runnable.clear()
+        if self._fresh:
+            for demand, queue in self._fresh.items():
+                if pools.is_runnable(queue.options):
+                    queue.pools = pools.able(queue.options)
+                    self._runnable[demand] = queue
+            self._fresh = {}
+        return list(self._runnable.values())
+
+    def is_asleep(self, options: m.TaskOptions) -> bool:
+        """Return True if the queue of tasks with these options is not among the runnable ones."""
+        demand = options.capabilities, options.workers
+        return demand not in self._runnable and demand not in self._fresh
 
     def update(self, graph: GraphRecord) -> None:
         """See which nodes of a graph are ready by now."""
@@ -73,7 +100,10 @@ class Backlog:
         self._telling.clear()
         return telling
 
-    def drop_empty(self) -> None:
-        """Forget what nothing demands any more."""
-        for demand in [key for key, queue in self.demanding.items() if not queue.count]:
-            del self.demanding[demand]
+    def drop_empty(self, queues: Iterable[ReadyQueue]) -> None:
+        """Forget those of some queues with demands in which nothing waits."""
+        for queue in queues:
+            if not queue.count and queue is not self.ready:
+                demand = queue.options.capabilities, queue.options.workers
+                for place in (self.demanding, self._fresh, self._runnable):
+                    place.pop(demand, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,8 @@ class Dispatch:
             self._patient_until = math.inf
             self._is_due = True
         backlog = self._table.backlog
-        if backlog.demanding:
-            self._give_by_demand(backlog, now)
+        if backlog.demanding and (queues := backlog.runnable(self._pools)):
+            self._give_by_demand(backlog, queues, now)
         else:
             ready, pools = backlog.ready, self._pools.pools
             while ready.count and self._give(ready, pools, now):
@@ -76,19 +77,32 @@ class Dispatch:
         self._rebalancer.even_out(now)
         self._tell_workers()
 
-    def _give_by_demand(self, backlog: Backlog, now: float) -> None:
-        """Let tasks that demand something come first among equals: fewer workers can run them."""
-        offers = [(queue, self._pools.able(queue.options)) for queue in backlog.demanding.values()]
-        offers.append((backlog.ready, self._pools.pools))
-        while True:
+    def _give_by_demand(self, backlog: Backlog, queues: list[ReadyQueue], now: float) -> None:
+        """Let tasks that demand something come first among equals: fewer workers can run them.
+
+        Queues without a free worker are left out first, and the others wait in a heap: there may
+        be thousands of demands.
+        """
+        ready = backlog.ready
+        ready.pools = self._pools.pools
+        queues.append(ready)
+        offers: list[tuple[tuple[int, int], int]] = []
+        for number, queue in enumerate(queues):
+            has_taker = self._pools.takers(queue.options, queue.pools) is not None
+            if has_taker and queue.peek() is not None:
+                offers.append((queue.rank, number))
+        heapify(offers)
+        while offers:
+            rank, number = heappop(offers)
+            queue = queues[number]
             # Looking for what is next may find that it is gone.
-            offers = [(queue, pools) for queue, pools in offers if queue.peek() is not None]
-            if not offers:
-                break
-            best = min(offers, key=lambda offer: offer[0].rank)
-            if not self._give(*best, now):
-                offers.remove(best)
-        backlog.drop_empty()
+            if queue.peek() is None:
+                continue
+            if queue.rank == rank and not self._give(queue, queue.pools, now):
+                continue
+            if queue.peek() is not None:
+                heappush(offers, (queue.rank, number))
+        backlog.drop_empty(queues)
 
     def _give(self, queue: ReadyQueue, pools: Sequence[WorkerPool], now: float) -> bool:
         """Give some of what is next in a queue to a worker; False: no more can be given for now."""

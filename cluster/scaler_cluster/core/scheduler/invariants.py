@@ -40,6 +40,10 @@ def check(core: SchedulerCore) -> None:
         _true(queued + sum(ready.values()) == queue.count, "the queue counts its tasks")
         _true(groups.keys().isdisjoint(ready), "queued twice: %r", ready)
         groups |= ready
+        if queue.count and queue is not table.backlog.ready and not core._pools.have_changed:
+            is_asleep = table.backlog.is_asleep(queue.options)
+            is_runnable = core._pools.is_runnable(queue.options)
+            _true(not (is_asleep and is_runnable), "overlooked: %r", queue.options)
     _check_workers(core, places, users)
     for session in table.sessions.values():
         end = 0

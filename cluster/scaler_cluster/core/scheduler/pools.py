@@ -35,6 +35,10 @@ class WorkerPools:
         self.pools: list[WorkerPool] = []
         """The pools that offer least come first, as other workers may be needed for what only they
         can run."""
+        self.have_changed = False
+        """True once a worker came or went, until :meth:`Backlog.runnable` has seen it."""
+        self._by_name: dict[str, dict[bytes, WorkerRecord]] = {}
+        """Workers by their names, and by the names of their machines."""
         self.loaded: OrderedDict[bytes, WorkerRecord] = OrderedDict()
         """Workers with something queued behind what they run."""
         self.stall_timers: dict[bytes, tuple[float, WorkerRecord]] = {}
@@ -55,6 +59,9 @@ class WorkerPools:
             self.pools.sort(key=lambda one: len(one.capabilities))
         pool.count += 1
         worker.pool = pool
+        self.have_changed = True
+        for name in (worker.name, worker.host):
+            self._by_name.setdefault(name, {})[worker.peer] = worker
         self.consider(worker)
 
     def consider(self, worker: WorkerRecord) -> None:
@@ -100,6 +107,12 @@ class WorkerPools:
         pool.count -= 1
         if not pool.count:
             self.pools.remove(pool)
+        self.have_changed = True
+        for name in (worker.name, worker.host):
+            named = self._by_name.get(name, {})
+            named.pop(worker.peer, None)
+            if not named:
+                self._by_name.pop(name, None)
 
     def _retire(self, worker: WorkerRecord) -> None:
         if not worker.retiring:
@@ -128,8 +141,8 @@ class WorkerPools:
         pools = self.able(options)
         if not options.workers:
             return bool(pools)
-        workers = self._workers.values()
-        return any(one.pool in pools and is_named(options, one.name, one.host) for one in workers)
+        named = (self._by_name.get(name, {}) for name in options.workers)
+        return any(one.pool in pools for workers in named for one in workers.values())
 
     def takers(
         self, options: TaskOptions, pools: Sequence[WorkerPool]

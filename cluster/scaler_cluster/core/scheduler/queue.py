@@ -11,10 +11,10 @@ from scaler_cluster.core.graph.ready_nodes import ReadyNodes
 from scaler_cluster.core.records.lifecycle import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import TypeAlias
 
-    from scaler_cluster.core.records.workers import Run
+    from scaler_cluster.core.records.workers import Run, WorkerPool
 
     Entry: TypeAlias = "Run | ReadyNodes"
     from scaler_cluster.wire.messages import TaskOptions
@@ -35,6 +35,8 @@ class ReadyQueue:
 
     def __init__(self, options: TaskOptions) -> None:
         self.options = options
+        self.pools: Sequence[WorkerPool] = ()
+        """Pools whose workers offer what these tasks demand, while some worker could run them."""
         self.unmet_since = math.inf
         """Since when there is no worker that could run any of these; inf: there is one."""
         self.told: dict[int, str] = {}

@@ -9,6 +9,8 @@ from scaler_cluster.core.records.placement import describe
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from scaler_cluster.core.scheduler.failures import Failures
     from scaler_cluster.core.scheduler.pools import WorkerPools
     from scaler_cluster.core.scheduler.queue import ReadyQueue
@@ -34,10 +36,13 @@ class Unplaced:
     def tick(self, now: float) -> None:
         """Look at the tasks that wait."""
         to_come = self._table.workers_to_come
-        for queue in self._table.backlog.queues():
+        queues = self._table.backlog.queues()
+        untold: dict[int, None] = {}
+        for queue in queues:
             if not queue.count or self._pools.is_runnable(queue.options):
                 queue.unmet_since = math.inf
-                self._untell(queue)
+                untold |= dict.fromkeys(queue.told)
+                queue.told = {}
                 continue
             queue.unmet_since = min(queue.unmet_since, now)
             waited_s = now - queue.unmet_since
@@ -46,6 +51,9 @@ class Unplaced:
                 self._fail(queue)
             elif waited_s >= (STARTING_S if to_come else NO_WORKER_S if is_any else 0.0):
                 self._tell(queue, to_come)
+        if untold:
+            self._untell(untold, queues)
+        self._table.backlog.drop_empty(queues)
 
     def _tell(self, queue: ReadyQueue, to_come: int) -> None:
         """Tell each client once, and again if a cluster was refused since then."""
@@ -63,14 +71,11 @@ class Unplaced:
                 queue.told[session] = table.refused
                 table.answers.send(session, m.Unplaced(reason))
 
-    def _untell(self, queue: ReadyQueue) -> None:
+    def _untell(self, sessions: Iterable[int], queues: Sequence[ReadyQueue]) -> None:
         """Tell clients whose tasks waited for a worker that none does so any more."""
-        if not queue.told:
-            return
-        told, queue.told = queue.told, {}
-        others = self._table.backlog.queues()
-        for session in told:
-            if not any(session in other.told for other in others):
+        still = set().union(*(queue.told for queue in queues))
+        for session in sessions:
+            if session not in still:
                 self._table.answers.send(session, m.Unplaced(""))
 
     def _fail(self, queue: ReadyQueue) -> None:

@@ -1,0 +1,137 @@
+"""Thousands of different demands: what a turn of the scheduler looks at does not explode."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaler_cluster.core.records import placement
+from scaler_cluster.core.scheduler.pools import WorkerPools
+from scaler_cluster.core.scheduler.queue import ReadyQueue
+from scaler_cluster.testing.bench import function_id, payloads_of
+from scaler_cluster.wire import messages as m
+
+DEMANDS = 200
+
+
+class Looks:
+    """Counts how often a queue is peeked into, and a demand compared with what is offered."""
+
+    def __init__(self, monkeypatch):
+        self.count = 0
+        monkeypatch.setattr(ReadyQueue, "peek", self._counting(ReadyQueue.peek))
+        monkeypatch.setattr(WorkerPools, "takers", self._counting(WorkerPools.takers))
+        has_all = self._counting(placement.has_all)
+        monkeypatch.setattr("scaler_cluster.core.scheduler.pools.has_all", has_all)
+
+    def _counting(self, function):
+        def counting(*args):
+            self.count += 1
+            return function(*args)
+
+        return counting
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """A counter of looks."""
+    return Looks(monkeypatch)
+
+
+def by_capability(number):
+    """A capability that no worker has."""
+    return m.TaskOptions(capabilities=((f"c{number}", 1),))
+
+
+def by_name(number):
+    """A worker's name that none has."""
+    return m.TaskOptions(workers=(f"w{number}",))
+
+
+def runnable(number):
+    """A demand that the one worker with a GPU meets."""
+    return m.TaskOptions(capabilities=(("gpu", number / DEMANDS),))
+
+
+def submit_each(bench, demand):
+    """Let C1 submit a task with each of many demands, in one turn."""
+    batch = [
+        m.Submit(n, function_id("f"), m.CALL_ARGS, demand(n), payloads_of(n, 1), ())
+        for n in range(DEMANDS)
+    ]
+    return bench.feed(b"C1", m.Function(function_id("f"), b"f", name="f"), *batch)
+
+
+@pytest.mark.parametrize("demand", [by_capability, by_name])
+def test_what_nobody_can_run_costs_a_turn_nothing(one, looks, demand):
+    """Demands that no worker meets are not looked at in a turn."""
+    submit_each(one, demand)
+    looks.count = 0
+    one.core.take_actions(one.now)
+    assert looks.count <= 5
+
+    one.client(b"C2")
+    looks.count = 0
+    one.core.receive(b"C2", [m.Function(function_id("f"), b"f", name="f")], one.now)
+    one.core.receive(
+        b"C2",
+        [m.Submit(0, function_id("f"), 0, m.DEFAULT_OPTIONS, payloads_of(0, 1), ())],
+        one.now,
+    )
+    assert b"W1" in one.core.take_actions(one.now)
+    assert looks.count <= 10
+
+
+def test_a_busy_worker_costs_a_turn_one_look_for_each_demand(one, looks):
+    """Demands whose workers are busy are looked at once, and not compared with each other."""
+    one.worker(b"W2", capabilities=(("gpu", 1),))
+    submit_each(one, runnable)
+    looks.count = 0
+    one.core.take_actions(one.now)
+    assert looks.count <= DEMANDS + 5
+
+
+def test_a_free_worker_costs_a_few_looks_for_each_demand(one, looks):
+    """When a worker is free, the most urgent of many demands is found without comparing all."""
+    one.worker(b"W2", capabilities=(("gpu", 1),))
+    submit_each(one, runnable)
+    urgent = m.TaskOptions(priority=5, capabilities=(("gpu", 0.5),))
+    one.submit(1000, options=urgent)
+    first = one.core.table.workers[b"W2"].runs[0].first
+    looks.count = 0
+    given = one.done(first, peer=b"W2")
+    assert given["W2"][-1].startswith("Assign 1:1000")
+    # The invariants, which the bench checks, look as well.
+    assert looks.count <= 8 * DEMANDS
+
+
+@pytest.mark.parametrize(
+    ("demand", "fields"),
+    [(by_capability, {"capabilities": (("c7", 1),)}), (by_name, {"name": "w7"})],
+)
+def test_a_worker_that_comes_gets_what_only_it_can_run(one, demand, fields):
+    """What waited for a worker like this one is found when it comes, and waits again without it."""
+    submit_each(one, demand)
+    given = one.worker(b"W2", **fields)
+    assert [line for line in given["W2"] if line.startswith("Assign")] == ["Assign 1:7 f"]
+
+    one.died(worker=b"W2")
+    given = one.worker(b"W3", **fields)
+    assert [line for line in given["W3"] if line.startswith("Assign")] == ["Assign 1:7 f"]
+
+
+def test_demands_that_are_taken_back_are_forgotten(one):
+    """A client that submits and cancels with ever new demands fills no memory."""
+    submit_each(one, by_capability)
+    one.feed(b"C1", m.Cancel(0, DEMANDS))
+    one.wait(1.0)
+    assert not one.core.table.backlog.demanding
+
+
+def test_a_client_hears_once_that_nothing_waits_any_more(one):
+    """However many demands were met or taken back, the client is told so in one message."""
+    submit_each(one, by_capability)
+    told = one.wait(1.0)["C1"]
+    assert len(told) == DEMANDS
+
+    one.feed(b"C1", m.Cancel(0, DEMANDS))
+    assert one.wait(1.0)["C1"] == ["Unplaced"]
