@@ -5,25 +5,31 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
 from scaler_cluster.testing import describe
-from scaler_cluster.testing.plan import PLANS, Plan
+from scaler_cluster.testing.nodes import SchedulerNode
+from scaler_cluster.testing.plan import FAULTS, PLANS, Plan, drawn
+from scaler_cluster.testing.runner import play
 from scaler_cluster.testing.simulation import Simulation, simulate
 from scaler_cluster.wire import messages as m
 
 SEEDS = {
-    "tasks": 60,
-    "graphs": 35,
-    "objects": 30,
-    "nested": 15,
-    "one worker": 15,
-    "everything": 10,
+    "tasks": 1500,
+    "graphs": 1500,
+    "objects": 1200,
+    "nested": 1000,
+    "one worker": 700,
+    "everything": 700,
+    "losses": 800,
+    "late returns": 800,
+    "restarts": 1000,
+    "asks first": 800,
 }
 """How often each plan is tried here; ``python -m scaler_cluster.testing`` tries it more often."""
-SEEDS_AT_ONCE = 5
+SEEDS_AT_ONCE = 100
 pytestmark = pytest.mark.slow
 ROUNDS = [(plan, start) for plan in PLANS for start in range(0, SEEDS[plan], SEEDS_AT_ONCE)]
 
@@ -33,50 +39,13 @@ def test_everything_comes_back_once(plan: str, start: int) -> None:
     """Whatever is lost, repeated or killed: what live clients asked for comes back, and is right.
 
     That holds for graphs, for what tasks submit and wait for, and for large objects, of which
-    nothing is left in the end.
+    nothing is left in the end. It holds if clients vanish, if machines are lost one after the other
+    or come back after the scheduler gave them up, if the scheduler is started anew and knows
+    nothing, and where few tasks may wait in it.
     """
-    for seed in range(start, start + SEEDS_AT_ONCE):
-        simulate(seed, PLANS[plan])
+    tally = play(plan, range(start, start + SEEDS_AT_ONCE))
 
-
-@pytest.mark.parametrize("seed", range(10))
-def test_clients_may_vanish(seed: int) -> None:
-    """What a vanished client asked for is dropped, and the others do not notice."""
-    simulate(seed, Plan(clients=3, leavers=2))
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_machines_may_vanish(seed: int) -> None:
-    """Tasks survive the loss of one machine after the other."""
-    simulate(seed, Plan(machines=3, machine_crashes=6, worker_crashes=10))
-
-
-@pytest.mark.parametrize("plan", ["tasks", "graphs", "nested"])
-def test_machines_may_come_back(plan: str) -> None:
-    """A machine that was silent until the scheduler gave it up comes back as a new one.
-
-    Its workers may have gone on meanwhile: what they did does not count.
-    """
-    for seed in range(10):
-        simulate(seed, replace(PLANS[plan], silences=2))
-
-
-@pytest.mark.parametrize("plan", ["tasks", "graphs", "nested"])
-def test_schedulers_may_be_started_anew(plan: str) -> None:
-    """A scheduler that knows nothing is asked again for all that has not come back.
-
-    So is one that had not heard from a client for too long. Whatever comes back is right, and no
-    task starts twice that must not.
-    """
-    for seed in range(10):
-        simulate(seed, replace(PLANS[plan], scheduler_crashes=2, silences=1))
-
-
-@pytest.mark.parametrize("limit", [1, 5, 20])
-def test_clients_may_have_to_ask_first(limit: int) -> None:
-    """Every task comes back even where few tasks may wait in the scheduler."""
-    for seed in range(8):
-        simulate(seed, Plan(clients=3, leavers=1, tasks_waiting_max=limit))
+    assert not tally.failures, "\n\n".join(tally.failures)
 
 
 def test_faults_really_happen() -> None:
@@ -143,3 +112,41 @@ def test_each_message_can_be_told() -> None:
     }
 
     assert kinds == describe._TELLERS.keys()
+
+
+def test_a_seed_draws_a_part_of_a_plan() -> None:
+    """No seed plays more than its plan says, most play much less, and they differ."""
+    whole = PLANS["everything"]
+    plans = [drawn(whole, seed) for seed in range(200)]
+
+    assert all(plan.tasks <= whole.tasks and plan.machines <= whole.machines for plan in plans)
+    assert all(getattr(plan, name) <= getattr(whole, name) for plan in plans for name in FAULTS)
+    assert sorted(plan.tasks for plan in plans)[100] <= whole.tasks / 3
+    assert len(set(map(astuple, plans))) > 190
+    assert plans[7] == drawn(whole, 7)
+
+
+def test_a_failure_names_the_line_that_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed seed is told in a sentence, with the call and the command that play it again."""
+    monkeypatch.setattr(SchedulerNode, "check", _fail)
+
+    tally = play("tasks", [3])
+
+    assert tally.played == 1
+    assert len(tally.failures) == 1
+    assert "ValueError: broken" in tally.failures[0]
+    assert f"simulate(3, {replace(drawn(PLANS['tasks'], 3), check_every=1)})" in tally.failures[0]
+    assert "python -m scaler_cluster.testing 'tasks' 3" in tally.failures[0]
+
+
+def _fail(_: object) -> None:
+    raise ValueError("broken")
+
+
+def test_the_command_sums_up(capfd: pytest.CaptureFixture[str]) -> None:
+    """The command plays seeds on several processes, and ends with a line that sums them up."""
+    command = [sys.executable, "-m", "scaler_cluster.testing", "all", "0", "2", "--jobs", "2"]
+
+    assert subprocess.run(command, check=False).returncode == 0
+
+    assert f"all: {2 * len(PLANS)} schedules, 0 failed; " in capfd.readouterr().out

@@ -9,13 +9,15 @@ compared. ``describe.py`` writes messages as people read them.
 shipped ones. So are the two loops in which a worker does several things at once: ``run_work``,
 which runs tasks, and the loop of a thread that waits for tasks. Time, the network, files and the
 tasks are simulated. The seed decides every delay, loss, repetition, crash and pause; the same seed
-repeats everything. After each step the scheduler's invariants are checked, and each client checks
-what comes back: everything once, and the right value. When the faults end, all that live clients
-asked for must come back, and nothing may be left anywhere.
+repeats everything. The scheduler's invariants are checked every few steps, and after each step when
+a seed that failed is played again. Each client checks what comes back: everything once, and the
+right value. When the faults end, all that live clients asked for must come back, and nothing may be
+left anywhere.
 
 - A simulated process is a ``Node`` (``nodes.py``): an exchange and a timer. It sees the others only
   through the ``World`` (``world.py``), which the simulation implements. ``plan.py`` says what a
-  simulation consists of.
+  simulation consists of, and draws small parts of large plans. ``network.py`` carries envelopes,
+  ``faults.py`` is what goes wrong besides, and ``runner.py`` plays many seeds.
 - ``machines.py`` has supervisors and workers, ``storages.py`` the object storages, and
   ``memory_files.py`` their files. ``sessions.py`` is whatever asks for tasks: a client
   (``clients.py``), or the tasks of a worker (``nested.py``). ``asked.py`` notes what may come back.
@@ -24,6 +26,7 @@ asked for must come back, and nothing may be left anywhere.
 - ``worker_driver.py`` runs the task loop of a worker up to the next task. Between any two lines of
   the loop (``preemption.py``) the control thread may take messages in.
 
-``python -m scaler_cluster.testing everything 0 1000`` simulates a thousand seeds of a plan. With
-one seed alone it prints every message.
+``python -m scaler_cluster.testing everything 0 1000`` plays a thousand seeds of a plan, on all
+cores; ``all`` in place of ``everything`` plays them of each plan. With one seed alone it prints
+every message.
 """

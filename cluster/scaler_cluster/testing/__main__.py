@@ -3,31 +3,58 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import time
+from dataclasses import replace
 
-from scaler_cluster.testing.plan import PLANS
-from scaler_cluster.testing.simulation import Simulation, simulate
+from scaler_cluster.testing.plan import PLANS, drawn
+from scaler_cluster.testing.runner import Tally, play_all
+from scaler_cluster.testing.simulation import Simulation
+
+PROGRESS_S = 30.0
+"""How often a line says how far it is."""
 
 
-def main() -> None:
-    """Run what the command line says."""
+def main() -> int:
+    """Run what the command line says; return the exit status: 1 if a seed failed."""
     parser = argparse.ArgumentParser(prog="python -m scaler_cluster.testing")
-    parser.add_argument("plan", choices=PLANS)
+    parser.add_argument("plan", choices=[*PLANS, "all"])
     parser.add_argument("first", type=int, help="the first seed")
-    parser.add_argument("count", type=int, nargs="?", help="how many; without: one, with a log")
+    parser.add_argument(
+        "count", type=int, nargs="?", help="how many seeds of each plan; without: one, with a log"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="how many processes (default: all cores)"
+    )
     wanted = parser.parse_args()
-    plan = PLANS[wanted.plan]
+    names = list(PLANS) if wanted.plan == "all" else [wanted.plan]
     if wanted.count is None:
-        Simulation(wanted.first, plan, print).run()
-        return
-    failed = []
-    for seed in range(wanted.first, wanted.first + wanted.count):
-        try:
-            simulate(seed, plan)
-        except AssertionError as error:
-            failed.append(seed)
-            print(f"seed {seed}: {error}", flush=True)
-    print(f"{wanted.plan}: {wanted.count} seeds, {len(failed)} failed: {failed}")
+        for name in names:
+            plan = replace(drawn(PLANS[name], wanted.first), check_every=1)
+            Simulation(wanted.first, plan, print).run()
+        return 0
+    began = time.monotonic()
+    told = [0, began]
+
+    def tell(total: Tally) -> None:
+        for failure in total.failures[int(told[0]) :]:
+            print(f"{failure}\n", flush=True)
+        told[0] = len(total.failures)
+        if time.monotonic() - told[1] >= PROGRESS_S:
+            told[1] = time.monotonic()
+            print(_summary(total, told[1] - began), flush=True)
+
+    total = play_all(names, wanted.first, wanted.count, wanted.jobs, tell)
+    print(f"{wanted.plan}: {_summary(total, time.monotonic() - began)}")
+    return 1 if total.failures else 0
+
+
+def _summary(total: Tally, took_s: float) -> str:
+    each_s = total.cpu_s / max(total.played, 1)
+    failed = f"{total.played} schedules, {len(total.failures)} failed"
+    return f"{failed}; {took_s:.0f} s, {1000 * each_s:.1f} ms of a core for each"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

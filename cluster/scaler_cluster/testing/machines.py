@@ -14,6 +14,7 @@ from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.links.link import HUB
 from scaler_cluster.testing.bench import PYTHON, segment
 from scaler_cluster.testing.nodes import Node
+from scaler_cluster.testing.sessions import HEARTBEAT_S
 from scaler_cluster.testing.simulated_tasks import SimulatedTasks
 from scaler_cluster.testing.storages import StorageNode
 from scaler_cluster.testing.tasks import Task, object_of
@@ -38,6 +39,8 @@ LIMITS = (math.inf, 2.5 * LARGE_BYTES)
 """How much a worker may keep that nobody else has."""
 FLUSHES = 0.01
 """How likely the control thread reports results before a line of the task loop."""
+LINES_AT_ONCE = 40
+"""How many lines of the task loop are run at once, at most, between two tasks."""
 
 
 class SupervisorNode(Node):
@@ -49,7 +52,9 @@ class SupervisorNode(Node):
         self.number = number
         """The machine that comes when this one is gone is in the same place."""
         self.capabilities: Capabilities = (("even", -1),) if number % 2 == 0 else ()
-        self.core = SupervisorCore(SupervisorConfig(workers), name, "simulated", simulation.now)
+        self.core = SupervisorCore(
+            SupervisorConfig(workers, heartbeat_s=HEARTBEAT_S), name, "simulated", simulation.now
+        )
         self.files = files
         self._is_settled = False
         self._storage: StorageNode | None = None
@@ -150,7 +155,9 @@ class WorkerNode(Node):
         super().__init__(simulation, name)
         self.core = WorkerCore()
         self.core.kept.limit_bytes = simulation.random.choice(LIMITS)
-        self.hands = WorkerDriver(self.core, self._pump, self._has_come, self._preempt, self._share)
+        self.hands = WorkerDriver(
+            self.core, self._pump, self._has_come, self._preempt, self._share, self._is_near
+        )
         self.index = index
         self.session: NestedNode | None = None
         """That of its tasks, once one of them needed it."""
@@ -163,8 +170,9 @@ class WorkerNode(Node):
         self._flush_at = 0.0
         self._inbox: list[m.Message] = []
         """What has arrived, and the control thread has not seen yet."""
-        self._lines_late = 0
-        """Before which line of the task loop it looks into the inbox, if that comes earlier."""
+        self._lines_left = self._lines_to_flush()
+        """How many lines of the task loop are run before the control thread acts, if it does not
+        look into the inbox earlier."""
         self._look_at = 0.0
         """When the control thread looks into the inbox while a task runs."""
         self.tell_hub(
@@ -224,7 +232,8 @@ class WorkerNode(Node):
         now = self.simulation.now
         messages = self.exchange.receive(HUB, frames, now)
         if not self._inbox and self.core.queue:
-            self._lines_late = self.simulation.random.randrange(LINES_LATE_MAX)
+            late = self.simulation.random.randrange(LINES_LATE_MAX)
+            self._lines_left = min(self._lines_left, late)
             self._look_at = now + self.simulation.random.choice(LOOKS_LATE_S)
             self.set_timer(self._look_at)
         self._inbox += messages
@@ -272,15 +281,22 @@ class WorkerNode(Node):
 
     def _preempt(self) -> None:
         """Act as the control thread, now and then, where the main thread is between two lines."""
-        if self._inbox:
-            self._lines_late -= 1
-            acts = self._lines_late < 0
-        else:
-            acts = self.simulation.random.random() < FLUSHES
-        if acts:
+        self._lines_left -= 1
+        if self._lines_left < 0:
+            self._lines_left = self._lines_to_flush()
             self.core.reports.flush()
             self._pump()
             self._share()
+
+    def _is_near(self) -> bool:
+        """Return True if the control thread may act before the next task."""
+        if self._lines_left < LINES_AT_ONCE:
+            return True
+        self._lines_left -= LINES_AT_ONCE
+        return False
+
+    def _lines_to_flush(self) -> int:
+        return int(self.simulation.random.expovariate(FLUSHES))
 
     # -- tasks -------------------------------------------------------------------------------
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,9 @@ class Plan:
     """How many tasks wait in the scheduler; -1: no limit."""
     leavers: int = 0
     """Clients that vanish."""
-    check_every: int = 1
-    """Steps of the scheduler between two looks at its invariants."""
+    check_every: int = 16
+    """Turns of the scheduler between two looks at its invariants, if something happens in them. A
+    look changes nothing: a seed that failed is played again with a look after each turn."""
     graphs: int = 0
     """Graphs of each client."""
     nodes: int = 30
@@ -48,21 +51,66 @@ class Plan:
     """How long a worker has nothing to do, before it gets what others have queued."""
 
 
+FAULTS = (
+    "worker_crashes", "machine_crashes", "pauses", "silences", "scheduler_crashes", "leavers",
+    "storage_crashes",
+)  # fmt: skip
+"""Fields of a plan that say how often something goes wrong."""
+SIZES = (0.05, 0.05, 0.1, 0.1, 0.1, 0.1, 0.2, 0.2, 0.4, 1.0)
+"""Parts of a plan that seeds play. Most faults show in small ones, of which many can be played."""
+QUICKLY = (0.0, 1.0, 1.0, 3.0)
+"""How often envelopes are lost or repeated, in multiples of what the plan says."""
+
 PLANS = {
     "tasks": Plan(),
-    "graphs": Plan(tasks=15, graphs=5, machine_crashes=2, worker_crashes=6, check_every=3),
+    "graphs": Plan(tasks=15, graphs=5, machine_crashes=2, worker_crashes=6),
     "objects": Plan(
         tasks=20, graphs=4, has_objects=True, machines=3, workers=2, machine_crashes=2,
-        storage_crashes=2, object_retention_s=0.5, check_every=3,
+        storage_crashes=2, object_retention_s=0.5,
     ),
-    "nested": Plan(tasks=15, levels=2, idle_s=math.inf, check_every=3),
-    "one worker": Plan(
-        machines=1, workers=1, clients=1, tasks=10, graphs=2, levels=3, check_every=5
-    ),
+    "nested": Plan(tasks=15, levels=2, idle_s=math.inf),
+    "one worker": Plan(machines=1, workers=1, clients=1, tasks=10, graphs=2, levels=3),
     "everything": Plan(
         tasks=10, graphs=2, levels=2, has_objects=True, machines=3, workers=2, machine_crashes=2,
         worker_crashes=6, storage_crashes=2, clients=3, leavers=1, object_retention_s=0.5,
-        idle_s=0.1, check_every=10,
+        idle_s=0.1,
     ),
+    "losses": Plan(machines=3, machine_crashes=6, worker_crashes=10, clients=3, leavers=2),
+    "late returns": Plan(tasks=30, graphs=2, levels=1, silences=3),
+    "restarts": Plan(tasks=30, graphs=2, levels=1, scheduler_crashes=3, silences=1),
+    "asks first": Plan(clients=3, leavers=1, tasks_waiting_max=20),
 }  # fmt: skip
-"""By what they are for."""
+"""By what they are for; each says how large it may become. See :func:`drawn`."""
+
+
+def drawn(plan: Plan, seed: int) -> Plan:
+    """Return the plan that a seed plays: a part of this one, mostly a small one.
+
+    Kinds of faults are left out at random: some bugs only show while nothing else goes wrong.
+    """
+    dice = random.Random(f"plan {seed}")  # noqa: S311 - it is to be repeated
+    size = dice.choice(SIZES)
+
+    def part(most: int) -> int:
+        return max(1, round(most * size * dice.uniform(0.5, 1.0))) if most else 0
+
+    def some(most: int) -> int:
+        return dice.randint(0, math.ceil(most * max(size, 0.5))) if dice.random() < 0.6 else 0
+
+    has_limit = plan.tasks_waiting_max >= 0
+    faults: dict[str, Any] = {name: some(getattr(plan, name)) for name in FAULTS}
+    return replace(
+        plan,
+        machines=dice.randint(1, plan.machines),
+        workers=dice.randint(1, plan.workers),
+        clients=dice.randint(1, plan.clients),
+        tasks=part(plan.tasks),
+        graphs=part(plan.graphs) if dice.random() < 0.8 else 0,
+        nodes=max(3, part(plan.nodes)),
+        levels=dice.randint(min(1, plan.levels), plan.levels),
+        faults_s=plan.faults_s * max(size, 0.15),
+        tasks_waiting_max=dice.choice((1, 5, plan.tasks_waiting_max)) if has_limit else -1,
+        drop=plan.drop * dice.choice(QUICKLY),
+        duplicate=plan.duplicate * dice.choice(QUICKLY),
+        **faults,
+    )

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from scaler_cluster.testing.world import World
     from scaler_cluster.wire.batch import Buffer
 
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 2.5
+"""Seldom: what happens while nothing is under way is always the same."""
 FUNCTIONS: tuple[Function, ...] = tuple(
     (bytes([n]) * 16, b"function", (), f"function{n}") for n in range(4)
 )

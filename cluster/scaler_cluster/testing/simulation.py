@@ -7,22 +7,21 @@ promises; when the faults end, everything that live clients asked for has to com
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import itertools
 import random
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from scaler_cluster.core.scheduler.objects import HOME
-from scaler_cluster.errors import ProtocolError
 from scaler_cluster.testing.clients import ClientNode
-from scaler_cluster.testing.describe import describe
-from scaler_cluster.testing.machines import SupervisorNode, WorkerNode
+from scaler_cluster.testing.faults import Faults
+from scaler_cluster.testing.machines import SupervisorNode
 from scaler_cluster.testing.memory_files import MemoryFiles
-from scaler_cluster.testing.nodes import HUB_NAME, SchedulerNode
+from scaler_cluster.testing.network import Network
+from scaler_cluster.testing.nodes import SchedulerNode
 from scaler_cluster.testing.plan import Plan
 from scaler_cluster.testing.storages import StorageNode
-from scaler_cluster.wire.codec import decode
 from scaler_cluster.wire.messages import NOWHERE, StorageEndpoint
 
 if TYPE_CHECKING:
@@ -36,6 +35,8 @@ END_S = 200.0
 SETTLE_S = 5.0
 """In simulated seconds, how long nothing is asked for before the end: longer than any process
 keeps anything for a while, or waits for an acknowledgement."""
+LOOK_S = 0.05
+"""How often to see whether everything has come back."""
 FAR_BYTES = 150
 """What finds room in the memory of a machine that is not the scheduler's; a result has some 20."""
 
@@ -52,8 +53,7 @@ class Simulation:
         self.plan = plan or Plan()
         self.random = random.Random(seed)  # noqa: S311 - it is to be repeated
         self.now = 0.0
-        self.faulty = True
-        self.digest = hashlib.blake2b()
+        self.network = Network(self, log)
         self.machines_lost = 0
         self.started: dict[tuple[int, int], int] = {}
         """How often each task of each session was started."""
@@ -61,11 +61,10 @@ class Simulation:
         """Names of tasks that a worker ran, or had run last, when it died."""
         self.disturbed: set[bytes] = set()
         """What tasks raised because something went wrong with others that they waited for."""
-        self._log = log
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
-        self._arrives: dict[tuple[bytes, bytes], float] = {}
         self.nodes: dict[bytes, Process] = {}
+        self._look_at = 0.0
         self._names = itertools.count(1)
         self._machines = itertools.count(1)
         self.storages: dict[str, Process] = {}
@@ -78,7 +77,8 @@ class Simulation:
         for number in range(self.plan.machines):
             self.add_machine(number + 1)
         self.clients = [ClientNode(self, self.name("C")) for _ in range(self.plan.clients)]
-        self._plan_faults()
+        self.faults = Faults(self, self.clients)
+        self.at(self.plan.faults_s, self._heal)
 
     def name(self, letter: str) -> bytes:
         """Return a new peer id."""
@@ -111,54 +111,12 @@ class Simulation:
         files = self._places[address]
         return b"".join(map(files.open, segments)) if files.is_there else None
 
-    # -- faults ------------------------------------------------------------------------------
-
-    def _plan_faults(self) -> None:
-        plan, moment = self.plan, self.random.uniform
-        for _ in range(plan.worker_crashes):
-            self.at(moment(0, plan.faults_s), lambda: self._crash(WorkerNode, 9))
-        for _ in range(plan.machine_crashes):
-            self.at(moment(0, plan.faults_s), lambda: self._crash(SupervisorNode, 9))
-        for _ in range(plan.storage_crashes):
-            self.at(moment(0, plan.faults_s), lambda: self._crash(StorageNode))
-        for _ in range(plan.pauses):
-            self.at(moment(0, plan.faults_s), self._pause)
-        for _ in range(plan.silences):
-            self.at(moment(0, plan.faults_s), self._silence)
-        for _ in range(plan.scheduler_crashes):
-            self.at(moment(0, plan.faults_s), self.hub.crash)
-        for client in self.clients[: plan.leavers]:
-            self.at(moment(0, plan.faults_s), client.stop)
-        self.at(plan.faults_s, self._heal)
-
-    def _some(self, kind: type[Any]) -> Any:
-        found = [node for node in self.nodes.values() if isinstance(node, kind)]
-        return self.random.choice(found) if found else None
-
-    def _crash(self, kind: type[Any], *how: int) -> None:
-        victim = self._some(kind)
-        if victim is not None:
-            victim.crash(*how)
-
-    def _pause(self) -> None:
-        victims = [self.hub, *self.nodes.values()]
-        self.random.choice(victims).pause(self.now + self.random.uniform(0.01, 3.0))
-
-    def _silence(self) -> None:
-        """Pause a client or a supervisor until the scheduler has given it up."""
-        if self.random.random() < 0.3:
-            self.random.choice(self.clients).pause(self.now + self.random.uniform(31.0, 40.0))
-            return
-        victim = self._some(SupervisorNode)
-        if victim is not None:
-            victim.silence(self.now + self.random.uniform(10.5, 20.0))
-
-    def _heal(self) -> None:
-        self.faulty = False
-
     def note_start(self, task: tuple[int, int]) -> None:
         """A task of a session is started."""
         self.started[task] = self.started.get(task, 0) + 1
+
+    def _heal(self) -> None:
+        self.network.is_faulty = False
 
     # -- time --------------------------------------------------------------------------------
 
@@ -171,7 +129,7 @@ class Simulation:
 
         Returns a digest of all that was sent. Raises AssertionError if a promise is broken.
         """
-        self._run_until(lambda: not self.faulty and self._is_quiet())
+        self._run_until(self._has_come_back)
         self._run_for(SETTLE_S)
         self._check_over()
         for client in self.clients:
@@ -185,7 +143,7 @@ class Simulation:
         self._run_until(lambda: not self.hub.core.table.supervisors)
         self._run_for(SETTLE_S)
         self._check_empty()
-        return self.digest.hexdigest()
+        return self.network.digest.hexdigest()
 
     def _run_until(self, is_over: Callable[[], bool]) -> None:
         while not is_over():
@@ -198,6 +156,13 @@ class Simulation:
         over: list[bool] = []
         self.at(self.now + duration_s, lambda: over.append(True))
         self._run_until(lambda: bool(over))
+
+    def _has_come_back(self) -> bool:
+        """Return True once everything has; looks now and then, as that takes a while."""
+        if self.network.is_faulty or self.now < self._look_at:
+            return False
+        self._look_at = self.now + LOOK_S
+        return self._is_quiet()
 
     def _is_quiet(self) -> bool:
         table = self.hub.core.table
@@ -230,6 +195,7 @@ class Simulation:
     def _check_over(self) -> None:
         """Check, when everything has come back, that no process holds anything any more."""
         table = self.hub.core.table
+        self.hub.check()
         for node in self.nodes.values():
             node.check_over()
         for session in table.sessions.values():
@@ -249,52 +215,29 @@ class Simulation:
         assert not objects.stores[HOME].nbytes, "the scheduler counts bytes of nothing"
         assert not self.home.segments, f"left behind: {self.home.segments}"
 
-    # -- the network -------------------------------------------------------------------------
-
     def carry(self, source: bytes, target: bytes, frames: list[Buffer]) -> None:
-        """Deliver an envelope after a while, in order, unless it is lost or repeated."""
-        self.digest.update(source + target + b"".join(bytes(frame) for frame in frames))
-        if self._log is not None:
-            self._log(self._line(source, target, frames))
-        luck = self.random.random()
-        copies = 1
-        if self.faulty and luck < self.plan.drop:
-            copies = 0
-        elif self.faulty and luck > 1 - self.plan.duplicate:
-            copies = 2
-        copy: list[Buffer] = [bytes(frame) for frame in frames]
-        for _ in range(copies):
-            delay = self.random.choice((0.00005, 0.0002, 0.001, 0.02))
-            arrives = max(self.now + delay, self._arrives.get((source, target), 0.0))
-            self._arrives[source, target] = arrives
-            self.at(arrives, lambda: self._deliver(source, target, copy))
-
-    def _deliver(self, source: bytes, target: bytes, frames: list[Buffer]) -> None:
-        node = self.hub if target == HUB_NAME else self.nodes.get(target)
-        if node is None:
-            return
-        if node.paused_until > self.now:
-            self.at(node.paused_until, lambda: self._deliver(source, target, frames))
-        else:
-            node.receive(source, frames)
-
-    def _line(self, source: bytes, target: bytes, frames: list[Buffer]) -> str:
-        said = ", ".join(map(describe, decode(frames).messages))
-        return f"{self.now:.6f} {_label(source)} to {_label(target)}: {said}"
-
-
-def _label(peer: bytes) -> str:
-    """Return a peer id as text: its letter and what is not zero after that."""
-    if peer == HUB_NAME:
-        return peer.decode()
-    return peer[:1].decode() + peer[1:].replace(b"\0", b"").hex()
+        """See :class:`Network`."""
+        self.network.carry(source, target, frames)
 
 
 def simulate(seed: int, plan: Plan | None = None) -> str:
     """Run one simulation; return its digest. A failure names the line that repeats it."""
+    plan = plan or Plan()
     try:
         return Simulation(seed, plan).run()
-    except (AssertionError, ProtocolError) as error:
+    except Exception as error:
+        # The same, with a look at the invariants after each step, may fail earlier.
+        plan = replace(plan, check_every=1)
+        first = _failure(seed, plan) or error
         raise AssertionError(
-            f"{error}\nrepeat it: simulate({seed}, {plan}) of scaler_cluster.testing.simulation"
-        ) from error
+            f"{type(first).__name__}: {first}\n"
+            f"repeat it: simulate({seed}, {plan}) of scaler_cluster.testing.simulation"
+        ) from first
+
+
+def _failure(seed: int, plan: Plan) -> Exception | None:
+    try:
+        Simulation(seed, plan).run()
+    except Exception as error:
+        return error
+    return None

@@ -30,7 +30,8 @@ class WorkerDriver:
 
     ``pump`` is called where the loop sends and receives, ``has_come`` where it waits for the
     segments of a work, ``share`` where it sends results that were kept, and ``control`` before each
-    line of the loop that does not hold the lock: there the control thread of a worker may act.
+    line of the loop that does not hold the lock: there the control thread of a worker may act. The
+    lines are not watched where ``is_near`` says that it will not: that takes most of the time.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class WorkerDriver:
         has_come: Callable[[Work], bool] = lambda work: True,
         control: Callable[[], object] | None = None,
         share: Callable[[], object] = lambda: None,
+        is_near: Callable[[], bool] = lambda: True,
     ) -> None:
         self.core = core
         self.slot = [0] * SLOT_WORDS
@@ -53,6 +55,7 @@ class WorkerDriver:
         self._has_come = has_come
         self._control = control
         self._share = share
+        self._is_near = is_near
         self._work: Work | None = None
         self._loop: Generator[None, Outcome | None, None] | None = None
         self._is_in_task = False
@@ -126,7 +129,7 @@ class WorkerDriver:
         """Run the loop until it yields; return False if it ends."""
         assert self._loop is not None
         watched: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if self._control is not None:
+        if self._control is not None and self._is_near():
             watched = preempted(RUN_WORK_CODE, self._preempt)
         with watched:
             try:

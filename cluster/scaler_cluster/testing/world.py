@@ -35,6 +35,13 @@ class Process(Protocol):
         """Check that nothing is left in it, once everything has come back."""
 
 
+class Hub(Process, Protocol):
+    """The simulated scheduler, as the world sees it."""
+
+    def crash(self) -> None:
+        """Forget everything, and go on after a while."""
+
+
 class World(Protocol):
     """Time, luck, the network, and what is noted of the whole; the simulation is one."""
 
@@ -50,6 +57,10 @@ class World(Protocol):
     @property
     def plan(self) -> Plan:
         """What the simulation consists of."""
+
+    @property
+    def hub(self) -> Hub:
+        """The scheduler."""
 
     @property
     def nodes(self) -> dict[bytes, Process]:
