@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from scaler_cluster import arguments
 from scaler_cluster.client import worker_context
 from scaler_cluster.client.map import map_calls, zipped
-from scaler_cluster.client.session import CONNECT_TIMEOUT_S, Session
+from scaler_cluster.client.session import (
+    CONNECT_TIMEOUT_S,
+    HEARTBEAT_S,
+    RECONNECT_TIMEOUT_S,
+    Session,
+)
 from scaler_cluster.config.values import read_given_address
 from scaler_cluster.errors import ClusterBrokenError, ConfigError
 from scaler_cluster.process.child import START_TIMEOUT_S
@@ -71,6 +76,8 @@ class ScalerExecutor(Executor):
             ``logging.INFO``.
         timeout: Seconds to wait for the scheduler at ``address``; default: 10.
         dashboard: Whether the embedded cluster has one, see :attr:`dashboard_link`.
+        reconnect_timeout: Seconds to wait for a scheduler that has fallen silent, before all that
+            is pending fails.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -96,6 +103,7 @@ class ScalerExecutor(Executor):
         forward_logs: bool | int | str = False,
         timeout: float = CONNECT_TIMEOUT_S,
         dashboard: bool = False,
+        reconnect_timeout: float = RECONNECT_TIMEOUT_S,
     ) -> None:
         if max_workers is not None:
             max_workers = arguments.whole("max_workers", max_workers, 1, bound="greater than 0")
@@ -109,6 +117,7 @@ class ScalerExecutor(Executor):
         if object_memory_limit is not None:
             memory_bytes = arguments.size("object_memory_limit", object_memory_limit)
         timeout = arguments.seconds("timeout", timeout)
+        waits_s = arguments.seconds("reconnect_timeout", reconnect_timeout)
         arguments.flag("dashboard", dashboard)
         address = read_given_address(address)
         self._options = intern_options(
@@ -122,18 +131,10 @@ class ScalerExecutor(Executor):
         nested = worker_context.nested_session(address)
         if address is not None or nested is not None:
             # Inside of a task the cluster is the task's, however many workers the code asks for.
-            if any(one is not None for one in (initializer, *limits)) or (address and max_workers):
-                raise ConfigError(
-                    "max_workers, initializer, max_tasks_per_child, threads_per_worker and the "
-                    "memory limits belong to an embedded cluster; those of a running cluster are "
-                    "set where it is started"
-                )
-            if dashboard:
-                raise ConfigError(
-                    "dashboard=True belongs to an embedded cluster; a running one has its own, if "
-                    "any: see dashboard_link"
-                )
-            self._session = nested or Session(address or "", timeout=timeout)
+            is_sized = any(one is not None for one in (initializer, *limits))
+            is_sized |= bool(address and max_workers)
+            _check_joining(is_sized=is_sized, dashboard=dashboard)
+            self._session = nested or _join(address or "", timeout, waits_s)
             self._max_workers = max_workers or max(self._session.connection.welcome.workers, 1)
         else:
             self._max_workers = max_workers or usable_cpus()
@@ -145,7 +146,7 @@ class ScalerExecutor(Executor):
                 supervising=supervising,
                 dashboard=dashboard,
             )
-            self._session = _session_of(cluster)
+            self._session = _session_of(cluster, waits_s)
         self._owner = weakref.finalize(self, self._session.close, CLOSED, wait=False)
         # At exit the session itself sees to it that submitted work finishes.
         self._owner.atexit = False
@@ -370,10 +371,35 @@ def _supervising(
     )
 
 
-def _session_of(cluster: EmbeddedCluster) -> Session:
+def _check_joining(*, is_sized: bool, dashboard: bool) -> None:
+    """Raise ConfigError if what was given is for an embedded cluster."""
+    if is_sized:
+        raise ConfigError(
+            "max_workers, initializer, max_tasks_per_child, threads_per_worker and the memory "
+            "limits belong to an embedded cluster; those of a running cluster are set where it is "
+            "started"
+        )
+    if dashboard:
+        raise ConfigError(
+            "dashboard=True belongs to an embedded cluster; a running one has its own, if any: see "
+            "dashboard_link"
+        )
+
+
+def _join(
+    address: str, timeout: float, waits_s: float, cluster: EmbeddedCluster | None = None
+) -> Session:
+    """Connect to a scheduler; if it falls silent later, it has ``waits_s`` to come back."""
+    heartbeat_s = min(HEARTBEAT_S, waits_s / 2)
+    return Session(
+        address, timeout=timeout, cluster=cluster, heartbeat_s=heartbeat_s, silence_s=waits_s
+    )
+
+
+def _session_of(cluster: EmbeddedCluster, waits_s: float) -> Session:
     """Connect to a cluster that was just started; it is stopped if that fails."""
     try:
-        return Session(cluster.address, timeout=START_TIMEOUT_S, cluster=cluster)
+        return _join(cluster.address, START_TIMEOUT_S, waits_s, cluster)
     except BaseException:
         cluster.stop()
         raise

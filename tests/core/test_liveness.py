@@ -50,3 +50,14 @@ def test_a_little_delay_excuses_nothing(liveness) -> None:
     liveness.beat(NOW + 4.0)
 
     assert liveness.is_silent(NOW, NOW + 10.001)
+
+
+@pytest.mark.parametrize(("heartbeat_s", "missed_s"), [(1.0, 5.0), (2.0, 5.0), (10.0, 20.0)])
+def test_a_scheduler_is_missed_before_it_is_given_up(heartbeat_s, missed_s) -> None:
+    """It is missed after some seconds, or two heartbeats, without an answer; our own lag is none."""
+    liveness = Liveness(heartbeat_s, 300.0, NOW)
+
+    assert not liveness.is_missed(NOW + 1.0, NOW + 1.0 + missed_s)
+    assert liveness.is_missed(NOW + 1.0, NOW + 1.001 + missed_s)
+    liveness.beat(NOW + 70.0)
+    assert not liveness.is_missed(NOW + 1.0, NOW + 70.0)

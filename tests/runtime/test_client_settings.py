@@ -9,12 +9,14 @@ import pickle
 import signal
 import socket
 import threading
+import time
 
 import cloudpickle
 import numpy as np
 import pytest
 
 from scaler_cluster.client.serializer import DefaultSerializer
+from scaler_cluster.core.client import liveness
 from scaler_cluster.objects.sent import SentObjects
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_exec import (
@@ -61,7 +63,7 @@ def use_client(client, text: str):
 def test_a_pickled_client_keeps_what_it_was_given(cluster) -> None:
     """A pickled client keeps its settings, here and in a task."""
     given = {"profiling": True, "timeout_seconds": 20, "heartbeat_interval_seconds": 3,
-             "serializer": Upper, "stream_output": True}  # fmt: skip
+             "serializer": Upper, "stream_output": True, "reconnect_timeout_seconds": 40}  # fmt: skip
     with Client(cluster.get_address(), **given) as client:
         copy = pickle.loads(pickle.dumps(client))
         assert copy._settings == client._settings
@@ -121,9 +123,10 @@ def test_a_scheduler_that_is_not_there(monkeypatch) -> None:
 
 
 def test_a_scheduler_that_falls_silent() -> None:
-    """What is pending fails once the scheduler was silent for the client's timeout."""
+    """What is pending fails once the scheduler was silent for the time that it was given."""
     with SchedulerClusterCombo(0) as cluster:
-        client = Client(cluster.get_address(), timeout_seconds=1, heartbeat_interval_seconds=5)
+        given = {"reconnect_timeout_seconds": 1, "heartbeat_interval_seconds": 5}
+        client = Client(cluster.get_address(), **given)
         scheduler = cluster_process("scheduler")
         os.kill(scheduler.pid, signal.SIGSTOP)
         try:
@@ -136,7 +139,44 @@ def test_a_scheduler_that_falls_silent() -> None:
     assert "has not answered for 1 s" in str(error)
 
 
-@pytest.mark.parametrize("name", ["timeout_seconds", "heartbeat_interval_seconds"])
+@pytest.mark.slow
+def test_a_scheduler_that_comes_back(monkeypatch, caplog, tmp_path) -> None:
+    """A scheduler may be stopped for long: the client says when it waits, and when that is over."""
+    monkeypatch.setattr(liveness, "MISSED_S", 0.3)
+    gate = tmp_path / "gate"
+    with SchedulerClusterCombo(1) as cluster, Client(
+        cluster, timeout_seconds=1, heartbeat_interval_seconds=0.1
+    ) as client:  # fmt: skip
+        future = client.submit(wait_for_file, str(gate))
+        scheduler = cluster_process("scheduler")
+        os.kill(scheduler.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: "has not answered for" in caplog.text, "the client says nothing")
+            other = client.submit(abs, -1)
+            began = time.monotonic()
+            # Longer than it waits for a scheduler at first.
+            wait_until(lambda: time.monotonic() > began + 1.5, "time stands still")
+        finally:
+            os.kill(scheduler.pid, signal.SIGCONT)
+        gate.touch()
+
+        assert (future.result(BOUND_S), other.result(BOUND_S)) == (str(gate), 1)
+        wait_until(lambda: "is back" in caplog.text, "the client does not say that it is over")
+    said = [record.message for record in caplog.records if record.name == "scaler_cluster.client"]
+    assert len(said) == 2
+    assert said[0].startswith(f"the scheduler at {cluster.get_address()} has not answered for 0.")
+    assert said[0].endswith(" s; it is given 300 s to come back")
+
+
+def wait_for_file(path: str) -> str:
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["timeout_seconds", "heartbeat_interval_seconds", "reconnect_timeout_seconds"]
+)
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_times_are_positive(name, value) -> None:
     """Times that are not positive are refused before any connection is made."""

@@ -176,7 +176,7 @@ def test_a_client_that_joined_hears_of_the_end(combo, flags) -> None:
 
 def test_a_client_that_joined_gives_a_silent_scheduler_up(combo, flags) -> None:
     """A scheduler that answers no more is ClusterUnreachableError, with its address."""
-    with Client(combo.get_address(), timeout_seconds=2.0) as client:
+    with Client(combo.get_address(), reconnect_timeout_seconds=2.0) as client:
         future = client.submit(tasks.sleep, flags.path("started"))
         flags.wait("started")
         scheduler = cluster_process("scheduler")

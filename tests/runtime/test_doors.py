@@ -283,6 +283,7 @@ def test_a_client_s_calls_are_checked(client) -> None:
         ({"dashboard": "yes"}, TypeError, "dashboard must be True or False"),
         ({"timeout": "5"}, TypeError, "timeout must be a number of seconds, not '5'"),
         ({"timeout": 0}, ConfigError, "timeout must be greater than 0 seconds"),
+        ({"reconnect_timeout": 0}, ConfigError, "reconnect_timeout must be greater than 0 seconds"),
         ({"address": 8516}, TypeError, "address must be a text such as tcp://127.0.0.1:8516"),
         ({"address": "localhost:8516"}, ConfigError, "address must .* as tcp://localhost:8516,"),
     ],

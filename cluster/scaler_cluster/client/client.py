@@ -14,7 +14,7 @@ from scaler_cluster.client.dask_names import is_of_dask
 from scaler_cluster.client.graph_runner import GraphRunner
 from scaler_cluster.client.map import STEADY, map_calls, zipped
 from scaler_cluster.client.serializer import DefaultSerializer, Serialization
-from scaler_cluster.client.session import Session
+from scaler_cluster.client.session import RECONNECT_TIMEOUT_S, Session
 from scaler_cluster.config.values import STORAGES, read_given_address
 from scaler_cluster.errors import ConfigError, PayloadError
 from scaler_cluster.process.log_records import level_of
@@ -50,6 +50,7 @@ class _Settings:
     stream_output: bool
     log_level: int
     storages: tuple[str, ...]
+    reconnect_timeout_s: float
 
 
 class Client:
@@ -62,18 +63,16 @@ class Client:
         address: The address of the scheduler, such as ``tcp://10.0.0.1:8516``, or the
             :class:`SchedulerClusterCombo` itself. Inside a task it is not needed.
         profiling: Measure each submitted task, for :meth:`ScalerFuture.profiling_info`.
-        timeout_seconds: How long to wait for the scheduler at first, and how long the scheduler
-            may be silent later.
+        timeout_seconds: How long to wait for the scheduler at first.
         heartbeat_interval_seconds: How often the client asks the scheduler for a sign of life.
-        serializer: Turns functions, arguments and results into bytes. By default pickle does, or
-            cloudpickle where pickle cannot.
+        serializer: Turns functions, arguments and results into bytes; default: (cloud)pickle.
         stream_output: Print here what tasks print.
         forward_logs: Pass the log records of tasks to the loggers of the same names here. True:
             from the level that the root logger has now; or a level, such as ``logging.INFO``.
-        object_storage_address: The address by which this process reaches the cluster's object
-            storage, if the cluster names another one. For several storages: their addresses, in
-            the cluster's order.
+        object_storage_address: By which address this process reaches the cluster's object
+            storage, if by another one; for several storages their addresses, in its order.
         security_config: Must be None: there is no encryption yet.
+        reconnect_timeout_seconds: How long to wait later, if the scheduler falls silent.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -97,6 +96,7 @@ class Client:
         security_config: None = None,
         *,
         forward_logs: bool | int | str = False,
+        reconnect_timeout_seconds: float = RECONNECT_TIMEOUT_S,
     ) -> None:
         if security_config is not None:
             raise ConfigError("security_config must be None: there is no encryption yet")
@@ -115,6 +115,7 @@ class Client:
                 arguments.flag("stream_output", stream_output),
                 level_of(forward_logs),
                 storages,
+                arguments.seconds("reconnect_timeout_seconds", reconnect_timeout_seconds),
             )
         )
         address = read_given_address(address)
@@ -148,8 +149,8 @@ class Client:
         return Session(
             address,
             timeout=settings.timeout_s,
-            silence_s=settings.timeout_s,
-            heartbeat_s=min(settings.heartbeat_s, settings.timeout_s / 2),
+            silence_s=settings.reconnect_timeout_s,
+            heartbeat_s=min(settings.heartbeat_s, settings.reconnect_timeout_s / 2),
             storages=settings.storages,
         )
 

@@ -111,3 +111,9 @@ class IoThread:
             connection.error = ClusterUnreachableError(
                 f"the scheduler at {connection.address} has not answered for {silence_s:g} s"
             )
+        elif self._liveness.is_missed(connection.heard_at, now):
+            self._settler.miss(
+                self._liveness.silence_s_of(connection.heard_at, now), self._liveness.silence_s
+            )
+        elif connection.welcome.session:
+            self._settler.is_back()

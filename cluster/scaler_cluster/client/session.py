@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 10.0
 HEARTBEAT_S = 1.0
-SILENCE_MAX_S = 60.0
-"""A scheduler that answered no heartbeat for so long is gone."""
+RECONNECT_TIMEOUT_S = 300.0
+"""A scheduler that answered no heartbeat for so long is gone: it may be stopped for a while, or be
+started anew. Clusters wait as long by default."""
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -73,7 +74,7 @@ class Session:
         cluster: EmbeddedCluster | None = None,
         connection: Connection | None = None,
         heartbeat_s: float = HEARTBEAT_S,
-        silence_s: float = SILENCE_MAX_S,
+        silence_s: float = RECONNECT_TIMEOUT_S,
         storages: Sequence[str] = (),
     ) -> None:
         self.address = address

@@ -40,6 +40,8 @@ class Settler:
         self.refused = ""
         """What the scheduler refused last, and why."""
         self.io_thread: threading.Thread | None = None
+        self._is_missing = False
+        """True if the log says that the scheduler is silent, or has forgotten this client."""
         self._callbacks: deque[tuple[ScalerFuture[Any], list[Any]]] = deque()
         self._connection = connection
         self._lead = lead
@@ -70,6 +72,24 @@ class Settler:
                 except BaseException:
                     # Even of a SystemExit: this thread has others to serve.
                     log.exception("exception calling callback for %r", future)
+
+    def miss(self, silence_s: float, until_s: float) -> None:
+        """Say once that the scheduler is silent, and how long this waits for it."""
+        # A worker has many sessions of tasks, and its supervisor speaks for them.
+        if not self._is_missing and not self._connection.worker:
+            self._is_missing = True
+            client_log.warning(
+                "the scheduler at %s has not answered for %.1f s; it is given %g s to come back",
+                self._connection.address,
+                silence_s,
+                until_s,
+            )
+
+    def is_back(self) -> None:
+        """Say that the scheduler has come back, if it was said that it had gone."""
+        if self._is_missing:
+            self._is_missing = False
+            client_log.warning("the scheduler at %s is back", self._connection.address)
 
     # -- events ------------------------------------------------------------------------------
 
@@ -113,12 +133,13 @@ class Settler:
             "it was started anew, or had not heard from this client for too long"
         )
         if self._connection.starts_over:
+            self._is_missing = True
             client_log.warning("%s; what has not come back is asked for again", reason)
         else:
             self._fail(ClusterUnreachableError(reason))
 
     def _on_welcome(self, _: m.Welcome) -> None:
-        client_log.warning("the scheduler at %s is back", self._connection.address)
+        self.is_back()
 
     def _fail(self, error: ScalerError) -> None:
         """Nothing comes back any more; the first reason stays."""

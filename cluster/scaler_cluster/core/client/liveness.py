@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MISSED_S = 5.0
+"""A scheduler that answered no heartbeat for so long is worth a word to the user."""
+
 
 class Liveness:
     """Heartbeats every ``heartbeat_s`` seconds; after ``silence_s`` without a word it gives up."""
@@ -24,6 +27,14 @@ class Liveness:
         self.heartbeat_at = now + self._heartbeat_s
         return True
 
+    def is_missed(self, heard_at: float, now: float) -> bool:
+        """Return True if the scheduler should have answered long ago."""
+        return self.silence_s_of(heard_at, now) > max(MISSED_S, 2 * self._heartbeat_s)
+
     def is_silent(self, heard_at: float, now: float) -> bool:
         """Return True if the scheduler, last heard at ``heard_at``, is to be given up."""
-        return now - max(heard_at, self._excused_at) > self.silence_s
+        return self.silence_s_of(heard_at, now) > self.silence_s
+
+    def silence_s_of(self, heard_at: float, now: float) -> float:
+        """Return how long the scheduler has been silent, as far as it is to blame."""
+        return now - max(heard_at, self._excused_at)
