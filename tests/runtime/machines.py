@@ -80,10 +80,14 @@ class Machine:
                 return found
         return None
 
+    @property
+    def root(self) -> Path:
+        """Return its root directory, as seen from here."""
+        return Path(f"/proc/{self._holder.pid}/root")
+
     def segments(self) -> list[str]:
         """Return the names of the segments that lie there."""
-        root = Path(f"/proc/{self._holder.pid}/root")
-        places = [root / place.lstrip("/") for place in self.hidden]
+        places = [self.root / place.lstrip("/") for place in self.hidden]
         found = [path for place in places for path in place.glob("scaler-*/**/*-*")]
         return [path.name for path in found]
 
@@ -112,6 +116,23 @@ class Machine:
         _ip("neighbour", "delete", self.there, "dev", self.cable)
         there = self._inside("ip", "neighbour", "delete", self.here, "dev", "eth0")
         subprocess.run(there, check=True)
+
+    def slow(self, kbit_s: int) -> None:
+        """Let the cable carry so much a second, in each direction."""
+        rate = f"root tbf rate {kbit_s}kbit burst 64kbit latency 400ms".split()
+        subprocess.run(["tc", "qdisc", "replace", "dev", self.cable, *rate], check=True)
+        there = self._inside("tc", "qdisc", "replace", "dev", "eth0", *rate)
+        subprocess.run(there, check=True)
+
+    def hasten(self) -> None:
+        """Let the cable carry as much as it can again."""
+        subprocess.run(["tc", "qdisc", "delete", "dev", self.cable, "root"], check=True)
+        there = self._inside("tc", "qdisc", "delete", "dev", "eth0", "root")
+        subprocess.run(there, check=True)
+
+    def reach_others(self) -> None:
+        """Send what is for other machines over the cable: this one must pass it on."""
+        subprocess.run(self._inside("ip", "route", "add", "default", "via", self.here), check=True)
 
     def stop(self) -> None:
         """End what was started there, then the machine."""
