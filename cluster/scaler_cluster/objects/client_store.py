@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
+from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import MissingObjectsError
@@ -16,6 +18,21 @@ if TYPE_CHECKING:
     from scaler_cluster.objects.remote_store import Incoming, RemoteStore
     from scaler_cluster.objects.segments import Segments
     from scaler_cluster.wire.messages import StorageEndpoint
+
+IDLE_S = 60.0
+"""A connection to another machine that is not used for so long is closed with the next use of any:
+machines come and go, and a client may live for months."""
+
+
+class _Reached:
+    """A connection to a storage, and whether it is in use."""
+
+    __slots__ = ("store", "used_at", "users")
+
+    def __init__(self, store: RemoteStore) -> None:
+        self.store = store
+        self.users = 0
+        self.used_at = 0.0
 
 
 class ClientStore:
@@ -34,7 +51,7 @@ class ClientStore:
         self._homes = homes
         self._connect = connect
         self._names = names
-        self._remote: dict[str, RemoteStore] = {}
+        self._remote: dict[str, _Reached] = {}
         self._lock = threading.Lock()
         self._is_closed = False
         self._segments: dict[str, Segments] = {}
@@ -65,7 +82,8 @@ class ClientStore:
         if address in self._segments:
             return self._segments[address].write(data), digest
         segment = next(self._names).encode()
-        self._remote_store(address).push(segment, data)
+        with self._remote_store(address) as store:
+            store.push(segment, data)
         return segment, digest
 
     def remove(self, segment: bytes) -> None:
@@ -85,24 +103,47 @@ class ClientStore:
             return self._segments[address].open(incoming.segment, writable=True)
         if not address:
             raise MissingObjectsError("this client cannot see the machine that holds this object")
-        return self._remote_store(address).fetch(incoming, timeout)
+        with self._remote_store(address) as store:
+            return store.fetch(incoming, timeout)
 
     def close(self) -> None:
         """Leave the storages of other machines."""
         with self._lock:
             self._is_closed = True
             remote, self._remote = self._remote, {}
-        for store in remote.values():
-            store.close()
+        for reached in remote.values():
+            reached.store.close()
 
     def _home_of(self, digest: bytes) -> str:
         """Return the address of the storage that keeps the object of this id."""
         return self._homes[home_of(digest, len(self._homes))].address
 
-    def _remote_store(self, address: str) -> RemoteStore:
+    @contextmanager
+    def _remote_store(self, address: str) -> Iterator[RemoteStore]:
+        """Use the connection to a storage."""
         with self._lock:
             if self._is_closed:
                 raise MissingObjectsError("this client was closed before the object was fetched")
+            idle = self._take_idle(address)
             if address not in self._remote:
-                self._remote[address] = self._connect(address)
-            return self._remote[address]
+                self._remote[address] = _Reached(self._connect(address))
+            reached = self._remote[address]
+            reached.users += 1
+        for store in idle:
+            store.close()
+        try:
+            yield reached.store
+        finally:
+            with self._lock:
+                reached.users -= 1
+                reached.used_at = clock()
+
+    def _take_idle(self, wanted: str) -> list[RemoteStore]:
+        """Forget the connections that were not used for long; return them."""
+        since = clock() - IDLE_S
+        idle = [
+            address
+            for address, reached in self._remote.items()
+            if not reached.users and reached.used_at < since and address != wanted
+        ]
+        return [self._remote.pop(address).store for address in idle]
