@@ -369,7 +369,6 @@ class Runner(threading.Thread):
             try:
                 how = one.verdict()
             except Exception as error:
-                # A large result is fetched only now.
                 self._fail(error, began, time.monotonic())
                 continue
             if how == UNRESOLVED:
@@ -380,7 +379,9 @@ class Runner(threading.Thread):
             elif one.future.cancelled():
                 self._tell_failure("CancelledError", "", began, watched.at)
             elif (failed := one.future.exception()) is not None:
-                self._fail(failed, began, watched.at)
+                # A large result is fetched only now, and what fails then is the future's exception.
+                is_late = LARGE in self._load.traits
+                self._fail(failed, began, time.monotonic() if is_late else watched.at)
             else:
                 self._tell({"problem": f"{self._load.kind} {one.name}: {how}"})
             if watched.calls != 1:

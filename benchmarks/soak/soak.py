@@ -236,10 +236,10 @@ class Soak:
             ("allowed errors", self._excuses),
         ):
             print(f"{title:>15}: " + ", ".join(f"{n} {what}" for what, n in counted.most_common()))
-        print(f"{'':>15}  {'middle third':>12} {'last third':>12} {'most':>12}")
+        print(f"{'':>31} {'middle':>9} {'last':>9} {'most':>9}")
         for one in self._vitals.trends():
             name = f"{one.what} {one.unit}"
-            print(f"{name:>24} {one.middle:>9.0f} {one.last:>9.0f} {one.most:>9.0f}")
+            print(f"{name:>31} {one.middle:>9.0f} {one.last:>9.0f} {one.most:>9.0f}")
         for problem in self.problems[:PROBLEMS_MAX]:
             print(f"PROBLEM {problem}")
         if len(self.problems) > PROBLEMS_MAX:
