@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,12 @@ FAULTS = *KILLS, *STOPS, *CABLES
 RATES_KBIT_S = (2_000, 10_000, 50_000)
 RESTART_AFTER_S = (0.0, 3.0)
 LOOK_S = 0.05
+KEEP_S = 1.0
+"""As RestartSec= of our units for systemd."""
+MAY_END = {("scheduler", 2)}
+"""Kinds of parts, and the exit statuses with which they may end by themselves. Today a storage
+server takes a scheduler that was killed for one that is silent, and refuses the next one for 30 s.
+"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,9 @@ class Chaos(threading.Thread):
     def __init__(self, site: Site, clients: list[psutil.Process], plan: Plan, seed: int) -> None:
         super().__init__(name="chaos")
         self.injected: list[Injected] = []
-        self.problem = ""
+        self.problems: list[str] = []
+        self.kept: Counter[str] = Counter()
+        """How often what was started again because it had ended by itself, as it may."""
         self._site = site
         self._clients = clients
         self._plan = plan
@@ -108,7 +117,7 @@ class Chaos(threading.Thread):
         try:
             self._inject_until_over()
         except Exception as error:
-            self.problem = f"the soak itself failed: {error!r}"
+            self.problems.append(f"the soak itself failed: {error!r}")
         for _, record, heal in self._heals:
             self._heal(record, heal)
 
@@ -120,6 +129,7 @@ class Chaos(threading.Thread):
             for entry in [one for one in self._heals if one[0] <= now]:
                 self._heals.remove(entry)
                 self._heal(*entry[1:])
+            self._keep()
             if now < due:
                 continue
             due = now + dice.uniform(0, 2 * plan.pause_s)
@@ -129,6 +139,19 @@ class Chaos(threading.Thread):
             apart_s = plan.apart_s.get(fault, 0.0)
             if all(one.fault != fault or now - one.began > apart_s for one in self.injected):
                 self._ways[fault](fault, restart_s if fault in KILLS else lasts_s)
+
+    def _keep(self) -> None:
+        """Start what has ended by itself again, as a service manager does."""
+        for name, part in self._site.parts.items():
+            status = part.process.poll()
+            if status is None or self._is_ill(name):
+                continue
+            ended = f"{name} ended by itself with status {status}"
+            if (name.split()[0], status) in MAY_END:
+                self.kept[ended] += 1
+            else:
+                self.problems.append(ended)
+            self._heals.append((time.monotonic() + KEEP_S, Injected("", name, 0.0), part.start))
 
     def _heal(self, record: Injected, heal: Callable[[], object]) -> None:
         heal()
@@ -171,8 +194,6 @@ class Chaos(threading.Thread):
         part = self._site.parts[name]
         if self._is_ill(name) or self._is_ill(f"pid {part.process.pid}"):
             return
-        if part.process.poll() is not None:
-            self.problem = f"{name} had ended by itself with status {part.process.returncode}"
         part.process.kill()
         part.process.wait()
         self._note(fault, name, lasts_s, part.start)

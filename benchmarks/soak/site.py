@@ -72,7 +72,9 @@ class Part:
         await_true(lambda: text in self.log.read_text(), f"{self.name} does not log {text!r}")
 
     def tree(self) -> list[psutil.Process]:
-        """Return its processes, itself first."""
+        """Return its processes, itself first; none if it has ended."""
+        if self.process.poll() is not None:
+            return []
         try:
             top = psutil.Process(self.process.pid)
             return [top, *top.children(recursive=True)]

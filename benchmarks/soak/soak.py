@@ -103,7 +103,7 @@ class Soak:
         self._vitals = Vitals()
         self._injected: list[Injected] = []
         self._excuses: Counter[str] = Counter()
-        self._judged = 0
+        self._kept: Counter[str] = Counter()
 
     def run(self) -> None:
         """Run for the time that was asked for, then let everything end."""
@@ -122,8 +122,8 @@ class Soak:
                 self._watch(site, processes, time.monotonic() + self._seconds)
             finally:
                 chaos.end()
-            if chaos.problem:
-                self.problems.append(chaos.problem)
+            self.problems += chaos.problems
+            self._kept = chaos.kept
             self._finish(site, processes)
         self.problems += [f"left: {one.pid} {one.cmdline()}" for one in children()]
 
@@ -233,6 +233,7 @@ class Soak:
             ("runs", runs),
             ("futures", outcomes),
             ("faults", faults),
+            ("kept alive", self._kept),
             ("allowed errors", self._excuses),
         ):
             print(f"{title:>15}: " + ", ".join(f"{n} {what}" for what, n in counted.most_common()))

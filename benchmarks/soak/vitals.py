@@ -54,8 +54,9 @@ class Vitals:
             held, descriptors = [], []
             for process in processes:
                 with contextlib.suppress(psutil.Error):
-                    if process.create_time() < time.time() - YOUNG_S:
-                        memory = process.memory_info()
+                    memory = process.memory_info()
+                    # What has ended has none.
+                    if memory.rss and process.create_time() < time.time() - YOUNG_S:
                         descriptors.append(process.num_fds())
                         held.append((memory.rss - memory.shared) / 1e6)
             self._samples[role, PROCESSES].append(len(processes))
