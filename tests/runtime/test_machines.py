@@ -15,7 +15,13 @@ import pytest
 from scaler_cluster.objects import remote_store
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_exec import Client, ScalerExecutor, StorageUnreachableError
-from tests.runtime.helpers import BOUND_S, cluster_process, wait_delivered, wait_until
+from tests.runtime.helpers import (
+    BOUND_S,
+    cluster_process,
+    wait_delivered,
+    wait_gone,
+    wait_until,
+)
 from tests.runtime.machines import Machine, can_make_machines, find_storage, wait_storage
 from tests.runtime.shell import Shell
 
@@ -260,3 +266,26 @@ def error_of(future) -> StorageUnreachableError | None:
     except StorageUnreachableError as error:
         return error
     return None
+
+
+def test_a_cluster_removes_what_a_killed_one_has_left(cluster, executor, machine) -> None:
+    """Shared memory of a machine is not lost when all that looked after it was killed."""
+    on_all_workers(executor, describe, np.ones(MB))
+    storage, (supervisor, *_) = wait_storage(machine.storage), machine._started
+    left = directories(machine)
+    assert len(left) == 2
+
+    supervisor.send_signal(signal.SIGSTOP)
+    storage.kill()
+    supervisor.kill()
+    wait_gone(storage.pid, supervisor.pid)
+    assert directories(machine) == left
+    machine.start_supervisor(cluster.address, 2)
+
+    wait_until(lambda: not left & directories(machine), "the directories are still there")
+
+
+def directories(machine) -> set[str]:
+    """Return the directories of clusters on a machine, in memory and on disk."""
+    places = [machine.root / place.lstrip("/") for place in machine.hidden]
+    return {str(path) for place in places for path in place.glob("scaler-*")}

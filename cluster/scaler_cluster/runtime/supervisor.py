@@ -270,6 +270,8 @@ class SupervisorShell:
         here = [place for place in map(StorageDirs.of, homes) if place.is_here]
         if homes[0].disk and not here:
             address, dirs = self._config.address, self._config.dirs
+            # Nobody else does on a machine without a scheduler, whose memory they would fill.
+            dirs.remove_stale()
             dirs.make()
             listener = listen_towards(address)
             self._storage = StorageProcess(address, dirs, listener, supervisor=self._peer)
