@@ -36,10 +36,13 @@ RESTART_AFTER_S = (0.0, 3.0)
 LOOK_S = 0.05
 KEEP_S = 1.0
 """As RestartSec= of our units for systemd."""
-MAY_END = {("scheduler", 2)}
+MAY_END = {("scheduler", 2), ("storage", 2)}
 """Kinds of parts, and the exit statuses with which they may end by themselves. Today a storage
 server takes a scheduler that was killed for one that is silent, and refuses the next one for 30 s.
+And a scheduler that finds no storage server keeps a storage at its address itself.
 """
+REFUSED_S = 75.0
+"""So a scheduler beside a storage server is killed less often: clients wait for 60 s."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,8 @@ class Chaos(threading.Thread):
             lasts_s = dice.uniform(*plan.lasts_s)
             restart_s = dice.uniform(*RESTART_AFTER_S)
             apart_s = plan.apart_s.get(fault, 0.0)
+            if fault == KILL_SCHEDULER and self._site.stand_alone:
+                apart_s = REFUSED_S
             if all(one.fault != fault or now - one.began > apart_s for one in self.injected):
                 self._ways[fault](fault, restart_s if fault in KILLS else lasts_s)
 

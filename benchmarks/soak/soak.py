@@ -32,6 +32,8 @@ SAY_EVERY_S = 60.0
 LOOK_S = 0.2
 QUIET_S = 60.0
 """Once everything has come back, what was stored must be gone after this."""
+FETCH_S = 300.0
+"""Each large result of a machine that is gone is waited for for 30 s, one after the other."""
 PROBLEMS_MAX = 40
 LOG_CHARS = 3_000
 
@@ -158,7 +160,7 @@ class Soak:
         """Let clients end, look at what is left, end everything, judge."""
         for client in self._clients:
             client.ask_to_end()
-        end = time.monotonic() + self._timeout_s + QUIET_S
+        end = time.monotonic() + self._timeout_s + FETCH_S
         while time.monotonic() < end and not all(one.has_ended for one in self._clients):
             if any(one.hangs for one in self._clients):
                 break
