@@ -17,16 +17,24 @@ from scaler_cluster.testing.simulation import Simulation, simulate
 from scaler_cluster.wire import messages as m
 
 SEEDS = {
-    "tasks": 1500,
-    "graphs": 1500,
-    "objects": 1200,
-    "nested": 1000,
-    "one worker": 700,
-    "everything": 700,
-    "losses": 800,
-    "late returns": 800,
-    "restarts": 1000,
-    "asks first": 800,
+    "tasks": 1000,
+    "graphs": 1000,
+    "objects": 1000,
+    "nested": 800,
+    "one worker": 600,
+    "everything": 400,
+    "losses": 600,
+    "late returns": 500,
+    "restarts": 700,
+    "asks first": 600,
+    "partitions": 500,
+    "stops": 400,
+    "slow links": 500,
+    "changes": 600,
+    "rogues": 300,
+    "tiny limits": 300,
+    "storm": 200,
+    "storm and restarts": 200,
 }
 """How often each plan is tried here; ``python -m scaler_cluster.testing`` tries it more often."""
 SEEDS_AT_ONCE = 100
@@ -41,7 +49,8 @@ def test_everything_comes_back_once(plan: str, start: int) -> None:
     That holds for graphs, for what tasks submit and wait for, and for large objects, of which
     nothing is left in the end. It holds if clients vanish, if machines are lost one after the other
     or come back after the scheduler gave them up, if the scheduler is started anew and knows
-    nothing, and where few tasks may wait in it.
+    nothing, and where few tasks may wait in it. It holds if links are cut, are slow or bring things
+    late, if anybody is stopped for a minute, and if a peer says anything.
     """
     tally = play(plan, range(start, start + SEEDS_AT_ONCE))
 

@@ -17,7 +17,8 @@ left anywhere.
 - A simulated process is a ``Node`` (``nodes.py``): an exchange and a timer. It sees the others only
   through the ``World`` (``world.py``), which the simulation implements. ``plan.py`` says what a
   simulation consists of, and draws small parts of large plans. ``network.py`` carries envelopes,
-  ``faults.py`` is what goes wrong besides, and ``runner.py`` plays many seeds.
+  ``faults.py`` is what goes wrong besides, and ``runner.py`` plays many seeds. ``rogue.py`` is a
+  peer that says anything, and ``limits.py`` makes limits of the engine so small that they matter.
 - ``machines.py`` has supervisors and workers, ``storages.py`` the object storages, and
   ``memory_files.py`` their files. ``sessions.py`` is whatever asks for tasks: a client
   (``clients.py``), or the tasks of a worker (``nested.py``). ``asked.py`` notes what may come back.

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from scaler_cluster.testing.plan import PLANS, drawn
 from scaler_cluster.testing.runner import Tally, play_all
-from scaler_cluster.testing.simulation import Simulation
+from scaler_cluster.testing.simulation import simulate
 
 PROGRESS_S = 30.0
 """How often a line says how far it is."""
@@ -32,7 +32,7 @@ def main() -> int:
     if wanted.count is None:
         for name in names:
             plan = replace(drawn(PLANS[name], wanted.first), check_every=1)
-            Simulation(wanted.first, plan, print).run()
+            simulate(wanted.first, plan, print)
         return 0
     began = time.monotonic()
     told = [0, began]

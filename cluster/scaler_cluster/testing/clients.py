@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Buffer
 
 
+EVEN = (("even", 1),)
+"""A demand of tasks: what the second machine offers in the end."""
+
+
 class ClientNode(SessionNode):
     """A client that submits, maps, asks for graphs and cancels."""
 
@@ -74,9 +78,10 @@ class ClientNode(SessionNode):
             self.simulation.at(self.simulation.now + 0.1, self._act)
             return
         dice = self.simulation.random
+        demands = ((), EVEN)[dice.random() < 0.2 and self.simulation.plan.demands]
         options = dice.choice(
             (
-                m.DEFAULT_OPTIONS,
+                m.TaskOptions(capabilities=demands),
                 m.TaskOptions(priority=dice.randint(-1, 1)),
                 m.TaskOptions(retries=2),
                 m.TaskOptions(at_most_once=True),

@@ -25,9 +25,7 @@ OVERTAKEN_S = (0.01, 0.1, 1.0, 15.0)
 class Faults:
     """The faults of a plan."""
 
-    def __init__(
-        self, simulation: World, network: Network, clients: Sequence[ClientNode]
-    ) -> None:
+    def __init__(self, simulation: World, network: Network, clients: Sequence[ClientNode]) -> None:
         self._simulation = simulation
         self._network = network
         self._clients = clients

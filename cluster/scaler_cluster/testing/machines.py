@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from scaler_cluster.testing.nested import NestedNode
     from scaler_cluster.testing.world import World
     from scaler_cluster.wire.batch import Buffer
-    from scaler_cluster.wire.messages import Capabilities
 
 LOOKS_LATE_S = (0.0, 0.0005, 0.02, 0.1)
 """How late the control thread may see what has arrived while tasks run."""
@@ -39,6 +38,8 @@ LIMITS = (math.inf, 2.5 * LARGE_BYTES)
 """How much a worker may keep that nobody else has."""
 FLUSHES = 0.01
 """How likely the control thread reports results before a line of the task loop."""
+CAPABILITIES: tuple[m.Capabilities, ...] = ((), (("even", -1),), (("even", 2), ("odd", 1)))
+"""What a machine may offer, if that changes."""
 LINES_AT_ONCE = 40
 """How many lines of the task loop are run at once, at most, between two tasks."""
 
@@ -51,7 +52,10 @@ class SupervisorNode(Node):
         super().__init__(simulation, name)
         self.number = number
         """The machine that comes when this one is gone is in the same place."""
-        self.capabilities: Capabilities = (("even", -1),) if number % 2 == 0 else ()
+        usual: m.Capabilities = (("even", -1),) if number % 2 == 0 else ()
+        changes = simulation.plan.has_changing_machines and simulation.is_faulty
+        self.capabilities = simulation.random.choice(CAPABILITIES) if changes else usual
+        self.is_changed = self.capabilities != usual
         self.core = SupervisorCore(
             SupervisorConfig(workers, heartbeat_s=HEARTBEAT_S), name, "simulated", simulation.now
         )
@@ -152,7 +156,7 @@ class WorkerNode(Node):
     def __init__(
         self, simulation: World, name: bytes, supervisor: SupervisorNode, index: int
     ) -> None:
-        super().__init__(simulation, name)
+        super().__init__(simulation, name, supervisor.name)
         self.core = WorkerCore()
         self.core.kept.limit_bytes = simulation.random.choice(LIMITS)
         self.hands = WorkerDriver(
@@ -187,6 +191,7 @@ class WorkerNode(Node):
                     place=self._files.place,
                     spare=index >= supervisor.core.config.workers,
                     capabilities=supervisor.capabilities,
+                    task_limit=simulation.plan.task_limit,
                 )
             ]
         )

@@ -33,7 +33,7 @@ class NestedNode(SessionNode):
 
     def __init__(self, worker: SessionHost) -> None:
         core = NestedCore(worker.may_run)
-        super().__init__(worker.simulation, worker.simulation.name("N"), core)
+        super().__init__(worker.simulation, worker.simulation.name("N"), core, worker.host)
         self.owner = 0
         """The task that submits, by the number of its run."""
         self.paused_until = worker.paused_until

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Buffer
 
 HUB_NAME = b"hub"
+ROGUE = b"R"
+"""The letter of peers that say anything."""
 SESSIONS_MAX = 1_000_000
 """More than a scheduler ever has."""
 
@@ -25,9 +27,10 @@ SESSIONS_MAX = 1_000_000
 class Node:
     """A simulated process: it has an exchange and a timer."""
 
-    def __init__(self, simulation: World, name: bytes) -> None:
+    def __init__(self, simulation: World, name: bytes, host: bytes = b"") -> None:
         self.simulation = simulation
         self.name = name
+        self.host = host or name
         self.paused_until = 0.0
         self.exchange = Exchange(simulation.random.getrandbits(31) + 1)
         self._timer_at = float("inf")
@@ -95,7 +98,7 @@ class SchedulerNode(Node):
         super().__init__(simulation, HUB_NAME)
         self._config = SchedulerConfig(
             PYTHON,
-            client_timeout_s=30.0,
+            client_timeout_s=simulation.plan.client_timeout_s,
             supervisor_timeout_s=10.0,
             tasks_waiting_max=simulation.plan.tasks_waiting_max,
             object_retention_s=simulation.plan.object_retention_s,
@@ -106,6 +109,8 @@ class SchedulerNode(Node):
         self._steps = 0
         """In how many turns something happened since the last look at the invariants."""
         self._lives = 1
+        self.strangers: dict[bytes, None] = {}
+        """Who spoke and was not known any more."""
 
     def crash(self) -> None:
         """Forget everything; what is under way reaches the scheduler that follows."""
@@ -125,16 +130,28 @@ class SchedulerNode(Node):
         except RemoteProtocolError:
             # The network repeats the Hello of a peer that has been given up since: what the peer
             # says next does not follow that. Nobody else may break the protocol.
-            assert self.simulation.plan.silences or self.simulation.plan.scheduler_crashes
-            self.core.peer_lost(source, now)
-            self.exchange.drop(source)
+            assert self.simulation.plan.loses_touch or self._is_rogue(source)
+            self._drop(source)
             messages = []
         if messages and type(messages[0]) is m.Unknown:
+            self.strangers[source] = None
             self.simulation.carry(HUB_NAME, source, self.exchange.unknown())
         else:
-            self.core.receive(source, messages, now)
+            try:
+                self.core.receive(source, messages, now)
+            except RemoteProtocolError:
+                if not self._is_rogue(source):
+                    raise
+                self._drop(source)
         self._steps += any(type(message) is not m.Heartbeat for message in messages)
         self.turn()
+
+    def _is_rogue(self, peer: bytes) -> bool:
+        return peer.startswith(ROGUE)
+
+    def _drop(self, peer: bytes) -> None:
+        self.core.peer_lost(peer, self.simulation.now)
+        self.exchange.drop(peer)
 
     def check(self) -> None:
         """Look at the invariants."""

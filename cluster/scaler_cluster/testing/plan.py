@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.testing.limits import draw
+
+if TYPE_CHECKING:
+    from scaler_cluster.testing.limits import Limits
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,28 @@ class Plan:
     silences: int = 0
     """Machines and clients that nothing is heard of for longer than the scheduler waits, and that
     come back."""
+    client_timeout_s: float = 30.0
+    """After how long a silent client is given up. What it has stored is gone then."""
     scheduler_crashes: int = 0
     """How often the scheduler is started anew."""
+    stops: int = 0
+    """How often anybody is stopped for up to a minute."""
+    partitions: int = 0
+    """How often a link is cut, in both directions or in one, for less or more than any timeout."""
+    overtakings: int = 0
+    """How often a new connection overtakes the old one of the same link."""
+    slow: float = 0.0
+    """How many links carry few bytes a second."""
+    rogues: int = 0
+    """Peers that say anything."""
+    task_limit: int = 0
+    """After how many tasks a worker leaves and another one comes; 0: never."""
+    has_changing_machines: bool = False
+    """Machines offer other capabilities when they come back; tasks demand them."""
+    has_tiny_limits: bool = False
+    """A seed draws limits that are reached at once."""
+    limits: Limits = ()
+    """Limits that differ from those of the engine, by module and name."""
     tasks_waiting_max: int = -1
     """How many tasks wait in the scheduler; -1: no limit."""
     leavers: int = 0
@@ -50,10 +75,21 @@ class Plan:
     idle_s: float = 0.0
     """How long a worker has nothing to do, before it gets what others have queued."""
 
+    @property
+    def demands(self) -> bool:
+        """Return True if tasks may demand capabilities."""
+        return self.has_changing_machines and self.machines > 1
+
+    @property
+    def loses_touch(self) -> bool:
+        """Return True if the scheduler may give up a peer that lives."""
+        some = self.silences, self.scheduler_crashes, self.stops, self.partitions, self.overtakings
+        return any(some)
+
 
 FAULTS = (
     "worker_crashes", "machine_crashes", "pauses", "silences", "scheduler_crashes", "leavers",
-    "storage_crashes",
+    "storage_crashes", "stops", "partitions", "overtakings", "rogues",
 )  # fmt: skip
 """Fields of a plan that say how often something goes wrong."""
 SIZES = (0.05, 0.05, 0.1, 0.1, 0.1, 0.1, 0.2, 0.2, 0.4, 1.0)
@@ -79,6 +115,27 @@ PLANS = {
     "late returns": Plan(tasks=30, graphs=2, levels=1, silences=3),
     "restarts": Plan(tasks=30, graphs=2, levels=1, scheduler_crashes=3, silences=1),
     "asks first": Plan(clients=3, leavers=1, tasks_waiting_max=20),
+    "partitions": Plan(tasks=30, graphs=2, levels=1, partitions=4, overtakings=4),
+    "stops": Plan(tasks=30, graphs=2, levels=1, stops=4),
+    "slow links": Plan(tasks=20, graphs=2, has_objects=True, machines=3, slow=0.2),
+    "changes": Plan(tasks=30, graphs=2, machines=4, machine_crashes=4, task_limit=7,
+        has_changing_machines=True),
+    "rogues": Plan(tasks=20, graphs=2, levels=1, has_objects=True, rogues=3),
+    "tiny limits": Plan(
+        tasks=20, graphs=3, levels=2, has_objects=True, storage_crashes=1, tasks_waiting_max=20,
+        has_tiny_limits=True,
+    ),
+    "storm": Plan(
+        tasks=20, graphs=2, levels=1, has_objects=True, machines=3, machine_crashes=2,
+        storage_crashes=1, clients=3, silences=1, stops=2, partitions=2, overtakings=2, slow=0.1,
+        rogues=1, task_limit=20, has_changing_machines=True, has_tiny_limits=True,
+        client_timeout_s=150.0,
+    ),
+    "storm and restarts": Plan(
+        tasks=20, graphs=2, levels=1, machines=3, machine_crashes=2, clients=3, silences=1, stops=2,
+        scheduler_crashes=2, partitions=2, overtakings=2, slow=0.1, rogues=1, task_limit=20,
+        has_changing_machines=True, has_tiny_limits=True,
+    ),
 }  # fmt: skip
 """By what they are for; each says how large it may become. See :func:`drawn`."""
 
@@ -109,6 +166,9 @@ def drawn(plan: Plan, seed: int) -> Plan:
         nodes=max(3, part(plan.nodes)),
         levels=dice.randint(min(1, plan.levels), plan.levels),
         faults_s=plan.faults_s * max(size, 0.15),
+        slow=plan.slow * dice.choice(QUICKLY),
+        task_limit=dice.choice((1, 2, plan.task_limit)) if plan.task_limit else 0,
+        limits=draw(dice) if plan.has_tiny_limits else (),
         tasks_waiting_max=dice.choice((1, 5, plan.tasks_waiting_max)) if has_limit else -1,
         drop=plan.drop * dice.choice(QUICKLY),
         duplicate=plan.duplicate * dice.choice(QUICKLY),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.client.events import InputWanted, Settled
 from scaler_cluster.core.client.liveness import Liveness
+from scaler_cluster.errors import MissingObjectsError
 from scaler_cluster.ids import CALL_BITS
 from scaler_cluster.links.link import HUB
 from scaler_cluster.objects.digest import digest_of
@@ -81,8 +82,8 @@ class Slots:
 class SessionNode(Node):
     """Asks for tasks and checks what comes back: a client, or the tasks of a worker."""
 
-    def __init__(self, simulation: World, name: bytes, core: ClientCore) -> None:
-        super().__init__(simulation, name)
+    def __init__(self, simulation: World, name: bytes, core: ClientCore, host: bytes = b"") -> None:
+        super().__init__(simulation, name, host)
         self.core = core
         self.asked: dict[int, Asked] = {}
         self.resolved: dict[int, object] = {}
@@ -312,9 +313,16 @@ class SessionNode(Node):
 
     def _check_returned(self, task: int, message: m.Returned) -> None:
         """Look into the segments of a result, and let go of them sometime."""
-        content = self.simulation.read(message.objects, message.address)
+        try:
+            content = self.simulation.read(message.objects, message.address)
+        except MissingObjectsError:
+            # The scheduler lets go of what a client that it gives up has not fetched.
+            is_known = self.name in self.simulation.hub.core.table.sessions
+            assert self.welcomes or not is_known, f"the result of {task} was removed"
+            content = None
         if content is None:
-            assert self.simulation.machines_lost, f"the result of {task} is gone"
+            lost = self.simulation.machines_lost or self.simulation.plan.loses_touch
+            assert lost, f"the result of {task} is gone"
         else:
             expected = self.asked[task].expected
             assert content == expected, f"{task}: {content!r}, not {expected!r}"

@@ -14,13 +14,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.scheduler.objects import HOME
+from scaler_cluster.ids import segment_prefix
 from scaler_cluster.testing.clients import ClientNode
 from scaler_cluster.testing.faults import Faults
+from scaler_cluster.testing.limits import limited
 from scaler_cluster.testing.machines import SupervisorNode
 from scaler_cluster.testing.memory_files import MemoryFiles
 from scaler_cluster.testing.network import Network
 from scaler_cluster.testing.nodes import SchedulerNode
 from scaler_cluster.testing.plan import Plan
+from scaler_cluster.testing.rogue import RogueNode
 from scaler_cluster.testing.storages import StorageNode
 from scaler_cluster.wire.messages import NOWHERE, StorageEndpoint
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from scaler_cluster.testing.world import Process
     from scaler_cluster.wire.batch import Buffer
 
-END_S = 200.0
+END_S = 400.0
 """Simulated seconds after which whatever is still pending will never come."""
 SETTLE_S = 5.0
 """In simulated seconds, how long nothing is asked for before the end: longer than any process
@@ -77,8 +80,10 @@ class Simulation:
         for number in range(self.plan.machines):
             self.add_machine(number + 1)
         self.clients = [ClientNode(self, self.name("C")) for _ in range(self.plan.clients)]
-        self.faults = Faults(self, self.clients)
-        self.at(self.plan.faults_s, self._heal)
+        for _ in range(self.plan.rogues):
+            RogueNode(self, self.name("R"))
+        self._faults = Faults(self, self.network, self.clients)
+        self.at(self.plan.faults_s, self._faults.heal)
 
     def name(self, letter: str) -> bytes:
         """Return a new peer id."""
@@ -115,8 +120,10 @@ class Simulation:
         """A task of a session is started."""
         self.started[task] = self.started.get(task, 0) + 1
 
-    def _heal(self) -> None:
-        self.network.is_faulty = False
+    @property
+    def is_faulty(self) -> bool:
+        """See :class:`World`."""
+        return self.network.is_faulty
 
     # -- time --------------------------------------------------------------------------------
 
@@ -159,7 +166,7 @@ class Simulation:
 
     def _has_come_back(self) -> bool:
         """Return True once everything has; looks now and then, as that takes a while."""
-        if self.network.is_faulty or self.now < self._look_at:
+        if self.network.is_faulty or self.now < max(self._look_at, self.network.cut_until):
             return False
         self._look_at = self.now + LOOK_S
         return self._is_quiet()
@@ -179,7 +186,7 @@ class Simulation:
         if len(known) < self.plan.machines:
             # A machine is about to come, or does not know yet that it was given up.
             return False
-        if any(self.nodes[peer].paused_until > self.now for peer in known):
+        if any(node.paused_until > self.now for node in self.nodes.values()):
             return False
         return all(node.is_idle for node in self.nodes.values())
 
@@ -213,18 +220,26 @@ class Simulation:
         assert not [*objects.records, *objects.copying], "the scheduler remembers objects"
         assert list(objects.stores) == [HOME], f"the scheduler remembers {objects.stores}"
         assert not objects.stores[HOME].nbytes, "the scheduler counts bytes of nothing"
-        assert not self.home.segments, f"left behind: {self.home.segments}"
+        # What a worker stores after it was given up stays until the scheduler ends.
+        strangers = tuple(map(segment_prefix, self.hub.strangers))
+        segments = [one for one in self.home.segments if not one.startswith(strangers)]
+        assert not segments, f"left behind: {segments}"
 
     def carry(self, source: bytes, target: bytes, frames: list[Buffer]) -> None:
         """See :class:`Network`."""
         self.network.carry(source, target, frames)
 
 
-def simulate(seed: int, plan: Plan | None = None) -> str:
-    """Run one simulation; return its digest. A failure names the line that repeats it."""
+def simulate(
+    seed: int, plan: Plan | None = None, log: Callable[[str], object] | None = None
+) -> str:
+    """Run one simulation; return its digest. A failure names the line that repeats it.
+
+    ``log`` is called with a line for each message that is sent.
+    """
     plan = plan or Plan()
     try:
-        return Simulation(seed, plan).run()
+        return _play(seed, plan, log)
     except Exception as error:
         # The same, with a look at the invariants after each step, may fail earlier.
         plan = replace(plan, check_every=1)
@@ -235,9 +250,14 @@ def simulate(seed: int, plan: Plan | None = None) -> str:
         ) from first
 
 
+def _play(seed: int, plan: Plan, log: Callable[[str], object] | None = None) -> str:
+    with limited(plan.limits):
+        return Simulation(seed, plan, log).run()
+
+
 def _failure(seed: int, plan: Plan) -> Exception | None:
     try:
-        Simulation(seed, plan).run()
+        _play(seed, plan)
     except Exception as error:
         return error
     return None

@@ -31,7 +31,7 @@ class StorageNode(Node):
         supervisor: bytes,
         on_end: Callable[[StorageNode], None],
     ) -> None:
-        super().__init__(simulation, simulation.name("O"))
+        super().__init__(simulation, simulation.name("O"), supervisor or HUB_NAME)
         hello = m.Hello(
             m.STORAGE, m.PROTOCOL_VERSION, PYTHON, 1, "simulated", supervisor, place=files.place
         )
@@ -92,7 +92,7 @@ class SourceNode(Node):
     """The connection of a storage to another one."""
 
     def __init__(self, storage: StorageNode, address: str) -> None:
-        super().__init__(storage.simulation, storage.simulation.name("F"))
+        super().__init__(storage.simulation, storage.simulation.name("F"), storage.host)
         self._storage = storage
         self._address = address
         self._greet()

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from scaler_cluster.core.scheduler.scheduler import SchedulerCore
     from scaler_cluster.testing.memory_files import MemoryFiles
     from scaler_cluster.testing.plan import Plan
     from scaler_cluster.wire import messages as m
@@ -19,6 +20,8 @@ class Process(Protocol):
 
     name: bytes
     """Its peer id."""
+    host: bytes
+    """The machine that it is on, by a name."""
     paused_until: float
 
     @property
@@ -38,6 +41,8 @@ class Process(Protocol):
 class Hub(Process, Protocol):
     """The simulated scheduler, as the world sees it."""
 
+    core: SchedulerCore
+
     def crash(self) -> None:
         """Forget everything, and go on after a while."""
 
@@ -49,6 +54,10 @@ class World(Protocol):
     """Decides whatever is not determined."""
     machines_lost: int
     """How many machines have crashed."""
+
+    @property
+    def is_faulty(self) -> bool:
+        """Return False once nothing goes wrong any more."""
 
     @property
     def now(self) -> float:
@@ -110,6 +119,7 @@ class SessionHost(Protocol):
 
     simulation: World
     name: bytes
+    host: bytes
     paused_until: float
 
     def may_run(self, options: m.TaskOptions) -> bool:
