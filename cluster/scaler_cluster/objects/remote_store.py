@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import threading
+from functools import partial
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.storage.transfer import SILENCE_S, Download
+from scaler_cluster.core.storage.transfer import SILENCE_S, Download, Flow
 from scaler_cluster.errors import MissingObjectsError, StorageFullError, StorageUnreachableError
 from scaler_cluster.objects.source import Source
 from scaler_cluster.wire import messages as m
@@ -20,28 +21,36 @@ LOOK_S = 0.5
 """A signal is answered at least so often while nothing arrives."""
 
 
-class Incoming:
-    """A segment that is fetched, in one turn or in several."""
-
-    __slots__ = ("data", "download", "segment", "turn")
+class Incoming(Download):
+    """A segment that is fetched, in one turn or in several; what comes between them is kept."""
 
     def __init__(self, segment: bytes) -> None:
-        self.segment = segment
-        self.download = Download(segment, clock())
+        super().__init__(segment)
         self.data = bytearray()
-        self.turn = 0
-        """Number of the conversation in which it was asked for last."""
+        self.error = ""
+        """Why it cannot be had; empty: nobody said so yet."""
+
+    def take(self, answer: m.Part | m.Transferred) -> None:
+        """Note what the storage has answered."""
+        if isinstance(answer, m.Transferred):
+            self.error = answer.error
+            return
+        if not self.data:
+            self.data = bytearray(answer.total)
+        self.data[answer.offset : answer.offset + len(answer.data)] = answer.data
 
 
 class RemoteStore:
     """One storage; its transfers take turns."""
 
     def __init__(self, address: str, scheduler: str, peer: bytes) -> None:
-        self._source = Source(address, scheduler, peer)
+        self._connect = partial(Source, address, scheduler, peer)
+        self._source = self._connect()
+        self._is_torn = False
+        """True if a signal may have taken what had arrived."""
         self._lock = threading.Lock()
         self._is_closing = False
-        self._turn = 0
-        """Number of conversations so far."""
+        self._flow: Flow[Incoming] = Flow(clock())
         self._pid = os.getpid()
 
     def fetch(self, incoming: Incoming, timeout: float | None = None) -> memoryview | None:
@@ -49,33 +58,16 @@ class RemoteStore:
 
         Raises MissingObjectsError if it is gone, StorageUnreachableError if nobody answers.
         """
-        segment, download = incoming.segment, incoming.download
 
-        def begin() -> list[m.Message] | None:
-            if download.is_whole:
-                return None
-            if incoming.turn != self._turn - 1:
-                # What was on its way when somebody gave up was for nobody in another's turn.
-                download.restart()
-            incoming.turn = self._turn
-            return download.requests()
+        def go_on(_: list[m.Message]) -> bool:
+            if incoming.error:
+                error, incoming.error = incoming.error, ""
+                incoming.asked = incoming.received
+                raise MissingObjectsError(error)
+            self._source.send(self._flow.ask([incoming], clock()))
+            return incoming.is_whole
 
-        def take(message: m.Message) -> bool:
-            if type(message) is m.Unknown:
-                download.restart()
-            elif isinstance(message, m.Transferred) and message.segment == segment:
-                raise MissingObjectsError(message.error)
-            elif isinstance(message, m.Part) and message.segment == segment:
-                is_new = download.receive(message, clock())
-                if is_new and not incoming.data:
-                    incoming.data = bytearray(message.total)
-                if is_new:
-                    end = message.offset + len(message.data)
-                    incoming.data[message.offset : end] = message.data
-            self._source.send(download.requests())
-            return download.is_whole
-
-        is_whole = self._converse(begin, take, timeout)
+        is_whole = self._converse(go_on, timeout)
         return memoryview(incoming.data) if is_whole else None
 
     def push(self, segment: bytes, data: memoryview) -> None:
@@ -85,20 +77,26 @@ class RemoteStore:
         answer.
         """
         data = data.cast("B")
+        has_begun = False
 
-        def take(message: m.Message) -> bool:
-            if type(message) is m.Unknown:
+        def go_on(arrived: list[m.Message]) -> bool:
+            nonlocal has_begun
+            if not has_begun:
+                has_begun = True
                 self._source.send([m.Put(segment)])
-            elif isinstance(message, m.Fetch) and message.segment == segment:
-                part = data[message.offset : message.offset + message.nbytes]
-                self._source.send([m.Part(segment, message.offset, len(data), part)])
-            elif isinstance(message, m.Transferred) and message.segment == segment:
-                if message.error:
-                    raise StorageFullError(message.error)
-                return True
+            for message in arrived:
+                if type(message) is m.Unknown:
+                    self._source.send([m.Put(segment)])
+                elif isinstance(message, m.Fetch) and message.segment == segment:
+                    part = data[message.offset : message.offset + message.nbytes]
+                    self._source.send([m.Part(segment, message.offset, len(data), part)])
+                elif isinstance(message, m.Transferred) and message.segment == segment:
+                    if message.error:
+                        raise StorageFullError(message.error)
+                    return True
             return False
 
-        self._converse(lambda: [m.Put(segment)], take)
+        self._converse(go_on)
 
     def close(self) -> None:
         """Leave; whoever waits for a transfer is told so."""
@@ -110,17 +108,25 @@ class RemoteStore:
         if self._is_closing:
             raise StorageUnreachableError("this client was closed before the transfer ended")
 
-    def _converse(
-        self,
-        begin: Callable[[], list[m.Message] | None],
-        take: Callable[[m.Message], bool],
-        timeout: float | None = None,
-    ) -> bool:
-        """Take answers in until one of them is the last; return False if that is not in time.
+    def _turn(self) -> list[m.Message]:
+        """Return what has arrived; what was fetched is noted, whoever fetched it."""
+        arrived = self._source.turn()
+        for message in arrived:
+            if type(message) is m.Unknown:
+                self._flow.restart()
+            elif isinstance(message, (m.Part, m.Transferred)):
+                incoming = self._flow.answer(message, clock())
+                if incoming is not None:
+                    incoming.take(message)
+        return arrived
 
-        ``begin`` returns the request, None if there is nothing to ask for any more.
+    def _converse(
+        self, go_on: Callable[[list[m.Message]], bool], timeout: float | None = None
+    ) -> bool:
+        """Take answers in until ``go_on`` returns True; return False if it does not in time.
+
+        It is called with what has arrived, at first with nothing, and sends what is to be sent.
         """
-        source = self._source
         if os.getpid() != self._pid:
             raise StorageUnreachableError("the parent of this forked process can fetch this, not I")
         end = math.inf if timeout is None else clock() + timeout
@@ -128,28 +134,38 @@ class RemoteStore:
         if not self._lock.acquire(timeout=patience):
             return False
         try:
-            heard_at = clock()
-            self._check_open()
-            self._turn += 1
-            request = begin()
-            if request is None:
-                return True
-            source.send(request)
-            while True:
-                self._check_open()
-                for message in source.turn():
-                    if type(message) is not m.Unknown:
-                        heard_at = clock()
-                    if take(message):
-                        return True
-                now = clock()
-                if now - heard_at > SILENCE_S:
-                    raise StorageUnreachableError(
-                        f"the object storage at {source.address} has not answered for "
-                        f"{SILENCE_S:.0f} s"
-                    )
-                if now >= end:
-                    return False
-                source.wait(min(LOOK_S, end - now))
+            return self._talk(go_on, end)
+        except (MissingObjectsError, StorageFullError, StorageUnreachableError):
+            raise
+        except BaseException:
+            self._is_torn = True
+            raise
         finally:
             self._lock.release()
+
+    def _talk(self, go_on: Callable[[list[m.Message]], bool], end: float) -> bool:
+        heard_at = clock()
+        self._check_open()
+        if self._is_torn:
+            self._source.close()
+            self._source = self._connect()
+            self._flow.restart()
+            self._is_torn = False
+        source = self._source
+        if go_on([]):
+            return True
+        while True:
+            self._check_open()
+            arrived = self._turn()
+            if any(type(message) is not m.Unknown for message in arrived):
+                heard_at = clock()
+            if arrived and go_on(arrived):
+                return True
+            now = clock()
+            if now - heard_at > SILENCE_S:
+                raise StorageUnreachableError(
+                    f"the object storage at {source.address} has not answered for {SILENCE_S:.0f} s"
+                )
+            if now >= end:
+                return False
+            source.wait(min(LOOK_S, end - now))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.storage.intake import Intake
-from scaler_cluster.core.storage.transfer import SILENCE_S
+from scaler_cluster.core.storage.transfer import SILENCE_S, Flow
 from scaler_cluster.errors import StorageFullError
 from scaler_cluster.wire import messages as m
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from scaler_cluster.core.storage.intake import Files
-    from scaler_cluster.core.storage.transfer import Download
 
 COPIES_AT_ONCE = 4
 """Segments fetched from one storage at the same time: more would not be faster."""
@@ -32,6 +30,8 @@ class Copies:
         """What is fetched, and the address of the storage it comes from, by segment."""
         self._waiting: dict[bytes, str] = {}
         """What is to be fetched after that, and from where."""
+        self._flows: dict[str, Flow[Intake]] = {}
+        """What is under way from a storage, by its address."""
         self._requests: dict[str, list[m.Message]] = {}
         self._handlers: dict[type[m.Message], Callable[[str, Any, float], None]] = {
             m.Unknown: self._on_unknown,
@@ -43,6 +43,8 @@ class Copies:
 
     def want(self, segment: bytes, address: str, now: float) -> None:
         """Fetch a segment from the storage at an address."""
+        if segment in self._intakes:
+            self._intakes.pop(segment)[0].discard()
         self._waiting[segment] = address
         self._start(now)
 
@@ -60,6 +62,7 @@ class Copies:
         for intake, _ in self._intakes.values():
             intake.discard()
         self._intakes.clear()
+        self._flows.clear()
 
     # -- other storages ------------------------------------------------------------------------
 
@@ -78,20 +81,20 @@ class Copies:
         """Fail what was being fetched from a storage that cannot be reached, or is broken."""
         for segment in [one for one, (_, at) in self._intakes.items() if at == address]:
             self._fail(segment, reason)
+        self._flows.pop(address, None)
         self._start(now)
 
     def tick(self, now: float) -> None:
         """Give up what a storage has been silent about for too long."""
-        for segment, (intake, address) in list(self._intakes.items()):
-            if now >= intake.download.deadline:
-                self._fail(segment, f"the storage at {address} was silent for {SILENCE_S:.0f} s")
-        self._start(now)
+        for address, flow in list(self._flows.items()):
+            if now >= flow.deadline:
+                reason = f"the storage at {address} was silent for {SILENCE_S:.0f} s"
+                self.lose(address, reason, now)
 
     @property
     def deadline(self) -> float:
         """When :meth:`tick` is next due."""
-        due = (intake.download.deadline for intake, _ in self._intakes.values())
-        return min(due, default=math.inf)
+        return min((flow.deadline for flow in self._flows.values()), default=math.inf)
 
     def take_requests(self) -> dict[str, list[m.Message]]:
         """Return what is to be sent to other storages, by their address."""
@@ -101,56 +104,53 @@ class Copies:
     @property
     def sources(self) -> set[str]:
         """Addresses of the storages that a connection is needed to."""
-        return {address for _, address in self._intakes.values()} | set(self._waiting.values())
+        return set(self._flows) | set(self._waiting.values())
 
     def _on_unknown(self, address: str, message: m.Unknown, now: float) -> None:
-        for download in self._downloads(address):
-            download.restart()
-            self._request(address, download)
+        if address in self._flows:
+            self._flows[address].restart()
 
     def _on_part(self, address: str, part: m.Part, now: float) -> None:
-        segment = part.segment
-        # Perhaps nobody wants it any more.
-        if segment in self._intakes:
-            intake = self._intakes[segment][0]
-            try:
-                if intake.receive(part, now):
-                    del self._intakes[segment]
-                    self._report(m.Transferred(segment))
-                else:
-                    self._request(address, intake.download)
-            except (StorageFullError, OSError) as error:
-                self._fail(segment, str(error))
-        self._touch(address, now)
+        intake = self._answered(address, part, now)
+        if intake is None:
+            return
+        try:
+            if intake.write(part):
+                del self._intakes[part.segment]
+                self._report(m.Transferred(part.segment))
+        except (StorageFullError, OSError) as error:
+            self._fail(part.segment, str(error))
 
     def _on_transferred(self, address: str, message: m.Transferred, now: float) -> None:
-        if message.segment in self._intakes:
+        if self._answered(address, message, now) is not None:
             self._fail(message.segment, message.error)
-        self._touch(address, now)
 
-    def _touch(self, address: str, now: float) -> None:
-        for download in self._downloads(address):
-            download.touch(now)
-
-    def _downloads(self, address: str) -> list[Download]:
-        """Return what is being fetched from a storage."""
-        return [intake.download for intake, at in self._intakes.values() if at == address]
+    def _answered(self, address: str, message: m.Part | m.Transferred, now: float) -> Intake | None:
+        """Return what a storage has answered about; None if nobody wants that any more."""
+        flow = self._flows.get(address)
+        return flow.answer(message, now) if flow is not None else None
 
     def _start(self, now: float) -> None:
-        """Begin to fetch what waits, a few at a time from each storage."""
-        if not self._waiting:
-            return
-        under_way = Counter(address for _, address in self._intakes.values())
+        """Ask for as much as may be under way: of a few segments at a time from each storage."""
+        wanted: dict[str, list[Intake]] = {}
+        for intake, address in self._intakes.values():
+            wanted.setdefault(address, []).append(intake)
         for segment, address in list(self._waiting.items()):
-            if under_way[address] < COPIES_AT_ONCE:
+            mine = wanted.setdefault(address, [])
+            if len(mine) < COPIES_AT_ONCE:
                 del self._waiting[segment]
-                intake = Intake(self._files, segment, now)
+                intake = Intake(self._files, segment)
                 self._intakes[segment] = intake, address
-                self._request(address, intake.download)
-                under_way[address] += 1
-
-    def _request(self, address: str, download: Download) -> None:
-        self._requests.setdefault(address, []).extend(download.requests())
+                mine.append(intake)
+                if address not in self._flows:
+                    self._flows[address] = Flow(now)
+        for address, flow in list(self._flows.items()):
+            messages = flow.ask(wanted.get(address, ()), now)
+            if messages:
+                self._requests.setdefault(address, []).extend(messages)
+            elif flow.is_idle:
+                # The connection is closed, but not before all that was asked for has come.
+                del self._flows[address]
 
     def _fail(self, segment: bytes, error: str) -> None:
         intake, _ = self._intakes.pop(segment)

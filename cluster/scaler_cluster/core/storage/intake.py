@@ -52,34 +52,32 @@ class Files(Protocol):
         """Return the names of all segments and drafts."""
 
 
-class Intake:
-    """A segment that comes from elsewhere."""
+class Intake(Download):
+    """A segment that comes from elsewhere, and is written."""
 
-    def __init__(self, files: Files, segment: bytes, now: float) -> None:
-        self.download = Download(segment, now)
+    def __init__(self, files: Files, segment: bytes) -> None:
+        super().__init__(segment)
         self._files = files
         self._draft: Draft | None = None
 
-    def receive(self, part: m.Part, now: float) -> bool:
-        """Write a part; return True if that was the last one.
+    def write(self, part: m.Part) -> bool:
+        """Write a part that the flow has taken in; return True if that was the last one.
 
-        Raises StorageFullError, RemoteProtocolError, OSError.
+        Raises StorageFullError, OSError.
         """
-        download = self.download
-        if not download.receive(part, now):
-            return False
         if self._draft is None:
             # A transfer that was cut off may have left a part of it.
             self._files.remove(DRAFT + part.segment)
             self._draft = self._files.draft(part.segment, part.total)
         self._draft.write(memoryview(part.data), part.offset)
-        if download.is_whole:
+        if self.is_whole:
             self._draft.finish()
             self._draft = None
-        return download.is_whole
+        return self.is_whole
 
     def discard(self) -> None:
-        """Remove what has come so far."""
+        """Remove what has come so far; what is still under way is for nobody."""
+        self.is_abandoned = True
         if self._draft is not None:
             self._draft.discard()
             self._draft = None

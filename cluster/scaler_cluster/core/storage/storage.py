@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.storage.copies import Copies
-from scaler_cluster.core.storage.transfer import SILENCE_S
+from scaler_cluster.core.storage.transfer import PART_BYTES_MAX, SILENCE_S
 from scaler_cluster.core.storage.uploads import Uploads
 from scaler_cluster.errors import MissingObjectsError, RemoteProtocolError
 from scaler_cluster.wire import messages as m
@@ -214,7 +214,7 @@ class StorageCore:
         except MissingObjectsError as error:
             self._tell(peer, m.Transferred(message.segment, str(error)))
             return
-        part = data[message.offset : message.offset + message.nbytes]
+        part = data[message.offset : message.offset + min(message.nbytes, PART_BYTES_MAX)]
         self._tell(peer, m.Part(message.segment, message.offset, len(data), part))
 
     def _on_put(self, peer: bytes, message: m.Put, now: float) -> None:

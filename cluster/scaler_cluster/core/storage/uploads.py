@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.storage.intake import Intake
+from scaler_cluster.core.storage.transfer import Flow
 from scaler_cluster.errors import StorageFullError
 from scaler_cluster.ids import is_segment
 from scaler_cluster.wire import messages as m
@@ -18,19 +19,30 @@ SENT_MAX = 64
 """Segments that one client may send at the same time."""
 
 
+class _Sender:
+    """A client that sends segments."""
+
+    __slots__ = ("flow", "intakes")
+
+    def __init__(self, now: float) -> None:
+        self.flow: Flow[Intake] = Flow(now)
+        self.intakes: dict[bytes, Intake] = {}
+        """What it sends, by segment."""
+
+
 class Uploads:
     """Fetches from clients what they want to store."""
 
     def __init__(self, files: Files, tell: Callable[[bytes, m.Message], None]) -> None:
         self._files = files
         self._tell = tell
-        self._intakes: dict[tuple[bytes, bytes], Intake] = {}
-        """What clients send, by the client and the segment."""
+        self._senders: dict[bytes, _Sender] = {}
 
     def begin(self, peer: bytes, segment: bytes, now: float) -> None:
         """Begin to fetch what a client wants to store."""
-        mine = sum(key[0] == peer for key in self._intakes)
-        others = any(key[1] == segment and key[0] != peer for key in self._intakes)
+        sender = self._senders.get(peer)
+        mine = len(sender.intakes) if sender is not None else 0
+        others = any(segment in one.intakes for one in self._senders.values() if one is not sender)
         if not is_segment(segment) or mine >= SENT_MAX or others:
             error = "a segment of that name cannot be stored now"
             self._tell(peer, m.Transferred(segment, error))
@@ -39,48 +51,56 @@ class Uploads:
             # The storage before this one died when it had all of it and had not said so.
             self._tell(peer, m.Transferred(segment))
             return
-        if before := self._intakes.pop((peer, segment), None):
+        if sender is None:
+            sender = self._senders[peer] = _Sender(now)
+        if before := sender.intakes.pop(segment, None):
+            # The client has begun anew: it does not know what it was asked for.
             before.discard()
-        intake = self._intakes[peer, segment] = Intake(self._files, segment, now)
-        self._request(peer, intake)
+            sender.flow.restart()
+        sender.intakes[segment] = Intake(self._files, segment)
+        self._ask(peer, sender, now)
 
     def receive(self, peer: bytes, part: m.Part, now: float) -> None:
         """Take in a part of a segment, if the client sends that segment.
 
         Raises RemoteProtocolError if no honest client sends such a part.
         """
-        segment = part.segment
-        intake = self._intakes.get((peer, segment))
-        if intake is None:
+        sender = self._senders.get(peer)
+        if sender is None:
             return
+        intake = sender.flow.answer(part, now)
+        if intake is not None:
+            self._write(peer, sender, intake, part)
+        self._ask(peer, sender, now)
+
+    def _write(self, peer: bytes, sender: _Sender, intake: Intake, part: m.Part) -> None:
+        error = ""
         try:
-            is_whole = intake.receive(part, now)
-        except (StorageFullError, OSError) as error:
-            self._intakes.pop((peer, segment)).discard()
-            self._tell(peer, m.Transferred(segment, str(error)))
-            return
-        if is_whole:
-            del self._intakes[peer, segment]
-            self._tell(peer, m.Transferred(segment))
-        else:
-            self._request(peer, intake)
+            is_over = intake.write(part)
+        except (StorageFullError, OSError) as problem:
+            error, is_over = str(problem), True
+            intake.discard()
+        if is_over:
+            del sender.intakes[part.segment]
+            self._tell(peer, m.Transferred(part.segment, error))
 
     def forget(self, peer: bytes) -> None:
         """A client is gone, with what it was sending."""
-        self._discard([key for key in self._intakes if key[0] == peer])
+        sender = self._senders.pop(peer, None)
+        if sender is not None:
+            for intake in sender.intakes.values():
+                intake.discard()
 
     def purge(self, prefix: bytes) -> None:
         """Nobody wants the segments any more whose name begins so."""
-        self._discard([key for key in self._intakes if key[1].startswith(prefix)])
+        for sender in self._senders.values():
+            for segment in [one for one in sender.intakes if one.startswith(prefix)]:
+                sender.intakes.pop(segment).discard()
 
     def clear(self) -> None:
         """Nobody wants anything any more."""
-        self._discard(list(self._intakes))
+        self.purge(b"")
 
-    def _discard(self, keys: list[tuple[bytes, bytes]]) -> None:
-        for key in keys:
-            self._intakes.pop(key).discard()
-
-    def _request(self, peer: bytes, intake: Intake) -> None:
-        for message in intake.download.requests():
+    def _ask(self, peer: bytes, sender: _Sender, now: float) -> None:
+        for message in sender.flow.ask(sender.intakes.values(), now):
             self._tell(peer, message)
