@@ -46,7 +46,9 @@ bytes. {page}
 ## Envelopes
 
 One ZeroMQ message is one *envelope*. Its first frame is msgpack, at most
-{codec.HEADER_BYTES_MAX:,} bytes: `[incarnation, to, seq, ack, *messages]`. A message is
+{codec.HEADER_BYTES_MAX:,} bytes: `[incarnation, to, seq, ack, *messages]`. The first envelope of
+a peer, which begins with Hello, has a first frame of at most {codec.HELLO_BYTES_MAX:,} bytes.
+Senders split messages that are longer together into several envelopes. A message is
 `[tag, *fields]` with all fields, in order. A buffer of {codec.FRAME_BYTES:,} bytes or more is a
 separate frame, and the number of the frame, counted from 1, takes its place in the message. An
 envelope has at most {codec.FRAMES_MAX:,} frames.
@@ -74,6 +76,7 @@ envelope has at most {codec.FRAMES_MAX:,} frames.
 | int | integer | 0 to {ids.TASK_ID_MAX} |
 | float | number of seconds | 0 to {codec.SECONDS_MAX:g} |
 | bool | boolean | |
+| str in Hello | string | {ids.NAME_CHARS_MAX} characters |
 | str | string; lone surrogates are allowed | {codec.TEXT_BYTES_MAX:,} characters |
 | bytes | binary | {ids.SEGMENT_NAME_BYTES_MAX} bytes; a function's digest has \
 {ids.FUNCTION_ID_BYTES} |

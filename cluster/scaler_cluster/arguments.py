@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster.errors import ConfigError
-from scaler_cluster.ids import TASK_ID_MAX
+from scaler_cluster.ids import NAME_CHARS_MAX, TASK_ID_MAX
 from scaler_cluster.texts import shown
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ CAPABILITIES_MAX = 256
 """No task demands so many things; the codec refuses more."""
 NAMES_MAX = 65_536
 """As many machines as a task may be allowed to run on; the codec refuses more."""
-NAME_CHARS_MAX = 1000
-"""Names are for people."""
 POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 SIZE = re.compile(
     r"(\d{1,20}\.?\d{0,20}|\.\d{1,20})\s*(?:([kmgtp])(i?))?b?", re.ASCII | re.IGNORECASE

@@ -35,6 +35,9 @@ SEGMENT_NAME_BYTES_MAX = 64
 DRAFT = b"draft-"
 """The name of a segment that is being written begins so."""
 
+NAME_CHARS_MAX = 255
+"""The name of a machine, a worker or a capability; names in DNS have the same limit."""
+
 PEER_RANDOM_BYTES = 12
 """What tells a peer id from all others; before it stands the letter of the role."""
 INCARNATION_BYTES = 7

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 from scaler_cluster.core.delivery.channel import (
     ACKNOWLEDGE_AFTER_S,
     ACKNOWLEDGE_EVERY,
+    EARLY_BYTES_MAX,
     EARLY_MAX,
     RESEND_AFTER_MAX_S,
     RESEND_AFTER_S,
     RESEND_BURST,
+    SPLIT_BYTES,
     Channel,
 )
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.codec import decode
+from scaler_cluster.wire.codec import HELLO_BYTES_MAX, decode
 
 
 def numbers(messages):
@@ -258,3 +260,62 @@ def test_a_peer_that_speaks_is_not_kept_waiting(pair):
     pair.answer(pair.theirs.send([m.Heartbeat()], pair.now))
     assert pair.ours.deadline >= pair.now + ACKNOWLEDGE_AFTER_S
     assert all(seq_of(frames) == 0 for frames in pair.ours.tick(pair.now + 0.9))
+
+
+def header_bytes(frames):
+    """Return the length of the part of an envelope that is unpacked at once."""
+    return len(frames[0])
+
+
+def test_many_messages_of_one_turn_go_in_several_envelopes():
+    """What would be a long header goes in short ones, in order, without waiting for an answer."""
+    pair = Pair()
+    pair.deliver(pair.send()[0])
+    text = "x" * 50_000
+    many = [m.Goodbye(f"{number} {text}") for number in range(100)]
+    sent = [pair.ours.send(many, pair.now)]
+    assert pair.ours.deadline == -math.inf
+    # What is said meanwhile comes after it.
+    sent.append(pair.ours.send([m.Goodbye("100")], pair.now))
+    sent += pair.ours.tick(pair.now)
+
+    assert max(map(header_bytes, sent)) <= SPLIT_BYTES + len(text) + 100
+    received = [pair.theirs.receive(decode(frames), pair.now) for frames in sent]
+    goodbyes = [one for messages in received for one in messages if isinstance(one, m.Goodbye)]
+    reasons = [one.reason.split()[0] for one in goodbyes]
+    assert reasons == [str(number) for number in range(101)]
+    assert pair.ours.deadline > pair.now
+
+
+def test_a_hello_goes_alone_if_much_is_to_follow():
+    """The first envelope has a short header, however much else is to be said in that turn."""
+    pair = Pair()
+    rest = m.Goodbye("x" * (2 * HELLO_BYTES_MAX))
+    sent = [pair.ours.send([m.Goodbye("hello"), rest], pair.now), *pair.ours.tick(pair.now)]
+    assert [len(decode(frames).messages) for frames in sent] == [1, 1]
+    assert header_bytes(sent[0]) < HELLO_BYTES_MAX
+
+
+def test_what_overtook_a_lost_envelope_is_kept_up_to_a_number_of_bytes():
+    """Envelopes that came early take a bounded memory; all arrive, as the others come again."""
+    pair = Pair()
+    big = m.Function(b"f" * 16, bytes(EARLY_BYTES_MAX // 4))
+    sent = [pair.ours.send([m.Goodbye("0") if not n else big], pair.now) for n in range(10)]
+    for frames in sent[1:]:
+        assert pair.theirs.receive(decode(frames), pair.now) == []
+    kept = pair.theirs.receive(decode(sent[0]), pair.now)
+    assert len(kept) == 1 + 3
+    # What was not kept comes once more, in order.
+    for frames in sent[4:]:
+        kept += pair.theirs.receive(decode(frames), pair.now)
+    assert len(kept) == 10
+
+
+def test_room_for_early_envelopes_is_free_again():
+    """What has been handled takes no room from what comes early later."""
+    pair = Pair()
+    big = m.Function(b"f" * 16, bytes(EARLY_BYTES_MAX // 2))
+    for _ in range(5):
+        late, early = (pair.ours.send([big], pair.now) for _ in range(2))
+        assert pair.theirs.receive(decode(early), pair.now) == []
+        assert len(pair.theirs.receive(decode(late), pair.now)) == 2

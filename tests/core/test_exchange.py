@@ -12,7 +12,7 @@ from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import hello
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.codec import encode
+from scaler_cluster.wire.codec import HELLO_BYTES_MAX, encode
 
 HUB, SPOKE = b"", b"C1"
 HELLO = hello(m.CLIENT)
@@ -185,3 +185,20 @@ def test_a_tick_looks_only_at_who_is_due(hub):
 
     assert [peer for peer, _ in hub.tick(9.0 + ACKNOWLEDGE_AFTER_S)] == [b"first"]
     assert sorted(hub._looks) == sorted(waiting)
+
+
+def test_a_stranger_sends_little_before_it_says_hello(hub, monkeypatch):
+    """A long header of a peer that has not said Hello is not even read; it is told to start over."""
+    monkeypatch.setattr(module, "decode", None)
+    assert hub.receive(SPOKE, [bytes(HELLO_BYTES_MAX + 1)], 0.0) == [m.Unknown()]
+    assert not hub.knows(SPOKE)
+
+
+def test_much_that_is_said_with_the_hello_arrives(hub, spoke):
+    """A Hello and a lot to do in the same turn arrive, in envelopes of their own."""
+    much = [m.Goodbye("x" * 10_000) for _ in range(100)]
+    received = hub.receive(SPOKE, spoke.send(HUB, [HELLO, *much], 0.0), 0.0)
+    assert spoke.deadline == -math.inf
+    for _, frames in spoke.tick(0.0):
+        received += hub.receive(SPOKE, frames, 0.0)
+    assert received == [HELLO, *much]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaler_cluster.core.scheduler import client_handlers as module
+from scaler_cluster.core.scheduler import graph_moves
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import TASK_ID_MAX
 from scaler_cluster.testing.bench import SchedulerBench, function_id, payloads_of, submission
@@ -217,3 +218,24 @@ def test_whatever_is_said_the_books_stay_right(story):
         results += bench.done(run.first, peer=b"W9", session=run.session).get("C9", [])
     assert results == ["Results 0 [r0]"], sent
     assert bench.core.table.backlog.ready.count == 0
+
+
+def test_a_submit_has_a_limit(one):
+    """More tasks in one message than any client sends are refused: others would wait for them."""
+    count = module.SUBMIT_TASKS_MAX + 1
+    with pytest.raises(RemoteProtocolError, match="more than 65536 tasks in one message"):
+        one.submit(0, count)
+    with pytest.raises(RemoteProtocolError, match="more than 65536 tasks in one message"):
+        one.submit(0, count, objects="A")
+    assert "Assign" in str(one.submit(0, count - 1)["W1"])
+
+
+def test_a_part_of_a_graph_has_a_limit(one, monkeypatch):
+    """More nodes or inputs in one message than any client sends are refused."""
+    monkeypatch.setattr(graph_moves, "GRAPH_NODES_MAX", 3)
+    monkeypatch.setattr(graph_moves, "GRAPH_INPUTS_MAX", 2)
+    with pytest.raises(RemoteProtocolError, match="too many nodes or inputs"):
+        one.graph(0, "", "", "", "0 1 2")
+    with pytest.raises(RemoteProtocolError, match="too many nodes or inputs"):
+        one.graph(0, "", "", "", "0 1 2", inputs=(TASK_ID_MAX,) * 3)
+    assert "W1" in one.graph(0, "", "", "", "0 1 2", inputs=(2**64 - 1,), wanted="3")

@@ -11,7 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import FUNCTION_ID_BYTES, SEGMENT_NAME_BYTES_MAX, TASK_ID_MAX
+from scaler_cluster.ids import (
+    FUNCTION_ID_BYTES,
+    NAME_CHARS_MAX,
+    SEGMENT_NAME_BYTES_MAX,
+    TASK_ID_MAX,
+)
 from scaler_cluster.wire import codec
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
@@ -443,3 +448,41 @@ def test_lone_surrogates_travel():
     (received,) = codec.decode(codec.encode(1, 1, 0, [message])).messages
 
     assert received == message
+
+
+@pytest.mark.parametrize("field", ["host", "name", "python", "role", "pid_space"])
+def test_what_a_hello_says_is_short(field):
+    """A Hello with a name that no machine and no worker can have is refused: it is kept for long."""
+    hello = m.Hello("client", 1, "3.13", 1, "host")
+    for length, is_right in ((NAME_CHARS_MAX, True), (NAME_CHARS_MAX + 1, False)):
+        frames = codec.encode(1, 1, 0, [dataclasses.replace(hello, **{field: "x" * length})])
+        if is_right:
+            assert getattr(codec.decode(frames).messages[0], field) == "x" * length
+        else:
+            with pytest.raises(RemoteProtocolError, match=f"Hello.{field} is not a valid str"):
+                codec.decode(frames)
+
+
+def test_the_longest_hello_fits_where_nothing_else_may_come():
+    """A worker with long names and as many capabilities as there may be can say Hello."""
+    name, path = "x" * NAME_CHARS_MAX, "/" * codec.PATH_CHARS_MAX
+    offered = tuple((f"{number:0255}", 1.5) for number in range(codec.CAPABILITIES_MAX))
+    place = m.StorageEndpoint(path, path, path)
+    hello = m.Hello(
+        "worker", 1, "3.13", 1, name, place=place, name=name, capabilities=offered, pid_space=name
+    )
+    (header,) = codec.encode(1, 1, 0, [hello])
+    assert len(header) <= codec.HELLO_BYTES_MAX
+    assert codec.decode([header]).messages == [hello]
+
+
+def test_paths_and_names_of_capabilities_have_limits():
+    """A Hello with a path or a capability that is too long is refused."""
+    longer = "x" * (NAME_CHARS_MAX + 1)
+    hello = m.Hello("worker", 1, "3.13", 1, "host", capabilities=((longer, 1),))
+    with pytest.raises(RemoteProtocolError, match="a capability is a name and an amount"):
+        codec.decode(codec.encode(1, 1, 0, [hello]))
+    place = m.StorageEndpoint("x" * (codec.PATH_CHARS_MAX + 1))
+    hello = m.Hello("worker", 1, "3.13", 1, "host", place=place)
+    with pytest.raises(RemoteProtocolError, match="two directories"):
+        codec.decode(codec.encode(1, 1, 0, [hello]))

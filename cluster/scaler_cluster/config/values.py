@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scaler_cluster.arguments import read_size
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.ids import NAME_CHARS_MAX
 from scaler_cluster.preload import parse_preload
 from scaler_cluster.texts import shown
 
@@ -146,10 +147,23 @@ def _read_names(value: str | list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _read_short_names(value: str | list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
+    names = _read_names(value)
+    for name in names:
+        _check_name(name)
+    return names
+
+
+def _check_name(name: str) -> None:
+    if len(name) > NAME_CHARS_MAX:
+        most = f"{NAME_CHARS_MAX} characters at most"
+        raise ValueError(f"must have names of {most}, not {name!r:.60}")
+
+
 TEXT = Kind("TEXT", "a text", (str,), _read_text)
 FILE = Kind("FILE", "the path of a file", (str,), _read_text)
 FILES = Kind("FILE", "a list of paths", (str, list, tuple), _read_names)
-NAMES = Kind("NAME,...", "a list of names", (str, list, tuple), _read_names)
+NAMES = Kind("NAME,...", "a list of names", (str, list, tuple), _read_short_names)
 FLAG = Kind("", "true or false", (bool,), lambda value: value)
 
 
@@ -273,6 +287,7 @@ def _read_capabilities(value: str | dict[str, Any]) -> dict[str, float]:
             raise ValueError(
                 f'must be names, such as "linux,gpu=1": one name in {value!r} is empty'
             )
+        _check_name(name)
         if name in capabilities:
             raise ValueError(f"names {name!r} twice")
         try:

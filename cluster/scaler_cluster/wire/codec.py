@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import FUNCTION_ID_BYTES, SEGMENT_NAME_BYTES_MAX, TASK_ID_MAX
+from scaler_cluster.ids import (
+    FUNCTION_ID_BYTES,
+    NAME_CHARS_MAX,
+    SEGMENT_NAME_BYTES_MAX,
+    TASK_ID_MAX,
+)
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -28,8 +33,15 @@ if TYPE_CHECKING:
 
 FRAME_BYTES = 8 * 1024
 """From here on a buffer is a frame: below, copying 8 KiB costs less than a frame does."""
-HEADER_BYTES_MAX = 64 * 1024 * 1024
-"""No turn's envelope comes near; a peer that claims more is broken or hostile."""
+HEADER_BYTES_MAX = 16 << 20
+"""Senders split what is longer than 1 MiB, except a single message: one with all the objects that
+it may have is 7 MB long. A header of nothing but empty lists takes 70 times its length in memory
+while it is read, and half a second for each MB."""
+HELLO_BYTES_MAX = 128 << 10
+"""Bytes of the header of a peer that has not said Hello. The longest Hello, with as many
+capabilities as there may be, has 70 KB."""
+PATH_CHARS_MAX = 4096
+"""Characters of a path or an address, as the kernel has it for paths."""
 FRAMES_MAX = 100_000
 NUMBERS = 4
 """Each envelope begins with so many numbers."""
@@ -54,16 +66,17 @@ UNICODE_ERRORS = "surrogatepass"
 class Envelope:
     """What arrived in one piece from one peer."""
 
-    __slots__ = ("ack", "incarnation", "messages", "seq", "to")
+    __slots__ = ("ack", "incarnation", "messages", "nbytes", "seq", "to")
 
     def __init__(
-        self, incarnation: int, to: int, seq: int, ack: int, messages: list[m.Message]
+        self, incarnation: int, to: int, seq: int, ack: int, messages: list[m.Message], nbytes: int
     ) -> None:
         self.incarnation = incarnation
         self.to = to
         self.seq = seq
         self.ack = ack
         self.messages = messages
+        self.nbytes = nbytes
 
 
 _options_of = attrgetter(*(f.name for f in fields(m.TaskOptions)))
@@ -122,7 +135,7 @@ def _decode(frames: Sequence[Buffer]) -> Envelope:
     messages = []
     for item in body[NUMBERS:]:
         messages.append(_DECODERS[item[0]](item, frames))  # noqa: PERF401 - as in encode
-    return Envelope(incarnation, to, seq, ack, messages)
+    return Envelope(incarnation, to, seq, ack, messages, sum(map(len, frames)))
 
 
 # -- fields ----------------------------------------------------------------------------------
@@ -205,7 +218,7 @@ def _get_capabilities(value: Any) -> m.Capabilities:
     capabilities = []
     for name, amount in value:
         if (
-            not _CHECKS["str"](name)
+            not _is_name(name)
             or type(amount) not in (int, float)
             or not -1 <= amount <= TASK_ID_MAX
         ):
@@ -226,8 +239,7 @@ def _put_home(home: m.StorageEndpoint) -> list[object]:
 
 def _get_home(value: Any) -> m.StorageEndpoint:
     address, memory, disk, memory_limit = value
-    is_text, is_number = _CHECKS["str"], _CHECKS["int"]
-    if not all(map(is_text, (address, memory, disk))) or not is_number(memory_limit):
+    if not all(map(_is_path, (address, memory, disk))) or not _CHECKS["int"](memory_limit):
         raise RemoteProtocolError("a home has an address, two directories and a limit")
     return m.StorageEndpoint(address, memory, disk, memory_limit)
 
@@ -265,6 +277,14 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "bytes": lambda value: type(value) is bytes and len(value) <= SEGMENT_NAME_BYTES_MAX,
     "dict[str, Any]": lambda value: type(value) is dict and all(map(_is_detail, value.items())),
 }
+
+
+def _is_name(value: object) -> bool:
+    return type(value) is str and len(value) <= NAME_CHARS_MAX
+
+
+def _is_path(value: object) -> bool:
+    return type(value) is str and len(value) <= PATH_CHARS_MAX
 
 
 def _is_detail(item: tuple[object, object]) -> bool:
@@ -340,7 +360,7 @@ def _register(cls: type[m.Message]) -> None:
 
 
 def _checked(owner: str, name: str, kind: str) -> Callable[[Any, Sequence[Buffer]], object]:
-    check = _CHECKS[kind]
+    check = _is_name if owner == "Hello" and kind == "str" else _CHECKS[kind]
     exact = FUNCTION_ID_BYTES if name == "function" else None
 
     def read(value: Any, _: Sequence[Buffer]) -> object:

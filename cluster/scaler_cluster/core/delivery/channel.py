@@ -12,10 +12,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.wire.codec import encode
+from scaler_cluster.wire.codec import HELLO_BYTES_MAX, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from scaler_cluster.wire import messages as m
     from scaler_cluster.wire.batch import Buffer
@@ -33,6 +33,11 @@ RESEND_BURST = ACKNOWLEDGE_EVERY
 """Envelopes repeated at once to a peer that answers again: a full burst is acknowledged at once."""
 EARLY_MAX = 1024
 """Envelopes kept that overtook a lost one: only the lost envelope is then needed again."""
+EARLY_BYTES_MAX = 16 << 20
+"""Bytes of such envelopes that are kept for a peer; what comes beyond that is sent again anyway."""
+SPLIT_BYTES = 1 << 20
+"""Messages whose header is longer than this go in several envelopes: the receiver takes a header
+in at once, and has a limit for it that many messages of one turn could exceed."""
 
 
 class Channel:
@@ -41,6 +46,7 @@ class Channel:
     __slots__ = (
         "_acknowledge_at",
         "_early",
+        "_early_bytes",
         "_expected",
         "_incarnation",
         "_next",
@@ -49,6 +55,7 @@ class Channel:
         "_resend_after",
         "_resend_at",
         "_unacked",
+        "_waiting",
         "peer_incarnation",
     )
 
@@ -59,24 +66,62 @@ class Channel:
         self._expected = 1
         self._owed = 0
         self._unacked: deque[tuple[int, list[Buffer]]] = deque()
-        self._early: dict[int, list[m.Message]] = {}
+        self._early: dict[int, Envelope] = {}
+        self._early_bytes = 0
+        self._waiting: deque[list[Buffer]] = deque()
+        """Envelopes that :meth:`tick` is to return, in this order, as they go after others."""
         self._recovering = False
         self._resend_at = math.inf
         self._resend_after = RESEND_AFTER_S
         self._acknowledge_at = math.inf
 
     def send(self, messages: Sequence[m.Message], now: float) -> list[Buffer]:
-        """Return the frames that carry these messages; they are kept until acknowledged."""
+        """Return the frames that carry these messages; they are kept until acknowledged.
+
+        Messages with a long header go in several envelopes: :meth:`tick`, which is then due at
+        once, returns the others.
+        """
         seq = self._next
         ack = self._expected - 1
         frames = encode(self._incarnation, seq, ack, messages, self.peer_incarnation)
-        self._next = seq + 1
+        if len(frames[0]) > HELLO_BYTES_MAX and self._is_too_long(frames, messages):
+            self._waiting.extend(self._envelopes(messages, now))
+            return self._waiting.popleft()
+        self._keep(frames, now)
+        if self._waiting:
+            self._waiting.append(frames)
+            return self._waiting.popleft()
+        return frames
+
+    def _keep(self, frames: list[Buffer], now: float) -> None:
+        """Number an envelope, and keep it until it is acknowledged."""
         if not self._unacked:
             self._resend_at = now + self._resend_after
-        self._unacked.append((seq, frames))
+        self._unacked.append((self._next, frames))
+        self._next += 1
         self._owed = 0
         self._acknowledge_at = math.inf
-        return frames
+
+    def _is_too_long(self, frames: list[Buffer], messages: Sequence[m.Message]) -> bool:
+        """Return True for messages to be split. The first of all is a Hello, which goes alone."""
+        return len(messages) > 1 and (len(frames[0]) > SPLIT_BYTES or self._next == 1)
+
+    def _envelopes(self, messages: Sequence[m.Message], now: float) -> Iterator[list[Buffer]]:
+        """Yield the frames of as many envelopes as these messages need."""
+        ack = self._expected - 1
+        frames = encode(self._incarnation, self._next, ack, messages, self.peer_incarnation)
+        if self._is_too_long(frames, messages):
+            middle = len(messages) // 2 if self._next > 1 else 1
+            yield from self._envelopes(messages[:middle], now)
+            yield from self._envelopes(messages[middle:], now)
+        else:
+            self._keep(frames, now)
+            yield frames
+
+    @property
+    def has_waiting(self) -> bool:
+        """Return True if :meth:`tick` is to be called at once."""
+        return bool(self._waiting)
 
     def receive(self, envelope: Envelope, now: float) -> list[m.Message]:
         """Return the envelope's messages, and those that waited for it, if it is the next one.
@@ -108,19 +153,25 @@ class Channel:
         if envelope.seq != expected:
             # The peer repeats what has arrived, or something was lost: tell it what has arrived.
             self._acknowledge_at = now
-            if expected < envelope.seq <= expected + EARLY_MAX:
-                self._early[envelope.seq] = envelope.messages
+            if expected < envelope.seq <= expected + EARLY_MAX and envelope.seq not in self._early:
+                self._keep_early(envelope)
             return []
         self._expected = expected + 1
         if self._early:
             return self._with_early(envelope.messages, now)
         return envelope.messages
 
+    def _keep_early(self, envelope: Envelope) -> None:
+        if self._early_bytes + envelope.nbytes <= EARLY_BYTES_MAX:
+            self._early_bytes += envelope.nbytes
+            self._early[envelope.seq] = envelope
+
     def _with_early(self, messages: list[m.Message], now: float) -> list[m.Message]:
         """A gap is filled: add what had come early."""
         early = self._early
         while (waited := early.pop(self._expected, None)) is not None:
-            messages += waited
+            messages += waited.messages
+            self._early_bytes -= waited.nbytes
             self._expected += 1
         self._acknowledge_at = now
         return messages
@@ -133,21 +184,22 @@ class Channel:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` has something to send."""
-        if self._owed >= ACKNOWLEDGE_EVERY:
+        if self._owed >= ACKNOWLEDGE_EVERY or self._waiting:
             return -math.inf
         return min(self._resend_at, self._acknowledge_at)
 
     def tick(self, now: float) -> list[list[Buffer]]:
-        """Return the frames of each envelope that is due: a repetition, or an acknowledgement.
+        """Return the frames of each envelope that is due: one after others, or again, or an answer.
 
         The oldest unacknowledged one is repeated alone, until the peer answers.
         """
-        due = []
+        due = list(self._waiting)
+        self._waiting.clear()
         if now >= self._resend_at and self._unacked:
             self._resend_after = min(2 * self._resend_after, RESEND_AFTER_MAX_S)
             self._resend_at = now + self._resend_after
             count = RESEND_BURST if self._recovering else 1
-            due = [frames for _, frames in islice(self._unacked, count)]
+            due += [frames for _, frames in islice(self._unacked, count)]
             self._recovering = False
         if now >= self._acknowledge_at or self._owed >= ACKNOWLEDGE_EVERY:
             self._owed = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.delivery.channel import ACKNOWLEDGE_AFTER_S, Channel
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.codec import decode, encode
+from scaler_cluster.wire.codec import HELLO_BYTES_MAX, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +35,9 @@ class Exchange:
 
         Raises RemoteProtocolError on garbage; the caller drops the peer.
         """
+        if frames and len(frames[0]) > HELLO_BYTES_MAX and peer not in self._channels:
+            # Nothing is read of it: a header of small parts takes seconds, and 70 times its memory.
+            return [m.Unknown()]
         envelope = decode(frames)
         if envelope.to not in (0, self._incarnation):
             # The peer speaks to who was here before.
@@ -70,7 +73,7 @@ class Exchange:
         if channel is None:
             channel = self._channels[peer] = Channel(self._incarnation)
         frames = channel.send(messages, now)
-        if self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
+        if channel.has_waiting or self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
             self._look(peer, channel)
         return frames
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SESSION_FUNCTIONS_MAX = 4096
 """A client forgets functions well before; beyond this it is misbehaving."""
+SUBMIT_TASKS_MAX = 65_536
+"""Tasks of one message: clients send 4,096. A million at once would keep all others waiting."""
 
 
 class ClientHandlers:
@@ -189,6 +191,8 @@ class ClientHandlers:
         session.last_seen = now
         if message.function not in session.functions:
             raise RemoteProtocolError("a task whose function was not sent")
+        if len(message.batch) > SUBMIT_TASKS_MAX:
+            raise RemoteProtocolError(f"more than {SUBMIT_TASKS_MAX} tasks in one message")
         if message.first + len(message.batch) > TASK_ID_MAX:
             raise RemoteProtocolError("a task beyond the last id")
         if self._admission is not None and not session.worker:

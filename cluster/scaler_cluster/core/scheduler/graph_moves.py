@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 Stop: TypeAlias = "Callable[[Run, int, int, float], None]"
 """Stops the tasks ``first <= id < stop`` of a run that a worker has."""
 
+GRAPH_NODES_MAX = 65_536
+"""Nodes of one message: clients send 4,096. Millions at once would keep all others waiting."""
+GRAPH_INPUTS_MAX = 1_000_000
+"""Inputs of a graph, which come in one message: a client would need as many futures."""
+
 
 class Graphs:
     """Moves the graphs of a table."""
@@ -42,7 +47,10 @@ class Graphs:
 
     def submit(self, session: SessionRecord, message: m.Graph) -> None:
         """Take in nodes of a graph; raises RemoteProtocolError if they must not come."""
-        part, inputs = GraphPart(message), numbers(message.inputs, "Q")
+        inputs = numbers(message.inputs, "Q")
+        if len(message.batch) - len(inputs) > GRAPH_NODES_MAX or len(inputs) > GRAPH_INPUTS_MAX:
+            raise RemoteProtocolError("too many nodes or inputs in one message")
+        part = GraphPart(message)
         graph = session.graphs.get(message.first)
         if graph is None:
             if not session.functions.get(message.function, True):
