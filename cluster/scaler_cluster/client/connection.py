@@ -366,6 +366,9 @@ class Connection:
             actions = core.take_actions()
             if actions:
                 link.send(HUB, exchange.send(HUB, actions, now))
+                if len(actions) > 1:
+                    # They may be too long for one envelope: the next ones go at once.
+                    self._tick_at = now
             if now >= self._tick_at:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):

@@ -38,6 +38,8 @@ SPIN_S = 0.0003
 """How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
 TICK_S = 0.001
 """While messages keep coming, the shell looks at the time this often."""
+TURN_S = 0.05
+"""While messages keep coming, asyncio has a look at signals and timers this often."""
 STORAGE_START_AFTER_S = 0.3
 """The storage starts a little later: its start takes CPU time from tasks that have just begun."""
 LAST_WORD_S = 5.0
@@ -81,6 +83,7 @@ class SchedulerShell:
         """Set when it is time to end."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        self._is_closing = False
         self._tick_at = -math.inf
         self._watched: dict[int, int] = {}
         """Descriptors that become readable when a process ends, by its pid."""
@@ -97,6 +100,7 @@ class SchedulerShell:
 
     def close(self) -> None:
         """Stop, tell the clients that are still connected, and close the link."""
+        self._is_closing = True
         self._loop.remove_reader(self._link.fd)
         if self._timer is not None:
             self._timer.cancel()
@@ -136,9 +140,10 @@ class SchedulerShell:
             self._turn()
 
     def _turn(self) -> None:
-        """Work until nothing more arrives for a moment."""
+        """Work until nothing more arrives for a moment, or until asyncio is to have its turn."""
         link, core = self._link, self._core
         limit = DRAIN_LIMIT
+        end = math.inf
         while True:
             received = link.receive(limit)
             now = clock()
@@ -152,6 +157,12 @@ class SchedulerShell:
                 except Exception:
                     # The next turn tries again what was left undone, and the peers go on.
                     self._failed("a turn", now)
+            if end == math.inf:
+                end = now + TURN_S
+            elif now >= end:
+                # The descriptor may not signal what is there already.
+                self._loop.call_soon(self._go_on)
+                break
             if self._storages is not None and acts:
                 # Sending to the storages may have consumed the signal that more has arrived.
                 continue
@@ -163,6 +174,10 @@ class SchedulerShell:
                 if not link.spin(SPIN_S if lone else 0.0):
                     break
         self._set_timer()
+
+    def _go_on(self) -> None:
+        if not self._is_closing:
+            self._turn()
 
     def _take_from_storages(self, now: float) -> bool:
         """Take in messages of storages that run by themselves; return True if there were any."""
@@ -330,7 +345,14 @@ class SchedulerShell:
     def _look_after(self, storage: StorageProcess, now: float) -> None:
         if not storage.look_at:
             storage.look_at = now + STORAGE_START_AFTER_S
-        elif storage.look_after(now):
+            return
+        try:
+            had_died = storage.look_after(now)
+        except OSError as error:
+            # The machine is out of descriptors, processes or memory: that may be over soon.
+            self._log(now, f"cannot start the object storage: {error}", is_bug=False)
+            return
+        if had_died:
             # The storage before has died.
             for peer, key in list(self._core.table.objects.storages.items()):
                 if key == HOME:

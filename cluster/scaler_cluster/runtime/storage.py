@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("scaler.storage")
 
 DRAIN_LIMIT = 64
+TURN_S = 0.05
+"""While messages keep coming, the storage looks this often whether it is to end."""
 SLEEP_MAX_S = 3600.0
 
 
@@ -98,8 +100,7 @@ class StorageShell:
     def _work(self) -> None:
         while not self._leave and self._place.is_here:
             try:
-                while self._turn() or self._has_news():
-                    continue
+                is_busy = self._take_turns()
             except FileNotFoundError:
                 # The cluster has ended, and its directories with it.
                 if self._place.is_here:
@@ -107,10 +108,18 @@ class StorageShell:
                 break
             if self._core.leave:
                 break
-            until = min(max(self._deadline() - clock(), 0.0), SLEEP_MAX_S)
+            until = 0.0 if is_busy else min(max(self._deadline() - clock(), 0.0), SLEEP_MAX_S)
             for key, _ in self._selector.select(until):
                 if key.data is not None:
                     key.data()
+
+    def _take_turns(self) -> bool:
+        """Work until nothing more arrives, for a while at most; return True if there is more."""
+        end = clock() + TURN_S
+        while self._turn() or self._has_news():
+            if self._core.leave or clock() >= end:
+                return True
+        return False
 
     def _deadline(self) -> float:
         due = [self._core.deadline, self._exchange.deadline]

@@ -1,0 +1,125 @@
+"""A peer that never stops sending: the loops of scheduler and storage come to what else is due."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+
+from scaler_cluster.core.delivery.channel import RESEND_AFTER_S
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.scheduler.scheduler import SchedulerCore
+from scaler_cluster.ids import TOPICS
+from scaler_cluster.links import zmq_link
+from scaler_cluster.objects.storage_dirs import StorageDirs
+from scaler_cluster.process.directories import ClusterDirs
+from scaler_cluster.process.process_config import StorageProcessConfig
+from scaler_cluster.runtime import scheduler_shell, storage
+from scaler_cluster.runtime.scheduler_shell import SchedulerShell
+from scaler_cluster.runtime.storage import StorageShell
+from scaler_cluster.runtime.storage_process import StorageProcess
+from scaler_cluster.testing.bench import PYTHON, hello
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.codec import encode
+
+TURNS_MAX = 1000
+"""A loop that takes in more, and does nothing else, never ends."""
+
+
+class Flood:
+    """An endless number of envelopes, each a millisecond after the one before."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.count = 0
+
+    def receive(self, limit: int) -> list[tuple[bytes, list[bytes]]]:
+        """Return what a stranger sent."""
+        self.now += 0.001
+        self.count += 1
+        assert self.count < TURNS_MAX, "nothing else had its turn"
+        return [(b"X", [bytes(encode(1, 2, 0, [m.Heartbeat()])[0])])]
+
+    def clock(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+def make_shell(link: zmq_link.ZmqLink, tmp_path: object, now: float) -> SchedulerShell:
+    """Return a shell that asyncio runs."""
+    publisher = zmq_link.publish(link, f"ipc://{tmp_path}/feed", TOPICS)
+    core = SchedulerCore(SchedulerConfig(PYTHON), now)
+    return SchedulerShell(link, core, None, None, publisher)
+
+
+def test_a_flood_leaves_the_scheduler_its_signals_and_timers(tmp_path, monkeypatch) -> None:
+    """While messages come without end, asyncio comes to all else, again and again."""
+    flood = Flood()
+    monkeypatch.setattr(scheduler_shell, "clock", flood.clock)
+
+    async def run() -> int:
+        link = zmq_link.bind(f"ipc://{tmp_path}/scheduler")
+        shell = make_shell(link, tmp_path, flood.now)
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "receive", flood.receive)
+            patch.setattr(link, "spin", lambda _: True)
+            shell._turn()
+            for _ in range(3):
+                await asyncio.sleep(0)
+        seen = flood.count
+        shell.close()
+        await asyncio.sleep(0)
+        return seen
+
+    seen = asyncio.run(run())
+    # It went on by itself, though no descriptor said so.
+    assert scheduler_shell.TURN_S / 0.001 < seen < TURNS_MAX
+
+
+def test_a_flood_does_not_keep_a_storage_alive(tmp_path, monkeypatch) -> None:
+    """While messages come without end, a storage sees that its parent is gone, and ends."""
+    flood = Flood()
+    hub = zmq_link.bind(f"ipc://{tmp_path}/scheduler")
+    lifeline, end = os.pipe()
+    dirs = ClusterDirs(str(tmp_path), StorageDirs(disk=str(tmp_path)))
+    shell = StorageShell(StorageProcessConfig(scheduler=hub.address, dirs=dirs), lifeline)
+    assert shell._link is not None
+    monkeypatch.setattr(storage, "clock", flood.clock)
+    monkeypatch.setattr(shell._link, "receive", flood.receive)
+    os.close(end)
+    shell.run()
+    hub.close(0)
+    os.close(lifeline)
+    assert shell.is_orphan
+
+
+def test_a_storage_that_cannot_start_holds_up_nothing(tmp_path, monkeypatch, caplog) -> None:
+    """Without descriptors for a new storage, peers still get what is sent again, and one line."""
+    now = itertools.count(100.0, RESEND_AFTER_S + 1.0)
+    monkeypatch.setattr(scheduler_shell, "clock", now.__next__)
+    sent: list[bytes] = []
+
+    def no_descriptors(_: float) -> bool:
+        raise OSError(24, "Too many open files")
+
+    async def run() -> None:
+        link = zmq_link.bind(f"ipc://{tmp_path}/scheduler")
+        shell = make_shell(link, tmp_path, 100.0)
+        beside = StorageProcess(link.address, ClusterDirs(str(tmp_path), StorageDirs()), None)
+        beside.look_at = 1.0
+        monkeypatch.setattr(beside, "look_after", no_descriptors)
+        monkeypatch.setattr(shell, "_needs_storage", lambda: True)
+        shell._storage = beside
+        monkeypatch.setattr(link, "send", lambda peer, _frames: sent.append(peer))
+        shell._take_in(b"C1", encode(7, 1, 0, [hello(m.CLIENT)]), 100.0)
+        for _ in range(3):
+            shell._turn()
+        shell._storage = None
+        shell.close()
+
+    asyncio.run(run())
+    # The Welcome, and again as nobody acknowledges it.
+    assert sent.count(b"C1") >= 2
+    lines = [one.getMessage() for one in caplog.records if "object storage" in one.getMessage()]
+    assert "cannot start the object storage: [Errno 24] Too many open files" in lines[0]
+    assert not any(one.exc_info for one in caplog.records)
