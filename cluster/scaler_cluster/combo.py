@@ -52,6 +52,8 @@ WORKERS = MappingProxyType(
             "per_worker_task_queue_size",
             "heartbeat_interval_seconds",
             "task_timeout_seconds",
+            "stopped_timeout_seconds",
+            "hang_timeout_seconds",
             "death_timeout_seconds",
             "garbage_collect_interval_seconds",
             "trim_memory_threshold_bytes",
@@ -123,6 +125,10 @@ class SchedulerClusterCombo:
         threads_per_worker: How many threads numeric libraries start in each worker. A variable such
             as ``OMP_NUM_THREADS`` that is set when the cluster starts has precedence.
         per_worker_queue_size: An older name of ``per_worker_task_queue_size``.
+        stopped_timeout_seconds: A worker whose process was stopped (SIGSTOP) for this time is
+            killed, and another one takes its place; 0: never.
+        hang_timeout_seconds: So is a worker whose task used no CPU time for this time, also if it
+            sleeps or waits on purpose; 0: never.
         dashboard: Start a dashboard, see :attr:`dashboard_link`.
 
     Raises:
@@ -166,6 +172,8 @@ class SchedulerClusterCombo:
         preload: str | None = None,
         threads_per_worker: int = ClusterSettings.threads_per_worker,
         per_worker_queue_size: int | None = None,
+        stopped_timeout_seconds: float = ClusterSettings.stopped_timeout_seconds,
+        hang_timeout_seconds: float = ClusterSettings.hang_timeout_seconds,
         dashboard: bool = False,
     ) -> None:
         given = dict(locals())

@@ -30,7 +30,10 @@ FROM_WORKERS = [
     m.Started(1, 0),
     m.Profile(1, 0, 0.5, 0.25, 1000),
 ]
-FROM_SUPERVISORS = [m.WorkerLost(b"W1", 0, 0, {})]
+FROM_SUPERVISORS = [
+    m.WorkerLost(b"W1", 0, 0, {}),
+    m.Stuck(b"W1", 1, 0, 0, 5.0, m.STOPPED, True, 25.0),
+]
 FROM_SCHEDULERS = [
     m.Welcome(1, 1),
     m.Refused("no"),

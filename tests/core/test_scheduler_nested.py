@@ -427,3 +427,13 @@ def test_nothing_is_lent_to_other_clients(bench) -> None:
     bench.graph(0, "", "0")
 
     assert bench.feed(b"C1", m.Cancel(0, 2, queued_only=True)) == {"C1": ["Cancelled 1"]}
+
+
+def test_a_task_that_waits_for_others_does_not_hang(nested):
+    """A worker whose task waits for tasks that run elsewhere is not killed for doing nothing."""
+    quiet = m.Stuck(b"W1", 7, 1, 0, 60.0, m.QUIET, True, 0.0)
+    nested.feed(b"N1", m.Blocked(True))
+    assert nested.feed(b"S1", quiet) == {}
+
+    nested.feed(b"N1", m.Blocked(False))
+    assert nested.feed(b"S1", quiet) == {"S1": ["Kill W1: its task used no CPU time for 60.0 s"]}

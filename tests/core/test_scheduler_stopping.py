@@ -214,6 +214,42 @@ def test_what_is_over_is_not_overdue(loaded):
         assert loaded.feed(b"S1", m.Overdue(worker, session, task, 5.0)) == {}
 
 
+# -- what its cluster finds stuck --------------------------------------------------------------
+
+
+def test_a_quiet_worker_is_killed_if_it_has_that_task(loaded):
+    """A task that does nothing dies with its worker; what waited behind it is charged nothing."""
+    sent = loaded.feed(b"S1", m.Stuck(b"W1", 7, 1, 0, 60.0, m.QUIET, True, 0.0))
+    assert sent == {"S1": ["Kill W1: its task used no CPU time for 60.0 s"]}
+    lines = [line for _, line in loaded.core.table.journal.take(loaded.now)]
+    assert lines[-1] == (
+        "worker (pid 7 on host), with 10 tasks, has a task that does nothing for 60.0 s: "
+        "it is killed"
+    )
+
+    assert loaded.feed(b"S1", m.Stuck(b"W1", 7, 1, 0, 60.0, m.QUIET, True, 0.0)) == {}
+    assert loaded.died(0) == {"C1": ["Failed 0 worker_died"]}
+    assert loaded.core.table.backlog.ready.count == 19
+
+
+def test_a_quiet_worker_without_that_task_stays(loaded):
+    """What is over, elsewhere or unknown does not hang."""
+    loaded.done(0)
+    for worker, session, task in [(b"W1", 1, 0), (b"W1", 1, 15), (b"W1", 2, 1), (b"W9", 1, 1)]:
+        assert loaded.feed(b"S1", m.Stuck(worker, 7, session, task, 60.0, m.QUIET, True, 0.0)) == {}
+
+
+def test_a_stopped_worker_is_left_to_its_supervisor(loaded):
+    """The scheduler says in its log that a worker is stopped, and what will become of it."""
+    loaded.core.table.journal.take(loaded.now)
+    assert loaded.feed(b"S1", m.Stuck(b"W1", 7, 1, 0, 5.2, m.STOPPED, True, 24.8)) == {}
+
+    assert loaded.core.table.journal.take(loaded.now) == [
+        (True, ("worker (pid 7 on host), with 10 tasks, is stopped (SIGSTOP) for 5.2 s: "
+               "it is killed in 25 s")),
+    ]  # fmt: skip
+
+
 # -- taking back what only waits -------------------------------------------------------------
 
 

@@ -97,9 +97,22 @@ def test_zero_means_never_to_a_scheduler():
 
 def test_zero_means_no_timeout_to_a_supervisor():
     """A task timeout of 0 becomes a duration without an end."""
-    settings = ClusterSettings.of(scheduler_address=ADDRESS, task_timeout_seconds=0)
+    settings = ClusterSettings.of(
+        scheduler_address=ADDRESS, task_timeout_seconds=0, stopped_timeout_seconds=0,
+        hang_timeout_seconds=0,
+    )  # fmt: skip
 
-    assert SupervisorOptions.from_settings(settings).task_timeout_s == math.inf
+    options = SupervisorOptions.from_settings(settings)
+    assert options.task_timeout_s == math.inf
+    assert (options.stopped_timeout_s, options.hang_timeout_s) == (math.inf, math.inf)
+
+
+def test_what_is_not_set_is_alike_everywhere():
+    """An embedded cluster, which has no such settings, waits for stopped workers as others do."""
+    settings = SupervisorOptions.from_settings(ClusterSettings.of(scheduler_address=ADDRESS))
+
+    assert settings.stopped_timeout_s == SupervisorOptions().stopped_timeout_s == 30
+    assert settings.hang_timeout_s == SupervisorOptions().hang_timeout_s == math.inf
 
 
 @pytest.mark.parametrize(

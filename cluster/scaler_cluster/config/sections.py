@@ -221,6 +221,19 @@ class ClusterSettings(Logging):
         "-tts",
         default=0,
     )
+    stopped_timeout_seconds: float = option(
+        "replace a worker whose process was stopped (SIGSTOP) for this time; 0: never",
+        seconds(zero=True),
+        "-sts",
+        default=30,
+    )
+    hang_timeout_seconds: float = option(
+        "replace a worker whose task and its processes used no CPU time for this time, also if it "
+        "sleeps or waits on purpose; 0: never",
+        seconds(zero=True),
+        "-hts",
+        default=0,
+    )
     death_timeout_seconds: float = option(
         "end when the scheduler has been silent for this time",
         seconds(),

@@ -126,7 +126,9 @@ class SupervisorOptions:
     death_timeout_s: float = math.inf
     task_timeout_s: float = math.inf
     memory_limit_bytes: int = 0
-    """For these four see :class:`scaler_cluster.core.supervisor.config.SupervisorConfig`."""
+    stopped_timeout_s: float = 30.0
+    hang_timeout_s: float = math.inf
+    """For these six see :class:`scaler_cluster.core.supervisor.config.SupervisorConfig`."""
     worker_names: tuple[str, ...] = ()
     """What users call the workers, as far as they have names for them."""
     capabilities: Capabilities = ()
@@ -151,6 +153,8 @@ class SupervisorOptions:
             heartbeat_s=settings.heartbeat_interval_seconds,
             death_timeout_s=settings.death_timeout_seconds,
             task_timeout_s=settings.task_timeout_seconds or math.inf,
+            stopped_timeout_s=settings.stopped_timeout_seconds or math.inf,
+            hang_timeout_s=settings.hang_timeout_seconds or math.inf,
             worker_names=settings.worker_names,
             capabilities=tuple(sorted(settings.per_worker_capabilities.items())),
             queue=settings.per_worker_task_queue_size,

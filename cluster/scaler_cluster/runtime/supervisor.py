@@ -52,6 +52,7 @@ from scaler_cluster.runtime.forkserver import (
     WorkerStarted,
 )
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
+from scaler_cluster.runtime.stuck import StuckWatch
 from scaler_cluster.runtime.thread_limits import thread_limits
 from scaler_cluster.runtime.worker_process import INITIALIZER_EXIT_CODE, WorkerProcess
 from scaler_cluster.runtime.worker_slots import WorkerSlots
@@ -89,6 +90,8 @@ class SupervisorShell:
             options.heartbeat_s,
             options.death_timeout_s,
             leaves_if_broken=config.leaves_if_broken,
+            stopped_timeout_s=options.stopped_timeout_s,
+            hang_timeout_s=options.hang_timeout_s,
             task_timeout_s=options.task_timeout_s,
         )
         self._config = config
@@ -125,6 +128,7 @@ class SupervisorShell:
         timeout_s = options.task_timeout_s
         self._look_s = min(max(timeout_s / LOOKS, LOOK_MIN_S), LOOK_MAX_S)
         self._look_at = 0.0 if timeout_s < math.inf else math.inf
+        self._stuck = StuckWatch(self._core, self._slots, clock())
         self._impatient_at = clock() + IMPATIENT_S
         self._examiner: Examiner | None = None
         """Made when the scheduler first asks how this machine is."""
@@ -162,6 +166,7 @@ class SupervisorShell:
 
     def _deadline(self) -> float:
         due = [self._core.deadline, self._exchange.deadline, self._next_sample(), self._look_at]
+        due.append(self._stuck.due)
         if self._storage is not None:
             due.append(self._storage.look_at)
         if self._examiner is not None:
@@ -188,6 +193,8 @@ class SupervisorShell:
             self._sample(now)
         if now >= self._look_at:
             self._look(now)
+        if now >= self._stuck.due:
+            self._stuck.look(now)
         if self._storage is not None and now >= self._storage.look_at:
             self._storage.look_after(now)
 
@@ -197,6 +204,8 @@ class SupervisorShell:
         for action in self._core.take_actions():
             if isinstance(action, Send):
                 messages.append(action.message)
+                if type(action.message) is m.Stuck:
+                    self._stuck.log(action.message)
             elif isinstance(action, Spawn):
                 self._spawn(action)
             elif isinstance(action, Kill):

@@ -5,6 +5,7 @@ psutil tells them. It does not know the limits of control groups, which are read
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from functools import lru_cache
@@ -61,6 +62,29 @@ def cpu_seconds(pid: int) -> float:
     except psutil.Error:
         return 0.0
     return float(used.user + used.system)
+
+
+def is_stopped(pid: int) -> bool:
+    """Return True for a process that SIGSTOP has stopped; not for one that a debugger holds."""
+    try:
+        return bool(_process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
+
+
+def family_cpu_seconds(pid: int) -> float:
+    """Return how much of a CPU a process has used, with those of its children that live or ended.
+
+    Looks at all processes of the machine.
+    """
+    used_s = 0.0
+    with contextlib.suppress(psutil.Error):
+        # Those that have ended count where they were waited for.
+        me = psutil.Process(pid)
+        for one in (me, *me.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                used_s += sum(one.cpu_times()[:4])
+    return used_s
 
 
 def machine_cpu_seconds() -> float:

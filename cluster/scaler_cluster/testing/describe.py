@@ -153,6 +153,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.RequestCredit: lambda x: f"RequestCredit {x.more - x.fewer}",
     m.GrantCredit: lambda x: f"GrantCredit {x.count}",
     m.Overdue: lambda x: f"Overdue {tasks(x.task, 1, x.session)} on {name(x.worker)}",
+    m.Stuck: lambda x: f"Stuck {name(x.worker)}: {x.how} for {x.for_s:g} s",
     m.Kill: lambda x: f"Kill {name(x.worker)}: {x.reason}",
     m.Examine: lambda x: "Examine",
     m.Vitals: lambda x: f"Vitals with {_names(x.workers)}",

@@ -851,6 +851,29 @@ class Overdue(Message):
     timeout_s: float
 
 
+STOPPED, QUIET = "stopped", "quiet"
+"""How a worker is stuck: its process is stopped; its task uses no CPU time."""
+
+
+@dataclass(slots=True)
+class Stuck(Message):
+    """Supervisor to scheduler: a worker is stuck; if a task of it is quiet, kill it."""
+
+    tag = 49
+    worker: bytes
+    pid: int
+    session: int
+    """Session of the task that it runs, or ran last; 0: it has run none."""
+    task: int
+    for_s: float
+    how: str
+    """``stopped`` or ``quiet``."""
+    is_doomed: bool
+    """False: the supervisor does not kill it, however long it is stopped."""
+    left_s: float
+    """How long the supervisor waits before it kills it."""
+
+
 @dataclass(slots=True)
 class Kill(Message):
     """Scheduler to supervisor: kill this worker and the child processes of its task."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scaler_cluster.wire.messages import SUPERVISOR
+from scaler_cluster.wire.messages import STOPPED, SUPERVISOR
 
 if TYPE_CHECKING:
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.scheduler.session import SessionRecord
-    from scaler_cluster.wire.messages import Hello
+    from scaler_cluster.wire.messages import Hello, Stuck
 
 LINES_PER_S = 20
 """Lines of news, and as many warnings: thousands of clients that come and go must not fill a
@@ -57,6 +57,19 @@ class Journal:
         """A supervisor was lost for this reason; empty: it left."""
         if supervisor.pid:
             self._ended(_cluster(supervisor), reason, now)
+
+    def stuck(self, supervisor: SupervisorRecord, tasks: int, stuck: Stuck, now: float) -> None:
+        """A worker is stuck, which has so many tasks."""
+        what = "is stopped (SIGSTOP)" if stuck.how == STOPPED else "has a task that does nothing"
+        end = "nothing ends it"
+        if stuck.is_doomed:
+            end = f"it is killed in {stuck.left_s:.0f} s" if stuck.left_s else "it is killed"
+        self._note(
+            f"worker (pid {stuck.pid} on {supervisor.host:.80}), with {tasks} tasks, {what} for "
+            f"{stuck.for_s:.1f} s: {end}",
+            now,
+            is_warning=True,
+        )
 
     def refused(self, hello: Hello, reason: str, now: float) -> None:
         """A peer was refused."""

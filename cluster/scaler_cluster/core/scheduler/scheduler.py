@@ -90,7 +90,14 @@ class SchedulerCore:
             graphs,
         )
         self._supervisors = SupervisorHandlers(
-            table, config, self._stopping, graphs, self._clients, self._workers, self.feed
+            table,
+            config,
+            self._stopping,
+            graphs,
+            self._clients,
+            self._workers,
+            self.feed,
+            self._pools,
         )
         self._storages = StorageHandlers(table, config, graphs)
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {

@@ -89,6 +89,19 @@ class Stopping:
             if run.options.timeout_s is None and run.state is not State.CANCELLING:
                 self._expire(self._runs.isolate(run, task, task + 1), message.timeout_s, now)
 
+    def hangs(self, worker: WorkerRecord, message: m.Stuck) -> bool:
+        """Have a worker killed whose task does nothing, unless that is over or waits for others.
+
+        Return True if it is: it is to get nothing more.
+        """
+        task = message.task
+        runs = self._runs.held(worker, message.session, task, task + 1)
+        if worker.killed or worker.blocked or not runs or runs[0].state is State.CANCELLING:
+            return False
+        worker.killed = f"its task used no CPU time for {message.for_s:.1f} s"
+        self._table.send(worker.supervisor, m.Kill(worker.peer, worker.killed))
+        return True
+
     def _expire(self, run: Run, timeout_s: float | None, now: float) -> None:
         """Let the one task of a run fail, and stop it."""
         self._failures.fail_all(run, m.FAILED_TIMEOUT, {"timeout_s": timeout_s}, timeout_s or 0.0)

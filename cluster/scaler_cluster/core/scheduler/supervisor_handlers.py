@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.config import SchedulerConfig
     from scaler_cluster.core.scheduler.feed import Feed
     from scaler_cluster.core.scheduler.graph_moves import Graphs
+    from scaler_cluster.core.scheduler.pools import WorkerPools
     from scaler_cluster.core.scheduler.stopping import Stopping
     from scaler_cluster.core.scheduler.table import Table
     from scaler_cluster.core.scheduler.worker_handlers import WorkerHandlers
@@ -35,6 +36,7 @@ class SupervisorHandlers:
         clients: ClientHandlers,
         workers: WorkerHandlers,
         feed: Feed,
+        pools: WorkerPools,
     ) -> None:
         self._table = table
         self._config = config
@@ -43,11 +45,13 @@ class SupervisorHandlers:
         self._clients = clients
         self._workers = workers
         self._feed = feed
+        self._pools = pools
         self.to_watch: list[tuple[bytes, int]] = []
         """Supervisors, each with the pid of its process, which is to be watched."""
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.WorkerLost: self._on_worker_lost,
             m.Overdue: self._on_overdue,
+            m.Stuck: self._on_stuck,
             m.InitializerFailed: self._on_initializer_failed,
             m.Vitals: self._on_vitals,
         }
@@ -109,6 +113,17 @@ class SupervisorHandlers:
         worker = self._supervisor(peer).workers.get(message.worker)
         if worker is not None:
             self._stopping.overdue(worker, message, now)
+
+    def _on_stuck(self, peer: bytes, message: m.Stuck, now: float) -> None:
+        supervisor = self._supervisor(peer)
+        worker = supervisor.workers.get(message.worker)
+        if worker is None:
+            return
+        if message.how != m.STOPPED:
+            if not self._stopping.hangs(worker, message):
+                return
+            self._pools.consider(worker)
+        self._table.journal.stuck(supervisor, worker.count, message, now)
 
     def _on_vitals(self, peer: bytes, message: m.Vitals, now: float) -> None:
         supervisor = self._supervisor(peer)

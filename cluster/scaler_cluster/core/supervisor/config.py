@@ -23,5 +23,9 @@ class SupervisorConfig:
     """A scheduler that was silent for this long is given up."""
     leaves_if_broken: bool = False
     """Leave once no worker can start; else stay, with no workers."""
+    stopped_timeout_s: float = math.inf
+    """A worker whose process has been stopped for so long is killed."""
+    hang_timeout_s: float = math.inf
+    """So is one whose task has done nothing for so long."""
     task_timeout_s: float = math.inf
     """The timeout of tasks that have none of their own."""

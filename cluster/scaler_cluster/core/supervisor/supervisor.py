@@ -7,9 +7,10 @@ in ``runtime/supervisor.py`` takes them once per turn and does them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from scaler_cluster.core.supervisor.stuck import TELL_S, Look, Stillness, look_after_s
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
@@ -121,6 +122,7 @@ class WorkerSlot:
     out_of_memory: bool = False
     follows_death: bool = False
     """The worker that was here before died."""
+    stillness: Stillness = field(default_factory=Stillness)
 
 
 class SupervisorCore:
@@ -131,6 +133,8 @@ class SupervisorCore:
         count = config.workers + spares_max(config.workers)
         self.slots = [WorkerSlot(spawn_at=math.inf) for _ in range(count)]
         """Places of the workers, then those of the spare ones."""
+        self.look_after_s = look_after_s(config.stopped_timeout_s, config.hang_timeout_s)
+        """How often :meth:`looked` is to be told of each worker."""
         self.restarts = 0
         """How many workers were started in the place of one that died."""
         self._peer = peer
@@ -230,6 +234,27 @@ class SupervisorCore:
         elif now >= slot.overdue_at and ran[0]:
             slot.overdue_at = math.inf
             self._say(m.Overdue(slot.peer, *ran[:2], self.config.task_timeout_s))
+
+    def looked(self, index: int, look: Look, now: float) -> None:
+        """A worker was looked at. If it is stuck, the scheduler hears of it, or it is killed."""
+        slot, config = self.slots[index], self.config
+        still = slot.stillness
+        still.take(look, now, self.look_after_s)
+        stopped_s, quiet_s = now - still.stopped_at, now - still.quiet_at
+        if slot.reason:
+            return
+        if not still.is_told and stopped_s >= min(TELL_S, config.stopped_timeout_s):
+            still.is_told = True
+            is_doomed = config.stopped_timeout_s < math.inf
+            left_s = max(config.stopped_timeout_s - stopped_s, 0.0) if is_doomed else 0.0
+            who = slot.peer, slot.pid, *look.ran[:2]
+            self._say(m.Stuck(*who, stopped_s, m.STOPPED, is_doomed, left_s))
+        if stopped_s >= config.stopped_timeout_s:
+            self._kill(index, f"its process was stopped (SIGSTOP) for {stopped_s:.1f} s")
+        elif quiet_s >= config.hang_timeout_s and stopped_s < 0:
+            # Only the scheduler knows whether the task is over. If it is, this comes again.
+            still.quiet_at, still.quiet_cpu_s = now, look.cpu_s
+            self._say(m.Stuck(slot.peer, slot.pid, *look.ran[:2], quiet_s, m.QUIET, True, 0.0))
 
     def died(self, index: int, end: Exit, now: float) -> None:
         """A worker process ended."""

@@ -1,0 +1,53 @@
+"""Looks whether workers are stopped, or do nothing, and tells the supervisor's core."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.supervisor.stuck import Look
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.supervisor.supervisor import SupervisorCore
+    from scaler_cluster.runtime.worker_slots import WorkerSlots
+
+log = logging.getLogger("scaler.supervisor")
+
+
+class StuckWatch:
+    """Looks at each worker of a machine from time to time."""
+
+    def __init__(self, core: SupervisorCore, slots: WorkerSlots, now: float) -> None:
+        self._core = core
+        self._slots = slots
+        # Not at once: the import of psutil would keep the first workers waiting.
+        self.due = now + core.look_after_s
+        """When to :meth:`look`."""
+
+    def look(self, now: float) -> None:
+        """Tell the core how each worker is."""
+        from scaler_cluster.runtime.vitals import family_cpu_seconds, is_stopped
+
+        core = self._core
+        self.due = now + core.look_after_s
+        asks_cpu = core.config.hang_timeout_s < math.inf
+        for index, slot in enumerate(core.slots):
+            if slot.pid:
+                cpu_s = family_cpu_seconds(slot.pid) if asks_cpu else 0.0
+                look = Look(is_stopped(slot.pid), cpu_s, self._slots.ran(index))
+                core.looked(index, look, now)
+
+    def log(self, stuck: m.Stuck) -> None:
+        """Say that a stopped worker was noticed; whether a quiet one works, the scheduler knows."""
+        if stuck.how == m.STOPPED:
+            end = "it stays"
+            if stuck.is_doomed:
+                end = f"it is killed in {stuck.left_s:.0f} s" if stuck.left_s else "it is killed"
+            log.warning(
+                "Worker (pid %d) has been stopped (SIGSTOP) for %.1f s: %s",
+                stuck.pid,
+                stuck.for_s,
+                end,
+            )
