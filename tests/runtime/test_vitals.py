@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scaler_cluster.runtime import vitals
+from scaler_cluster.runtime import control_groups, vitals
 from scaler_cluster.runtime.vitals import BASELINE_S, FRESH_S, Examiner, Memory
 from scaler_cluster.wire import messages as m
 
@@ -102,11 +102,8 @@ def test_control_groups_allow_less(monkeypatch, tmp_path, line, root, files, exp
         path = tmp_path / root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    read = vitals._read
-    monkeypatch.setattr(vitals, "GROUPS", tmp_path)
-    monkeypatch.setattr(
-        vitals, "_read", lambda path: line.encode() if path == "/proc/self/cgroup" else read(path)
-    )
+    monkeypatch.setattr(control_groups, "GROUPS", tmp_path)
+    monkeypatch.setattr(control_groups, "read", lambda _: line.encode())
 
     assert Memory().total_and_free() == expected
 
@@ -157,7 +154,7 @@ def test_how_busy_is_counted_in_thousandths(monkeypatch):
 
 def test_without_control_groups_a_machine_has_all_its_memory(monkeypatch):
     """Without control groups, as elsewhere than on Linux, the answer says what psutil sees."""
-    monkeypatch.setattr(vitals, "_read", lambda path: b"")
+    monkeypatch.setattr(control_groups, "read", lambda path: b"")
     examiner = Examiner(lambda: {b"W1": os.getpid()})
     examiner.ask(m.Examine(5.0), NOW)
 

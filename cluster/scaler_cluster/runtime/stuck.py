@@ -11,6 +11,7 @@ from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from scaler_cluster.core.supervisor.supervisor import SupervisorCore
+    from scaler_cluster.runtime.oom import OomWatch
     from scaler_cluster.runtime.worker_slots import WorkerSlots
 
 log = logging.getLogger("scaler.supervisor")
@@ -19,9 +20,10 @@ log = logging.getLogger("scaler.supervisor")
 class StuckWatch:
     """Looks at each worker of a machine from time to time."""
 
-    def __init__(self, core: SupervisorCore, slots: WorkerSlots, now: float) -> None:
+    def __init__(self, core: SupervisorCore, slots: WorkerSlots, oom: OomWatch, now: float) -> None:
         self._core = core
         self._slots = slots
+        self._oom = oom
         # Not at once: the import of psutil would keep the first workers waiting.
         self.due = now + core.look_after_s
         """When to :meth:`look`."""
@@ -32,6 +34,7 @@ class StuckWatch:
 
         core = self._core
         self.due = now + core.look_after_s
+        self._oom.refresh(now)
         asks_cpu = core.config.hang_timeout_s < math.inf
         for index, slot in enumerate(core.slots):
             if slot.pid:

@@ -51,6 +51,7 @@ from scaler_cluster.runtime.forkserver import (
     WorkerOrder,
     WorkerStarted,
 )
+from scaler_cluster.runtime.oom import OomWatch
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
 from scaler_cluster.runtime.stuck import StuckWatch
 from scaler_cluster.runtime.thread_limits import thread_limits
@@ -128,7 +129,8 @@ class SupervisorShell:
         timeout_s = options.task_timeout_s
         self._look_s = min(max(timeout_s / LOOKS, LOOK_MIN_S), LOOK_MAX_S)
         self._look_at = 0.0 if timeout_s < math.inf else math.inf
-        self._stuck = StuckWatch(self._core, self._slots, clock())
+        self._oom = OomWatch(clock())
+        self._stuck = StuckWatch(self._core, self._slots, self._oom, clock())
         self._impatient_at = clock() + IMPATIENT_S
         self._examiner: Examiner | None = None
         """Made when the scheduler first asks how this machine is."""
@@ -328,12 +330,14 @@ class SupervisorShell:
             report.exit_code == INITIALIZER_EXIT_CODE,
             session,
             task,
+            "" if self._core.slots[slot].reason else self._oom.reason(report.signal),
         )
         self._log_end(slot, end)
         self._core.died(slot, end, clock())
 
     def _log_end(self, index: int, end: Exit) -> None:
-        name, reason = self._config.name_of(index) or index, self._core.slots[index].reason
+        name = self._config.name_of(index) or index
+        reason = self._core.slots[index].reason or end.oom
         if end.initializer_failed:
             if not self._is_failure_logged:
                 log.error("Worker[%s] cannot start:\n%s", name, end.stderr_tail.rstrip())

@@ -9,13 +9,13 @@ import contextlib
 import math
 import os
 from functools import lru_cache
-from pathlib import Path
 from time import perf_counter as clock
 from time import process_time
 from typing import TYPE_CHECKING
 
 import psutil
 
+from scaler_cluster.runtime.control_groups import memory_groups, read
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -25,19 +25,10 @@ BASELINE_S = 0.25
 """The first measurement takes this long: in a shorter one the clock ticks of 10 ms show."""
 FRESH_S = 30.0
 """A measurement is made against the one before, if that is not older than this."""
-GROUPS = Path("/sys/fs/cgroup")
 PROCESSES_MAX = 1024
 """More than a machine has workers."""
 NOT_BUSY = frozenset(("idle", "iowait", "guest", "guest_nice"))
 """Of the times of CPUs: nothing was done, or it is counted as the time of users as well."""
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - half the time of a Path
-            return file.read()
-    except OSError:
-        return b""
 
 
 @lru_cache(PROCESSES_MAX)
@@ -104,10 +95,10 @@ class Memory:
         machine = psutil.virtual_memory()
         total, free = machine.total, machine.available
         for directory, limit_name, usage_name, cache_name in self._groups:
-            limit, usage = _read(f"{directory}/{limit_name}"), _read(f"{directory}/{usage_name}")
+            limit, usage = read(f"{directory}/{limit_name}"), read(f"{directory}/{usage_name}")
             if not limit.strip().isdigit() or not usage or int(limit) >= total:
                 continue
-            stat = dict(line.split() for line in _read(f"{directory}/memory.stat").splitlines())
+            stat = dict(line.split() for line in read(f"{directory}/memory.stat").splitlines())
             # The cache of files is given back whenever memory is wanted.
             used = int(usage) - int(stat.get(cache_name, 0))
             total, free = int(limit), min(free, int(limit) - used)
@@ -117,16 +108,11 @@ class Memory:
 def _limited_groups() -> list[tuple[str, str, str, bytes]]:
     """Return the control groups that this process is in, with the names of their files."""
     found = []
-    for line in _read("/proc/self/cgroup").decode(errors="replace").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            root, names = GROUPS, ("memory.max", "memory.current", b"inactive_file")
-        elif "memory" in controllers.split(","):
-            root = GROUPS / "memory"
-            names = "memory.limit_in_bytes", "memory.usage_in_bytes", b"total_inactive_file"
+    for root, inner, is_unified in memory_groups():
+        if is_unified:
+            names = ("memory.max", "memory.current", b"inactive_file")
         else:
-            continue
-        inner = root / path.lstrip("/")
+            names = "memory.limit_in_bytes", "memory.usage_in_bytes", b"total_inactive_file"
         around = [one for one in (inner, *inner.parents) if root in (one, *one.parents)]
         found += [(str(directory), *names) for directory in around]
     return found

@@ -102,6 +102,8 @@ class Exit:
     session: int
     """Session of the task that it ran last; 0: it ran none."""
     task: int
+    oom: str = ""
+    """Why it was killed, if that was for lack of memory, and not by the supervisor."""
 
 
 @dataclass(slots=True)
@@ -265,9 +267,9 @@ class SupervisorCore:
             "exit_code": end.exit_code,
             "signal": end.signal,
             "peak_rss_bytes": end.peak_rss_bytes,
-            "out_of_memory": slot.out_of_memory,
+            "out_of_memory": slot.out_of_memory or bool(end.oom),
             "stderr_tail": end.stderr_tail,
-            "reason": slot.reason,
+            "reason": slot.reason or end.oom,
         }
         lost = m.WorkerLost(slot.peer, end.session, end.task, death)
         self._say(lost)
