@@ -21,6 +21,7 @@ FROM_CLIENTS = [
     m.Forget(F),
     m.Submit(0, F, 0, m.DEFAULT_OPTIONS, payloads_of(0, 1)),
     m.Cancel(0, 1),
+    m.Keep("", (), (), ()),
 ]
 FROM_WORKERS = [
     m.Done(1, 0, 0.001, RESULT),

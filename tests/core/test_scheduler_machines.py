@@ -169,7 +169,7 @@ def test_a_result_is_fetched_where_it_was_made(far):
     """A client is told where a result is, and that machine when it is not needed any more."""
     far.submit(0)
 
-    returned = m.Returned(0, b"r", (RESULT,), "tcp://S2")
+    returned = m.Returned(0, b"r", (RESULT,), "tcp://S2", (7,))
     far.core.receive(b"W2", [m.Stored(1, 0, 0.1, b"r", (RESULT,), (7,))], far.now)
     assert far.act_raw()[b"C1"] == [returned]
     assert far.feed(b"C1", m.Release((RESULT,))) == {"O2": [f"Release {RESULT.decode()}"]}

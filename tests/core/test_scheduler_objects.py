@@ -91,10 +91,13 @@ def test_a_retry_finds_its_objects(stored):
 
 
 def test_equal_content_is_kept_once(stored):
-    """What another client stored already is removed, and both may name it."""
+    """What another client stored already is removed; both may name it, and know where it is."""
     stored.client(b"C2")
 
-    assert stored.store("a", peer=b"C2") == {"O1": [f"Release {text(C2_0)}"]}
+    assert stored.store("a", peer=b"C2") == {
+        "O1": [f"Release {text(C2_0)}"],
+        "C2": [f"Object a in {text(C1_0)}"],
+    }
     assert stored.release("a") == {}
     sent = stored.submit(0, peer=b"C2", objects="a")
     assert sent["W1"][-1] == f"Assign 2:0 f with {text(C1_0)}"

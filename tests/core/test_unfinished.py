@@ -378,7 +378,7 @@ def test_it_knows_what_has_not_come_back(data):
             waiters.difference_update(gone)
             kept.sent([m.Cancel(task, 1) for task in gone])
 
-    again, lost = kept.again(())
+    again, lost = kept.again((), ())
     runs = [one for one in again if isinstance(one, m.Submit)]
     asked = [task for one in runs for task in range(one.first, one.first + len(one.batch))]
     assert asked == sorted(open_tasks)
@@ -403,3 +403,137 @@ def test_a_long_life_leaves_nothing():
 
     kept.came(0, 2)
     assert kept.is_empty
+
+
+# -- what was stored -------------------------------------------------------------------------------
+
+A, B = object_id("a"), object_id("b")
+ADOPTS = m.Welcome(2, 4, adopts=True)
+
+
+def offer(core, one, number=0):
+    """Say that an object is stored, in the client's segment of that number."""
+    core.requests.offer(one, f"c-{number}".encode(), 1000)
+
+
+def submit_with(core, *objects):
+    """Ask for a task that needs objects."""
+    task = core.requests.next_task
+    core.submit((F, b"f", (), "name"), m.CALL_ARGS, m.DEFAULT_OPTIONS, objects, b"p", str(task))
+
+
+def test_what_is_stored_is_named_again(core):
+    """Objects, results and functions with objects are as they were for a scheduler that adopts."""
+    offer(core, A)
+    offer(core, B, 1)
+    submit(core, objects=(A,))
+    core.release((B,))
+    sent(core)
+    ask_map(core, Call(), 1, G)
+    core.receive([m.Returned(0, b"r", (b"w-1", b"w-2"), "", (7, 8))], 0.5)
+    sent(core)
+
+    assert come_back(core, ADOPTS)[0] == "Keep a w-1 w-2 in c-0 w-1 w-2"
+    submit(core, objects=(A,))
+    core.release((A, b"w-1", b"w-2"))
+    assert sent(core) == ["Function f with a", "Submit 1 f", "Release w-1 w-2"]
+
+
+def test_what_unfinished_tasks_need_is_not_released(core):
+    """An object is released when the last task that needs it has come back, cancelled or not."""
+    offer(core, A)
+    submit_with(core, A)
+    submit_with(core, A)
+    core.release((A,))
+    assert sent(core) == ["Object a in c-0", "Function f", "Submit 0-1 f with a"]
+
+    assert come_back(core, ADOPTS) == ["Keep a in c-0", "Function f", "Submit 0-1 f with a"]
+    core.receive([results(0)], 2.0)
+    assert not core.requests.has_some
+    core.cancel([1])
+    assert sent(core) == ["Cancel 1"]
+    assert sent(core) == ["Release a"]
+    assert come_back(core, ADOPTS) == []
+
+
+def test_what_was_released_may_be_stored_again(core):
+    """While a task needs it, the scheduler drops the second segment; after that, it is a new one."""
+    offer(core, A)
+    submit_with(core, A)
+    core.release((A,))
+    sent(core)
+    offer(core, A, 1)
+    assert sent(core) == ["Object a in c-1"]
+    core.receive([results(0)], 0.5)
+    assert sent(core) == []
+    submit_with(core, A)
+    core.release((A,))
+    sent(core)
+    core.receive([results(1)], 1.0)
+    offer(core, A, 2)
+    assert sent(core) == ["Release a", "Object a in c-2"]
+    assert come_back(core, ADOPTS) == ["Keep a in c-2"]
+
+
+def test_what_another_client_stored_is_named_as_it_lies(core):
+    """Equal content lies in one segment, which each client names."""
+    offer(core, A)
+    sent(core)
+    core.receive([m.Object(A, b"d-7", 1000), m.Object(B, b"d-8", 1000)], 0.5)
+
+    assert come_back(core, ADOPTS) == ["Keep a in d-7"]
+
+
+def test_each_storage_is_named_what_it_has(core):
+    """Objects lie in the home that their id says, results where the scheduler said."""
+    homes = tuple(m.StorageEndpoint(f"tcp://h{n}", disk="/d") for n in range(2))
+    core.receive([m.Welcome(1, 4, homes)], 0.1)
+    for number, one in enumerate((A, B)):
+        offer(core, one, number)
+    sent(core)
+    submit(core)
+    core.receive([m.Returned(0, b"r", (b"w-1",), "tcp://far", (7,))], 0.5)
+    core.start_over(HELLO)
+    core.take_actions()
+    core.receive([m.Welcome(2, 4, homes, adopts=True)], 1.0)
+
+    keeps = [one for one in core.take_actions() if isinstance(one, m.Keep)]
+    assert [(one.address, one.objects, one.sizes) for one in keeps] == [
+        ("tcp://h1", (A,), (1000,)),
+        ("tcp://h0", (B,), (1000,)),
+        ("tcp://far", (b"w-1",), (7,)),
+    ]
+    assert core.is_stored
+
+
+@pytest.mark.parametrize(
+    "welcome", [m.Welcome(2, 4), m.Welcome(2, 4, (m.StorageEndpoint("elsewhere"),), adopts=True)]
+)
+def test_what_lay_elsewhere_is_gone(core, welcome):
+    """A scheduler with other storages, or that had given the client up, knows nothing of it."""
+    offer(core, A)
+    submit_with(core, A)
+    sent(core)
+    core.start_over(HELLO)
+    offer(core, B, 1)
+    core.release((A,))
+    core.take_actions()
+    core.receive([welcome], 1.0)
+
+    assert sent(core) == ["Function f", "Submit 0 f with a"]
+    assert not core.is_stored
+    core.receive([results(0)], 2.0)
+    core.release((B,))
+    assert sent(core) == []
+
+
+def test_a_graph_holds_what_it_needs(core):
+    """Objects of nodes and of functions are released when all that is wanted has come back."""
+    offer(core, A)
+    first, _ = ask_graph(core, 2, objects=(A,))
+    core.release((A,))
+    sent(core)
+
+    assert [text[:5] for text in come_back(core, ADOPTS)] == ["Keep ", "Funct", "Graph"]
+    core.receive([results(first, 2)], 2.0)
+    assert sent(core) == ["Release a"]

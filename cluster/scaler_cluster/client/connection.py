@@ -20,7 +20,6 @@ from scaler_cluster.errors import (
     ScalerError,
     SessionClosedError,
     SessionForkedError,
-    StorageUnreachableError,
 )
 from scaler_cluster.ids import segment_names
 from scaler_cluster.links import zmq_link
@@ -99,7 +98,7 @@ class Connection:
         self._sent: SentObjects | None = None
         """What was stored; None as long as nothing was."""
         self._abandoned: list[SentObjects] = []
-        """What was stored before the scheduler forgot this client."""
+        """What was stored and is gone, as the scheduler forgot this client."""
         self.on_forgotten: Callable[[], None] = lambda: None
         """Called when what was stored is gone."""
         self._exchange = Exchange(new_incarnation())
@@ -305,8 +304,6 @@ class Connection:
         return self._sent
 
     def _stored(self) -> SentObjects:
-        if not self._core.welcome.session:
-            raise StorageUnreachableError(f"the scheduler at {self.address} was started anew")
         if self._sent is None:
             # Not at the start: most sessions never store anything.
             from scaler_cluster.objects.sent import SentObjects
@@ -394,6 +391,8 @@ class Connection:
                 self._start_over()
             elif type(event) is m.Welcome:
                 self.reach_storages(self._storages)
+                if not core.is_stored:
+                    self._abandon_stored()
         if core.requests.has_some:
             return events + self._pump()
         return events
@@ -403,6 +402,9 @@ class Connection:
         assert self._hello is not None
         self._exchange = Exchange(new_incarnation())
         self._core.start_over(self._hello)
+
+    def _abandon_stored(self) -> None:
+        """What was stored is gone."""
         if self._sent is not None:
             self._sent.abandon()
             self._abandoned.append(self._sent)

@@ -67,13 +67,6 @@ class ClusterDirs:
             if before >= 0:
                 os.close(before)
 
-    def renew_storage(self) -> None:
-        """Make those for objects anew: the scheduler that knew what is in them is gone."""
-        places = [one for one in (self.storage.memory, self.storage.disk) if one]
-        _remove(*places)
-        for place in places:
-            Path(place).mkdir(mode=0o700)
-
     def remove(self) -> None:
         """Remove the directories: the process that made them may have died before."""
         _remove(self.storage.memory, self.directory)

@@ -35,7 +35,7 @@ class EmbeddedCluster:
     """A scheduler and a supervisor with its workers, which end when this process does.
 
     If one of the two is killed, another one takes its place. With a new scheduler all workers are
-    new, too, and what lay in the object storage is gone.
+    new, too; what lies in the object storage stays.
 
     ``address=None`` binds a Unix socket in a private directory, and so does a scheduler whose
     options do not say where monitors connect. With a ``dashboard`` there is one process more, and
@@ -125,10 +125,7 @@ class EmbeddedCluster:
             # Both start at the same time.
             self._start_supervisor()
         ready = child.await_ready()
-        options = replace(self._scheduler.options, monitor_address=ready.monitor_address)
-        self._scheduler = replace(
-            self._scheduler, address=ready.address, options=options, dirs_are_there=True
-        )
+        self._scheduler = self._scheduler.of_next(ready)
         if not is_known:
             self._supervisor = replace(self._supervisor, address=ready.address)
             self._start_supervisor()
@@ -169,7 +166,6 @@ class EmbeddedCluster:
             self._start_supervisor()
             return
         self._children["supervisor"].stop(STOP_TIMEOUT_S)
-        self._dirs.renew_storage()
         self._start_engine()
 
     def dead_child(self) -> str:

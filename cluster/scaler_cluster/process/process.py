@@ -94,6 +94,8 @@ class Ready:
     address: str = ""
     """Of a dashboard it is the link."""
     monitor_address: str = ""
+    storage_address: str = ""
+    """Of the storage beside a scheduler; empty: there is none, or nobody has to reach it."""
 
 
 def say_ready(ready: Ready) -> None:

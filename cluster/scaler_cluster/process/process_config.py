@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         WebSettings,
     )
     from scaler_cluster.process.dashboard_listener import DashboardListener
+    from scaler_cluster.process.process import Ready
     from scaler_cluster.wire.messages import Capabilities
 
 
@@ -91,7 +92,8 @@ class SchedulerProcessConfig:
     dirs: ClusterDirs
     """The scheduler makes them, and the last process that holds them removes them."""
     dirs_are_there: bool = False
-    """True for a scheduler that takes the place of another one: they were made for that."""
+    """True for a scheduler that takes the place of another one: they were made for that, and hold
+    what its clients stored."""
     beside: str = ""
     """Where the storage that the scheduler starts listens; empty: at any free port."""
     dashboard: str = ""
@@ -112,6 +114,19 @@ class SchedulerProcessConfig:
             beside="" if beside.endswith(":0") else beside,
             dashboard=dashboard,
             options=SchedulerOptions.from_settings(settings),
+        )
+
+    def of_next(self, ready: Ready) -> SchedulerProcessConfig:
+        """Return what the scheduler is told that takes the place of one that said this."""
+        options = replace(self.options, monitor_address=ready.monitor_address)
+        if ready.storage_address:
+            options = replace(options, storages=())
+        return replace(
+            self,
+            address=ready.address,
+            beside=ready.storage_address,
+            dirs_are_there=True,
+            options=options,
         )
 
 

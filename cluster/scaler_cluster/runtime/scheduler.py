@@ -13,6 +13,7 @@ import os
 import signal
 from dataclasses import replace
 from time import perf_counter as clock
+from time import sleep
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("scaler.scheduler")
 
+PREDECESSOR_S = 5.0
+"""The storage of the scheduler before this one, which was killed, listens no longer than this."""
+LOOK_S = 0.01
+
 
 async def serve(
     config: SchedulerProcessConfig, lifeline: int | None, tell: Callable[[Ready], object]
@@ -73,7 +78,7 @@ async def serve(
             dirs.make()
         link = zmq_link.bind(config.address, io_threads=options.io_threads)
         if storages is None and listener is None:
-            listener = _listen_beside(link, config.beside)
+            listener = _listen_beside(link, config)
         publisher = _publish(link, config)
     except ConfigError:
         if storages is not None:
@@ -92,6 +97,7 @@ async def serve(
         pid_space=pid_space(),
         homes=homes,
         homes_are_elsewhere=storages is not None,
+        adopts=config.dirs_are_there,
         monitor=publisher.address,
         dashboard=config.dashboard,
     )
@@ -102,7 +108,7 @@ async def serve(
     if lifeline is not None:
         loop.add_reader(lifeline, _on_lifeline, lifeline, shell.over)
     _log_addresses(link.address, core_config)
-    tell(Ready(link.address, publisher.address))
+    tell(Ready(link.address, publisher.address, address_of(listener)))
     dirs.remove_stale()
     # The imported modules stay: the garbage collector need not look at them again.
     gc.freeze()
@@ -140,11 +146,16 @@ def _on_lifeline(lifeline: int, over: asyncio.Event) -> None:
         over.set()
 
 
-def _listen_beside(link: zmq_link.ZmqLink, address: str) -> socket.socket | None:
+def _listen_beside(link: zmq_link.ZmqLink, config: SchedulerProcessConfig) -> socket.socket | None:
     """Return the socket of the scheduler's own storage: at an address, or at any free port."""
+    address = config.beside
     if not address:
         return listen_beside(link.address)
     listener = listen_at(address)
+    end = clock() + PREDECESSOR_S if config.dirs_are_there else 0.0
+    while listener is None and clock() < end:
+        sleep(LOOK_S)
+        listener = listen_at(address)
     if listener is None:
         link.close(linger_ms=0)
         raise ConfigError(

@@ -331,9 +331,10 @@ class SchedulerShell:
         self._turn()
 
     def _needs_storage(self) -> bool:
-        """Return True if there are objects, or if another machine is about to send some."""
+        """Return True if there are objects, or may be, or another machine is about to send some."""
         objects = self._core.table.objects
-        return bool(objects.records or objects.stores[HOME].garbage or self._is_storage_wanted)
+        is_used = objects.records or objects.stores[HOME].garbage or objects.adopts
+        return bool(is_used or self._is_storage_wanted)
 
     def _on_knock(self) -> None:
         """Start the storage: a peer connects to it, and it is to answer."""

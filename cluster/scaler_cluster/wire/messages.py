@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch, Buffer
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 # How a payload becomes a call.
 CALL_ARGS = 0
@@ -149,6 +149,9 @@ class Welcome(Message):
     """The address at which the scheduler listens for monitors; empty: none."""
     dashboard: str = ""
     """The link of the dashboard, with the token; empty: the scheduler knows of none."""
+    adopts: bool = False
+    """What a client stored through the scheduler before this one is still there, if the homes are
+    the same: the client is to say with Keep what it still names."""
 
 
 @dataclass(slots=True)
@@ -338,6 +341,8 @@ class Returned(Message):
     objects: tuple[bytes, ...]
     address: str = ""
     """The address to fetch them from, if they are not on the scheduler's machine."""
+    sizes: tuple[int, ...] = ()
+    """Bytes in each of the segments."""
 
 
 FAILED_EXCEPTION = "exception"
@@ -714,13 +719,30 @@ class Blocked(Message):
 class Object(Message):
     """Client to scheduler: this segment holds the content with this id; the client will name it.
 
-    The id is the digest of the content. If the content is already stored, the segment is removed.
+    The id is the digest of the content. If the content is already stored, the segment is removed,
+    and the scheduler says with an Object which one holds it.
     """
 
     tag = 50
     object: bytes
     segment: bytes
     nbytes: int
+
+
+@dataclass(slots=True)
+class Keep(Message):
+    """Client to a scheduler that adopts: these objects are in these segments, and are still named.
+
+    The id of a result is the name of its segment.
+    """
+
+    tag = 8
+    address: str
+    """Where they are fetched from, as Welcome or Returned said."""
+    objects: tuple[bytes, ...]
+    segments: tuple[bytes, ...]
+    sizes: tuple[int, ...]
+    """Bytes in each of the segments."""
 
 
 @dataclass(slots=True)

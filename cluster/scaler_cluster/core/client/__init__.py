@@ -18,6 +18,8 @@ index. It numbers tasks, and decides what the scheduler is told, and when.
   the scheduler does not know the client any more, the shell calls ``start_over``: the core says
   Hello anew, and when the scheduler has answered, it asks again. Tasks that may not run twice fail
   then, and so do graphs with such a node.
+- ``held_objects.py`` knows what the client has stored. It lets go of an object only when no
+  unfinished task needs it, and names all of it to a scheduler that takes over the storages.
 - ``liveness.py`` says when a heartbeat is due, and when a silent scheduler is given up.
 
 Each task comes back once: an answer for a task that is not pending any more is dropped, and objects

@@ -77,6 +77,9 @@ class ClientCore:
         self.heard_at = 0.0
         self.waits_as = ""
         """Why no worker can run some tasks now; empty: all are run in time."""
+        self.is_stored = True
+        """False if what was stored is gone: the scheduler that forgot this client knows nothing
+        of it."""
         self.events = EventOutbox()
         self._inputs = GraphInputs()
 
@@ -218,10 +221,11 @@ class ClientCore:
     # -- answers -----------------------------------------------------------------------------
 
     def _on_welcome(self, message: m.Welcome) -> None:
-        self.welcome = message
+        before, self.welcome = self.welcome, message
         if self.requests.starts_over and self.requests.unfinished is not None:
             self.events.news.append(message)
-            for failed in self.requests.go_on():
+            self.is_stored = message.adopts and message.homes == before.homes
+            for failed in self.requests.go_on(message.homes if self.is_stored else ()):
                 self._on_failed(failed)
             graphs, parts = self.requests.unfinished.graphs, self.requests.unsent_graphs()
             self.events.wanted += self._inputs.again(parts, graphs.inputs_of)
@@ -278,7 +282,13 @@ class ClientCore:
         else:
             self._recount(message.first, message.first + count)
 
+    def _on_object(self, message: m.Object) -> None:
+        if self.requests.unfinished is not None:
+            self.requests.unfinished.objects.moved(message)
+
     def _on_returned(self, message: m.Returned) -> None:
+        if self.requests.unfinished is not None:
+            self.requests.unfinished.objects.returned(message)
         number = message.task >> CALL_BITS
         if number:
             call = self.calls.get(number)
@@ -324,6 +334,7 @@ class ClientCore:
     _HANDLERS: ClassVar[Handlers] = {
         m.Results: _on_results,
         m.Returned: _on_returned,
+        m.Object: _on_object,
         m.Failed: _on_failed,
         m.Cancelled: _on_cancelled,
         m.RequestInputs: _on_request_inputs,

@@ -184,19 +184,23 @@ class Requests:
         """Return True if :meth:`go_on` is to be called when the scheduler answers."""
         return self._greeting is not None
 
-    def go_on(self) -> list[m.Failed]:
-        """Ask again for what has not come back; return what became of the rest."""
+    def go_on(self, homes: Sequence[m.StorageEndpoint]) -> list[m.Failed]:
+        """Ask again for what has not come back; return what became of the rest.
+
+        What was stored is still in the ``homes``; without any, it is gone.
+        """
         assert self.unfinished is not None
         self._greeting = None
         self.pack_asked()
         unsent = self._outbox if self._window is None else self._window.give_back() + self._outbox
         self._window = None
-        self._outbox, failed = self.unfinished.again(unsent)
-        self._functions = {
-            one.function: None
-            for one in self._outbox
-            if isinstance(one, m.Function) and not one.objects
-        }
+        self._outbox, failed = self.unfinished.again(unsent, homes)
+        self._functions = {}
+        for one in self._outbox:
+            if isinstance(one, m.Function):
+                self._functions[one.function] = None
+            elif isinstance(one, m.Forget):
+                self._functions.pop(one.function, None)
         return failed
 
     def unsent_graphs(self) -> list[m.Graph]:
@@ -218,8 +222,12 @@ class Requests:
         """Return True if :meth:`take` has something."""
         if self._greeting is not None:
             return bool(self._greeting)
-        window = self._window
-        return bool(self.asked or self._outbox) or (window is not None and window.is_open)
+        if self.asked or self._outbox:
+            return True
+        window, kept = self._window, self.unfinished
+        return (window is not None and window.is_open) or (
+            kept is not None and kept.objects.has_due
+        )
 
     def take(self) -> tuple[list[m.Message], list[m.Cancelled]]:
         """Return what is to be sent, and tasks that were taken back before they were sent."""
@@ -234,5 +242,9 @@ class Requests:
             outbox = window.pass_on(outbox)
             cancelled, window.cancelled = window.cancelled, []
         if self.unfinished is not None:
-            self.unfinished.sent(outbox)
+            due = self.unfinished.objects.take_due()
+            outbox = self.unfinished.sent(outbox)
+            if due:
+                # Not later: the same may have been stored anew meanwhile.
+                outbox = [*map(m.Release, in_pieces(due)), *outbox]
         return outbox, cancelled

@@ -1,7 +1,6 @@
 """What a client has asked for and not got back, so that it can ask a scheduler that forgot it.
 
 The scheduler may have been started anew, or have given this client up while nothing got through.
-What lies in storages is gone then.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.client.held_objects import HeldObjects
 from scaler_cluster.core.client.submit_window import part_of
 from scaler_cluster.core.client.unfinished_graphs import UnfinishedGraphs, lost
 from scaler_cluster.ids import CALL_BITS, ranges_of
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 
 DEAD_MIN = 64
 """A call's list is rid of runs that came back when there are so many, and half of all, at least."""
-GONE = (m.Object, m.Release, m.ProvideInputs, m.Heartbeat)
+GONE = (m.Keep, m.ProvideInputs, m.Heartbeat)
 """Nothing of this means anything to a scheduler that forgot the client."""
 
 
 class Run:
     """A Submit that was sent, and what of it came back."""
 
-    __slots__ = ("came", "function", "left", "stop", "submit")
+    __slots__ = ("came", "function", "left", "needs", "stop", "submit")
 
     def __init__(self, submit: m.Submit, function: m.Function) -> None:
         self.submit = submit
         self.function = function
+        self.needs = submit.objects + function.objects
+        """Objects without which it cannot run."""
         self.left = len(submit.batch)
         """How many of its tasks have not come back."""
         self.stop = submit.first + self.left
@@ -48,10 +50,12 @@ class Unfinished:
         self._waiters = waiters
         self._functions: dict[bytes, m.Function] = {}
         """What the scheduler knows."""
-        self._lone: dict[int, tuple[m.Submit, m.Function]] = {}
-        """Single tasks that were sent alone: a round trip of one task is to cost little."""
+        self._lone: dict[int, tuple[m.Submit, m.Function, tuple[bytes, ...]]] = {}
+        """Single tasks that were sent alone, each with the objects that it needs: a round trip of
+        one task is to cost little."""
         self._calls: dict[int, _Call] = {}
-        self.graphs = UnfinishedGraphs()
+        self.objects = HeldObjects()
+        self.graphs = UnfinishedGraphs(self.objects)
         self._taken_back: m.Cancel | None = None
         """What asked for everything back that no worker has; None: nothing did."""
 
@@ -60,8 +64,9 @@ class Unfinished:
         """Return True if everything has come back."""
         return not (self._calls or self._lone or self.graphs)
 
-    def sent(self, messages: Sequence[m.Message]) -> None:
-        """Note what is sent."""
+    def sent(self, messages: list[m.Message]) -> list[m.Message]:
+        """Note what is about to be sent; return it without what is to be released only later."""
+        are_less = False
         for message in messages:
             if isinstance(message, m.Submit):
                 function = self._functions.get(message.function)
@@ -69,12 +74,15 @@ class Unfinished:
                     # The scheduler will not take it either.
                     continue
                 number = message.first >> CALL_BITS
+                needs = message.objects + function.objects
+                if needs:
+                    self.objects.use(needs)
                 if not number and len(message.batch) == 1:
-                    self._lone[message.first] = message, function
+                    self._lone[message.first] = message, function, needs
                     continue
                 call = self._calls.get(number)
                 if call is None:
-                    call = self._calls[number] = _Call()
+                    call = self._calls[number] = _Call(self.objects)
                 call.add(Run(message, function))
             elif isinstance(message, m.Function):
                 self._functions[message.function] = message
@@ -82,16 +90,25 @@ class Unfinished:
                 self._functions.pop(message.function, None)
             elif isinstance(message, m.Graph):
                 self.graphs.sent(message, self._functions)
+            elif isinstance(message, m.Object):
+                self.objects.offered(message)
+            elif isinstance(message, m.Release):
+                message.objects = self.objects.let_go(message.objects)
+                are_less |= not message.objects
             elif isinstance(message, m.Cancel):
                 if message.queued_only:
                     self._taken_back = message
                 else:
                     self._given_up(message.first, message.first + message.count)
+        if are_less:
+            return [one for one in messages if not isinstance(one, m.Release) or one.objects]
+        return messages
 
     def _given_up(self, first: int, stop: int) -> None:
         """Single tasks are cancelled, nodes of a graph, or a map as a whole."""
         number = first >> CALL_BITS
-        if number and self._calls.pop(number, None) is not None:
+        if number and (call := self._calls.pop(number, None)) is not None:
+            call.drop()
             return
         self.recount(first, stop)
 
@@ -100,7 +117,9 @@ class Unfinished:
         number = first >> CALL_BITS
         if not number and self._lone:
             lone = self._lone
-            if count == 1 and lone.pop(first, None) is not None:
+            if count == 1 and (kept := lone.pop(first, None)) is not None:
+                if kept[2]:
+                    self.objects.used(kept[2])
                 return
         if self.graphs:
             self.graphs.came(first, first + count)
@@ -108,10 +127,18 @@ class Unfinished:
             lone = self._lone
             if not lone.keys().isdisjoint(range(first, first + count)):
                 for task in range(first, first + count):
-                    if lone.pop(task, None) is None:
+                    if not self._drop_lone(task):
                         self._came(0, task, task + 1)
                 return
         self._came(number, first, first + count)
+
+    def _drop_lone(self, task: int) -> bool:
+        """Forget a task, if it was sent alone; return whether it was."""
+        kept = self._lone.pop(task, None)
+        if kept is None:
+            return False
+        self.objects.used(kept[2])
+        return True
 
     def _came(self, number: int, first: int, stop: int) -> None:
         call = self._calls.get(number)
@@ -126,15 +153,18 @@ class Unfinished:
             return
         for task in range(first, stop):
             if task not in self._waiters:
-                self._lone.pop(task, None)
+                self._drop_lone(task)
         call = self._calls.get(0)
         if call is not None and call.recount(first, stop, self._waiters):
             del self._calls[0]
 
-    def again(self, unsent: Iterable[m.Message]) -> tuple[list[m.Message], list[m.Failed]]:
+    def again(
+        self, unsent: Iterable[m.Message], homes: Sequence[m.StorageEndpoint]
+    ) -> tuple[list[m.Message], list[m.Failed]]:
         """Return what to say to a scheduler that knows nothing, and what is not asked for again.
 
-        ``unsent`` was not said before, and is said after what was.
+        ``unsent`` was not said before, and is said after what was. What was stored is still in the
+        ``homes``; without any, it is gone.
         """
         said: dict[bytes, m.Function] = {}
         messages: list[m.Message] = []
@@ -145,8 +175,8 @@ class Unfinished:
                 said[function.function] = function
                 messages.append(function)
 
-        for lone in self._lone.values():
-            self._calls.setdefault(0, _Call()).add(Run(*lone))
+        for submit, function, _ in self._lone.values():
+            self._calls.setdefault(0, _Call(self.objects)).add(Run(submit, function))
         self._lone = {}
         calls, self._calls = self._calls, {}
         for number, call in sorted(calls.items()):
@@ -155,16 +185,17 @@ class Unfinished:
                     if run.submit.options.at_most_once:
                         # It may have been started.
                         tasks = range(run.submit.first + start, run.submit.first + stop)
-                        failed += [lost(task, m.FAILED_LOST) for task in tasks]
+                        failed += [lost(task) for task in tasks]
                     else:
                         say(run.function)
                         messages.append(part_of(run.submit, start, stop))
-        for function, message in self.graphs.again(failed):
+        for function, message in self.graphs.again(failed, is_stored=bool(homes)):
             say(function)
             messages.append(message)
         if self._taken_back is not None:
             messages.append(self._taken_back)
         before, self._functions = self._functions, {}
+        gone = GONE if homes else (*GONE, m.Object, m.Release)
         for message in unsent:
             if isinstance(message, m.Function):
                 say(message)
@@ -174,7 +205,7 @@ class Unfinished:
                 isinstance(message, m.Graph) and not message.start
             ):
                 function = said.get(message.function) or before[message.function]
-                if isinstance(message, m.Graph) and function.objects:
+                if isinstance(message, m.Graph) and function.objects and not homes:
                     failed += self.graphs.fail(message, m.FAILED_MISSING)
                     continue
                 say(function)
@@ -182,8 +213,12 @@ class Unfinished:
             elif isinstance(message, m.Forget):
                 if said.pop(message.function, None) is not None:
                     messages.append(message)
-            elif not isinstance(message, GONE):
+            elif not isinstance(message, gone):
                 messages.append(message)
+        if homes:
+            needed = {one for message in messages for one in _objects_of(message)}
+            return self.objects.again(needed, homes) + messages, failed
+        self.objects.forget()
         # Whose objects are gone would be taken for known, but its tasks would fail.
         messages += [m.Forget(one) for one, function in said.items() if function.objects]
         return messages, failed
@@ -200,10 +235,16 @@ class Unfinished:
         return ranges_of(left)
 
 
+def _objects_of(message: m.Message) -> tuple[bytes, ...]:
+    """Return what is needed for what a message asks for."""
+    return message.objects if isinstance(message, m.Submit | m.Function | m.Graph) else ()
+
+
 class _Call:
     """The runs of one call, in the order of their tasks."""
 
-    def __init__(self) -> None:
+    def __init__(self, objects: HeldObjects) -> None:
+        self._objects = objects
         self._runs: dict[int, Run] = {}
         """By the first task of each."""
         self._firsts: list[int] = []
@@ -223,7 +264,7 @@ class _Call:
         alone = self._runs.get(first)
         if alone is not None and stop - first == alone.left:
             # As most do: all that is left of it, in one message.
-            del self._runs[first]
+            self._drop(alone)
             return self._tidy()
         for run, start, end in self._within(first, stop):
             run.left -= end - start
@@ -257,9 +298,19 @@ class _Call:
             yield run, first, end
             first = end
 
+    def drop(self) -> None:
+        """Nobody waits for any of it."""
+        for run in self._runs.values():
+            self._objects.used(run.needs)
+
     def _drop_if_over(self, run: Run) -> None:
         if not run.left:
-            del self._runs[run.submit.first]
+            self._drop(run)
+
+    def _drop(self, run: Run) -> None:
+        del self._runs[run.submit.first]
+        if run.needs:
+            self._objects.used(run.needs)
 
     def _tidy(self) -> bool:
         """Forget numbers of runs that are over, if there are many; return True if all are."""

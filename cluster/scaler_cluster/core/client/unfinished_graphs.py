@@ -13,8 +13,10 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from scaler_cluster.core.client.held_objects import HeldObjects
 
-def lost(task: int, kind: str) -> m.Failed:
+
+def lost(task: int, kind: str = m.FAILED_LOST) -> m.Failed:
     """Return what becomes of a task that is not asked for again."""
     return m.Failed(task, kind, b"", {"losses": 1} if kind == m.FAILED_LOST else {})
 
@@ -38,7 +40,8 @@ class _Graph:
 class UnfinishedGraphs:
     """Keeps the messages of each graph until its last wanted node comes back."""
 
-    def __init__(self) -> None:
+    def __init__(self, objects: HeldObjects) -> None:
+        self._objects = objects
         self._graphs: dict[int, _Graph] = {}
         """By the first task of each, in the order in which they were asked for."""
         self._owners: dict[int, _Graph] = {}
@@ -63,8 +66,11 @@ class UnfinishedGraphs:
         """Note what is sent of a graph; its function was sent before its first part."""
         graph = self._graphs.get(part.first)
         if graph is not None:
-            graph.function = graph.function or functions[part.function]
+            if graph.function is None:
+                graph.function = functions[part.function]
+                self._objects.use(graph.function.objects)
             graph.parts.append(part)
+            self._objects.use(part.objects)
 
     def came(self, first: int, stop: int) -> None:
         """Nobody waits for these tasks any more, of which some may be nodes."""
@@ -84,10 +90,13 @@ class UnfinishedGraphs:
             self._void.remove(part.first)
         return True
 
-    def again(self, failed: list[m.Failed]) -> Iterator[tuple[m.Function, m.Message]]:
+    def again(
+        self, failed: list[m.Failed], *, is_stored: bool
+    ) -> Iterator[tuple[m.Function, m.Message]]:
         """Yield what to say, each with the function that is to be known before.
 
-        ``failed`` gets the nodes that wait for what must not start again, or is gone.
+        ``failed`` gets the nodes that wait for what must not start again, or is gone if it was
+        stored and ``is_stored`` no more.
         """
         for graph in list(self._graphs.values()):
             function, parts = graph.function, graph.parts
@@ -97,10 +106,10 @@ class UnfinishedGraphs:
             if any(options.at_most_once for part in parts for options in part.options):
                 failed += self.fail(parts[-1], m.FAILED_LOST)
                 continue
-            if function.objects:
+            if function.objects and not is_stored:
                 failed += self.fail(parts[-1], m.FAILED_MISSING)
                 continue
-            graph.parts = []
+            graph.function, graph.parts = None, []
             for part in parts:
                 yield function, part
             came = [task for task in graph.wanted if task not in graph.waited]
@@ -125,3 +134,7 @@ class UnfinishedGraphs:
         del self._graphs[graph.first]
         for key in self._keys(graph):
             self._owners.pop(key, None)
+        if graph.function is not None:
+            self._objects.used(graph.function.objects)
+        for part in graph.parts:
+            self._objects.used(part.objects)

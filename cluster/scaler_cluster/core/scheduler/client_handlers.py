@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scaler_cluster.core.scheduler.admission import AdmissionControl
+    from scaler_cluster.core.scheduler.adoption import Adoption
     from scaler_cluster.core.scheduler.assignment import Assigner
     from scaler_cluster.core.scheduler.config import SchedulerConfig
     from scaler_cluster.core.scheduler.dispatch import Dispatch
@@ -47,6 +48,7 @@ class ClientHandlers:
         assigner: Assigner,
         spares: Spares,
         admission: AdmissionControl | None,
+        adoption: Adoption,
     ) -> None:
         self._table = table
         self._config = config
@@ -56,11 +58,13 @@ class ClientHandlers:
         self._assigner = assigner
         self._spares = spares
         self._admission = admission
+        self._adoption = adoption
         self._sessions_made = 0
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Function: self._on_function,
             m.Forget: self._on_forget,
             m.Object: self._on_object,
+            m.Keep: self._on_keep,
             m.Release: self._on_release,
             m.Submit: self._on_submit,
             m.RequestCredit: self._on_request_credit,
@@ -101,7 +105,9 @@ class ClientHandlers:
             worker.session = peer
         workers = sum(one.workers_wanted for one in table.supervisors.values())
         asks_first = self.asks_first(session)
-        table.send(peer, self._config.welcome(number, workers, asks_first=asks_first))
+        adopts = self._adoption.is_open_to(peer)
+        welcome = self._config.welcome(number, workers, asks_first=asks_first, adopts=adopts)
+        table.send(peer, welcome)
         if table.broken:
             table.send(peer, m.Broken(table.broken))
 
@@ -112,6 +118,7 @@ class ClientHandlers:
             if is_whole:
                 self._table.release_function(function)
         self._table.objects.release(session.objects)
+        self._adoption.client_ended(session.peer)
         if self._admission is not None:
             self._admission.forget(session)
         self._table.drop_session(session)
@@ -174,6 +181,11 @@ class ClientHandlers:
         session = self._client(peer)
         session.last_seen = now
         self._table.objects.announce(session, message)
+
+    def _on_keep(self, peer: bytes, message: m.Keep, now: float) -> None:
+        session = self._client(peer)
+        session.last_seen = now
+        self._adoption.keep(session, message)
 
     def _on_release(self, peer: bytes, message: m.Release, now: float) -> None:
         session = self._client(peer)

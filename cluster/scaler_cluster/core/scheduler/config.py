@@ -28,6 +28,8 @@ class SchedulerConfig:
     homes: tuple[m.StorageEndpoint, ...] = (m.NOWHERE,)
     """Where clients store objects: beside this scheduler, or in storages that run by themselves."""
     homes_are_elsewhere: bool = False
+    adopts: bool = False
+    """What clients stored before this scheduler was started may be in the homes still."""
     tasks_max: int = TASKS_MAX
     """How many tasks a worker is given at most."""
     tasks_waiting_max: int = -1
@@ -52,6 +54,14 @@ class SchedulerConfig:
     dashboard: str = ""
     """Link of the dashboard; empty: there is none."""
 
-    def welcome(self, session: int = 0, workers: int = 0, *, asks_first: bool = False) -> m.Welcome:
+    def welcome(
+        self,
+        session: int = 0,
+        workers: int = 0,
+        *,
+        asks_first: bool = False,
+        adopts: bool = False,
+    ) -> m.Welcome:
         """Return what a peer is told that is welcome."""
-        return m.Welcome(session, workers, self.homes, asks_first, self.monitor, self.dashboard)
+        where = self.homes, asks_first, self.monitor, self.dashboard
+        return m.Welcome(session, workers, *where, adopts=adopts)

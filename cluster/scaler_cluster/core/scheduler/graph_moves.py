@@ -265,7 +265,8 @@ class Graphs:
         address = objects.take_result(session, worker, message)
         if graph.nodes.wanted[node]:
             objects.hold(message.objects)
-            returned = m.Returned(message.task, message.payload, message.objects, address)
+            what = message.payload, message.objects, address, message.sizes
+            returned = m.Returned(message.task, *what)
             self._table.answers.answer(session.number, returned)
         else:
             self._hold_alone(session, message.objects)

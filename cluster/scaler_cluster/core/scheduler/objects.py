@@ -59,6 +59,9 @@ class ObjectTable:
         self._look_at = -math.inf
         """When to look for unused copies next."""
         self.records: dict[bytes, ObjectRecord] = {}
+        self.adopts = False
+        """True while clients may come that name what nobody here knows yet: no segment is removed
+        because it is not known."""
         self.nbytes = 0
         """Bytes of all objects together, each counted once."""
         self.homes = {home.address.encode() if are_elsewhere else HOME: home for home in homes}
@@ -91,9 +94,12 @@ class ObjectTable:
         if record is None:
             record = self.records[message.object] = ObjectRecord(message.segment, message.nbytes)
             self.nbytes += message.nbytes
-            self._lay(record, home)
+            self.lay(record, home)
         else:
             self.remove_segments(home, (message.segment,))
+            # Should it have to name it again, it names the one that is there.
+            known = m.Object(message.object, record.segment, record.nbytes)
+            self._send(session.peer, known)
         session.objects[message.object] = None
         record.users += 1
 
@@ -104,7 +110,7 @@ class ObjectTable:
         for segment, nbytes in zip(message.objects, message.sizes, strict=True):
             record = self.records[segment] = ObjectRecord(segment, nbytes, users=1)
             self.nbytes += nbytes
-            self._lay(record, worker.store)
+            self.lay(record, worker.store)
             session.objects[segment] = None
         return self.stores[worker.store].place.address
 
@@ -140,7 +146,8 @@ class ObjectTable:
         """Return the home that has this directory, if there is one."""
         return next((key for key, home in self.homes.items() if home.disk == disk), None)
 
-    def _lay(self, record: ObjectRecord, key: bytes) -> None:
+    def lay(self, record: ObjectRecord, key: bytes) -> None:
+        """Note that a machine has an object."""
         record.stores[key] = None
         self.stores[key].objects += 1
         self.stores[key].nbytes += record.nbytes
@@ -161,6 +168,9 @@ class ObjectTable:
         A worker that ``may_claim`` room may have died with it: a storage is started for that, too.
         """
         store = self.stores.get(key)
+        if self.adopts:
+            # It goes with all else that nobody names.
+            return
         if store is not None and store.peer is None and may_claim:
             store.garbage.append(DRAFT + claim_of(owner))
         if store is not None and store.peer is not None:
@@ -323,7 +333,7 @@ class ObjectTable:
                         self.transferred(key, segment, "the object storage does not start")
 
     def take_inventory(self, key: bytes, segments: tuple[bytes, ...]) -> None:
-        """A storage has come up and found these segments: remove the segments of no use."""
+        """A storage found these segments: remove the segments of no use."""
         store = self.stores[key]
         known = {record.segment for record in self.records.values() if key in record.stores}
         known.update(segment for goal, segment in self.copying if goal == key)
@@ -332,7 +342,7 @@ class ObjectTable:
         if key in self.homes:
             peers += self._sessions
         prefixes = tuple(map(segment_prefix, peers))
-        for segment in segments:
+        for segment in () if self.adopts else segments:
             # A segment that its owner has not announced yet is about to be announced.
             name = segment.removeprefix(DRAFT)
             if name not in known and not name.startswith(prefixes):

@@ -75,7 +75,8 @@ class Outcomes:
                 self._graphs.stored(session, worker, run, message)
             else:
                 address = table.objects.take_result(session, worker, message)
-                returned = m.Returned(message.task, message.payload, message.objects, address)
+                what = message.payload, message.objects, address, message.sizes
+                returned = m.Returned(message.task, *what)
                 table.answers.answer(session.number, returned)
                 for one in table.totals(run):
                     one.done += 1

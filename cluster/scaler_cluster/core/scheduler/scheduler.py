@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.records.credit import STALL_S
 from scaler_cluster.core.scheduler.admission import AdmissionControl
+from scaler_cluster.core.scheduler.adoption import Adoption
 from scaler_cluster.core.scheduler.assignment import Assigner
 from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
 from scaler_cluster.core.scheduler.deaths import Deaths
@@ -68,6 +69,7 @@ class SchedulerCore:
         self._unplaced = Unplaced(table, pools, failures, config.unplaced_timeout_s)
         limit = config.tasks_waiting_max
         self._admission = AdmissionControl(table, limit) if limit >= 0 else None
+        self._adoption = Adoption(table, config, now)
         self._clients = ClientHandlers(
             table,
             config,
@@ -77,6 +79,7 @@ class SchedulerCore:
             assigner,
             self._spares,
             self._admission,
+            self._adoption,
         )
         self._workers = WorkerHandlers(
             table,
@@ -99,7 +102,7 @@ class SchedulerCore:
             self.feed,
             self._pools,
         )
-        self._storages = StorageHandlers(table, config, graphs)
+        self._storages = StorageHandlers(table, config, graphs, self._adoption)
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Hello: self._on_hello,
             m.Heartbeat: self._on_heartbeat,
@@ -193,6 +196,7 @@ class SchedulerCore:
         self._spares.tick(now)
         self._unplaced.tick(now)
         self._graphs.settle(now)
+        self._adoption.tick(now)
         table.objects.tick(now)
 
     @property
@@ -205,6 +209,7 @@ class SchedulerCore:
             self._stopping.deadline,
             self._dispatch.deadline,
             self._rebalancer.deadline,
+            self._adoption.deadline,
         )
 
     @property

@@ -10,6 +10,7 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scaler_cluster.core.scheduler.adoption import Adoption
     from scaler_cluster.core.scheduler.config import SchedulerConfig
     from scaler_cluster.core.scheduler.graph_moves import Graphs
     from scaler_cluster.core.scheduler.table import Table
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 class StorageHandlers:
     """Handles the messages of object storages."""
 
-    def __init__(self, table: Table, config: SchedulerConfig, graphs: Graphs) -> None:
+    def __init__(
+        self, table: Table, config: SchedulerConfig, graphs: Graphs, adoption: Adoption
+    ) -> None:
         self._table = table
+        self._adoption = adoption
         self._config = config
         self._graphs = graphs
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
@@ -40,6 +44,7 @@ class StorageHandlers:
             return
         table.send(peer, self._config.welcome())
         before = table.objects.add_storage(peer, key, hello.place)
+        self._adoption.storage_came(key)
         if before is not None:
             table.outbox.part_with(before)
 

@@ -1,0 +1,97 @@
+"""What clients stored before this scheduler was started, and still name.
+
+The storages keep it for a while. Each client that comes back says what it names; what nobody has
+named by then is removed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.records.objects import ObjectRecord
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.ids import is_segment
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.scheduler.config import SchedulerConfig
+    from scaler_cluster.core.scheduler.session import SessionRecord
+    from scaler_cluster.core.scheduler.table import Table
+    from scaler_cluster.wire import messages as m
+
+ADOPTION_S = 60.0
+"""How long clients have time to come back: as long as one may be silent by default."""
+
+
+class Adoption:
+    """Takes in what clients still name, for a while."""
+
+    def __init__(self, table: Table, config: SchedulerConfig, now: float) -> None:
+        self._table = table
+        self._config = config
+        self.deadline = now + ADOPTION_S if config.adopts else math.inf
+        """When :meth:`tick` is next due."""
+        self._gone: set[bytes] = set()
+        """Clients that left or were given up meanwhile: what they had named was removed."""
+        self._awaited: dict[str, list[bytes]] = {}
+        """Objects in storages that have not come yet, by their address."""
+        table.objects.adopts = config.adopts
+
+    def is_open_to(self, peer: bytes) -> bool:
+        """Return True if a client that comes may still name what it stored before."""
+        return self._table.objects.adopts and peer not in self._gone
+
+    def keep(self, session: SessionRecord, message: m.Keep) -> None:
+        """A client names what it stored; raises RemoteProtocolError if it must not."""
+        objects, address = self._table.objects, message.address
+        if not self._config.adopts:
+            raise RemoteProtocolError("names what another scheduler knew")
+        if not len(message.objects) == len(message.segments) == len(message.sizes):
+            raise RemoteProtocolError("objects without segments")
+        stores = objects.stores.items()
+        key = next((key for key, store in stores if store.place.address == address), None)
+        for one, segment, nbytes in zip(
+            message.objects, message.segments, message.sizes, strict=True
+        ):
+            if not is_segment(segment):
+                raise RemoteProtocolError("an object in no segment")
+            if one in session.objects:
+                continue
+            record = objects.records.get(one)
+            if record is None:
+                record = objects.records[one] = ObjectRecord(segment, nbytes)
+                objects.nbytes += nbytes
+                if key is not None:
+                    objects.lay(record, key)
+                else:
+                    self._awaited.setdefault(address, []).append(one)
+            elif record.segment != segment and key is not None:
+                # Two clients stored the same, and one was not told in time.
+                objects.remove_segments(key, (segment,))
+            session.objects[one] = None
+            record.users += 1
+
+    def storage_came(self, key: bytes) -> None:
+        """A storage is here: what clients named of it can be had."""
+        objects = self._table.objects
+        for one in self._awaited.pop(objects.stores[key].place.address, ()):
+            record = objects.records.get(one)
+            if record is not None and not record.stores:
+                objects.lay(record, key)
+
+    def client_ended(self, peer: bytes) -> None:
+        """A client left or is given up."""
+        if self._table.objects.adopts:
+            self._gone.add(peer)
+
+    def tick(self, now: float) -> None:
+        """Once the time is over, have everything removed that nobody has named."""
+        if now < self.deadline:
+            return
+        self.deadline = math.inf
+        self._gone.clear()
+        self._awaited.clear()
+        self._table.objects.adopts = False
+        for peer in self._table.objects.storages:
+            # It answers with its inventory.
+            self._table.send(peer, self._config.welcome())

@@ -1,0 +1,127 @@
+"""What a scheduler takes over that clients of the one before it had stored."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaler_cluster.core.scheduler.adoption import ADOPTION_S
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello, object_id, segment
+from scaler_cluster.wire import messages as m
+
+A, B = object_id("a"), object_id("b")
+OLD = segment(b"W9", 1), segment(b"W9", 2)
+C1_0, C2_0 = segment(b"C1", 0), segment(b"C2", 0)
+
+
+@pytest.fixture
+def later():
+    """A scheduler that adopts, with client C1 (session 1), supervisor S1 and worker W1."""
+    made = SchedulerBench(SchedulerConfig(PYTHON, adopts=True))
+    made.supervisor()
+    made.client()
+    made.worker()
+    return made
+
+
+def keep(*pairs, address=""):
+    """Return what names objects, each with its segment."""
+    objects, segments = zip(*pairs, strict=True)
+    return m.Keep(address, objects, segments, (1000,) * len(pairs))
+
+
+def stay(bench, duration_s):
+    """Let time pass in which peers live; return what the storage is told."""
+    said = []
+    for _ in range(int(duration_s)):
+        for peer in (b"C1", b"S1"):
+            bench.feed(peer, m.Heartbeat())
+        said += bench.wait(1.0).get("O1", [])
+    return said
+
+
+def test_what_a_client_names_is_there(later):
+    """Objects and results can be named by tasks, and go when they are released."""
+    later.storage(b"O1", C1_0, *OLD)
+    assert later.feed(b"C1", keep((A, C1_0), (OLD[0], OLD[0]))) == {}
+
+    assert later.submit(0, objects="a")["W1"][-1] == f"Assign 1:0 f with {C1_0.decode()}"
+    later.done(0)
+    assert later.core.table.objects.nbytes == 2000
+    assert later.feed(b"C1", m.Release((OLD[0],))) == {"O1": [f"Release {OLD[0].decode()}"]}
+    later.release("a")
+    assert later.core.table.objects.nbytes == 0
+
+
+def test_what_nobody_names_is_removed_after_a_while(later):
+    """A storage is not told to remove anything before all clients had time to come back."""
+    assert later.storage(b"O1", C1_0, *OLD) == {"O1": ["Welcome 0, 0 workers"]}
+    later.feed(b"C1", keep((A, C1_0)))
+    later.died()
+
+    assert stay(later, ADOPTION_S - 1) == []
+    assert stay(later, 2) == ["Welcome 0, 0 workers"]
+    assert later.feed(b"O1", m.Inventory((C1_0, *OLD))) == {
+        "O1": [f"Release {OLD[0].decode()} {OLD[1].decode()}"]
+    }
+
+
+def test_clients_are_told_whether_they_may_name_it(later):
+    """A client that comes in time may; not one that was given up since, or that comes late."""
+
+    def adopts(peer):
+        later.core.receive(peer, [hello(m.CLIENT)], later.now)
+        return [one.adopts for one in later.act_raw()[peer] if isinstance(one, m.Welcome)] == [True]
+
+    assert adopts(b"C2")
+    later.feed(b"C2", m.Goodbye())
+    assert not adopts(b"C2")
+    assert adopts(b"C3")
+    stay(later, ADOPTION_S)
+    assert not adopts(b"C4")
+
+
+def test_equal_content_of_two_clients_stays_one(later):
+    """Both name the segment of one of them; a second segment is removed."""
+    later.storage(b"O1", C1_0, C2_0)
+    later.client(b"C2")
+    later.feed(b"C2", keep((A, C1_0)))
+    assert later.feed(b"C1", keep((A, C1_0))) == {}
+    assert later.feed(b"C1", keep((A, C1_0))) == {}
+    later.feed(b"C1", keep((B, C1_0[:-1] + b"5")))
+    assert later.feed(b"C2", keep((B, C2_0))) == {"O1": [f"Release {C2_0.decode()}"]}
+
+    later.feed(b"C1", m.Goodbye())
+    assert later.core.table.objects.records[A].users == 1
+
+
+def test_a_result_waits_for_its_storage(later):
+    """A result on another machine can be had once that machine's storage is back."""
+    later.feed(b"C1", keep((OLD[0], OLD[0]), address="tcp://S2"))
+    record = later.core.table.objects.records[OLD[0]]
+    assert not record.stores
+    later.supervisor(b"S2")
+    later.storage(b"O2", OLD[0], supervisor=b"S2")
+
+    assert list(record.stores) == [b"S2"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.Keep("", (A,), (), (1,)),
+        m.Keep("", (A,), (C1_0,), ()),
+        keep((A, b"../../etc/passwd")),
+    ],
+)
+def test_nonsense_is_refused(later, message):
+    """What names no segments is no honest client's."""
+    with pytest.raises(RemoteProtocolError, match="an object in no segment|without segments"):
+        later.feed(b"C1", message)
+
+
+def test_a_first_scheduler_adopts_nothing(one):
+    """A scheduler that nothing was there before is not named anything."""
+    with pytest.raises(RemoteProtocolError, match="another scheduler knew"):
+        one.feed(b"C1", keep((A, C1_0)))
