@@ -30,6 +30,11 @@ def _ignore(*_: object) -> None:
     """Take nothing: what is unfinished is not kept, and of a Heartbeat counts only that it came."""
 
 
+def _on_object(core: ClientCore, message: m.Object) -> None:
+    if core.requests.unfinished is not None:
+        core.requests.unfinished.objects.moved(message)
+
+
 class MapSink(Protocol):
     """Many tasks whose results one caller takes in order: a map."""
 
@@ -281,10 +286,6 @@ class ClientCore:
             self._came(message.first, count)
         else:
             self._recount(message.first, message.first + count)
-
-    def _on_object(self, message: m.Object) -> None:
-        if self.requests.unfinished is not None:
-            self.requests.unfinished.objects.moved(message)
 
     def _on_returned(self, message: m.Returned) -> None:
         if self.requests.unfinished is not None:

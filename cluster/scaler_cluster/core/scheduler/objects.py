@@ -228,7 +228,7 @@ class ObjectTable:
         limit = store.place.memory_limit
         if not limit or store.nbytes <= limit:
             return
-        wanted = self._wanted_on(key)
+        wanted = _wanted_on(key, self._workers, self._functions, self._sessions)
         for one in list(store.copies):
             if one not in wanted:
                 self._drop_copy(key, one)
@@ -241,7 +241,7 @@ class ObjectTable:
         unused = [one for one, is_used in store.copies.items() if not is_used]
         store.copies.update(dict.fromkeys(store.copies, False))
         if unused:
-            wanted = self._wanted_on(key)
+            wanted = _wanted_on(key, self._workers, self._functions, self._sessions)
             for one in unused:
                 if one not in wanted:
                     self._drop_copy(key, one)
@@ -258,27 +258,6 @@ class ObjectTable:
             del record.workers[peer], self._workers[peer].objects[one]
             self._send(peer, m.Release((record.segment,)))
         self.remove_segments(key, (record.segment,))
-
-    def _wanted_on(self, key: bytes) -> set[bytes]:
-        """Return the objects that the workers of a machine need.
-
-        They need them for their tasks and functions, and for the nodes that the scheduler has
-        handed to a waiting task there.
-        """
-        wanted: set[bytes] = set()
-        for worker in self._workers.values():
-            if worker.store == key:
-                for run in worker.runs:
-                    wanted.update(run.needed)
-                for function in worker.functions:
-                    if function in self._functions:
-                        wanted.update(self._functions[function].objects)
-        for session in self._sessions.values():
-            if session.worker and self._workers[session.worker].store == key:
-                for graph in session.graphs.values():
-                    for handed_over in graph.handed_over.values():
-                        wanted.update(handed_over.needed)
-        return wanted
 
     def _send_copy(self, key: bytes, record: ObjectRecord) -> None:
         peer = self.stores[key].peer
@@ -393,3 +372,30 @@ class ObjectTable:
             del self.copying[place]
         for record in self.records.values():
             record.stores.pop(key, None)
+
+
+def _wanted_on(
+    key: bytes,
+    workers: Mapping[bytes, WorkerRecord],
+    functions: Mapping[bytes, FunctionRecord],
+    sessions: Mapping[bytes, SessionRecord],
+) -> set[bytes]:
+    """Return the objects that the workers of a machine need.
+
+    They need them for their tasks and functions, and for the nodes that the scheduler has
+    handed to a waiting task there.
+    """
+    wanted: set[bytes] = set()
+    for worker in workers.values():
+        if worker.store == key:
+            for run in worker.runs:
+                wanted.update(run.needed)
+            for function in worker.functions:
+                if function in functions:
+                    wanted.update(functions[function].objects)
+    for session in sessions.values():
+        if session.worker and workers[session.worker].store == key:
+            for graph in session.graphs.values():
+                for handed_over in graph.handed_over.values():
+                    wanted.update(handed_over.needed)
+    return wanted
