@@ -20,7 +20,12 @@ from benchmarks.random_graphs import RandomGraphs
 from benchmarks.soak.allowed import AT_MOST_ONCE, LARGE, Failure
 from benchmarks.soak.tasks import add_up, at_second_try, double, hang, make, marked, raising
 from benchmarks.tasks import plain_tree, short_task, tree
-from scaler_exec import Client, MissingObjectsError, TaskTimeoutError
+from scaler_exec import (
+    Client,
+    MissingObjectsError,
+    StorageUnreachableError,
+    TaskTimeoutError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +46,8 @@ PAUSE_S = 0.02
 """Between runs of a kind: the soak is to find faults, not to measure throughput."""
 AGAIN_S = 0.5
 CALLBACK_S = 10.0
+UNREACHABLE_MAX = 2
+"""So many results of a run are waited for in vain, for 30 s each; others of it may be there too."""
 TEXT_CHARS = 400
 
 
@@ -362,7 +369,11 @@ class Runner(threading.Thread):
 
     def _judge(self, began: float, run: list[tuple[Expected, Watched]]) -> None:
         wait([one.future for one, _ in run], self._timeout_s)
+        unreachable = 0
         for one, watched in run:
+            if unreachable >= UNREACHABLE_MAX and one.future.done():
+                self.outcomes["not fetched"] += 1
+                continue
             if one.future.done():
                 # Who waits is woken before callbacks are called.
                 watched.has_called.wait(CALLBACK_S)
@@ -380,6 +391,7 @@ class Runner(threading.Thread):
                 self._tell_failure("CancelledError", "", began, watched.at)
             elif (failed := one.future.exception()) is not None:
                 # A large result is fetched only now, and what fails then is the future's exception.
+                unreachable += isinstance(failed, StorageUnreachableError)
                 is_late = LARGE in self._load.traits
                 self._fail(failed, began, time.monotonic() if is_late else watched.at)
             else:

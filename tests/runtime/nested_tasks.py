@@ -427,3 +427,11 @@ def many_waiters_in_callbacks(client):
     client.submit(tasks.square, 3).add_done_callback(chain)
     done.wait(30)
     return found
+
+
+def first_client_after(ready: str, go: str) -> int:
+    """Say that it runs, and ask for a task once it may: this worker did not before."""
+    Path(ready).write_text(str(os.getpid()))
+    while not Path(go).exists():
+        time.sleep(0.01)
+    return int(Client().submit(abs, -4).result())

@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError
 import psutil
 import pytest
 
+from scaler_cluster.client.session import CONNECT_TIMEOUT_S
 from scaler_exec import (
     Client,
     ConfigError,
@@ -435,3 +436,21 @@ def test_waiting_in_a_callback(client) -> None:
     future = client.submit(nested_tasks.many_waiters_in_callbacks, client)
 
     assert future.result(BOUND_S) == [81]
+
+
+def test_a_task_waits_for_a_scheduler_that_is_stopped(make_executor, flags) -> None:
+    """A task's first client is as patient as one that is open: the scheduler will come back."""
+    future = make_executor(1).submit(
+        nested_tasks.first_client_after, flags.path("ready"), flags.path("go")
+    )
+    flags.wait("ready")
+    scheduler = cluster_process("scheduler")
+    scheduler.send_signal(signal.SIGSTOP)
+    try:
+        flags.set("go")
+        with pytest.raises(concurrent.futures.TimeoutError):
+            future.result(CONNECT_TIMEOUT_S + 2)
+    finally:
+        scheduler.send_signal(signal.SIGCONT)
+
+    assert future.result(BOUND_S) == 4

@@ -18,7 +18,7 @@ from time import perf_counter as clock
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.client.session import CONNECT_TIMEOUT_S
+from scaler_cluster.client.session import SILENCE_MAX_S
 from scaler_cluster.client.worker_context import TaskSession
 from scaler_cluster.core.client.requests import FUNCTIONS_MAX
 from scaler_cluster.core.worker.subtasks import HandedOver, Subtask
@@ -68,7 +68,8 @@ class NestedSession(TaskSession):
         self._options: dict[tuple[m.TaskOptions, int, bool, int], m.TaskOptions] = {}
         self._clients = itertools.count(1)
         connection = NestedConnection(shell.address, shell.peer, shell.may_run)
-        super().__init__(shell.address, timeout=CONNECT_TIMEOUT_S, connection=connection)
+        # A scheduler is there: it may be silent for as long as with a session that is open.
+        super().__init__(shell.address, timeout=SILENCE_MAX_S, connection=connection)
         self._nested_waiter = NestedWaiter(
             connection, self._lead, self._settler, self.supplier, self.scope, self.stack.run
         )
