@@ -45,6 +45,9 @@ GENERATION = 20
 PAUSE_S = 0.02
 """Between runs of a kind: the soak is to find faults, not to measure throughput."""
 AGAIN_S = 0.5
+LOOK_S = 1.0
+STARVES = 4
+"""So many times as long something may take while faults go on."""
 CALLBACK_S = 10.0
 UNREACHABLE_MAX = 2
 """So many results of a run are waited for in vain, for 30 s each; others of it may be there too."""
@@ -107,7 +110,7 @@ class Order:
     marks: str
     """A directory of its own, which all machines share."""
     timeout_s: float
-    """What takes longer hangs."""
+    """What takes longer hangs, once nothing goes wrong any more."""
 
 
 class Plain:
@@ -188,7 +191,7 @@ class Maps(Plain):
         nap_s = dice.choice((0.0, 0.0, 0.001)) if len(items) > 50 else dice.choice(NAPS_S)
         chunksize = dice.choice((1, 1, 7))
         naps = [nap_s] * len(items)
-        timeout_s = self.order.timeout_s
+        timeout_s = (1 + STARVES) * self.order.timeout_s
         results = self.executor.map(double, items, naps, chunksize=chunksize, timeout=timeout_s)
         found = list(results)
         if found != [2 * item for item in items]:
@@ -368,7 +371,7 @@ class Runner(threading.Thread):
         self.runs += 1
 
     def _judge(self, began: float, run: list[tuple[Expected, Watched]]) -> None:
-        wait([one.future for one, _ in run], self._timeout_s)
+        self._await([one.future for one, _ in run])
         unreachable = 0
         for one, watched in run:
             if unreachable >= UNREACHABLE_MAX and one.future.done():
@@ -401,10 +404,18 @@ class Runner(threading.Thread):
                 self._tell({"problem": f"{name}: called back {watched.calls} times"})
             watched.is_judged = True
 
+    def _await(self, futures: list[Future[Any]]) -> None:
+        """Wait for all: for long while faults go on, as they may starve what they do not hurt."""
+        end = time.monotonic() + STARVES * self._timeout_s
+        is_over = False
+        while time.monotonic() < end and wait(futures, LOOK_S).not_done:
+            if self._over.is_set() and not is_over:
+                is_over = True
+                end = time.monotonic() + self._timeout_s
+
     def _hangs(self, what: str) -> None:
         self._over.set()
-        kind, timeout_s = self._load.kind, self._timeout_s
-        self._tell({"hang": f"{kind}: {what} has not come back within {timeout_s:g} s"})
+        self._tell({"hang": f"{self._load.kind}: {what} does not come back"})
 
     def _fail(self, error: BaseException, began: float, ended: float) -> None:
         if isinstance(error, MissingObjectsError):
