@@ -59,5 +59,5 @@ def _text(node: ast.expr) -> str:
         )
     else:
         return ""
-    text = re.sub(r"%(\.\d+)?[sdr]", GAP, text)
+    text = re.sub(r"%(\.\d+)?[sdrfg]", GAP, text)
     return text.partition("\n")[0]

@@ -67,7 +67,8 @@ def test_another_protocol_is_refused(bench):
 
     (sentence,) = bench.feed(b"C1", message)["C1"]
 
-    assert sentence.startswith("Refused: The client speaks protocol 999, this scheduler 4")
+    ours = f"this scheduler {m.PROTOCOL_VERSION}:"
+    assert sentence.startswith(f"Refused: The client speaks protocol 999, {ours}")
     assert bench.core.take_gone() == [b"C1"]
 
 

@@ -238,7 +238,12 @@ def test_what_cannot_be_watched_is_held_by_the_call(store):
 def test_a_result_is_released_when_it_is_dropped(store):
     """A lazy result announces its end, whether its value was asked for or not."""
     name = store.segments.write(memoryview(bytes(SIZE)))
-    result = store.sent.lazy_result(m.Returned(0, dumps(7), (name,)))
+    store.core.lazy_result = store.sent.lazy_result
+    store.core.waiters[0] = "somebody"
+    store.core.receive([m.Returned(0, dumps(7), (name,), sizes=(SIZE,))], 0.0)
+    (event,) = store.core.events.take()
+    ((_, result),) = event.pairs
+    del event
     store.stored[name] = name
 
     assert result.load() == 7

@@ -18,7 +18,7 @@ from time import perf_counter as clock
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.client.session import SILENCE_MAX_S
+from scaler_cluster.client.session import RECONNECT_TIMEOUT_S
 from scaler_cluster.client.worker_context import TaskSession
 from scaler_cluster.core.client.requests import FUNCTIONS_MAX
 from scaler_cluster.core.worker.subtasks import HandedOver, Subtask
@@ -69,7 +69,7 @@ class NestedSession(TaskSession):
         self._clients = itertools.count(1)
         connection = NestedConnection(shell.address, shell.peer, shell.may_run)
         # A scheduler is there: it may be silent for as long as with a session that is open.
-        super().__init__(shell.address, timeout=SILENCE_MAX_S, connection=connection)
+        super().__init__(shell.address, timeout=RECONNECT_TIMEOUT_S, connection=connection)
         self._nested_waiter = NestedWaiter(
             connection, self._lead, self._settler, self.supplier, self.scope, self.stack.run
         )

@@ -55,6 +55,7 @@ from scaler_cluster.runtime.oom import OomWatch
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
 from scaler_cluster.runtime.stuck import StuckWatch
 from scaler_cluster.runtime.thread_limits import thread_limits
+from scaler_cluster.runtime.worker_log import WorkerLog
 from scaler_cluster.runtime.worker_process import INITIALIZER_EXIT_CODE, WorkerProcess
 from scaler_cluster.runtime.worker_slots import WorkerSlots
 from scaler_cluster.wire import messages as m
@@ -97,7 +98,7 @@ class SupervisorShell:
         )
         self._config = config
         self._slots = WorkerSlots(config.workers + spares_max(config.workers))
-        self._is_failure_logged = False
+        self._log = WorkerLog(config.name_of)
         self._peer = make_peer_id("S")
         self._host = host_name()
         pace = f"heartbeat_interval_seconds={options.heartbeat_s}"
@@ -167,8 +168,8 @@ class SupervisorShell:
         return self._leave
 
     def _deadline(self) -> float:
-        due = [self._core.deadline, self._exchange.deadline, self._next_sample(), self._look_at]
-        due.append(self._stuck.due)
+        due = [self._core.deadline, self._exchange.deadline]
+        due += [self._next_sample(), self._look_at, self._stuck.due]
         if self._storage is not None:
             due.append(self._storage.look_at)
         if self._examiner is not None:
@@ -314,7 +315,7 @@ class SupervisorShell:
         if not fds:
             self._leave = "too many files are open: see ulimit -n"
             return
-        log.info("Worker[%s] started", self._config.name_of(report.slot) or report.slot)
+        self._log.started(report.slot)
         self._stderr[report.slot] = WorkerStderr(fds[0], self._selector, self._passage)
 
     def _on_end(self, report: WorkerEnded) -> None:
@@ -332,23 +333,8 @@ class SupervisorShell:
             task,
             "" if self._core.slots[slot].reason else self._oom.reason(report.signal),
         )
-        self._log_end(slot, end)
+        self._log.ended(slot, end, self._core.slots[slot].reason or end.oom)
         self._core.died(slot, end, clock())
-
-    def _log_end(self, index: int, end: Exit) -> None:
-        name = self._config.name_of(index) or index
-        reason = self._core.slots[index].reason or end.oom
-        if end.initializer_failed:
-            if not self._is_failure_logged:
-                log.error("Worker[%s] cannot start:\n%s", name, end.stderr_tail.rstrip())
-            self._is_failure_logged = True
-        elif reason:
-            log.warning("Worker[%s] was killed: %s", name, reason)
-        elif end.signal or end.exit_code:
-            how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
-            log.warning("Worker[%s] died: %s", name, how)
-        else:
-            log.info("Worker[%s] ended", name)
 
     def _next_sample(self) -> float:
         return self._sample_at if self._core.config.memory_limit_bytes else float("inf")
