@@ -177,10 +177,10 @@ class Scheduler:
 
 
 def run_scheduler(config: SchedulerSettings) -> None:
-    """Run a scheduler in this process until SIGINT or SIGTERM."""
-    from scaler_cluster.runtime.scheduler import run
+    """Run a scheduler until SIGINT or SIGTERM, as the command does."""
+    from scaler_cluster.cli.scheduler import run
 
-    run(SchedulerProcessConfig.from_settings(config), None, lambda _: None)
+    run(config)
 
 
 class Cluster(EngineProcess):

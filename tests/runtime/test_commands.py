@@ -222,7 +222,7 @@ def test_one_command_runs_a_whole_stack(shell) -> None:
     stack = shell.start("scaler -c stack.toml")
     stack.wait_for("Worker[0] started")
     parts = psutil.Process(stack.pid).children()
-    parts[1].kill()
+    parts[2].kill()
     assert stack.end() == 128 + signal.SIGKILL
     wait_gone(*(one.pid for one in parts))
 

@@ -6,12 +6,21 @@ import functools
 import gc
 
 import numpy as np
+import psutil
 import pytest
 
 from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_exec import Client, ScalerExecutor
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, cluster_process, segments, wait_gone, wait_until
+from tests.runtime.helpers import (
+    BOUND_S,
+    cluster_process,
+    free_port,
+    segments,
+    wait_gone,
+    wait_until,
+)
+from tests.runtime.shell import Shell
 
 MB = 1_000_000
 
@@ -130,3 +139,37 @@ def test_equal_content_is_still_kept_once(make_executor) -> None:
         del same
         gc.collect()
         wait_until(lambda: not segments(), lambda: f"left behind: {segments()}")
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def test_a_command_starts_its_scheduler_again(shell, flags) -> None:
+    """``scaler_scheduler`` outlives its scheduler, with all that is stored, and ends in order."""
+    address = f"tcp://127.0.0.1:{free_port(3)}"
+    command = shell.start(f"scaler_scheduler {address}")
+    shell.start(f"scaler_cluster -n 1 -his 0.1 {address}")
+    with ScalerExecutor(address=address) as executor:
+        value = np.ones(MB)
+        result = executor.submit(np.full, MB, 3.0)
+        running = executor.submit(total, flags.path("started"), flags.path("go"), value)
+        flags.wait("started")
+        (scheduler,) = psutil.Process(command.pid).children()
+        scheduler.kill()
+        flags.set("go")
+
+        assert running.result(BOUND_S) == MB
+        assert executor.submit(sum_of, value).result(BOUND_S) == MB
+        assert result.result(BOUND_S).sum() == 3 * MB
+        del result
+    assert command.out.count(f"process {scheduler.pid} ended with code -9: another one") == 1
+    parts = psutil.Process(command.pid).children(recursive=True)
+    assert command.interrupt() == 0
+    assert command.err == ""
+    wait_gone(*(one.pid for one in parts))
+    assert not segments()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sys
 from logging import StreamHandler
@@ -10,11 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 from scaler_cluster.config.load import load
 from scaler_cluster.errors import ConfigError, ScalerError
 from scaler_cluster.logs import LOGGER, setup_logger
+from scaler_cluster.process.kept_scheduler import KeptScheduler
+from scaler_cluster.process.process import lifeline_of_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scaler_cluster.config.sections import Logging
+    from scaler_cluster.process.child import ChildProcess
 
     L = TypeVar("L", bound=Logging)
 
@@ -26,16 +31,16 @@ def run_command(
     kind: type[L],
     program: str,
     about: str,
-    run: Callable[[L], None],
+    run: Callable[[L], int | None],
     arguments: Sequence[str] | None,
 ) -> int:
     """Run a command to its end; return the exit status."""
 
-    def load_and_run() -> None:
+    def load_and_run() -> int | None:
         settings = load(kind, program, about, arguments)
         file, level = settings.logging_config_file, settings.logging_level
         setup_logger(settings.logging_paths, file, level)
-        run(settings)
+        return run(settings)
 
     return guard(program, load_and_run)
 
@@ -54,3 +59,19 @@ def guard(program: str, run: Callable[[], int | None]) -> int:
             # A user who logs to a terminal has just read it there.
             LOGGER.error("%s", error)
         return WRONG if isinstance(error, ConfigError) else FAILED
+
+
+def wait_for(parts: Sequence[ChildProcess | KeptScheduler]) -> int:
+    """Wait until a process ends, and return its status, or until a signal comes."""
+    lifeline = lifeline_of_signals()
+    # A signal that has a handler sends a byte to the lifeline, which wakes the loop below.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        for child in parts:
+            status = child.poll()
+            if status is not None:
+                return 128 - status if status < ENDED else status
+        due = [one.look_after_s for one in parts if isinstance(one, KeptScheduler)]
+        timeout = min((each for each in due if each is not None), default=None)
+        if select.select([lifeline], (), (), timeout)[0] and not os.read(lifeline, 4096):
+            return ENDED

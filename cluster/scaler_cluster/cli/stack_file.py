@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scaler_cluster.cli.shared import ENDED, guard
+from scaler_cluster.cli.shared import guard, wait_for
 from scaler_cluster.config.load import Parser, complete, read_file
 from scaler_cluster.config.sections import (
     SECTION,
@@ -22,7 +20,7 @@ from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.process.child import ChildProcess
 from scaler_cluster.process.dashboard_listener import DashboardListener
-from scaler_cluster.process.process import lifeline_of_signals
+from scaler_cluster.process.kept_scheduler import KeptScheduler
 from scaler_cluster.process.process_config import (
     DashboardProcessConfig,
     SchedulerProcessConfig,
@@ -70,7 +68,7 @@ class StackFile:
     """The processes that a file asks for. Raises ConfigError before any of them is started."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
-        self._children: list[ChildProcess] = []
+        self._children: list[ChildProcess | KeptScheduler] = []
         self._dirs: list[ClusterDirs] = []
         """Directories of the children, which a child that is killed does not remove."""
         self._storages = [one.make(StorageSettings) for one in _of(tables, StorageSettings)]
@@ -122,10 +120,10 @@ class StackFile:
             if not settings.object_storage_address:
                 settings = replace(settings, object_storage_address=storages)
             config = SchedulerProcessConfig.from_settings(settings, dashboard)
-            self._dirs.append(config.dirs)
-            ready = self._start("scheduler", config)
-            bound[settings.scheduler_address] = ready.address
-            monitor = ready.monitor_address
+            kept = KeptScheduler(config)
+            self._children.append(kept)
+            bound[settings.scheduler_address] = kept.ready.address
+            monitor = kept.ready.monitor_address
         for one in self._clusters:
             # If the file says port 0, the scheduler has chosen another port by now.
             address = bound.get(one.scheduler_address, one.scheduler_address)
@@ -143,19 +141,11 @@ class StackFile:
     def wait(self) -> int:
         """Wait until a process ends, and return its status, or until a signal comes.
 
-        A dashboard ends alone, unless there is nothing else.
+        A dashboard ends alone, unless there is nothing else; a scheduler that is killed is started
+        again.
         """
-        parts = [one for one in self._children if one.name != "dashboard"] or self._children
-        lifeline = lifeline_of_signals()
-        # A signal that has a handler sends a byte to the lifeline, which wakes the loop below.
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        while True:
-            for child in parts:
-                status = child.process.poll()
-                if status is not None:
-                    return 128 - status if status < ENDED else status
-            if not os.read(lifeline, 4096):
-                return ENDED
+        parts = [one for one in self._children if one.name != "dashboard"]
+        return wait_for(parts or self._children)
 
     def stop(self) -> None:
         """End the processes: the one that was started last ends first."""

@@ -5,7 +5,7 @@ Theory of operation
 
 Each process of the engine is a Python interpreter that runs one module, ``python -m
 scaler_cluster.runtime.scheduler`` for one. Its parent is a program with an embedded cluster, a
-stack, or another process of the engine; a command runs the same code in its own process.
+stack, a command, or another process of the engine; other commands run the same code themselves.
 
 *What to do.* The parent makes one frozen record (``process_config.py``) and pickles it into the
 child's standard input (``write_config``, ``read_config``). Parent and child run the same code as
@@ -23,7 +23,8 @@ workers go further: the kernel kills them with the fork server (``die_with_paren
 
 *Killed, and started again.* A program with an embedded cluster (``embedded_cluster.py``) looks
 after its scheduler and its supervisor in a thread (``keeper.py``): it starts what was killed again,
-at the same addresses. What ended by itself, or is killed again and again, stays dead.
+at the same addresses. ``scaler_scheduler`` and ``scaler`` do so with their scheduler
+(``kept_scheduler.py``). What ended by itself, or is killed again and again, stays dead.
 
 *What they leave.* The sockets and the objects of a cluster are files, in directories of its own
 (``directories.py``). Every process that needs them holds a lock there, and the last one to end

@@ -96,6 +96,10 @@ class ChildProcess:
             raise ConfigError(news["error"])
         return Ready(**news)
 
+    def poll(self) -> int | None:
+        """Return how it ended; None: it has not."""
+        return self.process.poll()
+
     def let_go(self) -> None:
         """Close the child's standard input; it ends then."""
         assert self.process.stdin is not None

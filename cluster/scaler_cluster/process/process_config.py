@@ -94,6 +94,11 @@ class SchedulerProcessConfig:
     dirs_are_there: bool = False
     """True for a scheduler that takes the place of another one: they were made for that, and hold
     what its clients stored."""
+    follows: str = ""
+    """How the scheduler ended whose place this one takes, for the log; empty: that is logged."""
+    is_kept: bool = False
+    """Whether a command keeps it: SIGTERM ends it; if the command is killed, it dies as well, and
+    says nothing to its clients, which then wait for another one."""
     beside: str = ""
     """Where the storage that the scheduler starts listens; empty: at any free port."""
     dashboard: str = ""

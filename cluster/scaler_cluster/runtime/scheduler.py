@@ -44,7 +44,6 @@ from scaler_cluster.runtime.storages import Storages
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
     from scaler_cluster.core.scheduler.config import SchedulerConfig
 
@@ -55,13 +54,10 @@ PREDECESSOR_S = 5.0
 LOOK_S = 0.01
 
 
-async def serve(
-    config: SchedulerProcessConfig, lifeline: int | None, tell: Callable[[Ready], object]
-) -> None:
-    """Bind, tell where, and schedule until the lifeline ends or until SIGINT or SIGTERM comes.
+async def serve(config: SchedulerProcessConfig) -> None:
+    """Bind, tell where, and schedule until the lifeline ends or until SIGTERM comes.
 
-    A second signal ends the process at once. If the process was started with SIGINT ignored, it
-    ignores SIGINT.
+    A second SIGTERM ends the process at once.
 
     Raises ConfigError if it cannot bind, or finds no object storage where there must be one.
     """
@@ -104,34 +100,30 @@ async def serve(
     core = SchedulerCore(core_config, clock())
     shell = SchedulerShell(link, core, storage, storages, publisher, check=options.check)
     loop = asyncio.get_running_loop()
-    _end_by_signals(loop, shell.over)
-    if lifeline is not None:
-        loop.add_reader(lifeline, _on_lifeline, lifeline, shell.over)
+    _end_by_signal(loop, shell.over)
+    loop.add_reader(LIFELINE_FD, _on_lifeline, shell.over, config.is_kept)
+    if config.follows:
+        # The command has the same log files, but only one process may rotate them.
+        log.warning("%s: another one takes its place", config.follows)
     _log_addresses(link.address, core_config)
-    tell(Ready(link.address, publisher.address, address_of(listener)))
+    say_ready(Ready(link.address, publisher.address, address_of(listener)))
     dirs.remove_stale()
     # The imported modules stay: the garbage collector need not look at them again.
     gc.freeze()
     await shell.over.wait()
-    if lifeline is not None:
-        loop.remove_reader(lifeline)
+    loop.remove_reader(LIFELINE_FD)
     shell.close()
     dirs.let_go()
 
 
-def _end_by_signals(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
-    """Let the first SIGINT or SIGTERM set an event; a second one has its default effect."""
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        numbers.append(signal.SIGINT)
+def _end_by_signal(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
+    """Let the first SIGTERM set an event; a second one has its default effect."""
 
     def on_signal() -> None:
         over.set()
-        for number in numbers:
-            loop.remove_signal_handler(number)
+        loop.remove_signal_handler(signal.SIGTERM)
 
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal)
+    loop.add_signal_handler(signal.SIGTERM, on_signal)
 
 
 def _log_addresses(address: str, config: SchedulerConfig) -> None:
@@ -141,8 +133,11 @@ def _log_addresses(address: str, config: SchedulerConfig) -> None:
     log.info("Scheduler: listen to scheduler monitor address %s", config.monitor)
 
 
-def _on_lifeline(lifeline: int, over: asyncio.Event) -> None:
-    if not os.read(lifeline, 4096):
+def _on_lifeline(over: asyncio.Event, is_kept: bool) -> None:
+    if not os.read(LIFELINE_FD, 4096):
+        if is_kept:
+            # To its clients it is as if it had been killed itself.
+            os.kill(os.getpid(), signal.SIGKILL)
         over.set()
 
 
@@ -177,9 +172,7 @@ def _publish(link: zmq_link.ZmqLink, config: SchedulerProcessConfig) -> zmq_link
         ) from error
 
 
-def run(
-    config: SchedulerProcessConfig, lifeline: int | None, tell: Callable[[Ready], object]
-) -> None:
+def run(config: SchedulerProcessConfig) -> None:
     """Run a scheduler in this process; see :func:`serve`."""
     event_loop = config.options.event_loop
     log.info("use event loop: %s", event_loop)
@@ -191,9 +184,9 @@ def run(
             raise ConfigError(
                 "event_loop: uvloop is not installed: pip install 'scaler-exec[uvloop]'"
             ) from None
-        uvloop.run(serve(config, lifeline, tell))
+        uvloop.run(serve(config))
     else:
-        asyncio.run(serve(config, lifeline, tell))
+        asyncio.run(serve(config))
 
 
 def main() -> None:
@@ -202,7 +195,7 @@ def main() -> None:
     config = read_config(SchedulerProcessConfig)
     set_up_logging(config.options.logging)
     try:
-        run(config, LIFELINE_FD, say_ready)
+        run(config)
     except ConfigError as error:
         say_error(str(error))
 
