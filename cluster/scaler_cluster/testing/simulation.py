@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.scheduler.objects import HOME
 from scaler_cluster.ids import segment_prefix
+from scaler_cluster.links.link import HUB
 from scaler_cluster.testing.clients import ClientNode
 from scaler_cluster.testing.faults import Faults
 from scaler_cluster.testing.limits import limited
@@ -188,7 +189,16 @@ class Simulation:
             return False
         if any(node.paused_until > self.now for node in self.nodes.values()):
             return False
-        return all(node.is_idle for node in self.nodes.values())
+        return all(node.is_idle for node in self.nodes.values()) and self._is_delivered()
+
+    def _is_delivered(self) -> bool:
+        """Return True if the scheduler and all that it knows have acknowledged everything."""
+        hub = self.hub.exchange
+        return not any(
+            hub.backlog(name) or node.exchange.backlog(HUB)
+            for name, node in self.nodes.items()
+            if hub.knows(name)
+        )
 
     def _pending(self) -> list[str]:
         table = self.hub.core.table

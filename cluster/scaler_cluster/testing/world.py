@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from scaler_cluster.core.delivery.exchange import Exchange
     from scaler_cluster.core.scheduler.scheduler import SchedulerCore
     from scaler_cluster.testing.memory_files import MemoryFiles
     from scaler_cluster.testing.plan import Plan
@@ -22,6 +23,7 @@ class Process(Protocol):
     """Its peer id."""
     host: bytes
     """The machine that it is on, by a name."""
+    exchange: Exchange
     paused_until: float
 
     @property
