@@ -58,13 +58,17 @@ envelope has at most {codec.FRAMES_MAX:,} frames.
   Hello.
 - `to` is the incarnation of the receiver, or 0 as long as the sender does not know it. If the
   receiver has started over since, it drops the envelope; a scheduler then answers with Unknown.
-- `seq` counts the envelopes of one direction from 1. An envelope without messages, or one that
+- `seq` counts the envelopes of one direction from 1. An acknowledgement, or an envelope that
   contains Unknown, has `seq` 0 and is not counted.
-- `ack` is the last `seq` that was received in order. If an envelope is not acknowledged within
-  {channel.RESEND_AFTER_S:g} s, the sender sends it again, then after twice that time, up to
-  {channel.RESEND_AFTER_MAX_S:g} s. A receiver that has nothing to send acknowledges after
-  {channel.ACKNOWLEDGE_AFTER_S:g} s, and after {channel.ACKNOWLEDGE_EVERY} envelopes at the latest.
-  An envelope that arrives out of order is kept until the gap is filled. A duplicate is dropped.
+- `ack` is the last `seq` that was received in order. A receiver that has nothing to send
+  acknowledges after {channel.ACKNOWLEDGE_AFTER_S:g} s, and after {channel.ACKNOWLEDGE_EVERY}
+  envelopes at the latest, with `seq` 0. An envelope that arrives out of order is kept until the gap
+  is filled, and acknowledged at once, with a Gap. A duplicate is dropped.
+- The sender repeats the envelopes that a Gap names. If nothing is acknowledged within
+  {channel.PROBE_AFTER_S:g} s, it sends a *probe*, an envelope without messages that has a `seq`, or
+  the same probe again after twice that time, up to {channel.PROBE_AFTER_MAX_S:g} s. As long as the
+  peer has not been heard, it repeats the first envelope instead. So nothing is sent twice because
+  a link is slow.
 - If a peer sends what the protocol forbids, the scheduler drops the peer and answers it with
   Unknown until it says Hello. Before that, a client gets a Goodbye, whose reason says what was
   wrong.

@@ -13,15 +13,14 @@ from scaler_cluster.core.delivery.channel import (
     ACKNOWLEDGE_EVERY,
     EARLY_BYTES_MAX,
     EARLY_MAX,
-    RESEND_AFTER_MAX_S,
-    RESEND_AFTER_S,
-    RESEND_BURST,
-    SPLIT_BYTES,
+    ENVELOPE_BYTES,
+    PROBE_AFTER_MAX_S,
+    PROBE_AFTER_S,
     Channel,
 )
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.codec import HELLO_BYTES_MAX, decode
+from scaler_cluster.wire.codec import HELLO_BYTES_MAX, decode, encode
 
 
 def numbers(messages):
@@ -34,6 +33,7 @@ class Pair:
 
     def __init__(self):
         self.ours, self.theirs = Channel(1), Channel(2)
+        self.ours.peer_incarnation, self.theirs.peer_incarnation = 2, 1
         self.now = 100.0
         self.sent = 0
 
@@ -41,7 +41,7 @@ class Pair:
         """Let ours send numbered messages; return their frames."""
         frames = []
         for _ in range(count):
-            frames.append(self.ours.send([m.Goodbye(str(self.sent))], self.now))
+            frames += self.ours.send([m.Goodbye(str(self.sent))], self.now)
             self.sent += 1
         return frames
 
@@ -111,9 +111,9 @@ def test_a_gap_is_reported_at_once(pair):
 def test_an_answer_acknowledges(pair):
     """What the other side sends acknowledges what it has: no acknowledgement of its own is due."""
     pair.deliver(*pair.send())
-    pair.answer(pair.theirs.send([m.Heartbeat()], pair.now))
+    pair.answer(*pair.theirs.send([m.Heartbeat()], pair.now))
 
-    assert pair.theirs.deadline == pair.now + RESEND_AFTER_S
+    assert pair.theirs.deadline == pair.now + PROBE_AFTER_S
     assert pair.ours.deadline == pair.now + ACKNOWLEDGE_AFTER_S
 
 
@@ -145,16 +145,84 @@ def test_an_acknowledgement_is_not_acknowledged(pair):
     assert (pair.ours.deadline, pair.theirs.deadline) == (math.inf, math.inf)
 
 
-def test_what_is_not_acknowledged_is_sent_again(pair):
-    """After RESEND_AFTER_S the oldest unacknowledged envelope is repeated, as it was."""
+def messages_of(envelopes):
+    """Return the numbers of the messages in envelopes; a probe has none."""
+    return [numbers(decode(frames).messages) for frames in envelopes]
+
+
+def test_what_opens_a_channel_is_repeated(pair):
+    """As long as the peer has not been heard, the first envelope is repeated, as it was."""
+    pair.ours.peer_incarnation = 0
     frames = pair.send(2)
 
-    assert pair.ours.deadline == pair.now + RESEND_AFTER_S
-    assert pair.ours.tick(pair.now + RESEND_AFTER_S) == frames[:1]
+    assert pair.ours.deadline == pair.now + PROBE_AFTER_S
+    assert pair.ours.tick(pair.now + PROBE_AFTER_S) == frames[:1]
 
 
-def test_repetitions_back_off(pair):
-    """Each repetition doubles the wait, up to RESEND_AFTER_MAX_S."""
+def test_what_is_under_way_is_not_repeated(pair):
+    """A link that takes a minute for an envelope carries it once, and some small probes."""
+    (frames,) = pair.send()
+    probes = []
+    while pair.now < 160.0:
+        pair.now = pair.ours.deadline
+        probes += pair.ours.tick(pair.now)
+    assert messages_of(probes) == [[]] * 6
+    assert len({seq_of(probe) for probe in probes}) == 1
+    assert max(len(probe[0]) for probe in probes) < 20
+
+    assert pair.deliver(frames) == [0]
+    assert [pair.deliver(probe) for probe in probes] == [[]] * 6
+    pair.acknowledge()
+    assert (pair.ours.deadline, pair.ours.unacknowledged) == (math.inf, 0)
+
+
+def probe(pair):
+    """Let time pass until ours sends a probe, which arrives; let theirs tell what it misses."""
+    pair.now = pair.ours.deadline
+    (frames,) = pair.ours.tick(pair.now)
+    pair.deliver(frames)
+    pair.acknowledge()
+
+
+def test_what_was_lost_is_repeated(pair):
+    """Exactly the envelopes that a later one overtook are repeated, all at once."""
+    pair.deliver(*pair.send())
+    lost = pair.send(100)
+    late = pair.send(2)
+    for frames in late:
+        pair.deliver(frames)
+    pair.acknowledge()
+
+    assert pair.ours.deadline <= pair.now
+    again = pair.ours.tick(pair.now)
+    assert again == lost
+    assert [one for frames in again for one in pair.deliver(frames)] == list(range(1, 103))
+
+
+def test_what_was_lost_last_is_found_by_a_probe(pair):
+    """If nothing follows what was lost, a probe brings it out."""
+    lost = pair.send(3)
+    probe(pair)
+
+    assert pair.ours.tick(pair.now) == lost
+
+
+def test_what_was_lost_again_is_repeated_again(pair):
+    """What was repeated is under way: it is lost only if what was sent after it has arrived."""
+    lost = pair.send(2)
+    probe(pair)
+    assert pair.ours.tick(pair.now) == lost
+    # An old probe arrives again: it was sent before.
+    pair.theirs._acknowledge_at = pair.now
+    pair.acknowledge()
+    assert pair.ours.tick(pair.now) == []
+
+    probe(pair)
+    assert pair.ours.tick(pair.now) == lost
+
+
+def test_probes_back_off(pair):
+    """Each probe doubles the wait, up to PROBE_AFTER_MAX_S."""
     pair.send()
     waits = []
     for _ in range(8):
@@ -162,32 +230,23 @@ def test_repetitions_back_off(pair):
         pair.now = pair.ours.deadline
         assert len(pair.ours.tick(pair.now)) == 1
 
-    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, *[RESEND_AFTER_MAX_S] * 3]
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, *[PROBE_AFTER_MAX_S] * 3]
 
 
 def test_an_answer_resets_the_back_off(pair):
-    """Once the peer acknowledges, the next wait is RESEND_AFTER_S again."""
+    """Once the peer acknowledges, the next wait is PROBE_AFTER_S again."""
     (frames,) = pair.send()
+    probes = []
     for _ in range(4):
         pair.now = pair.ours.deadline
-        pair.ours.tick(pair.now)
+        probes += pair.ours.tick(pair.now)
     pair.deliver(frames)
+    for one in probes:
+        pair.deliver(one)
     pair.acknowledge()
     pair.send()
 
-    assert pair.ours.deadline == pair.now + RESEND_AFTER_S
-
-
-def test_what_else_was_lost_follows_at_once(pair):
-    """When a repetition got through, up to RESEND_BURST others are repeated without a wait."""
-    frames = pair.send(RESEND_BURST + 10)
-    pair.now = pair.ours.deadline
-    (again,) = pair.ours.tick(pair.now)
-    pair.deliver(again)
-    pair.acknowledge()
-
-    assert pair.ours.deadline <= pair.now
-    assert pair.ours.tick(pair.now) == frames[1 : 1 + RESEND_BURST]
+    assert pair.ours.deadline == pair.now + PROBE_AFTER_S
 
 
 def test_recovery_outruns_new_traffic(pair):
@@ -202,6 +261,28 @@ def test_recovery_outruns_new_traffic(pair):
 
     assert received == list(range(3000))
     assert not pair.ours._unacked
+
+
+def test_large_messages_share_no_envelope(pair):
+    """Messages that are large together go in several envelopes, in order; a large one alone."""
+    count, large = 10, "x" * (ENVELOPE_BYTES // 4 - 1000)
+    messages = [m.Goodbye(f"{number}{large}") for number in range(count)]
+    envelopes = pair.ours.send([*messages, m.Goodbye(large * 8)], pair.now)
+
+    sizes = [sum(map(len, frames)) for frames in envelopes]
+    assert sum(size > ENVELOPE_BYTES for size in sizes) == 1
+    assert len(envelopes) <= count
+    received = [one for frames in envelopes for one in pair.theirs.receive(decode(frames), 0.0)]
+    assert received == [*messages, m.Goodbye(large * 8)]
+
+
+@pytest.mark.parametrize("gap", [m.Gap(0, 0), m.Gap(9, 9), m.Gap(2, 1), m.Heartbeat()])
+def test_a_gap_that_is_none_means_nothing(pair, gap):
+    """What a peer cannot miss is not repeated."""
+    pair.deliver(*pair.send())
+    pair.ours.receive(decode(encode(2, 0, 1, [gap], 1)), pair.now)
+
+    assert pair.ours.tick(pair.now) == []
 
 
 def test_acknowledging_what_was_never_sent_is_refused(pair):
@@ -227,7 +308,7 @@ def test_everything_arrives_once_in_order_over_any_link(faults, pace):
         now = step * 0.05
         for here, there in ((0, 1), (1, 0)):
             if sent[here] < 20 and (step + here) % pace == 0:
-                air[there].append(sides[here].send([m.Goodbye(str(sent[here]))], now))
+                air[there] += sides[here].send([m.Goodbye(str(sent[here]))], now)
                 sent[here] += 1
             if sides[here].deadline <= now:
                 air[there] += sides[here].tick(now)
@@ -251,13 +332,14 @@ def test_a_peer_that_speaks_is_not_kept_waiting(pair):
     for _ in range(4):
         pair.now = pair.ours.deadline
         pair.ours.tick(pair.now)
-    pair.now += RESEND_AFTER_S + 0.5
+    pair.now += PROBE_AFTER_S + 0.5
     assert pair.ours.deadline > pair.now + 10
-    pair.answer(pair.theirs.send([m.Heartbeat()], pair.now))
+    pair.answer(*pair.theirs.send([m.Heartbeat()], pair.now))
 
     assert pair.ours.deadline <= pair.now
-    assert pair.ours.tick(pair.now)[0] == lost
-    pair.answer(pair.theirs.send([m.Heartbeat()], pair.now))
+    probe(pair)
+    assert pair.ours.tick(pair.now) == [lost]
+    pair.answer(*pair.theirs.send([m.Heartbeat()], pair.now))
     assert pair.ours.deadline >= pair.now + ACKNOWLEDGE_AFTER_S
     assert all(seq_of(frames) == 0 for frames in pair.ours.tick(pair.now + 0.9))
 
@@ -270,28 +352,23 @@ def header_bytes(frames):
 def test_many_messages_of_one_turn_go_in_several_envelopes():
     """What would be a long header goes in short ones, in order, without waiting for an answer."""
     pair = Pair()
-    pair.deliver(pair.send()[0])
+    pair.deliver(*pair.send())
     text = "x" * 50_000
     many = [m.Goodbye(f"{number} {text}") for number in range(100)]
-    sent = [pair.ours.send(many, pair.now)]
-    assert pair.ours.deadline == -math.inf
-    # What is said meanwhile comes after it.
-    sent.append(pair.ours.send([m.Goodbye("100")], pair.now))
-    sent += pair.ours.tick(pair.now)
+    sent = pair.ours.send(many, pair.now) + pair.ours.send([m.Goodbye("100")], pair.now)
 
-    assert max(map(header_bytes, sent)) <= SPLIT_BYTES + len(text) + 100
+    assert max(map(header_bytes, sent)) <= ENVELOPE_BYTES
     received = [pair.theirs.receive(decode(frames), pair.now) for frames in sent]
     goodbyes = [one for messages in received for one in messages if isinstance(one, m.Goodbye)]
     reasons = [one.reason.split()[0] for one in goodbyes]
     assert reasons == [str(number) for number in range(101)]
-    assert pair.ours.deadline > pair.now
 
 
 def test_a_hello_goes_alone_if_much_is_to_follow():
     """The first envelope has a short header, however much else is to be said in that turn."""
     pair = Pair()
     rest = m.Goodbye("x" * (2 * HELLO_BYTES_MAX))
-    sent = [pair.ours.send([m.Goodbye("hello"), rest], pair.now), *pair.ours.tick(pair.now)]
+    sent = pair.ours.send([m.Goodbye("hello"), rest], pair.now)
     assert [len(decode(frames).messages) for frames in sent] == [1, 1]
     assert header_bytes(sent[0]) < HELLO_BYTES_MAX
 
@@ -300,7 +377,7 @@ def test_what_overtook_a_lost_envelope_is_kept_up_to_a_number_of_bytes():
     """Envelopes that came early take a bounded memory; all arrive, as the others come again."""
     pair = Pair()
     big = m.Function(b"f" * 16, bytes(EARLY_BYTES_MAX // 4))
-    sent = [pair.ours.send([m.Goodbye("0") if not n else big], pair.now) for n in range(10)]
+    sent = [pair.ours.send([big if n else m.Goodbye("0")], pair.now)[0] for n in range(10)]
     for frames in sent[1:]:
         assert pair.theirs.receive(decode(frames), pair.now) == []
     kept = pair.theirs.receive(decode(sent[0]), pair.now)
@@ -316,6 +393,6 @@ def test_room_for_early_envelopes_is_free_again():
     pair = Pair()
     big = m.Function(b"f" * 16, bytes(EARLY_BYTES_MAX // 2))
     for _ in range(5):
-        late, early = (pair.ours.send([big], pair.now) for _ in range(2))
+        late, early = (pair.ours.send([big], pair.now)[0] for _ in range(2))
         assert pair.theirs.receive(decode(early), pair.now) == []
         assert len(pair.theirs.receive(decode(late), pair.now)) == 2

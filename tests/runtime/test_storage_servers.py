@@ -276,7 +276,8 @@ def test_what_comes_while_a_storage_sends_is_seen(tmp_path, monkeypatch) -> None
         return bool(select.select([fd], [], [], 0)[0])
 
     def say(message: m.Message) -> None:
-        shell._send(UPSTREAM, shell._exchange.send(UPSTREAM, [message], time.perf_counter()))
+        (frames,) = shell._exchange.send(UPSTREAM, [message], time.perf_counter())
+        shell._send(UPSTREAM, frames)
 
     def is_taken() -> bool:
         say(m.Heartbeat())
@@ -290,7 +291,8 @@ def test_what_comes_while_a_storage_sends_is_seen(tmp_path, monkeypatch) -> None
         assert hub.wait(BOUND_S)
         [(peer, frames), *_] = hub.receive(1)
         exchange.receive(peer, frames, now)
-        hub.send(peer, exchange.send(peer, [m.Release((b"gone",))], now))
+        (frames,) = exchange.send(peer, [m.Release((b"gone",))], now)
+        hub.send(peer, frames)
         wait_until(is_readable, "nothing arrives")
         wait_until(is_taken, "the signal stays")
 

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 
-from scaler_cluster.core.delivery.channel import RESEND_AFTER_S
+from scaler_cluster.core.delivery.channel import PROBE_AFTER_S
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.ids import TOPICS
@@ -95,7 +95,7 @@ def test_a_flood_does_not_keep_a_storage_alive(tmp_path, monkeypatch) -> None:
 
 def test_a_storage_that_cannot_start_holds_up_nothing(tmp_path, monkeypatch, caplog) -> None:
     """Without descriptors for a new storage, peers still get what is sent again, and one line."""
-    now = itertools.count(100.0, RESEND_AFTER_S + 1.0)
+    now = itertools.count(100.0, PROBE_AFTER_S + 1.0)
     monkeypatch.setattr(scheduler_shell, "clock", now.__next__)
     sent: list[bytes] = []
 

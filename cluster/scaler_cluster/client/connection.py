@@ -362,10 +362,8 @@ class Connection:
             now = clock()
             actions = core.take_actions()
             if actions:
-                link.send(HUB, exchange.send(HUB, actions, now))
-                if len(actions) > 1:
-                    # They may be too long for one envelope: the next ones go at once.
-                    self._tick_at = now
+                for frames in exchange.send(HUB, actions, now):
+                    link.send(HUB, frames)
             if now >= self._tick_at:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):

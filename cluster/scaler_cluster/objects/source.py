@@ -41,7 +41,8 @@ class Source:
     def send(self, messages: Sequence[m.Message]) -> None:
         """Send messages, if there are any."""
         if messages:
-            self._link.send(HUB, self._exchange.send(HUB, messages, clock()))
+            for frames in self._exchange.send(HUB, messages, clock()):
+                self._link.send(HUB, frames)
 
     def turn(self) -> list[m.Message]:
         """Return what has arrived; Unknown if the storage has forgotten everything."""

@@ -112,8 +112,7 @@ class SchedulerShell:
             self._turn()
         clients = list(self._core.table.sessions)
         for peer in clients:
-            frames = self._exchange.send(peer, [m.Goodbye(SHUT_DOWN)], clock())
-            self._link.send(peer, frames)
+            self._send(peer, [m.Goodbye(SHUT_DOWN)], clock())
         if self._core.is_over:
             self._await_supervisors()
         self._loop.remove_reader(self._publisher.fd)
@@ -234,10 +233,14 @@ class SchedulerShell:
             goodbye = m.Goodbye(
                 f"the scheduler at {self._link.address} dropped this client: {reason}"
             )
-            self._link.send(peer, self._exchange.send(peer, [goodbye], now))
+            self._send(peer, [goodbye], now)
         self._core.peer_lost(peer, now)
         self._exchange.drop(peer)
         self._log(now, f"dropped peer {peer.hex()[:40]}: {error}", is_bug=False)
+
+    def _send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
+        for frames in self._exchange.send(peer, messages, now):
+            self._link.send(peer, frames)
 
     def _log(self, now: float, text: str, *, is_bug: bool) -> None:
         self._troubles += 1
@@ -257,7 +260,8 @@ class SchedulerShell:
             if storages is not None and peer in storages:
                 storages.send(peer, messages)
             else:
-                link.send(peer, exchange.send(peer, messages, now))
+                for frames in exchange.send(peer, messages, now):
+                    link.send(peer, frames)
         for peer in core.take_gone():
             exchange.drop(peer)
         if core.is_over:

@@ -145,7 +145,8 @@ class StorageShell:
             for address, messages in requests.items():
                 self._request(address, messages, now)
         for peer, messages in core.take_actions().items():
-            self._send(peer, self._exchange.send(peer, messages, now))
+            for frames in self._exchange.send(peer, messages, now):
+                self._send(peer, frames)
         for peer in core.take_gone():
             self._exchange.drop(peer)
         for peer, frames in self._exchange.tick(now):

@@ -150,7 +150,7 @@ class SupervisorShell:
             config.workers,
             pid_space=pid_space(),
         )
-        self._link.send(HUB, self._exchange.send(HUB, [hello], clock()))
+        self._send([hello])
 
     def run(self) -> str:
         """Work until the lifeline ends or the scheduler says so; then end every worker.
@@ -223,8 +223,12 @@ class SupervisorShell:
         if self._examiner is not None and now >= self._examiner.due:
             messages.append(self._examiner.answer(now, self._core.restarts))
         if messages:
-            self._link.send(HUB, self._exchange.send(HUB, messages, now))
+            self._send(messages)
         for _, frames in self._exchange.tick(now):
+            self._link.send(HUB, frames)
+
+    def _send(self, messages: list[m.Message]) -> None:
+        for frames in self._exchange.send(HUB, messages, clock()):
             self._link.send(HUB, frames)
 
     def _spawn(self, action: Spawn) -> None:
@@ -409,7 +413,7 @@ class SupervisorShell:
             actions = self._core.take_actions()
             words = [one.message for one in actions if isinstance(one, Send)]
             words.append(m.Goodbye())
-            self._link.send(HUB, self._exchange.send(HUB, words, clock()))
+            self._send(words)
             linger_ms = zmq_link.LINGER_MS
         self._link.close(linger_ms)
 

@@ -163,7 +163,8 @@ class WorkerShell:
     # -- under the lock ----------------------------------------------------------------------
 
     def _send(self, messages: list[m.Message]) -> None:
-        self._link.send(HUB, self._exchange.send(HUB, messages, self.clock()))
+        for frames in self._exchange.send(HUB, messages, self.clock()):
+            self._link.send(HUB, frames)
 
     def pump(self) -> None:
         """Send what is to be sent and take in what has arrived; the lock is held."""
@@ -172,7 +173,8 @@ class WorkerShell:
             now = self.pumped_at = self.clock()
             actions = core.take_actions()
             if actions:
-                link.send(HUB, exchange.send(HUB, actions, now))
+                for frames in exchange.send(HUB, actions, now):
+                    link.send(HUB, frames)
             if now >= self._tick_at:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):

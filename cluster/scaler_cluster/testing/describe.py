@@ -97,6 +97,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Welcome: lambda x: f"Welcome {x.session}, {x.workers} workers" + ", ask first" * x.asks_first,
     m.Refused: _reason,
     m.Heartbeat: lambda x: "Heartbeat",
+    m.Gap: lambda x: f"Gap before {x.start}, seen {x.seen}",
     m.Goodbye: _reason,
     m.Unknown: lambda x: "Unknown",
     m.Function: lambda x: f"Function {name(x.function)}{_with(x.objects)}",

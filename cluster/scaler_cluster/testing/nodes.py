@@ -69,7 +69,8 @@ class Node:
         """Send messages and what the exchange has due, and set the timer for the next time."""
         now, carry = self.simulation.now, self.simulation.carry
         if messages:
-            carry(self.name, HUB_NAME, self.exchange.send(HUB, messages, now))
+            for frames in self.exchange.send(HUB, messages, now):
+                carry(self.name, HUB_NAME, frames)
         for _, frames in self.exchange.tick(now):
             carry(self.name, HUB_NAME, frames)
         self.set_timer(self.exchange.deadline)
@@ -165,7 +166,8 @@ class SchedulerNode(Node):
         actions = self.core.take_actions(now)
         self._steps += bool(actions)
         for peer, messages in actions.items():
-            carry(HUB_NAME, peer, self.exchange.send(peer, messages, now))
+            for frames in self.exchange.send(peer, messages, now):
+                carry(HUB_NAME, peer, frames)
         for peer in self.core.take_gone():
             self.exchange.drop(peer)
         for peer, frames in self.exchange.tick(now):

@@ -59,7 +59,8 @@ class StorageNode(Node):
                 self._sources[address] = SourceNode(self, address)
             self._sources[address].send(messages)
         for peer, messages in core.take_actions().items():
-            self._carry(peer, self.exchange.send(peer, messages, now))
+            for frames in self.exchange.send(peer, messages, now):
+                self._carry(peer, frames)
         for peer in core.take_gone():
             self.exchange.drop(peer)
         for peer, frames in self.exchange.tick(now):
@@ -102,7 +103,8 @@ class SourceNode(Node):
 
     def send(self, messages: list[m.Message]) -> None:
         """Send messages to the storage, whichever it is by now."""
-        self._carry(self.exchange.send(HUB, messages, self.simulation.now))
+        for frames in self.exchange.send(HUB, messages, self.simulation.now):
+            self._carry(frames)
         self.set_timer(self.exchange.deadline)
 
     def _carry(self, frames: list[Buffer]) -> None:

@@ -189,6 +189,19 @@ class Unknown(Message):
 
 
 @dataclass(slots=True)
+class Gap(Message):
+    """In an acknowledgement: of the envelopes after the acknowledged one, these did not arrive.
+
+    They are those before ``start``, which has arrived, as well as ``seen``. The sender repeats
+    those that it sent last before ``seen``.
+    """
+
+    tag = 47
+    start: int
+    seen: int
+
+
+@dataclass(slots=True)
 class Shutdown(Message):
     """Client to scheduler: end the cluster. The answer is Goodbye or Refused."""
 

@@ -7,9 +7,10 @@ All roles send messages in envelopes. ZeroMQ keeps the order within one connecti
 what was under way when a connection breaks, and a link of a test may lose or repeat anything.
 
 ``channel.py`` is one side of a conversation with one peer. It numbers the envelopes that it sends,
-keeps each until the peer acknowledges it, and repeats the oldest if no acknowledgement comes. It
-hands on the envelopes that it receives in order and each once, and acknowledges them: with the next
-envelope that it sends, or alone after a moment.
+keeps each until the peer acknowledges it, and repeats those that the peer says it misses; if no
+acknowledgement comes, it sends a probe that makes the peer say so. What is large goes in several
+envelopes. It hands on the envelopes that it receives in order and each once, and acknowledges
+them: with the next envelope that it sends, or alone after a moment.
 
 ``exchange.py`` keeps the channels of a process, by peer. A process that starts anew has another
 incarnation, a number in each envelope: only a Hello in a first envelope opens a channel to it. A

@@ -1,43 +1,42 @@
 """Exactly-once, in-order delivery between two peers, over a link that may lose or repeat.
 
 ZeroMQ keeps order within one connection, but a reconnection may lose what was under way. So each
-envelope has a number, each direction acknowledges, and what is not acknowledged is sent again.
+envelope has a number, and each direction acknowledges. What is not acknowledged may still be under
+way, on a slow link for minutes, and is not sent again before it is known to be lost: when something
+that was sent after it has arrived. If nothing was sent after it, a *probe* is, an empty envelope.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import HELLO_BYTES_MAX, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from scaler_cluster.wire import messages as m
     from scaler_cluster.wire.batch import Buffer
     from scaler_cluster.wire.codec import Envelope
 
-RESEND_AFTER_S = 1.0
-"""Far above any turn of a healthy peer: below it, a busy peer would be sent things twice."""
-RESEND_AFTER_MAX_S = 30.0
+PROBE_AFTER_S = 1.0
+"""Far above any turn of a healthy peer: below it, a busy peer would be asked in vain."""
+PROBE_AFTER_MAX_S = 30.0
 """A peer whose interpreter is held by a long C call answers only after it: do not flood it."""
 ACKNOWLEDGE_AFTER_S = 0.1
 """A peer that has nothing to send acknowledges after this: well before a resend."""
 ACKNOWLEDGE_EVERY = 64
 """A peer acknowledges at once when the sender keeps this many envelopes."""
-RESEND_BURST = ACKNOWLEDGE_EVERY
-"""Envelopes repeated at once to a peer that answers again: a full burst is acknowledged at once."""
+ENVELOPE_BYTES = 256 * 1024
+"""Messages that are larger together share no envelope: at 256 kbit/s the peer hears each of them
+after eight seconds, and knows that its sender lives."""
 EARLY_MAX = 1024
 """Envelopes kept that overtook a lost one: only the lost envelope is then needed again."""
 EARLY_BYTES_MAX = 16 << 20
 """Bytes of such envelopes that are kept for a peer; what comes beyond that is sent again anyway."""
-SPLIT_BYTES = 1 << 20
-"""Messages whose header is longer than this go in several envelopes: the receiver takes a header
-in at once, and has a limit for it that many messages of one turn could exceed."""
 
 
 class Channel:
@@ -49,13 +48,15 @@ class Channel:
         "_early_bytes",
         "_expected",
         "_incarnation",
+        "_lost_until",
         "_next",
         "_owed",
-        "_recovering",
-        "_resend_after",
-        "_resend_at",
+        "_probe_after",
+        "_probe_at",
+        "_probed",
+        "_repeated_until",
+        "_seen",
         "_unacked",
-        "_waiting",
         "peer_incarnation",
     )
 
@@ -68,60 +69,41 @@ class Channel:
         self._unacked: deque[tuple[int, list[Buffer]]] = deque()
         self._early: dict[int, Envelope] = {}
         self._early_bytes = 0
-        self._waiting: deque[list[Buffer]] = deque()
-        """Envelopes that :meth:`tick` is to return, in this order, as they go after others."""
-        self._recovering = False
-        self._resend_at = math.inf
-        self._resend_after = RESEND_AFTER_S
+        self._seen = 0
+        """The last envelope that has arrived, in order or not."""
+        self._lost_until = 0
+        """Unacknowledged envelopes before this one are to be repeated."""
+        self._repeated_until = 0
+        """Envelopes from this one on were sent after the last repetition."""
+        self._probe_at = math.inf
+        self._probe_after = PROBE_AFTER_S
+        self._probed = 0
+        """The last envelope that was a probe."""
         self._acknowledge_at = math.inf
 
-    def send(self, messages: Sequence[m.Message], now: float) -> list[Buffer]:
-        """Return the frames that carry these messages; they are kept until acknowledged.
+    def send(self, messages: Sequence[m.Message], now: float) -> list[list[Buffer]]:
+        """Return the frames of each envelope that carries these messages.
 
-        Messages with a long header go in several envelopes: :meth:`tick`, which is then due at
-        once, returns the others.
+        They are kept until acknowledged.
         """
         seq = self._next
         ack = self._expected - 1
         frames = encode(self._incarnation, seq, ack, messages, self.peer_incarnation)
-        if len(frames[0]) > HELLO_BYTES_MAX and self._is_too_long(frames, messages):
-            self._waiting.extend(self._envelopes(messages, now))
-            return self._waiting.popleft()
-        self._keep(frames, now)
-        if self._waiting:
-            self._waiting.append(frames)
-            return self._waiting.popleft()
-        return frames
-
-    def _keep(self, frames: list[Buffer], now: float) -> None:
-        """Number an envelope, and keep it until it is acknowledged."""
+        parts = _parts(frames) if len(messages) > 1 else 1
+        if seq == 1 and len(frames[0]) > HELLO_BYTES_MAX and len(messages) > 1:
+            # The Hello goes alone: nobody takes in much of a stranger.
+            return self.send(messages[:1], now) + self.send(messages[1:], now)
+        if parts > 1:
+            count = -(-len(messages) // parts)
+            starts = range(0, len(messages), count)
+            return [one for at in starts for one in self.send(messages[at : at + count], now)]
+        self._next = seq + 1
         if not self._unacked:
-            self._resend_at = now + self._resend_after
-        self._unacked.append((self._next, frames))
-        self._next += 1
+            self._probe_at = now + self._probe_after
+        self._unacked.append((seq, frames))
         self._owed = 0
         self._acknowledge_at = math.inf
-
-    def _is_too_long(self, frames: list[Buffer], messages: Sequence[m.Message]) -> bool:
-        """Return True for messages to be split. The first of all is a Hello, which goes alone."""
-        return len(messages) > 1 and (len(frames[0]) > SPLIT_BYTES or self._next == 1)
-
-    def _envelopes(self, messages: Sequence[m.Message], now: float) -> Iterator[list[Buffer]]:
-        """Yield the frames of as many envelopes as these messages need."""
-        ack = self._expected - 1
-        frames = encode(self._incarnation, self._next, ack, messages, self.peer_incarnation)
-        if self._is_too_long(frames, messages):
-            middle = len(messages) // 2 if self._next > 1 else 1
-            yield from self._envelopes(messages[:middle], now)
-            yield from self._envelopes(messages[middle:], now)
-        else:
-            self._keep(frames, now)
-            yield frames
-
-    @property
-    def has_waiting(self) -> bool:
-        """Return True if :meth:`tick` is to be called at once."""
-        return bool(self._waiting)
+        return [frames]
 
     def receive(self, envelope: Envelope, now: float) -> list[m.Message]:
         """Return the envelope's messages, and those that waited for it, if it is the next one.
@@ -134,17 +116,18 @@ class Channel:
         if unacked and unacked[0][0] <= envelope.ack:
             while unacked and unacked[0][0] <= envelope.ack:
                 unacked.popleft()
-            # The envelopes that are left were sent after the one that got through. If that was a
-            # resend, they are likely lost as well, and are repeated without another wait.
-            recovering = self._recovering = self._resend_after > RESEND_AFTER_S and bool(unacked)
-            self._resend_after = RESEND_AFTER_S
-            self._resend_at = (now if recovering else now + RESEND_AFTER_S) if unacked else math.inf
-        elif self._resend_after > RESEND_AFTER_S:
+            # The peer answers again: if it missed anything, a probe brings that out.
+            is_back = self._probe_after > PROBE_AFTER_S
+            self._probe_after = PROBE_AFTER_S
+            self._probe_at = (now if is_back else now + PROBE_AFTER_S) if unacked else math.inf
+        elif self._probe_after > PROBE_AFTER_S:
             # The peer speaks, so it can hear: the long pauses were for a peer that could not. Else
             # it would be given up after a cut of seconds, for what waits behind a lost envelope.
-            self._resend_at += RESEND_AFTER_S - self._resend_after
-            self._resend_after = RESEND_AFTER_S
+            self._probe_at += PROBE_AFTER_S - self._probe_after
+            self._probe_after = PROBE_AFTER_S
         if envelope.seq == 0:
+            if envelope.messages:
+                self._learn_of_gap(envelope.messages[0])
             return []
         if not self._owed:
             self._acknowledge_at = now + ACKNOWLEDGE_AFTER_S
@@ -153,6 +136,7 @@ class Channel:
         if envelope.seq != expected:
             # The peer repeats what has arrived, or something was lost: tell it what has arrived.
             self._acknowledge_at = now
+            self._seen = max(envelope.seq, expected)
             if expected < envelope.seq <= expected + EARLY_MAX and envelope.seq not in self._early:
                 self._keep_early(envelope)
             return []
@@ -176,6 +160,12 @@ class Channel:
         self._acknowledge_at = now
         return messages
 
+    def _learn_of_gap(self, gap: m.Message) -> None:
+        """The peer misses envelopes, though it has got one that was sent after them."""
+        # What was repeated after that one may be under way.
+        if isinstance(gap, m.Gap) and self._repeated_until <= gap.seen < self._next:
+            self._lost_until = min(gap.start, gap.seen)
+
     @property
     def unacknowledged(self) -> int:
         """Number of envelopes that are kept."""
@@ -184,26 +174,62 @@ class Channel:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` has something to send."""
-        if self._owed >= ACKNOWLEDGE_EVERY or self._waiting:
+        if self._owed >= ACKNOWLEDGE_EVERY or self._lost_until:
             return -math.inf
-        return min(self._resend_at, self._acknowledge_at)
+        return min(self._probe_at, self._acknowledge_at)
 
     def tick(self, now: float) -> list[list[Buffer]]:
-        """Return the frames of each envelope that is due: one after others, or again, or an answer.
+        """Return the frames of each envelope that is due.
 
-        The oldest unacknowledged one is repeated alone, until the peer answers.
+        These are envelopes that were lost, a probe, and an acknowledgement.
         """
-        due = list(self._waiting)
-        self._waiting.clear()
-        if now >= self._resend_at and self._unacked:
-            self._resend_after = min(2 * self._resend_after, RESEND_AFTER_MAX_S)
-            self._resend_at = now + self._resend_after
-            count = RESEND_BURST if self._recovering else 1
-            due += [frames for _, frames in islice(self._unacked, count)]
-            self._recovering = False
+        due = []
+        if self._lost_until:
+            due = self._repeat(now)
+        elif now >= self._probe_at and self._unacked:
+            self._probe_after = min(2 * self._probe_after, PROBE_AFTER_MAX_S)
+            self._probe_at = now + self._probe_after
+            due = [self._probe()]
         if now >= self._acknowledge_at or self._owed >= ACKNOWLEDGE_EVERY:
             self._owed = 0
             self._acknowledge_at = math.inf
+            gap = [m.Gap(min(self._early), self._seen)] if self._early else ()
             ack = self._expected - 1
-            due.append(encode(self._incarnation, 0, ack, (), self.peer_incarnation))
+            due.append(encode(self._incarnation, 0, ack, gap, self.peer_incarnation))
         return due
+
+    def _repeat(self, now: float) -> list[list[Buffer]]:
+        """Return the envelopes that are known to be lost."""
+        lost = []
+        for seq, frames in self._unacked:
+            if seq >= self._lost_until:
+                break
+            lost.append(frames)
+        self._lost_until = 0
+        if lost:
+            self._repeated_until = self._next
+            self._probe_at = now + self._probe_after
+        return lost
+
+    def _probe(self) -> list[Buffer]:
+        """Return what brings out whether anything was lost.
+
+        Only a peer that knows us can tell: what opens the channel is repeated as it is.
+        """
+        first, opening = self._unacked[0]
+        if first == 1 and not self.peer_incarnation:
+            return opening
+        last, probe = self._unacked[-1]
+        if last < self._repeated_until or last != self._probed:
+            self._probed = last = self._next
+            probe = encode(self._incarnation, last, self._expected - 1, (), self.peer_incarnation)
+            self._next = last + 1
+            self._unacked.append((last, probe))
+        return probe
+
+
+def _parts(frames: list[Buffer]) -> int:
+    """Return into how many envelopes what is in these frames is to be split, if it can be."""
+    if len(frames) == 1 and len(frames[0]) <= ENVELOPE_BYTES:
+        return 1
+    return -(-sum(map(len, frames)) // ENVELOPE_BYTES)

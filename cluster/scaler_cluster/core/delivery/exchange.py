@@ -67,15 +67,15 @@ class Exchange:
         channel = self._channels.get(peer)
         return channel.unacknowledged if channel is not None else 0
 
-    def send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> list[Buffer]:
-        """Return the frames that carry these messages to the peer."""
+    def send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> list[list[Buffer]]:
+        """Return the frames of each envelope that carries these messages to the peer."""
         channel = self._channels.get(peer)
         if channel is None:
             channel = self._channels[peer] = Channel(self._incarnation)
-        frames = channel.send(messages, now)
-        if channel.has_waiting or self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
+        envelopes = channel.send(messages, now)
+        if self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
             self._look(peer, channel)
-        return frames
+        return envelopes
 
     def _look(self, peer: bytes, channel: Channel) -> None:
         """Look at a channel when it has something to send, if that is not noted already.
