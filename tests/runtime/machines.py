@@ -31,6 +31,16 @@ def can_make_machines() -> bool:
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
+def can_slow_down() -> bool:
+    """Return True if cables can be made that are slow."""
+    command = "ip link add probe0 type veth && tc qdisc add dev probe0 root tbf rate 1mbit burst 16kb latency 1s"
+    probe = ["unshare", "--net", "sh", "-c", command]
+    return (
+        bool(shutil.which("tc"))
+        and not subprocess.run(probe, capture_output=True, check=False).returncode
+    )
+
+
 class Machine:
     """A machine whose directories for temporary files and shared memory are not this one's."""
 
@@ -95,6 +105,18 @@ class Machine:
     def nbytes_sent_to(self) -> int:
         """Return how many bytes have gone to it."""
         return int(Path(f"/sys/class/net/{self.cable}/statistics/tx_bytes").read_text())
+
+    @property
+    def nbytes_sent_from(self) -> int:
+        """Return how many bytes have come from it."""
+        return int(Path(f"/sys/class/net/{self.cable}/statistics/rx_bytes").read_text())
+
+    def slow_down(self, rate: str) -> None:
+        """Let the cable carry so much in each direction, such as ``1mbit``."""
+        bucket = ["root", "tbf", "rate", rate, "burst", "16kb", "latency", "400ms"]
+        subprocess.run(["tc", "qdisc", "replace", "dev", self.cable, *bucket], check=True)
+        there = self._inside("tc", "qdisc", "replace", "dev", "eth0", *bucket)
+        subprocess.run(there, check=True)
 
     def cut(self) -> None:
         """Pull the cable."""
