@@ -12,9 +12,12 @@ import socket
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from scaler_cluster.ids import PEER_RANDOM_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 C = TypeVar("C")
 PYTHON_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -141,14 +144,34 @@ def lifeline_of_signals() -> int:
     return theirs.detach()
 
 
-def allow_many_files() -> None:
-    """Let this process open as many files as the system allows: each peer needs one or two."""
+def allow_many_files(reserve: int = 0) -> None:
+    """Let this process open as many files as the system allows: each peer needs one or two.
+
+    A ``reserve`` of them can be opened only :func:`with_the_last_files`.
+    """
     if sys.platform != "win32":
         import resource
 
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        kept = reserve if most != resource.RLIM_INFINITY and reserve < most // 2 else 0
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most - kept, most))
+
+
+@contextlib.contextmanager
+def with_the_last_files() -> Iterator[None]:
+    """Let all threads of this process open also those files that were kept back."""
+    if sys.platform == "win32":
+        yield
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def pid_space() -> str:

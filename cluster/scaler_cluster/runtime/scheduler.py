@@ -33,6 +33,7 @@ from scaler_cluster.process.process import (
     say_ready,
 )
 from scaler_cluster.process.process_config import SchedulerProcessConfig
+from scaler_cluster.runtime.full_house import RESERVED_FILES, FullHouse
 from scaler_cluster.runtime.scheduler_shell import SchedulerShell
 from scaler_cluster.runtime.storage_process import (
     StorageProcess,
@@ -100,6 +101,7 @@ async def serve(config: SchedulerProcessConfig) -> None:
     core = SchedulerCore(core_config, clock())
     shell = SchedulerShell(link, core, storage, storages, publisher, check=options.check)
     loop = asyncio.get_running_loop()
+    full_house = FullHouse(loop, link.address, () if listener is None else (listener.fileno(),))
     _end_by_signal(loop, shell.over)
     loop.add_reader(LIFELINE_FD, _on_lifeline, shell.over, config.is_kept)
     if config.follows:
@@ -112,6 +114,7 @@ async def serve(config: SchedulerProcessConfig) -> None:
     gc.freeze()
     await shell.over.wait()
     loop.remove_reader(LIFELINE_FD)
+    full_house.close()
     shell.close()
     dirs.let_go()
 
@@ -176,7 +179,7 @@ def run(config: SchedulerProcessConfig) -> None:
     """Run a scheduler in this process; see :func:`serve`."""
     event_loop = config.options.event_loop
     log.info("use event loop: %s", event_loop)
-    allow_many_files()
+    allow_many_files(RESERVED_FILES)
     if event_loop == "uvloop":
         try:
             import uvloop

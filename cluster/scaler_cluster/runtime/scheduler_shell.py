@@ -20,6 +20,7 @@ from scaler_cluster.core.scheduler.scheduler import SHUT_DOWN
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import new_incarnation
+from scaler_cluster.process.process import with_the_last_files
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -345,14 +346,16 @@ class SchedulerShell:
         assert self._storage is not None and self._storage.listener is not None  # noqa: PT018
         self._loop.remove_reader(self._storage.listener)
         self._is_storage_wanted = True
-        self._storage.look_after(clock())
+        with with_the_last_files():
+            self._storage.look_after(clock())
 
     def _look_after(self, storage: StorageProcess, now: float) -> None:
         if not storage.look_at:
             storage.look_at = now + STORAGE_START_AFTER_S
             return
         try:
-            had_died = storage.look_after(now)
+            with with_the_last_files():
+                had_died = storage.look_after(now)
         except OSError as error:
             # The machine is out of descriptors, processes or memory: that may be over soon.
             self._log(now, f"cannot start the object storage: {error}", is_bug=False)

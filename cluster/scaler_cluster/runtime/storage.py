@@ -27,6 +27,7 @@ from scaler_cluster.process.log_config import set_up_logging
 from scaler_cluster.process.process import (
     LIFELINE_FD,
     PYTHON_VERSION,
+    allow_many_files,
     host_name,
     make_peer_id,
     read_config,
@@ -53,6 +54,7 @@ class StorageShell:
     """
 
     def __init__(self, config: StorageProcessConfig, lifeline: int = LIFELINE_FD) -> None:
+        allow_many_files()
         peer = make_peer_id("O")
         self._place = config.dirs.storage
         segments = Segments(self._place, segment_names(peer))
