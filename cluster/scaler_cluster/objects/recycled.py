@@ -65,11 +65,16 @@ class Recycled:
             return out
         near = [one for one in self._sizes() if NEAR * abs(one[0] - nbytes) <= nbytes]
         for size, file in sorted(near, key=lambda one: abs(one[0] - nbytes)):
-            out += size
-            if _is_free(file):
+            try:
                 os.rename(file, path)
+            except FileNotFoundError:
+                # A process that was stopped under the lock is not alone.
+                continue
+            out += size
+            # Not before: from now on nobody else takes it.
+            if _is_free(path):
                 break
-            os.unlink(file)
+            os.unlink(path)
         return out
 
     def drop(self, nbytes: float) -> int:
@@ -80,8 +85,9 @@ class Recycled:
         for size, file in self._sizes():
             if out >= nbytes:
                 break
-            os.unlink(file)
-            out += size
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(file)
+                out += size
         return out
 
     @property

@@ -2,15 +2,24 @@
 
 All processes that share the directory count in it together, under one lock. Paths are plain text:
 a graph may make and remove ten thousand files a second.
+
+A process may be stopped while it has the lock. Then another one puts a copy of the file of the
+count in its place, and everybody goes on with that. What is done to files is right without the lock
+as well: each has one owner, and each step is one call of the system. Only the count may be wrong
+then, so who finds at the end that its file was replaced counts anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import math
 import os
+import threading
+import time
 from dataclasses import dataclass
+from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.objects import recycled
@@ -19,6 +28,12 @@ from scaler_cluster.objects.recycled import Recycled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+log = logging.getLogger("scaler.objects")
+
+LOCK_WAIT_S = 1.0
+"""Who holds the lock for longer is stopped: it is needed for microseconds."""
+PAUSE_MIN_S, PAUSE_MAX_S = 20e-6, 1e-3
+"""How long who waits for the lock sleeps between two looks."""
 USAGE = "usage"
 """The file that holds the number of bytes in use, and whose lock guards it."""
 
@@ -80,9 +95,12 @@ class SharedMemory:
             nbytes = _size(path)
             if nbytes is None:
                 return False
-            if not (may_recycle and self._recycled.add(path)):
-                os.unlink(path)
-                count.used -= nbytes
+            try:
+                if not (may_recycle and self._recycled.add(path)):
+                    os.unlink(path)
+                    count.used -= nbytes
+            except FileNotFoundError:
+                return False
         return True
 
     def drop_recycled(self) -> int:
@@ -104,8 +122,8 @@ class SharedMemory:
 
     def names(self) -> list[str]:
         """Return the names of all files that were made here."""
-        own = (USAGE, recycled.DIRECTORY)
-        return [name for name in os.listdir(self.directory) if name not in own]
+        found = os.listdir(self.directory)
+        return [one for one in found if one != recycled.DIRECTORY and not one.startswith(USAGE)]
 
     def _make_room(self, count: _Count, nbytes: int) -> None:
         """Give recycled memory back until so many bytes more have room, if that is enough."""
@@ -113,9 +131,8 @@ class SharedMemory:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[_Count]:
-        fd = os.open(self._usage, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = self._lock()
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
             before = int.from_bytes(os.pread(fd, 8, 0), "little")
             count = _Count(before)
             try:
@@ -124,7 +141,49 @@ class SharedMemory:
                 if count.used != before:
                     os.pwrite(fd, max(count.used, 0).to_bytes(8, "little"), 0)
         finally:
+            was_replaced = not os.fstat(fd).st_nlink
             os.close(fd)
+            if was_replaced and os.path.isdir(self.directory):
+                self.recount()
+
+    def _lock(self) -> int:
+        """Open the file of the count, and lock it; return its descriptor."""
+        inode, until, pause_s = -1, 0.0, PAUSE_MIN_S
+        while True:
+            fd = os.open(self._usage, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                now, found = clock(), os.fstat(fd).st_ino
+                if found != inode:
+                    inode, until = found, now + LOCK_WAIT_S
+                elif now >= until:
+                    self._replace(fd)
+                os.close(fd)
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            else:
+                return fd
+
+    def _replace(self, held: int) -> None:
+        """Put a copy in the place of the file of the count, which a stopped process has locked."""
+        copy = f"{self._usage}.{os.getpid()}.{threading.get_ident()}"
+        fd = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(fd, os.pread(held, 8, 0), 0)
+        finally:
+            os.close(fd)
+        # Another one may have done it just now. If two do it, the first counts anew.
+        if os.stat(self._usage).st_ino == os.fstat(held).st_ino:
+            os.rename(copy, self._usage)
+            log.warning(
+                "the count of %s was locked for %g s, by a process that is stopped: the others go "
+                "on without it",
+                self.directory,
+                LOCK_WAIT_S,
+            )
+        else:
+            os.unlink(copy)
 
 
 def _make(path: str, nbytes: int) -> int:
