@@ -39,6 +39,9 @@ SPIN_S = 0.0003
 """How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
 TICK_S = 0.001
 """While messages keep coming, the shell looks at the time this often."""
+UNREAD_BYTES_MAX = 256 << 20
+"""Bytes of results that a client may leave unread: more than a client has under way that reads, and
+little enough for a machine that serves some dozens of stopped ones."""
 TURN_S = 0.05
 """While messages keep coming, asyncio has a look at signals and timers this often."""
 STORAGE_START_AFTER_S = 0.3
@@ -78,7 +81,7 @@ class SchedulerShell:
         """Made when the first monitor connects."""
         self._core = core
         self._check = check
-        self._exchange = Exchange(new_incarnation())
+        self._exchange = Exchange(new_incarnation(), UNREAD_BYTES_MAX)
         self._loop = asyncio.get_running_loop()
         self.over = asyncio.Event()
         """Set when it is time to end."""
@@ -256,6 +259,8 @@ class SchedulerShell:
             self._tick_at = now + TICK_S
             if now >= core.deadline:
                 core.tick(now)
+        if exchange.unread or core.holds_back:
+            core.hold_back(exchange.unread, now)
         storages = self._storages
         for peer, messages in core.take_actions(now).items():
             if storages is not None and peer in storages:

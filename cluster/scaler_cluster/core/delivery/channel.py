@@ -57,6 +57,7 @@ class Channel:
         "_repeated_until",
         "_seen",
         "_unacked",
+        "kept_bytes",
         "peer_incarnation",
     )
 
@@ -69,6 +70,8 @@ class Channel:
         self._unacked: deque[tuple[int, list[Buffer]]] = deque()
         self._early: dict[int, Envelope] = {}
         self._early_bytes = 0
+        self.kept_bytes = 0
+        """Bytes of the envelopes that are kept."""
         self._seen = 0
         """The last envelope that has arrived, in order or not."""
         self._lost_until = 0
@@ -101,6 +104,7 @@ class Channel:
         if not self._unacked:
             self._probe_at = now + self._probe_after
         self._unacked.append((seq, frames))
+        self.kept_bytes += sum(map(len, frames))
         self._owed = 0
         self._acknowledge_at = math.inf
         return [frames]
@@ -115,7 +119,7 @@ class Channel:
         unacked = self._unacked
         if unacked and unacked[0][0] <= envelope.ack:
             while unacked and unacked[0][0] <= envelope.ack:
-                unacked.popleft()
+                self.kept_bytes -= sum(map(len, unacked.popleft()[1]))
             # The peer answers again: if it missed anything, a probe brings that out.
             is_back = self._probe_after > PROBE_AFTER_S
             self._probe_after = PROBE_AFTER_S
@@ -225,6 +229,7 @@ class Channel:
             probe = encode(self._incarnation, last, self._expected - 1, (), self.peer_incarnation)
             self._next = last + 1
             self._unacked.append((last, probe))
+            self.kept_bytes += sum(map(len, probe))
         return probe
 
 

@@ -23,8 +23,11 @@ PEERS_MAX = 100_000
 class Exchange:
     """The channels of a process, by peer; a process with one peer calls it ``b""``."""
 
-    def __init__(self, incarnation: int) -> None:
+    def __init__(self, incarnation: int, unread_max: float = math.inf) -> None:
         self._incarnation = incarnation
+        self._unread_max = unread_max
+        self.unread: dict[bytes, None] = {}
+        """Peers that have not acknowledged ``unread_max`` bytes, until half of that is left."""
         self._channels: dict[bytes, Channel] = {}
         self._looks: list[tuple[float, bytes]] = []
         """A heap of when to look at which channel; only those in ``_look_at`` count."""
@@ -53,11 +56,14 @@ class Exchange:
             elif envelope.seq == 1 and messages and type(messages[0]) is m.Hello:
                 if channel is None and len(self._channels) >= PEERS_MAX:
                     raise RemoteProtocolError("too many peers")
+                self.unread.pop(peer, None)
                 channel = self._channels[peer] = Channel(self._incarnation)
                 channel.peer_incarnation = envelope.incarnation
             else:
                 return [m.Unknown()] if channel is None else []
         received = channel.receive(envelope, now)
+        if self.unread and peer in self.unread and channel.kept_bytes <= self._unread_max / 2:
+            del self.unread[peer]
         if self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
             self._look(peer, channel)
         return received
@@ -73,6 +79,8 @@ class Exchange:
         if channel is None:
             channel = self._channels[peer] = Channel(self._incarnation)
         envelopes = channel.send(messages, now)
+        if channel.kept_bytes > self._unread_max:
+            self.unread[peer] = None
         if self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
             self._look(peer, channel)
         return envelopes
@@ -100,6 +108,7 @@ class Exchange:
     def drop(self, peer: bytes) -> None:
         """Forget the peer and what was not delivered to it."""
         self._channels.pop(peer, None)
+        self.unread.pop(peer, None)
         self._look_at.pop(peer, None)
 
     @property

@@ -22,7 +22,9 @@ class Backlog:
     """The ready queues of a scheduler."""
 
     def __init__(self) -> None:
-        self.ready = ReadyQueue(m.DEFAULT_OPTIONS)
+        self.held_back: dict[int, None] = {}
+        """Numbers of sessions whose clients do not read what they are sent: their tasks wait."""
+        self.ready = ReadyQueue(m.DEFAULT_OPTIONS, self.held_back)
         """What any worker may run."""
         self.demanding: dict[Demand, ReadyQueue] = {}
         """What only some workers may run, by what it demands."""
@@ -50,7 +52,9 @@ class Backlog:
         demand = options.capabilities, options.workers
         queue = self.demanding.get(demand)
         if queue is None:
-            queue = self.demanding[demand] = self._fresh[demand] = ReadyQueue(options)
+            queue = self.demanding[demand] = self._fresh[demand] = ReadyQueue(
+                options, self.held_back
+            )
         return queue
 
     def runnable(self, pools: WorkerPools) -> list[ReadyQueue]:
@@ -71,6 +75,18 @@ class Backlog:
         """Return True if the queue of tasks with these options is not among the runnable ones."""
         demand = options.capabilities, options.workers
         return demand not in self._runnable and demand not in self._fresh
+
+    def hold_back(self, session: int) -> None:
+        """Give no tasks of a session out for now."""
+        self.held_back[session] = None
+        for queue in self.queues():
+            queue.hold_back(session)
+
+    def let_go(self, session: int) -> None:
+        """Give tasks of a session out again."""
+        del self.held_back[session]
+        for queue in self.queues():
+            queue.let_go(session)
 
     def update(self, graph: GraphRecord) -> None:
         """See which nodes of a graph are ready by now."""

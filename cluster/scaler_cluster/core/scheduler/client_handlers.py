@@ -121,6 +121,8 @@ class ClientHandlers:
         self._adoption.client_ended(session.peer)
         if self._admission is not None:
             self._admission.forget(session)
+        if session.number in self._table.backlog.held_back:
+            self._table.backlog.let_go(session.number)
         self._table.drop_session(session)
         self._table.observer.client_left(session)
         worker = self._table.workers.get(session.worker)

@@ -273,7 +273,7 @@ class Dispatch:
             if not isinstance(last, NodeRun) or last.state is not State.ASSIGNED:
                 continue
             graph = last.graph
-            if not graph.nodes.open:
+            if not graph.nodes.open or graph.session in table.backlog.held_back:
                 continue
             group = graph.nodes.group_of(last.stop - graph.first - 1)
             queue = table.backlog.queue(group.options)

@@ -49,6 +49,14 @@ class Journal:
         if not session.worker:
             self._ended(_client(session), reason, now)
 
+    def client_reads(self, session: SessionRecord, now: float, *, does_read: bool) -> None:
+        """A client has stopped to read its results, or reads them again."""
+        if does_read:
+            self._note(f"{_client(session)} reads its results again, its tasks go on", now)
+        else:
+            text = f"{_client(session)} does not read its results, its tasks wait until it does"
+            self._note(text, now, is_warning=True)
+
     def cluster_came(self, supervisor: SupervisorRecord, now: float) -> None:
         """A supervisor was welcomed."""
         self._note(f"{_cluster(supervisor)} came", now)

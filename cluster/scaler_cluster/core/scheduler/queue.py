@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from heapq import heappop, heappush
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.ready_nodes import ReadyNodes
 from scaler_cluster.core.records.lifecycle import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from typing import TypeAlias
 
     from scaler_cluster.core.records.workers import Run, WorkerPool
@@ -33,8 +34,12 @@ class ReadyQueue:
     :meth:`replace`.
     """
 
-    def __init__(self, options: TaskOptions) -> None:
+    def __init__(self, options: TaskOptions, held_back: Collection[int] = ()) -> None:
         self.options = options
+        self._held_back = held_back
+        """Numbers of sessions whose tasks are not given out for now."""
+        self._aside: dict[int, dict[tuple[int, int], deque[Entry]]] = {}
+        """What waits of these sessions, by rank."""
         self.pools: Sequence[WorkerPool] = ()
         """Pools whose workers offer what these tasks demand, while some worker could run them."""
         self.unmet_since = math.inf
@@ -72,17 +77,32 @@ class ReadyQueue:
 
     def _place(self, run: Entry, *, front: bool) -> None:
         rank = _rank(run.options)
-        level = self._levels.get(rank)
-        if level is None:
-            level = self._levels[rank] = OrderedDict()
-            heappush(self._order, rank)
-        runs = level.get(run.session)
-        if runs is None:
-            runs = level[run.session] = deque()
+        if run.session in self._held_back:
+            runs = self._aside.setdefault(run.session, {}).setdefault(rank, deque())
+        else:
+            runs = self._level(rank).setdefault(run.session, deque())
         if front:
             runs.appendleft(run)
         else:
             runs.append(run)
+
+    def _level(self, rank: tuple[int, int]) -> OrderedDict[int, deque[Entry]]:
+        level = self._levels.get(rank)
+        if level is None:
+            level = self._levels[rank] = OrderedDict()
+            heappush(self._order, rank)
+        return level
+
+    def hold_back(self, session: int) -> None:
+        """Set what waits of a session aside, now that it is among those held back."""
+        for rank, level in self._levels.items():
+            if session in level:
+                self._aside.setdefault(session, {})[rank] = level.pop(session)
+
+    def let_go(self, session: int) -> None:
+        """Offer again what waits of a session that is not held back any more."""
+        for rank, runs in self._aside.pop(session, {}).items():
+            self._level(rank)[session] = runs
 
     def peek(self) -> Entry | None:
         """Return the run that is next, or None if nothing is queued."""
@@ -129,7 +149,8 @@ class ReadyQueue:
 
     def sessions(self) -> list[int]:
         """Return the numbers of the sessions that have tasks here."""
-        return list(dict.fromkeys(number for level in self._levels.values() for number in level))
+        offered = (number for level in self._levels.values() for number in level)
+        return list(dict.fromkeys(chain(offered, self._aside)))
 
     def is_alone(self, entry: Entry) -> bool:
         """Return True if nothing else is queued."""
@@ -173,10 +194,13 @@ class ReadyQueue:
             self._levels.clear()
             self._order.clear()
             self._groups.clear()
+            self._aside.clear()
 
     def replace(self, run: Run, parts: list[Run]) -> None:
         """Put the parts of a queued run in its place; costs O(runs of its session)."""
-        runs = self._levels[_rank(run.options)][run.session]
+        rank, session = _rank(run.options), run.session
+        aside = self._aside.get(session)
+        runs = self._levels[rank][session] if aside is None else aside[rank]
         index = runs.index(run)
         del runs[index]
         for part in reversed(parts):
@@ -184,11 +208,11 @@ class ReadyQueue:
 
     def __iter__(self) -> Iterator[Run]:
         """Yield every queued run, in no promised order."""
-        for level in self._levels.values():
-            for runs in level.values():
-                for run in runs:
-                    if run.state is State.READY and not isinstance(run, ReadyNodes):
-                        yield run
+        offered = (level.values() for level in self._levels.values())
+        aside = (level.values() for level in self._aside.values())
+        for run in chain.from_iterable(chain.from_iterable(chain(offered, aside))):
+            if run.state is State.READY and not isinstance(run, ReadyNodes):
+                yield run
 
     def ready_groups(self) -> dict[ReadyNodes, int]:
         """Return how many nodes of each group are queued."""

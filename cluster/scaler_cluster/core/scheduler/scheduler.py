@@ -30,7 +30,7 @@ from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from scaler_cluster.core.scheduler.config import SchedulerConfig
 
@@ -228,6 +228,23 @@ class SchedulerCore:
         if self._admission is not None:
             self._admission.give(now)
         return self.table.outbox.take()
+
+    def hold_back(self, peers: Collection[bytes], now: float) -> None:
+        """Give no tasks out of clients that do not read their results; these are all of them."""
+        table, held_back = self.table, self.table.backlog.held_back
+        for number in list(held_back):
+            if table.session_by_number[number].peer not in peers:
+                table.backlog.let_go(number)
+                table.journal.client_reads(table.session_by_number[number], now, does_read=True)
+        for session in (table.sessions[peer] for peer in peers if peer in table.sessions):
+            if session.number not in held_back:
+                table.backlog.hold_back(session.number)
+                table.journal.client_reads(session, now, does_read=False)
+
+    @property
+    def holds_back(self) -> bool:
+        """Return True if tasks wait because their clients do not read their results."""
+        return bool(self.table.backlog.held_back)
 
     def take_gone(self) -> list[bytes]:
         """Return the peers to forget, once what :meth:`take_actions` returned has been sent.
