@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scaler_cluster.core.records.limits import WINDOW_S
-from scaler_cluster.core.scheduler.deaths import LOSSES_MAX
+from scaler_cluster.core.scheduler.deaths import LOSSES_MAX, REST_MAX_S, REST_S
+from scaler_cluster.pickling.exceptions import failure_to_exception
+from scaler_cluster.testing.bench import hello
 from scaler_cluster.wire import messages as m
 
 SHORT_S = WINDOW_S / 100
@@ -220,3 +222,128 @@ def test_what_is_given_back_may_still_run_once(one):
     one.feed(b"W1", m.Revoked(1, 1, 1, 0))
 
     assert one.worker(b"W2")["W2"][1:] == ["Function f", "Assign 1:1 f"]
+
+
+# -- tasks that kill worker after worker -------------------------------------------------------
+
+
+def kill_with(bench, number, task=0):
+    """Let a new worker come, run the task, and die of it; return what the scheduler sends."""
+    peer = b"W%d" % number
+    given = bench.worker(peer)
+    assert f"Assign 1:{task} f" in given[peer.decode()]
+    return bench.died(task, worker=peer)
+
+
+def pause(bench, duration_s):
+    """Let time pass in which the supervisor is heard."""
+    end = bench.now + duration_s
+    while bench.now < end:
+        bench.wait(min(5.0, end - bench.now))
+        bench.feed(b"S1", m.Heartbeat())
+
+
+@pytest.fixture
+def poison(bench):
+    """A task with retries that has killed two workers; no worker is left."""
+    bench.supervisor()
+    bench.client()
+    bench.submit(0, options=m.TaskOptions(retries=9))
+    kill_with(bench, 1)
+    kill_with(bench, 2)
+    return bench
+
+
+def test_a_task_that_kills_again_waits_before_it_runs_again(poison):
+    """After one death it is run again at once, after the second one later; others go on."""
+    sent = poison.worker(b"W3")["W3"]
+    assert not any(line.startswith("Assign") for line in sent)
+    assert poison.submit(1)["W3"][-1].startswith("Assign 1:1")
+    poison.done(1, peer=b"W3")
+
+    assert poison.core.deadline <= poison.now + REST_S
+    assert "W3" not in poison.wait(REST_S * 0.9)
+    assert poison.wait(REST_S * 0.2)["W3"] == ["Assign 1:0 f"]
+
+
+def test_each_death_doubles_the_wait_up_to_a_limit(poison):
+    """A task that goes on killing takes ever less of the cluster."""
+    waits = []
+    for number in range(3, 11):
+        start = poison.now
+        while not poison.core.table.backlog.ready.count:
+            pause(poison, REST_S / 2)
+        waits.append(poison.now - start)
+        sent = kill_with(poison, number)
+    assert waits[:4] == pytest.approx([REST_S, 2 * REST_S, 4 * REST_S, 8 * REST_S])
+    assert waits[-1] == pytest.approx(REST_MAX_S)
+    # It had nine retries: its tenth run was the last one.
+    assert sent == {"C1": ["Failed 0 worker_died"]}
+
+
+def test_a_task_that_waits_so_can_be_cancelled(poison):
+    """It is counted among those that wait, and ends like any other of them."""
+    assert poison.core.table.backlog.count == 1
+    poison.feed(b"C1", m.Cancel(0, 1))
+    assert poison.core.table.backlog.count == 0
+    poison.worker(b"W3")
+    assert "W3" not in poison.wait(2 * REST_S)
+
+    poison.lose(b"C1")
+    assert not poison.core.table.functions
+
+
+def test_the_task_of_a_client_that_leaves_waits_no_more(poison):
+    """Nothing is left of a client whose task was to run again later."""
+    poison.lose(b"C1")
+    assert poison.core.table.backlog.count == 0
+    poison.worker(b"W3")
+    assert "W3" not in poison.wait(2 * REST_S)
+
+
+def test_an_innocent_task_does_not_wait(one):
+    """What was queued behind a killer runs elsewhere at once, also if it killed before."""
+    load(one, m.TaskOptions(retries=5))
+    one.died(0)
+    one.worker(b"W2")
+    one.died(3, worker=b"W2")
+    assert one.core.table.backlog.resting == {}
+
+
+def test_the_error_says_how_each_try_ended(bench):
+    """Retries are counted by cause: raised, worker died, machine lost."""
+    bench.supervisor()
+    bench.client()
+    bench.submit(0, options=m.TaskOptions(retries=3))
+    bench.worker(b"W1")
+    bench.erred(0)
+    bench.died(0, worker=b"W1")
+    bench.supervisor(b"S2")
+    bench.worker(b"W2", supervisor=b"S2")
+    bench.lose(b"S2")
+    kill_with(bench, 3)
+    bench.wait(REST_S)
+    bench.core.receive(b"W4", [hello(m.WORKER, supervisor=b"S1")], bench.now)
+    bench.act()
+    bench.core.receive(b"S1", [m.WorkerLost(b"W4", 1, 0, {"signal": 9})], bench.now)
+    ((failed,),) = bench.act_raw().values()
+    assert isinstance(failed, m.Failed)
+    assert failed.detail["message"] == (
+        "before that, it raised once, its worker died 2 times, its machine was lost once"
+    )
+    error = failure_to_exception(failed)
+    assert "; before that, it raised once, its worker died 2 times" in str(error)
+
+
+def test_a_task_that_kills_is_named_once_in_the_log(poison):
+    """The third death is a line with function, task and client; further ones are not."""
+    poison.core.table.journal.take(poison.now)
+    for number in (3, 4, 5):
+        pause(poison, REST_MAX_S)
+        kill_with(poison, number)
+    lines = [line for _, line in poison.core.table.journal.take(poison.now) if "task" in line]
+    (line,) = lines
+    assert line == (
+        "task 0 (f) of client 1 (pid 1 on host) kills its workers: another one by signal 9; "
+        "before that, its worker died 2 times"
+    )

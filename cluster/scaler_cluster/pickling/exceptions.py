@@ -250,11 +250,11 @@ def failure_to_exception(failure: m.Failed) -> BaseException:
     if kind == m.FAILED_WORKER_DIED:
         fields = {k: v for k, v in detail.items() if k in errors.Death.__dataclass_fields__}
         death = errors.Death(**fields)
-        return errors.WorkerDiedError(describe_death(death), death)
+        return errors.WorkerDiedError(describe_death(death, str(detail.get("message", ""))), death)
     if kind == m.FAILED_LOST:
         return errors.TaskLostError(
             f"the task was lost with the machine or worker that held it ({detail.get('losses')} "
-            "times) and may not be started again"
+            f"times) and may not be started again{_more(detail)}"
         )
     if kind == m.FAILED_MISSING:
         return errors.MissingObjectsError(
@@ -274,8 +274,12 @@ def failure_to_exception(failure: m.Failed) -> BaseException:
     return error
 
 
-def describe_death(death: errors.Death) -> str:
-    """Return a death's diagnosis as a sentence and the last lines of stderr."""
+def _more(detail: dict[str, Any]) -> str:
+    return f"; {detail['message']}" if "message" in detail else ""
+
+
+def describe_death(death: errors.Death, more: str = "") -> str:
+    """Return a death's diagnosis as a sentence, ``more`` of it, and the last lines of stderr."""
     if death.signal is not None:
         how = f"was killed by signal {death.signal}"
     else:
@@ -286,6 +290,8 @@ def describe_death(death: errors.Death) -> str:
         f"the worker process {death.pid} on {death.host} {how} while it ran this task; "
         f"peak memory {death.peak_rss_bytes / 1e6:.0f} MB"
     )
+    if more:
+        text += f"; {more}"
     if death.stderr_tail:
         text += f"; the end of its stderr:\n{death.stderr_tail}"
     return text

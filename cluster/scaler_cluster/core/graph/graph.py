@@ -98,8 +98,8 @@ class GraphRecord:
         self._holders: list[WorkerRecord | None] = []
         """The worker that was given each node last: it has what the node returned."""
         self.placer = Placer(self.topology, self.nodes, self._holders, timing)
-        self._marks: dict[int, tuple[int, int]] = {}
-        """Tries and losses of nodes that have any."""
+        self._marks: dict[int, tuple[int, int, int]] = {}
+        """Tries, losses and deaths of workers of nodes that have any."""
 
     # -- looks ---------------------------------------------------------------------------------
 
@@ -260,11 +260,11 @@ class GraphRecord:
         batch_start, batch = topology.batch_of(first)
         stop = min(first + limit, batch_start + len(batch))
         owned, marks = topology.owned, self._marks
-        objects, mark = owned.get(first, ()), marks.get(first, (0, 0))
+        objects, mark = owned.get(first, ()), marks.get(first, (0, 0, 0))
         node = first + 1
         while node < stop and self._fits(node, first, worker):
             if (owned and owned.get(node, ()) != objects) or (
-                marks and marks.get(node, (0, 0)) != mark
+                marks and marks.get(node, (0, 0, 0)) != mark
             ):
                 break
             node += 1
@@ -283,6 +283,7 @@ class GraphRecord:
             objects,
             tries=mark[0],
             losses=mark[1],
+            deaths=mark[2],
             graph=self,
         )
 
@@ -353,6 +354,6 @@ class GraphRecord:
         first = run.first - self.first
         stop = first + run.count
         if run.tries or run.losses:
-            mark, states = (run.tries, run.losses), self.nodes.states
+            mark, states = (run.tries, run.losses, run.deaths), self.nodes.states
             self._marks.update((n, mark) for n in range(first, stop) if states[n] == ASSIGNED)
         self.nodes.put_back(first, stop)

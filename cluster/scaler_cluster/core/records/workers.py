@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.messages import Capabilities, TaskOptions
 
 
+def times(count: int) -> str:
+    """Return a number of times for people."""
+    return "once" if count == 1 else f"{count} times"
+
+
 @dataclass(slots=True, eq=False)
 class Run:
     """Contiguous tasks of one session that share function, options, state and place.
@@ -43,6 +48,8 @@ class Run:
     """How often it was run again after it raised or its worker died."""
     losses: int = 0
     """How often it was lost with its machine."""
+    deaths: int = 0
+    """How many of its tries ended with the death of its worker, while it ran there."""
 
     @property
     def count(self) -> int:
@@ -62,6 +69,17 @@ class Run:
     def may_retry(self) -> bool:
         """Return True if it may be started again after it raised or its worker died."""
         return self.tries < self.options.retries and not self.options.at_most_once
+
+    @property
+    def attempts(self) -> str:
+        """Say how often it was begun without success, by cause; empty: never."""
+        causes = (
+            (self.tries - self.deaths, "it raised"),
+            (self.deaths, "its worker died"),
+            (self.losses, "its machine was lost"),
+        )
+        parts = [f"{what} {times(count)}" for count, what in causes if count]
+        return ", ".join(parts)
 
     @property
     def needed(self) -> tuple[bytes, ...]:
@@ -94,6 +112,7 @@ class Run:
             self.unit_s,
             self.tries,
             self.losses,
+            self.deaths,
         )
         self.drop_head(count)
         return head

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from scaler_cluster.core.graph.graph import NodeRun
+from scaler_cluster.core.scheduler.deadlines import Deadlines
 from scaler_cluster.core.scheduler.queue import ReadyQueue
 from scaler_cluster.wire import messages as m
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.records.workers import Run
     from scaler_cluster.core.scheduler.pools import WorkerPools
 
+_NO_REST = object()
 Demand: TypeAlias = "tuple[m.Capabilities, tuple[str, ...]]"
 
 
@@ -28,6 +31,9 @@ class Backlog:
         """What any worker may run."""
         self.demanding: dict[Demand, ReadyQueue] = {}
         """What only some workers may run, by what it demands."""
+        self.resting: dict[Run, None] = {}
+        """Single tasks that are queued again later, as they kill one worker after another."""
+        self._rests: Deadlines[Run] = Deadlines(lambda run: run not in self.resting)
         self._fresh: dict[Demand, ReadyQueue] = {}
         """Those of which nobody knows yet whether there is a worker that could run them."""
         self._runnable: dict[Demand, ReadyQueue] = {}
@@ -39,7 +45,8 @@ class Backlog:
     @property
     def count(self) -> int:
         """Number of tasks that wait."""
-        return self.ready.count + sum(queue.count for queue in self.demanding.values())
+        waiting = sum(queue.count for queue in self.demanding.values())
+        return self.ready.count + waiting + len(self.resting)
 
     def queues(self) -> list[ReadyQueue]:
         """Return all queues."""
@@ -87,6 +94,27 @@ class Backlog:
         del self.held_back[session]
         for queue in self.queues():
             queue.let_go(session)
+
+    def rest(self, run: Run, until: float) -> None:
+        """Let a task wait until then before it is queued."""
+        self.resting[run] = None
+        self._rests.add(until, run)
+
+    @property
+    def rests_until(self) -> float:
+        """When :meth:`end_rests` is due."""
+        return self._rests.next if self.resting else math.inf
+
+    def end_rests(self, now: float) -> None:
+        """Queue the tasks that have waited long enough."""
+        for run in self._rests.due(now):
+            if self.resting.pop(run, _NO_REST) is None:
+                self.queue(run.options).push(run, front=True)
+
+    def discard(self, run: Run) -> None:
+        """Count a whole run out that waits, as its state is about to leave READY."""
+        if self.resting.pop(run, _NO_REST) is not None:
+            self.queue(run.options).discard(run)
 
     def update(self, graph: GraphRecord) -> None:
         """See which nodes of a graph are ready by now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records.lifecycle import Event, State
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 LOSSES_MAX = 3
 """How often a task may be lost with its machine: one that brings machines down must end."""
+POISON_DEATHS = 3
+"""A task that has killed so many workers is named in the log: nobody else's task would do so."""
+REST_S, REST_MAX_S = 0.5, 30.0
+"""How long a task waits that has killed a second worker, then twice as long each time, at most. It
+may have met a machine that is out of memory, and each of its tries costs what was queued there, and
+the start of a worker."""
 
 
 class Deaths:
@@ -57,11 +64,14 @@ class Deaths:
             if run.state is State.CANCELLING:
                 continue
             if index == suspect:
-                self._charge(run, lost, now - worker.progress_at)
+                self._charge(run, lost, now, now - worker.progress_at)
             elif run.options.at_most_once and (lost is None or index < suspect):
                 self._failures.die(run, m.FAILED_LOST, {"losses": 1})
-        for run in reversed(parts):
-            self._put_back(run)
+        for index in reversed(range(len(parts))):
+            run = parts[index]
+            rests = index == suspect and lost is not None and run.deaths > 1
+            rest_s = min(REST_S * 2 ** min(run.deaths - 2, 10), REST_MAX_S)
+            self._put_back(run, now + rest_s if rests else -math.inf)
 
     def _suspect_in(self, run: Run, lost: m.WorkerLost | None, *, is_first: bool) -> int | None:
         """Return the task of this run that is charged: the task that the process ran, if known."""
@@ -71,24 +81,36 @@ class Deaths:
             return lost.task
         return None
 
-    def _charge(self, run: Run, lost: m.WorkerLost | None, busy_s: float) -> None:
+    def _charge(self, run: Run, lost: m.WorkerLost | None, now: float, busy_s: float) -> None:
         """Let the one task that may have caused a death fail, or mark it to be run again."""
         if lost is None:
             if run.losses == LOSSES_MAX or run.options.at_most_once:
-                self._failures.die(run, m.FAILED_LOST, {"losses": run.losses + 1}, busy_s)
+                losses = {"losses": run.losses + 1}
+                self._failures.die(run, m.FAILED_LOST, losses | _before(run), busy_s)
             else:
                 self._failures.retried(run, m.FAILED_LOST, {}, busy_s)
                 run.losses += 1
-        elif run.may_retry:
-            self._failures.retried(run, m.FAILED_WORKER_DIED, lost.death, busy_s)
+            return
+        if run.deaths == POISON_DEATHS - 1:
+            function = self._table.functions[run.function].name
+            session = self._table.session_by_number[run.session]
+            self._table.journal.poison(session, run, function, lost.death, now)
+        if run.may_retry:
+            self._failures.retried(run, m.FAILED_WORKER_DIED, lost.death | _before(run), busy_s)
             run.tries += 1
+            run.deaths += 1
         else:
-            self._failures.die(run, m.FAILED_WORKER_DIED, lost.death, busy_s)
+            self._failures.die(run, m.FAILED_WORKER_DIED, lost.death | _before(run), busy_s)
 
-    def _put_back(self, run: Run) -> None:
+    def _put_back(self, run: Run, rest_until: float) -> None:
         """Queue a run again, as its worker is gone; a run that is being stopped ends."""
         if run.state is State.CANCELLING:
             self._table.end(run, Event.LOST)
         elif run.worker is not None:
             run.move(Event.LOST)
-            self._table.put_back(run)
+            self._table.put_back(run, rest_until)
+
+
+def _before(run: Run) -> dict[str, str]:
+    """Return what the failure of a task says of the times that it was begun before."""
+    return {"message": f"before that, {run.attempts}"} if run.attempts else {}

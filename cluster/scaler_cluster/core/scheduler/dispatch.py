@@ -55,7 +55,7 @@ class Dispatch:
     @property
     def deadline(self) -> float:
         """When :meth:`give_out` has something to do even if nothing happens."""
-        return self._patient_until
+        return min(self._patient_until, self._table.backlog.rests_until)
 
     def give_out(self, now: float) -> None:
         """Give ready tasks to idle workers, then to those with little ahead."""
@@ -67,6 +67,8 @@ class Dispatch:
             self._patient_until = math.inf
             self._is_due = True
         backlog = self._table.backlog
+        if backlog.resting:
+            backlog.end_rests(now)
         if backlog.demanding and (queues := backlog.runnable(self._pools)):
             self._give_by_demand(backlog, queues, now)
         else:

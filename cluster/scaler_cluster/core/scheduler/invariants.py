@@ -44,6 +44,10 @@ def check(core: SchedulerCore) -> None:
             is_asleep = table.backlog.is_asleep(queue.options)
             is_runnable = core._pools.is_runnable(queue.options)
             _true(not (is_asleep and is_runnable), "overlooked: %r", queue.options)
+    for run in table.backlog.resting:
+        is_right = run.state is State.READY and run.worker is None and run.count == 1
+        _true(is_right and id(run) not in places, "rests, and does not wait: %s", run)
+        places[id(run)] = run
     _check_workers(core, places, users)
     for session in table.sessions.values():
         end = 0

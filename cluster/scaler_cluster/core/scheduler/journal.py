@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.wire.messages import STOPPED, SUPERVISOR
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scaler_cluster.core.records.supervisors import SupervisorRecord
+    from scaler_cluster.core.records.workers import Run
     from scaler_cluster.core.scheduler.session import SessionRecord
     from scaler_cluster.wire.messages import Hello, Stuck
 
@@ -56,6 +59,16 @@ class Journal:
         else:
             text = f"{_client(session)} does not read its results, its tasks wait until it does"
             self._note(text, now, is_warning=True)
+
+    def poison(
+        self, session: SessionRecord, run: Run, function: str, death: Mapping[str, Any], now: float
+    ) -> None:
+        """A task has killed as many workers as an innocent one hardly does."""
+        signal = death.get("signal")
+        how = f"signal {signal}" if signal else f"exit code {death.get('exit_code')}"
+        task = f"task {run.first} ({function:.80}) of {_client(session)}"
+        text = f"{task} kills its workers: another one by {how}; before that, {run.attempts}"
+        self._note(text, now, is_warning=True)
 
     def cluster_came(self, supervisor: SupervisorRecord, now: float) -> None:
         """A supervisor was welcomed."""

@@ -68,7 +68,7 @@ class Stopping:
             if before is not None:
                 # ``run`` itself is the last part. Cancelled tasks need no place in the queue.
                 queue.replace(run, [before] if after is None else [before, run])
-            queue.discard(middle)
+            self._table.backlog.discard(middle)
             self._table.end(middle, Event.CANCEL)
         else:
             run = self._runs.isolate(run, first, stop)

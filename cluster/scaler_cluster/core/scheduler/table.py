@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -245,10 +246,16 @@ class Table:
         runs = self.overlapping(session, task, task + 1)
         return bool(runs) and runs[0].state is not State.CANCELLING
 
-    def put_back(self, run: Run) -> None:
-        """Queue a run again that a worker had, in front of its session's other runs."""
+    def put_back(self, run: Run, rest_until: float = -math.inf) -> None:
+        """Queue a run again that a worker had, in front of its session's other runs.
+
+        A single task may have to ``rest`` before. Nodes of graphs need not: others wait for them.
+        """
         run.worker = None
         if not isinstance(run, NodeRun):
+            if rest_until > -math.inf:
+                self.backlog.rest(run, rest_until)
+                return
             self.backlog.queue(run.options).push(run, front=True)
             return
         run.graph.put_back(run)
