@@ -357,7 +357,7 @@ class Runner(threading.Thread):
         except FutureTimeoutError:
             self._hangs(f"run {self.runs}")
         except Exception as error:
-            self._fail(error, began, time.monotonic())
+            self._fail(error, self._load.since or began, time.monotonic())
             self._over.wait(AGAIN_S)
         else:
             self.outcomes[RIGHT] += not expected

@@ -50,3 +50,22 @@ def test_a_connection_that_is_not_used_is_closed(now) -> None:
     assert [one.is_open for one in made if one.address == "tcp://stays:1"] == [True]
     store.close()
     assert not any(one.is_open for one in made)
+
+
+def test_a_store_that_is_abandoned_keeps_no_connection(now) -> None:
+    """What a scheduler before has known is hardly asked for; if it is, there is a connection."""
+    made: list[Storage] = []
+
+    def connect(address: str) -> Storage:
+        made.append(Storage(address))
+        return made[-1]
+
+    store = ClientStore((), iter(()), connect)
+    for number in range(3):
+        store.open(Incoming(b"one"), f"tcp://machine:{number}")
+    now[0] += 1
+    store.rest()
+
+    assert not any(one.is_open for one in made)
+    assert store.open(Incoming(b"one"), "tcp://machine:0") is not None
+    assert [one.is_open for one in made] == [False, False, False, True]

@@ -106,6 +106,13 @@ class ClientStore:
         with self._remote_store(address) as store:
             return store.fetch(incoming, timeout)
 
+    def rest(self) -> None:
+        """Leave the storages of other machines until one is needed, as hardly any will be."""
+        with self._lock:
+            idle = self._take_idle(clock())
+        for store in idle:
+            store.close()
+
     def close(self) -> None:
         """Leave the storages of other machines."""
         with self._lock:
@@ -124,7 +131,7 @@ class ClientStore:
         with self._lock:
             if self._is_closed:
                 raise MissingObjectsError("this client was closed before the object was fetched")
-            idle = self._take_idle(address)
+            idle = self._take_idle(clock() - IDLE_S, address)
             if address not in self._remote:
                 self._remote[address] = _Reached(self._connect(address))
             reached = self._remote[address]
@@ -138,9 +145,8 @@ class ClientStore:
                 reached.users -= 1
                 reached.used_at = clock()
 
-    def _take_idle(self, wanted: str) -> list[RemoteStore]:
-        """Forget the connections that were not used for long; return them."""
-        since = clock() - IDLE_S
+    def _take_idle(self, since: float, wanted: str = "") -> list[RemoteStore]:
+        """Forget the connections that were not used since then; return them."""
         idle = [
             address
             for address, reached in self._remote.items()

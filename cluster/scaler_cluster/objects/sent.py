@@ -259,6 +259,7 @@ class SentObjects:
     def abandon(self) -> None:
         """The scheduler knows nothing of this any more, and is not told anything of it."""
         self._client = Nobody()
+        self.store.rest()
 
     def release(self, objects: Iterable[bytes]) -> None:
         """Let go of objects, after what names them was asked for.
