@@ -231,7 +231,7 @@ class WorkerNode(Node):
         """See :class:`Node`."""
         super().pause(until)
         if self.session is not None:
-            self.session.paused_until = until
+            self.session.paused_until = self.paused_until
 
     def receive(self, source: bytes, frames: list[Buffer]) -> None:
         now = self.simulation.now

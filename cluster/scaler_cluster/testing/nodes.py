@@ -63,7 +63,7 @@ class Node:
 
     def pause(self, until: float) -> None:
         """Do nothing until then, as a process that was stopped."""
-        self.paused_until = until
+        self.paused_until = max(self.paused_until, until)
 
     def tell_hub(self, messages: list[m.Message]) -> None:
         """Send messages and what the exchange has due, and set the timer for the next time."""

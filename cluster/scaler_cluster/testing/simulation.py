@@ -178,8 +178,10 @@ class Simulation:
             return False
         if not all(one.is_done for one in self.clients):
             return False
-        if not table.sessions.keys() <= self.nodes.keys():
-            # A client has vanished, and the scheduler has not noticed yet.
+        sessions = table.sessions.items()
+        if any(peer not in self.nodes and not session.worker for peer, session in sessions):
+            # A client has vanished, and the scheduler has not noticed yet. A session that a task
+            # gave up before it was welcome stays until the worker has another one, or ends.
             return False
         if any(session.graphs or session.runs for session in table.sessions.values()):
             return False
