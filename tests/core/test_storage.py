@@ -333,6 +333,18 @@ def test_it_tells_its_scheduler_that_it_lives(alone) -> None:
         alone.feed(b"S1")
 
 
+def test_the_storage_of_another_machine_learns_that_its_scheduler_is_new():
+    """It sends heartbeats; if the scheduler does not know it, it ends, and its parent follows."""
+    core = StorageCore(MemoryFiles(), hello(m.STORAGE, supervisor=b"S1"), waits=False)
+    core.receive(UPSTREAM, [m.Welcome(0, 0)], 1.0)
+    core.take_actions()
+    core.tick(core.deadline)
+
+    assert core.take_actions() == {UPSTREAM: [m.Heartbeat()]}
+    core.receive(UPSTREAM, [m.Unknown()], 4.0)
+    assert core.leave
+
+
 def test_it_obeys_the_scheduler_that_came(alone) -> None:
     """A storage obeys a scheduler that connected to it as one that it connected to."""
     assert alone.feed(b"S1", m.Copy(A, ELSEWHERE)) == {ELSEWHERE: [FETCH]}
@@ -365,6 +377,21 @@ def test_it_serves_one_scheduler_at_a_time(alone) -> None:
     alone.files.kept[A] = bytearray(b"data")
     assert alone.feed(b"S1", hello(m.SCHEDULER)) == {"S1": ["Hello storage"]}
     assert alone.files.kept == {}
+
+
+def test_what_was_stored_stays_for_a_successor(alone):
+    """A scheduler that takes the place of another one is served at once, and finds its objects."""
+    alone.feed(b"S1", m.Goodbye())
+    assert alone.feed(b"S1", hello(m.SCHEDULER, name="us")) == {"S1": ["Hello storage"]}
+    alone.files.kept[A] = bytearray(b"data")
+    alone.feed(b"S1", m.Copy(B, ELSEWHERE))
+
+    assert list(alone.feed(b"S3", hello(m.SCHEDULER, name="them"))) == ["S3"]
+    alone.core.receive(b"S2", [hello(m.SCHEDULER, name="us")], alone.now)
+    assert [one.is_stored for one in alone.core.take_actions()[b"S2"]] == [True]
+    assert alone.core.take_gone() == [b"S1", b"S1"]
+    assert (list(alone.files.kept), alone.core.sources) == ([A], set())
+    assert alone.feed(b"S2", m.Welcome(0, 0)) == {"S2": [f"Inventory {NAME}"]}
 
 
 def test_a_storage_that_has_a_scheduler_takes_no_other(bench) -> None:

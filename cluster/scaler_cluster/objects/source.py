@@ -21,12 +21,15 @@ class Source:
     """Sends messages to a storage, as ``peer``, and takes in what it answers.
 
     ``scheduler`` is the address by which this process reaches the scheduler: a storage that
-    listens everywhere is where that is.
+    listens everywhere is where that is. A scheduler has a ``name``.
     """
 
-    def __init__(self, address: str, scheduler: str, peer: bytes, role: str = m.CLIENT) -> None:
+    def __init__(
+        self, address: str, scheduler: str, peer: bytes, role: str = m.CLIENT, name: str = ""
+    ) -> None:
         self.address = address
-        self._role = role
+        who = role, m.PROTOCOL_VERSION, "", os.getpid(), ""
+        self._hello = m.Hello(*who, name=name)
         self._exchange = Exchange(new_incarnation())
         self._link = zmq_link.connect(as_reached(address, scheduler), peer)
         self.fd = self._link.fd
@@ -75,4 +78,4 @@ class Source:
         self._link.close(zmq_link.LINGER_MS if self._has_answered else 0)
 
     def _greet(self) -> None:
-        self.send([m.Hello(self._role, m.PROTOCOL_VERSION, "", os.getpid(), "")])
+        self.send([self._hello])

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter as clock
 from time import sleep
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ async def serve(config: SchedulerProcessConfig) -> None:
     listener = listen_at(options.storages[0]) if len(options.storages) == 1 else None
     storages = None
     if options.storages and listener is None:
-        storages = Storages(options.storages, options.known_as)
+        storages = Storages(options.storages, options.known_as, Path(dirs.directory).name)
         dirs = replace(dirs, storage=StorageDirs())
     try:
         if config.dirs_are_there:
@@ -94,7 +95,7 @@ async def serve(config: SchedulerProcessConfig) -> None:
         pid_space=pid_space(),
         homes=homes,
         homes_are_elsewhere=storages is not None,
-        adopts=config.dirs_are_there,
+        adopts=config.dirs_are_there if storages is None else storages.are_stored,
         monitor=publisher.address,
         dashboard=config.dashboard,
     )

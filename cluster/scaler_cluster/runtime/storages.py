@@ -22,20 +22,26 @@ LOOK_S = 0.1
 class Storages:
     """Connects to storages; each is a peer of the core, and its address is the peer id.
 
-    ``known_as`` are the addresses by which others reach them. Raises ConfigError if one of them
-    does not answer, or serves another scheduler.
+    ``known_as`` are the addresses by which others reach them, ``name`` is what this scheduler and
+    those that take its place are called. Raises ConfigError if one of them does not answer, or
+    serves another scheduler.
     """
 
-    def __init__(self, addresses: Sequence[str], known_as: Sequence[str] = ()) -> None:
+    def __init__(
+        self, addresses: Sequence[str], known_as: Sequence[str] = (), name: str = ""
+    ) -> None:
         peer = make_peer_id("S")
         self._known_as = dict(zip(addresses, known_as or addresses, strict=True))
         self._sources: dict[bytes, Source] = {}
         self._news: list[tuple[bytes, m.Message]] = []
         try:
             for address in addresses:
-                source = Source(address, address, peer, m.SCHEDULER)
+                source = Source(address, address, peer, m.SCHEDULER, name)
                 self._sources[self._known_as[address].encode()] = source
-            self.homes = tuple(self._await_hello(source) for source in self._sources.values())
+            hellos = [self._await_hello(source) for source in self._sources.values()]
+            self.homes = tuple(hello.place for hello in hellos)
+            self.are_stored = all(hello.is_stored for hello in hellos)
+            """Whether they still have what the scheduler before this one had stored."""
         except ScalerError as error:
             # A storage that has answered serves no other scheduler until this one has left it.
             self.close()
@@ -78,17 +84,16 @@ class Storages:
         for source in self._sources.values():
             source.close(reason)
 
-    def _await_hello(self, source: Source) -> m.StorageEndpoint:
+    def _await_hello(self, source: Source) -> m.Hello:
         end = clock() + CONNECT_TIMEOUT_S
         while clock() < end:
             for message in source.turn():
                 if isinstance(message, m.Refused):
                     raise ConfigError(f"the object storage at {source.address}: {message.reason}")
                 if isinstance(message, m.Hello):
-                    hello = self._at(source, message)
+                    hello: m.Hello = self._at(source, message)
                     self._news.append((self._known_as[source.address].encode(), hello))
-                    place: m.StorageEndpoint = hello.place
-                    return place
+                    return hello
             source.wait(LOOK_S)
         raise ConfigError(
             f"no object storage answers at {source.address}: start one with "

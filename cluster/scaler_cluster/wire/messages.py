@@ -123,7 +123,8 @@ class Hello(Message):
     worker: bytes = b""
     """From a client inside tasks: the peer id of the worker that runs the tasks."""
     name: str = ""
-    """From a worker: the name that the user gave it."""
+    """From a worker: the name that the user gave it. From a scheduler to a storage that runs by
+    itself: what only this one and those that take its place are called."""
     capabilities: Capabilities = ()
     """From a worker: what it offers."""
     queue: int = 0
@@ -131,6 +132,9 @@ class Hello(Message):
     pid_space: str = ""
     """From a supervisor: the system and the namespace to which ``pid`` belongs; empty: unknown. A
     scheduler in the same namespace watches the process."""
+    is_stored: bool = False
+    """From a storage that runs by itself: what was stored for the scheduler whose place this one
+    takes is still there."""
 
 
 @dataclass(slots=True)

@@ -54,9 +54,9 @@ class StorageHandlers:
         self._graphs.machine_lost()
 
     def heard(self, peer: bytes, now: float) -> None:
-        """A storage that runs by itself says that it lives."""
+        """A storage says that it lives; it is given up for silence only if it runs by itself."""
         key = self._key(peer)
-        if key is not None:
+        if key is not None and key in self._table.objects.homes:
             self._table.objects.stores[key].last_seen = now
 
     def _key(self, peer: bytes) -> bytes | None:

@@ -6,6 +6,7 @@ The bytes lie in :class:`Files`, which the shell in ``runtime/storage.py`` bring
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.storage.copies import Copies
@@ -25,7 +26,8 @@ UPSTREAM = b""
 RECYCLE_S = 0.25
 """How long the memory of segments that were removed is kept for others, after the last of them."""
 HEARTBEAT_S = 2.0
-"""How often a storage that runs by itself tells its scheduler that it lives."""
+"""How often a storage that its scheduler did not start tells it that it lives: so it learns that
+the scheduler was started anew."""
 
 
 class StorageCore:
@@ -41,6 +43,8 @@ class StorageCore:
         self._waits = waits
         self._scheduler = UPSTREAM
         """The peer that it is; UPSTREAM with ``waits``: none has come."""
+        self._scheduler_name = ""
+        """What it and those that take its place are called; empty: none has come."""
         self._beat_at = math.inf
         self._recycled_end = math.inf
         """When the memory of removed segments is given back."""
@@ -176,6 +180,8 @@ class StorageCore:
         self._copies.want(message.segment, message.address, now)
 
     def _on_welcome(self, message: m.Welcome, now: float) -> None:
+        if self._hello.supervisor:
+            self._beat_at = now + HEARTBEAT_S
         for piece in in_pieces(self._files.inventory()):
             self._tell(self._scheduler, m.Inventory(piece))
 
@@ -189,7 +195,7 @@ class StorageCore:
 
     def _forget_all(self) -> None:
         """Nobody names what was stored for a scheduler that is gone."""
-        self._scheduler = UPSTREAM
+        self._scheduler, self._scheduler_name = UPSTREAM, ""
         self._beat_at = math.inf
         self._uploads.clear()
         self._copies.clear()
@@ -229,10 +235,19 @@ class StorageCore:
             return
         if not self._waits:
             raise RemoteProtocolError("this storage has its scheduler")
-        if self._scheduler not in (UPSTREAM, peer):
+        follows = bool(message.name) and message.name == self._scheduler_name
+        if follows:
+            # The one before is dead: it is not waited for. What it ordered is not wanted any more.
+            self._copies.clear()
+            if self._scheduler != peer:
+                self._heard_at.pop(self._scheduler, None)
+                self._outbox.pop(self._scheduler, None)
+                self._gone.append(self._scheduler)
+        elif self._scheduler not in (UPSTREAM, peer):
             self._tell(peer, m.Refused("it serves another scheduler"))
             return
-        self._forget_all()
-        self._scheduler = peer
+        else:
+            self._forget_all()
+        self._scheduler, self._scheduler_name = peer, message.name
         self._beat_at = now + HEARTBEAT_S
-        self._tell(peer, self._hello)
+        self._tell(peer, replace(self._hello, is_stored=follows))
