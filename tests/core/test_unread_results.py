@@ -101,19 +101,19 @@ def test_both_are_in_the_log(shared):
 def test_what_is_not_acknowledged_is_counted():
     """A peer is unread from so many bytes on, until it has acknowledged half of them."""
     hub, spoke = Exchange(10, 5000), Exchange(20)
-    hub.receive(SPOKE, spoke.send(HUB, [hello(m.CLIENT)], 0.0), 0.0)
+    hub.receive(SPOKE, spoke.send(HUB, [hello(m.CLIENT)], 0.0)[0], 0.0)
     sent = []
     while not hub.unread:
-        sent.append(hub.send(SPOKE, [BIG], 0.0))
+        sent += hub.send(SPOKE, [BIG], 0.0)
     assert len(sent) == 5
 
     for frames in sent[:2]:
         spoke.receive(HUB, frames, 0.0)
-    hub.receive(SPOKE, spoke.send(HUB, [m.Heartbeat()], 0.0), 0.0)
+    hub.receive(SPOKE, spoke.send(HUB, [m.Heartbeat()], 0.0)[0], 0.0)
     assert SPOKE in hub.unread
     for frames in sent[2:]:
         spoke.receive(HUB, frames, 0.0)
-    hub.receive(SPOKE, spoke.send(HUB, [m.Heartbeat()], 0.0), 0.0)
+    hub.receive(SPOKE, spoke.send(HUB, [m.Heartbeat()], 0.0)[0], 0.0)
     assert not hub.unread
 
 
@@ -121,11 +121,11 @@ def test_what_is_not_acknowledged_is_counted():
 def test_a_peer_that_is_forgotten_or_begins_anew_has_read_all(leaves):
     """What was kept for a peer that is gone does not count for the next one of its name."""
     hub, spoke = Exchange(10, 500), Exchange(20)
-    hub.receive(SPOKE, spoke.send(HUB, [hello(m.CLIENT)], 0.0), 0.0)
+    hub.receive(SPOKE, spoke.send(HUB, [hello(m.CLIENT)], 0.0)[0], 0.0)
     hub.send(SPOKE, [BIG], 0.0)
     assert SPOKE in hub.unread
     if leaves:
         hub.drop(SPOKE)
     else:
-        hub.receive(SPOKE, Exchange(21).send(HUB, [hello(m.CLIENT)], 0.0), 0.0)
+        hub.receive(SPOKE, Exchange(21).send(HUB, [hello(m.CLIENT)], 0.0)[0], 0.0)
     assert not hub.unread
