@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import configparser
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -210,3 +211,20 @@ def test_ci_runs_what_the_readme_says():
 
     assert 1 == len(lines)
     assert "README.md" in (HOUSE / ".ci" / "run").read_text()
+
+
+TIME_OF_DAY = re.compile(
+    r"\btime\.time|\bfrom time import [^\n]*\btime(_ns)?\b|date(time)?\.(utcnow|now|today)\b"
+)
+"""What asks for the time of day, which jumps when somebody sets the clock."""
+
+
+def test_no_clock_that_jumps():
+    """No process of the engine measures with the time of day, which only the feed's times are."""
+    asking = {
+        module
+        for module, text in SOURCES.items()
+        if module.startswith(("scaler_cluster.", "scaler_exec")) and TIME_OF_DAY.search(text)
+    }
+
+    assert asking == {"scaler_cluster.runtime.feed_encoder"}

@@ -34,12 +34,15 @@ class Machine:
         self.peer = next(one.peer for one in self.core.take_actions() if isinstance(one, Spawn))
         self.core.spawned(0, 1000)
 
-    def pass_by(self, duration_s, *, stopped=False, cpu_share=0.0, cpu_s=0.0, ran=RAN):
+    def pass_by(
+        self, duration_s, *, stopped=False, cpu_share=0.0, cpu_s=0.0, ran=RAN, running=False
+    ):
         """Let time pass; return what the supervisor says and does of the worker."""
         for _ in range(round(duration_s / self.core.look_after_s)):
             self.now += self.core.look_after_s
             cpu_s += cpu_share * self.core.look_after_s
-            self.core.looked(0, Look(stopped, cpu_s, ran), self.now)
+            look = Look(stopped, cpu_s, ran, is_running=running)
+            self.core.looked(0, look, self.now)
         found = self.core.take_actions()
         said = [one.message for one in found if isinstance(one, Send)]
         return said + [one for one in found if isinstance(one, Kill)]
@@ -98,6 +101,7 @@ def test_progress_and_cpu_time_are_life():
     """A worker that uses CPU time, or comes to other tasks, does not hang, nor does one stopped."""
     machine = Machine(hang_s=60.0)
     assert machine.pass_by(200.0, cpu_share=2 * QUIET_CPU_SHARE) == []
+    assert machine.pass_by(200.0, running=True) == []
     for task in range(10):
         assert machine.pass_by(50.0, ran=(1, task, 3)) == []
     for cpu_s in (9.0, 3.0, 12.0, 0.0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from scaler_cluster.runtime.stuck import is_stopped
 from scaler_exec import Client, SchedulerClusterCombo, WorkerDiedError
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_gone, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who is stopped")
 
 
 @pytest.fixture
@@ -88,7 +92,7 @@ def spin(path: str) -> bool:
 @pytest.mark.slow
 def test_a_task_that_hangs_is_ended(make_cluster, flags) -> None:
     """A task that uses no CPU time is ended with its worker; one whose child works goes on."""
-    client, log = make_cluster(2, hang_timeout_seconds=1.5)
+    client, log = make_cluster(2, hang_timeout_seconds=3)
     works = client.submit(run_child, flags.path("go"))
     hangs = client.submit(wait_for_ever)
 
@@ -101,3 +105,20 @@ def test_a_task_that_hangs_is_ended(make_cluster, flags) -> None:
     assert not works.done()
     flags.set("go")
     assert works.result(BOUND_S) == 0
+
+
+def test_what_stopped_means(tmp_path) -> None:
+    """A process is stopped between SIGSTOP and SIGCONT, whatever it is called; not one that is gone."""
+    program = tmp_path / "a) T b"
+    program.symlink_to(shutil.which("sleep") or "/bin/sleep")
+    process = subprocess.Popen([str(program), "60"])
+    try:
+        assert not is_stopped(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: is_stopped(process.pid), "it is not seen")
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not is_stopped(process.pid), "it is not seen to go on")
+    finally:
+        process.kill()
+        process.wait()
+    assert not is_stopped(process.pid)

@@ -15,6 +15,7 @@ import pytest
 from scaler_cluster.runtime import control_groups, vitals
 from scaler_cluster.runtime.vitals import BASELINE_S, FRESH_S, Examiner, Memory
 from scaler_cluster.wire import messages as m
+from tests.runtime.helpers import wait_until
 
 NOW = 1000.0
 
@@ -175,3 +176,33 @@ def test_a_process_of_somebody_else_has_nothing(monkeypatch):
     monkeypatch.setattr(psutil.Process, "cpu_times", refuse)
 
     assert (vitals.rss_bytes(os.getpid()), vitals.cpu_seconds(os.getpid())) == (0, 0.0)
+
+
+def test_a_family_is_counted_together(tmp_path) -> None:
+    """The CPU time of a process includes that of its descendants, and of no other process."""
+    go = tmp_path / "go"
+    work = (
+        "import pathlib, subprocess, sys, time\n"
+        f"go = pathlib.Path({str(go)!r})\n"
+        "if sys.argv[1:]:\n"
+        "    while not go.exists(): time.perf_counter()\n"
+        "else: subprocess.run([sys.executable, sys.argv[0], 'spin'], start_new_session=True)\n"
+    )
+    script = tmp_path / "work.py"
+    script.write_text(work)
+    parent = subprocess.Popen([sys.executable, str(script)])
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        pids = parent.pid, other.pid
+
+        def works() -> bool:
+            active = vitals.family_activity(pids)
+            (used_s, is_running), other_s = active[parent.pid], active[other.pid][0]
+            return is_running and used_s > other_s + 0.5
+
+        wait_until(works, "the grandchild is not counted")
+        assert vitals.family_activity((1 << 30,)) == {1 << 30: (0.0, False)}
+    finally:
+        go.touch()
+        parent.wait()
+        other.communicate()

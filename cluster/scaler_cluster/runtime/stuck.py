@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.supervisor.stuck import Look
+from scaler_cluster.runtime.control_groups import read
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -24,22 +25,25 @@ class StuckWatch:
         self._core = core
         self._slots = slots
         self._oom = oom
-        # Not at once: the import of psutil would keep the first workers waiting.
         self.due = now + core.look_after_s
         """When to :meth:`look`."""
 
     def look(self, now: float) -> None:
         """Tell the core how each worker is."""
-        from scaler_cluster.runtime.vitals import family_cpu_seconds, is_stopped
-
         core = self._core
         self.due = now + core.look_after_s
         self._oom.refresh(now)
-        asks_cpu = core.config.hang_timeout_s < math.inf
+        active: dict[int, tuple[float, bool]] = {}
+        if core.config.hang_timeout_s < math.inf:
+            # Nearly all supervisors are not told to, and need no such import.
+            from scaler_cluster.runtime.vitals import family_activity
+
+            active = family_activity(slot.pid for slot in core.slots if slot.pid)
         for index, slot in enumerate(core.slots):
             if slot.pid:
-                cpu_s = family_cpu_seconds(slot.pid) if asks_cpu else 0.0
-                look = Look(is_stopped(slot.pid), cpu_s, self._slots.ran(index))
+                cpu_s, is_running = active.get(slot.pid, (0.0, False))
+                ran = self._slots.ran(index)
+                look = Look(is_stopped(slot.pid), cpu_s, ran, is_running=is_running)
                 core.looked(index, look, now)
 
     def log(self, stuck: m.Stuck) -> None:
@@ -54,3 +58,11 @@ class StuckWatch:
                 stuck.for_s,
                 end,
             )
+
+
+def is_stopped(pid: int) -> bool:
+    """Return True for a process that SIGSTOP has stopped; not for one that a debugger holds.
+
+    Only Linux tells. The name of the program comes before the state, in parentheses.
+    """
+    return read(f"/proc/{pid}/stat").rpartition(b")")[2].startswith(b" T ")

@@ -19,12 +19,14 @@ from scaler_cluster.runtime.control_groups import memory_groups, read
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 BASELINE_S = 0.25
 """The first measurement takes this long: in a shorter one the clock ticks of 10 ms show."""
 FRESH_S = 30.0
 """A measurement is made against the one before, if that is not older than this."""
+GENERATIONS_MAX = 32
+"""No descendant is looked for beyond these."""
 PROCESSES_MAX = 1024
 """More than a machine has workers."""
 NOT_BUSY = frozenset(("idle", "iowait", "guest", "guest_nice"))
@@ -55,27 +57,29 @@ def cpu_seconds(pid: int) -> float:
     return float(used.user + used.system)
 
 
-def is_stopped(pid: int) -> bool:
-    """Return True for a process that SIGSTOP has stopped; not for one that a debugger holds."""
-    try:
-        return bool(_process(pid).status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
-        return False
+def family_activity(pids: Iterable[int]) -> dict[int, tuple[float, bool]]:
+    """Return how much of a CPU each process has used, and whether it has one or waits for one.
 
-
-def family_cpu_seconds(pid: int) -> float:
-    """Return how much of a CPU a process has used, with those of its children that live or ended.
-
-    Looks at all processes of the machine.
+    Its descendants that live count as well; those that have ended count where they were waited for.
+    Looks once at each process of the machine.
     """
-    used_s = 0.0
-    with contextlib.suppress(psutil.Error):
-        # Those that have ended count where they were waited for.
-        me = psutil.Process(pid)
-        for one in (me, *me.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                used_s += sum(one.cpu_times()[:4])
-    return used_s
+    parents: dict[int, int] = {}
+    active: dict[int, tuple[float, bool]] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error), process.oneshot():
+            parents[process.pid] = process.ppid()
+            is_running = process.status() == psutil.STATUS_RUNNING
+            active[process.pid] = sum(process.cpu_times()[:4]), is_running
+    totals = dict.fromkeys(pids, (0.0, False))
+    for pid, (used_s, is_running) in active.items():
+        one = pid
+        for _ in range(GENERATIONS_MAX):
+            if one in totals:
+                before_s, is_any = totals[one]
+                totals[one] = before_s + used_s, is_any or is_running
+                break
+            one = parents.get(one, 0)
+    return totals
 
 
 def machine_cpu_seconds() -> float:

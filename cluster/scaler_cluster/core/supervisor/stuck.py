@@ -32,6 +32,8 @@ class Look:
     """CPU time that it has used, with its children; 0 where nobody asks for it."""
     ran: tuple[int, int, int]
     """Session, task and number of the work that it runs, or ran last; session 0: none."""
+    is_running: bool = False
+    """Whether it has a CPU or waits for one, or a child does: who is starved does not hang."""
 
 
 @dataclass(slots=True)
@@ -62,5 +64,5 @@ class Stillness:
         most_s = QUIET_CPU_SHARE * (now - self.quiet_at)
         # It is less than before if a child has ended that nobody waited for.
         is_quiet = look.ran == self.quiet_ran and 0 <= used_s <= most_s
-        if not is_quiet:
+        if not is_quiet or look.is_running:
             self.quiet_at, self.quiet_cpu_s, self.quiet_ran = now, look.cpu_s, look.ran
