@@ -187,6 +187,27 @@ def test_the_death_of_a_killed_worker_is_no_failure(loaded):
     assert loaded.core.table.backlog.ready.count == 19
 
 
+@pytest.mark.parametrize("is_told", [False, True])
+def test_what_runs_by_then_is_not_to_blame(loaded, is_told):
+    """A worker that has stopped in time, but is killed as its word was late, harms no other task."""
+    loaded.feed(b"C1", m.Cancel(0, 1))
+    assert loaded.wait(GRACE_S * 1.1)["S1"] == ["Kill W1: its task was cancelled"]
+    if is_told:
+        loaded.feed(b"W1", m.Aborted(1, 0, 1))
+
+    assert loaded.died(1) == {}
+    assert loaded.core.table.backlog.ready.count == 19
+
+
+def test_what_runs_by_then_and_may_start_once_is_lost(one):
+    """The same task, if it must not start again, fails as lost: nobody can know how far it was."""
+    one.submit(0, 2, options=m.TaskOptions(at_most_once=True))
+    one.feed(b"C1", m.Cancel(0, 1))
+    one.wait(GRACE_S * 1.1)
+
+    assert one.died(1) == {"C1": ["Failed 1 lost"]}
+
+
 # -- what its cluster finds overdue ----------------------------------------------------------
 
 

@@ -37,9 +37,9 @@ class Deaths:
     def worker_lost(self, worker: WorkerRecord, lost: m.WorkerLost | None, now: float) -> None:
         """Settle what a worker had when it died, or when its machine was lost (None).
 
-        The task that a dead process ran is charged with the death. Tasks that the process had
-        finished but not reported are run again, as are tasks that it had not started, and nodes
-        whose results only this worker had.
+        The task that a dead process ran is charged with the death, unless the process was killed
+        for another task. Tasks that the process had finished but not reported are run again, as are
+        tasks that it had not started, and nodes whose results only this worker had.
         """
         self._graphs.worker_lost(worker)
         runs = list(worker.runs)
@@ -60,16 +60,19 @@ class Deaths:
             parts.append(middle)
             if after is not None:
                 parts.append(after)
+        # A worker that is killed for another task may have gone on to this one, before the order
+        # reached it or its own report came: as little its fault as a lost machine.
+        guilty = None if worker.killed else lost
         for index, run in enumerate(parts):
             if run.state is State.CANCELLING:
                 continue
             if index == suspect:
-                self._charge(run, lost, now, now - worker.progress_at)
+                self._charge(run, guilty, now, now - worker.progress_at)
             elif run.options.at_most_once and (lost is None or index < suspect):
                 self._failures.die(run, m.FAILED_LOST, {"losses": 1})
         for index in reversed(range(len(parts))):
             run = parts[index]
-            rests = index == suspect and lost is not None and run.deaths > 1
+            rests = index == suspect and guilty is not None and run.deaths > 1
             rest_s = min(REST_S * 2 ** min(run.deaths - 2, 10), REST_MAX_S)
             self._put_back(run, now + rest_s if rests else -math.inf)
 
