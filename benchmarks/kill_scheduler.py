@@ -4,6 +4,7 @@
 tasks and random graphs run all the time, each from a client of its own. After each SIGKILL a task
 is submitted; the time until it returns is how long nothing ran. In the end each future must have
 called back once, with the right value or the exception that it should have. No process may be left.
+Then a scheduler is killed once more, while tasks run that leave a mark each: few start twice.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import argparse
 import random
 import statistics
 import sys
+import tempfile
 import threading
 import time
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from benchmarks.expected import UNRESOLVED
@@ -25,6 +29,8 @@ from scaler_exec import ScalerExecutor
 AT_ONCE = {"tasks": 100, "nested": 2, "graphs": 2}
 """How many runs of each kind there are at any time."""
 BACK_TIMEOUT_S = 60.0
+COUNTED = 300
+"""Tasks of which it is counted how often they start."""
 
 
 def parse() -> argparse.Namespace:
@@ -47,6 +53,25 @@ def kill(executor: ScalerExecutor, victim: str) -> float:
     time.sleep(0.01)
     assert executor.submit(abs, -1).result(BACK_TIMEOUT_S) == 1
     return time.perf_counter() - began
+
+
+def note(path: str, number: int) -> None:
+    """Leave a mark in a file; take a moment."""
+    with Path(path).open("a") as file:
+        file.write(f"{number}\n")
+    time.sleep(0.02)
+
+
+def started_twice(executor: ScalerExecutor) -> int:
+    """Kill the scheduler while tasks run; return how many of them started more than once."""
+    with tempfile.NamedTemporaryFile() as file:
+        futures = [executor.submit(note, file.name, number) for number in range(COUNTED)]
+        futures[COUNTED // 10].result(BACK_TIMEOUT_S)
+        kill(executor, "scheduler")
+        for future in futures:
+            future.result(BACK_TIMEOUT_S)
+        starts = Counter(Path(file.name).read_text().split())
+    return sum(count > 1 for count in starts.values())
 
 
 def main() -> int:
@@ -80,6 +105,9 @@ def main() -> int:
             problems += [f"{name}: {problem}" for problem in trial.problems(())]
         if any(trial.outcomes[UNRESOLVED] for trial in trials.values()):
             executor.kill_workers()
+    if options.victim == "scheduler":
+        with ScalerExecutor(max_workers=options.workers) as executor:
+            print(f"{started_twice(executor)} of {COUNTED} tasks started twice")
     left = [child.pid for child in children()]
     if left:
         problems.append(f"processes left: {left}")

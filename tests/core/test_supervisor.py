@@ -12,12 +12,12 @@ from scaler_cluster.core.supervisor.supervisor import (
     BACKOFF_S,
     STARTS_MAX,
     STILLBORN_MAX,
+    ComeBack,
     Exit,
     Kill,
     Leave,
     Send,
     Spawn,
-    StartOver,
     SupervisorCore,
 )
 from scaler_cluster.errors import RemoteProtocolError
@@ -395,11 +395,28 @@ def test_a_supervisor_is_told_to_leave(core, message, reason):
     assert reason_to_leave(core) == reason
 
 
-def test_a_supervisor_that_the_scheduler_does_not_know_starts_over(core):
-    """Unknown, however often it comes, has a supervisor start over once."""
+def test_a_supervisor_that_the_scheduler_does_not_know_comes_back():
+    """Unknown, however often it comes, has a supervisor say Hello again, and who lives."""
+    core = make()
+    (_, first), (_, second) = spawn(core)
+    taken(core, Send)
     core.receive([m.Unknown(), m.Unknown()])
 
-    assert core.take_actions() == [StartOver()]
+    assert core.take_actions() == [ComeBack((m.Roll((first, second), True),))]
+
+
+def test_a_supervisor_that_comes_back_says_who_has_died():
+    """What a worker knew has died with it; that it has is said again if it may not have arrived."""
+    core = make()
+    (_, first), (_, second) = spawn(core)
+    core.died(0, Exit(1000, None, 9, 0, "", True, False, 0, 0), NOW)
+    (lost,) = (one.message for one in taken(core, Send) if isinstance(one.message, m.WorkerLost))
+    core.receive([m.Unknown()])
+
+    (back,) = core.take_actions()
+
+    assert lost.worker == first
+    assert back.words([m.Heartbeat(), lost]) == [m.Roll((second,), False), lost]
 
 
 def test_what_is_for_others_is_refused(core):

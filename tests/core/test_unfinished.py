@@ -58,7 +58,9 @@ def come_back(core, welcome=None):
     assert not core.requests.has_some
     assert core.take_actions() == []
     core.receive([welcome or m.Welcome(2, 4)], 1.0)
-    return sent(core)
+    said = sent(core)
+    assert said.count("Resumed") == (welcome is None)
+    return [text for text in said if text != "Resumed"]
 
 
 def settled(core):
@@ -103,7 +105,7 @@ def test_nothing_else_is_said_before_the_answer(core):
     assert sent(core)[0].startswith("Hello")
 
     core.receive([m.Welcome(2, 4)], 1.0)
-    assert sent(core) == ["Function f", "Submit 0 f", "Function g", "Submit 1-2 g"]
+    assert sent(core) == ["Function f", "Submit 0 f", "Resumed", "Function g", "Submit 1-2 g"]
 
 
 def test_a_map_is_asked_for_where_it_is_open(core):
@@ -118,17 +120,51 @@ def test_a_map_is_asked_for_where_it_is_open(core):
 
 
 def test_what_may_start_only_once_is_lost(core):
-    """A task that may have started and must not start twice fails; one that was not sent runs."""
+    """Who must ask first loses what may have started; one task that was not sent runs."""
     submit(core, 2, options=ONCE)
     sent(core)
     core.start_over(HELLO)
     submit(core, options=ONCE)
     core.take_actions()
-    core.receive([m.Welcome(2, 4)], 1.0)
+    core.receive([m.Welcome(2, 4, asks_first=True)], 1.0)
+    core.receive([m.GrantCredit(9)], 1.0)
 
-    _, again = core.take_actions()
+    *_, again = core.take_actions()
     assert (again.first, len(again.batch), again.options) == (2, 1, ONCE)
     assert [(who, what.kind) for who, what in settled(core)] == [("0", "lost"), ("1", "lost")]
+
+
+def test_what_may_start_only_once_is_judged_by_the_scheduler(core):
+    """What was said before is asked again up to Resumed; what was not follows."""
+    submit(core, 2, options=ONCE)
+    sent(core)
+    core.start_over(HELLO)
+    (greeting,) = core.take_actions()
+    submit(core, options=ONCE)
+    core.receive([m.Welcome(1, 4)], 1.0)
+
+    assert greeting.resume == 1
+    said = [text.split(" Task")[0] for text in sent(core)]
+    assert said == ["Function f", "Submit 0-1 f", "Resumed", "Submit 2 f"]
+    assert not settled(core)
+
+
+@pytest.mark.parametrize("asks_first", [True, False])
+def test_what_was_about_to_be_asked_again_is_not_new(core, asks_first):
+    """A scheduler may be gone before it was asked again: the next one is to judge the same."""
+    submit(core, 2, options=ONCE)
+    sent(core)
+    core.start_over(HELLO)
+    core.take_actions()
+    core.receive([m.Welcome(1, 4)], 1.0)
+    core.start_over(HELLO)
+    (greeting,) = core.take_actions()
+    core.receive([m.Welcome(1, 4, asks_first=asks_first)], 2.0)
+
+    assert greeting.resume == 1
+    said = [text.split(" Task")[0] for text in sent(core)]
+    assert said == (["Function f"] if asks_first else ["Function f", "Submit 0-1 f", "Resumed"])
+    assert len(settled(core)) == (2 if asks_first else 0)
 
 
 def test_what_was_given_up_is_not_asked_again(core):
@@ -278,7 +314,9 @@ def test_a_graph_that_was_not_sent_is_asked_for(core):
     core.receive([m.Welcome(2, 4)], 1.0)
     core.requests.go_on_with(gone)
 
-    assert [text[:5] for text in sent(core)] == ["Funct", "Graph", "Graph", "Funct", "Forge"]
+    assert [text[:5] for text in sent(core)] == [
+        "Resum", "Funct", "Graph", "Graph", "Funct", "Forge",
+    ]  # fmt: skip
     assert [what.kind for _, what in settled(core)] == 3 * [m.FAILED_MISSING]
 
 
@@ -312,7 +350,7 @@ def test_what_names_old_objects_is_not_said(core):
     core.take_actions()
     core.receive([m.Welcome(2, 4)], 1.0)
 
-    assert sent(core) == []
+    assert sent(core) == ["Resumed"]
 
 
 def test_who_must_ask_first_asks_again(core):
@@ -378,7 +416,7 @@ def test_it_knows_what_has_not_come_back(data):
             waiters.difference_update(gone)
             kept.sent([m.Cancel(task, 1) for task in gone])
 
-    again, lost = kept.again((), ())
+    again, lost = kept.again((), (), is_judged=False)
     runs = [one for one in again if isinstance(one, m.Submit)]
     asked = [task for one in runs for task in range(one.first, one.first + len(one.batch))]
     assert asked == sorted(open_tasks)

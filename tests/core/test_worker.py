@@ -135,7 +135,6 @@ def test_a_segment_that_arrived_before_its_work_is_found(core):
         m.Abort(1, 5, 2),
         m.Revoke(1, 5, 2),
         m.Retire(),
-        m.Unknown(),
     ],
 )
 def test_a_work_does_not_wait_for_what_will_not_come(waiting, message):
@@ -177,12 +176,11 @@ def test_a_forgotten_function_serves_what_is_queued(core):
         (m.Retire(), ""),
         (m.Refused("no"), "no"),
         (m.Goodbye("go"), "go"),
-        (m.Unknown(), "the scheduler does not know this worker any more"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, m.Message) else "",
 )
 def test_a_worker_is_told_to_leave(core, message, reason):
-    """Retire, Refused, Goodbye and Unknown end a worker, with a reason where there is trouble."""
+    """Retire, Refused and Goodbye end a worker, with a reason where there is trouble."""
     assert core.leave is None
     core.receive([message])
 

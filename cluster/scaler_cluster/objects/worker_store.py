@@ -139,6 +139,11 @@ class WorkerStore:
             # Shared memory is so full that not even an empty file fits: the disk is left.
             return 0
 
+    def remove(self, segments: Sequence[bytes]) -> None:
+        """Remove results that nobody wants."""
+        for segment in segments:
+            self._opened().remove(segment)
+
     def give_up_claim(self) -> None:
         """Give back what room there is for results that live in this worker: it is about to end."""
         if self._has_claim:

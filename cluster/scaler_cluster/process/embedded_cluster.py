@@ -34,8 +34,8 @@ SOCKET_PATH_MAX = 100
 class EmbeddedCluster:
     """A scheduler and a supervisor with its workers, which end when this process does.
 
-    If one of the two is killed, another one takes its place. With a new scheduler all workers are
-    new, too; what lies in the object storage stays.
+    If one of the two is killed, another one takes its place. The workers go on with their tasks
+    under a new scheduler, and what lies in the object storage stays.
 
     ``address=None`` binds a Unix socket in a private directory, and so does a scheduler whose
     options do not say where monitors connect. With a ``dashboard`` there is one process more, and
@@ -62,6 +62,8 @@ class EmbeddedCluster:
         packed, inherited = _packed(initializer, initargs)
         self._children: dict[str, ChildProcess] = {}
         """By their names, in the order in which they were started."""
+        self._lives = 0
+        """How many schedulers took the place of another one."""
         self._keeper = Keeper(("scheduler", "supervisor"), self._children, self._start_again)
         # The scheduler makes the directories: a client that is killed while it starts leaves none.
         self._dirs = ClusterDirs.named(object_memory_bytes)
@@ -75,6 +77,7 @@ class EmbeddedCluster:
                 address=address if address is not None else self._private_address("scheduler"),
                 dirs=self._dirs,
                 dashboard=door.link_to_tell if door is not None else "",
+                epoch=0,
                 options=replace(
                     options,
                     monitor_address=options.monitor_address or self._private_address("monitor"),
@@ -165,8 +168,14 @@ class EmbeddedCluster:
         if name == "supervisor":
             self._start_supervisor()
             return
-        self._children["supervisor"].stop(STOP_TIMEOUT_S)
-        self._start_engine()
+        # The workers go on, and tell the next scheduler what they hold.
+        options = self._scheduler.options
+        core = replace(options.core, workers_expected=0, machines_expected=1)
+        self._lives += 1
+        self._scheduler = replace(
+            self._scheduler, epoch=self._lives, options=replace(options, core=core)
+        )
+        self._start("scheduler", self._scheduler, reports=True).await_ready()
 
     def dead_child(self) -> str:
         """Return which child process ended, and how, if that cannot be mended; else empty."""

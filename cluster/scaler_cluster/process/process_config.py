@@ -103,6 +103,8 @@ class SchedulerProcessConfig:
     """Where the storage that the scheduler starts listens; empty: at any free port."""
     dashboard: str = ""
     """Link of the cluster's dashboard, for clients; empty: there is none."""
+    epoch: int | None = None
+    """See :class:`SchedulerConfig`; None: nobody has counted the schedulers at this address."""
     options: SchedulerOptions
 
     @classmethod

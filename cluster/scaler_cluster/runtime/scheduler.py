@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import secrets
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,8 @@ log = logging.getLogger("scaler.scheduler")
 PREDECESSOR_S = 5.0
 """The storage of the scheduler before this one, which was killed, listens no longer than this."""
 LOOK_S = 0.01
+EPOCH_BITS = 28
+"""With these, the numbers of sessions are numbers in JavaScript, too."""
 
 
 async def serve(config: SchedulerProcessConfig) -> None:
@@ -92,6 +95,7 @@ async def serve(config: SchedulerProcessConfig) -> None:
         storage = StorageProcess(link.address, dirs, listener, known_as=where)
     core_config = replace(
         options.core,
+        epoch=config.epoch if config.epoch is not None else secrets.randbits(EPOCH_BITS),
         pid_space=pid_space(),
         homes=homes,
         homes_are_elsewhere=storages is not None,

@@ -274,6 +274,10 @@ class SchedulerShell:
             self.over.set()
         if core.to_watch:
             self._watch(now)
+        if core.to_nudge:
+            for peer in core.to_nudge:
+                link.send(peer, exchange.unknown())
+            core.to_nudge.clear()
         if core.table.journal.has_lines:
             for is_warning, line in core.table.journal.take(now):
                 log.log(logging.WARNING if is_warning else logging.INFO, "%s", line)

@@ -16,17 +16,18 @@ import selectors
 import signal
 import socket
 import sys
+from dataclasses import replace
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.core.supervisor.config import SupervisorConfig
 from scaler_cluster.core.supervisor.supervisor import (
+    ComeBack,
     Exit,
     Kill,
     Send,
     Spawn,
-    StartOver,
     SupervisorCore,
     spares_max,
 )
@@ -79,8 +80,8 @@ IMPATIENT_S = 5.0
 class SupervisorShell:
     """Moves bytes and signals between the core, the scheduler and the workers.
 
-    It works until the scheduler tells it to leave or does not know it any more, or until
-    ``lifeline`` comes to its end.
+    It works until the scheduler tells it to leave, or has the objects of its workers elsewhere, or
+    until ``lifeline`` comes to its end.
     """
 
     def __init__(self, config: SupervisorProcessConfig, lifeline: int = LIFELINE_FD) -> None:
@@ -116,6 +117,8 @@ class SupervisorShell:
         self._lifeline = lifeline
         self._objects: MachineStorage | None = None
         """Where objects lie; None until the scheduler has answered, which knows that."""
+        self._homes: tuple[m.StorageEndpoint, ...] = ()
+        """Where clients store objects, as the scheduler said."""
         self._storage: StorageProcess | None = None
         if config.is_home:
             config.dirs.hold()
@@ -139,7 +142,7 @@ class SupervisorShell:
         self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
         self._selector.register(self._server, selectors.EVENT_READ, self._on_server)
         self._selector.register(self._link.fd, selectors.EVENT_READ, self._on_link)
-        hello = m.Hello(
+        self._hello = m.Hello(
             m.SUPERVISOR,
             m.PROTOCOL_VERSION,
             PYTHON_VERSION,
@@ -150,7 +153,7 @@ class SupervisorShell:
             config.workers,
             pid_space=pid_space(),
         )
-        self._send([hello])
+        self._send([self._hello])
 
     def run(self) -> str:
         """Work until the lifeline ends or the scheduler says so; then end every worker.
@@ -215,9 +218,11 @@ class SupervisorShell:
                 # The worker may have ended meanwhile.
                 if self._core.slots[action.slot].pid == action.pid:
                     forkserver.kill_group(action.pid)
-            elif isinstance(action, StartOver):
-                self.starts_over = True
-                self._leave = ""
+            elif isinstance(action, ComeBack):
+                log.warning("ClusterProcess: %s does not know this machine", self._config.address)
+                said = [*self._exchange.undelivered(HUB), *messages]
+                self._exchange = Exchange(new_incarnation())
+                messages = [replace(self._hello, resume=1), *action.words(said)]
             else:
                 self._leave = action.reason
         if self._examiner is not None and now >= self._examiner.due:
@@ -252,6 +257,9 @@ class SupervisorShell:
                 for message in messages:
                     if type(message) is m.Welcome and self._objects is None:
                         self._settle_by(message)
+                    elif type(message) is m.Welcome and not self._is_settled_by(message):
+                        self.starts_over = True
+                        self._leave = ""
                     elif type(message) is m.Goodbye:
                         self._is_dismissed = True
                         log.info("ClusterProcess: %s", message.reason)
@@ -272,6 +280,7 @@ class SupervisorShell:
 
     def _settle_by(self, welcome: m.Welcome) -> None:
         """Use the scheduler's objects if this is its machine; else keep copies of them here."""
+        self._homes = welcome.homes
         if self._config.is_home:
             self._settle(MachineStorage(self._config.dirs.storage, is_home=True))
             return
@@ -295,6 +304,10 @@ class SupervisorShell:
         else:
             place = here[0] if here else StorageDirs()
             self._settle(MachineStorage(place, is_home=len(homes) == 1))
+
+    def _is_settled_by(self, welcome: m.Welcome) -> bool:
+        """Return True if the objects of the workers lie where this scheduler has them, too."""
+        return self._config.is_home or self._storage is not None or welcome.homes == self._homes
 
     def _settle(self, objects: MachineStorage) -> None:
         self._objects = objects
@@ -404,10 +417,7 @@ class SupervisorShell:
             self._storage.stop()
         self._selector.close()
         linger_ms = 0
-        if self.starts_over:
-            # The scheduler would not know who says Goodbye.
-            log.warning("ClusterProcess: %s does not know this machine", self._config.address)
-        elif self._is_dismissed or not self._config.is_home:
+        if self._is_dismissed or not self._config.is_home:
             # The scheduler then gives the tasks of this machine to others at once. An embedded
             # cluster ends with its program as a whole: there, the supervisor would wait in vain.
             actions = self._core.take_actions()
@@ -419,7 +429,7 @@ class SupervisorShell:
 
 
 class Supervisor:
-    """A machine's supervisor: it starts over when the scheduler does not know it any more."""
+    """A machine's supervisor: it starts over if its workers cannot serve the next scheduler."""
 
     def __init__(self, config: SupervisorProcessConfig, lifeline: int = LIFELINE_FD) -> None:
         self._config = config

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from functools import partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
@@ -137,7 +138,7 @@ class WorkerShell:
             elif self._sharing:
                 # The control thread is at it: what it has to send is sent from here.
                 sleep(SHARING_S)
-            elif core.leave is not None:
+            elif core.leave is not None and not reports.is_withheld:
                 with self.lock:
                     core.share_all()
                 self.share()
@@ -179,14 +180,28 @@ class WorkerShell:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
+                if core.reports.garbage:
+                    self._store.remove(core.reports.take_garbage())
             # After the last send: that may swallow the signal that something has arrived. A worker
             # without tasks begins with the first that comes, and looks for more a little later.
             limit = DRAIN_LIMIT if self.is_busy else 1
             received = link.receive(limit)
             for _, frames in received:
                 core.receive(exchange.receive(HUB, frames, now))
+            if core.is_unknown:
+                self._come_back(now)
+                exchange = self._exchange
             if not core.has_actions and (core.queue or len(received) < limit):
                 return
+
+    def _come_back(self, now: float) -> None:
+        """Tell a scheduler that does not know this worker what it holds."""
+        if self.nested is not None:
+            # What its tasks submitted is lost, and they with it.
+            os._exit(0)
+        undelivered, self._exchange = self._exchange.undelivered(HUB), Exchange(new_incarnation())
+        hello = replace(self._hello, resume=1)
+        self._send([hello, *self._core.come_back(undelivered, now)])
 
     # -- what the task loop asks for: see LoopHost -------------------------------------------
 

@@ -65,6 +65,7 @@ def _assign(x: m.Assign) -> str:
     extra = " reporting start" * x.report_start + " streaming" * x.stream_output
     extra += " logging" * (x.log_level > 0) + " profiling" * x.profiling
     extra += f" at depth {x.depth}" if x.depth else ""
+    extra += " once" * x.at_most_once
     what = f"{name(x.function)}{extra}{_with(x.objects)}"
     return f"Assign {tasks(x.first, len(x.batch), x.session)} {what}"
 
@@ -81,11 +82,25 @@ def _assign_nodes(x: m.AssignNodes) -> str:
 def _hello(x: m.Hello) -> str:
     extra = f" of {name(x.supervisor)}" if x.supervisor else ""
     extra += f" for {x.task_limit} tasks" if x.task_limit else ""
+    extra += f" again, {x.resume}" if x.resume else ""
     return f"Hello {x.role}{extra}"
 
 
 def _range(x: Any) -> str:
     return f"{type(x).__name__} {tasks(x.first, x.count, getattr(x, 'session', None))}"
+
+
+def _holding(x: m.Holding) -> str:
+    extra = f", {x.started} started" if x.started else ""
+    extra += f" {x.running_s:.3g} s ago" if x.running_s else ""
+    return _range(x) + extra
+
+
+def _held(x: m.Held) -> str:
+    ledger = list(numbers(x.started, "Q"))
+    runs = zip(ledger[::3], ledger[1::3], ledger[2::3], strict=True)
+    started = "".join(f" {tasks(first, count, session)}" for session, first, count in runs)
+    return f"Held, started{started or ' nothing'}" + " and more" * (not x.is_whole)
 
 
 def _reason(x: Any) -> str:
@@ -109,6 +124,10 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Output: lambda x: f"Output {x.task} {x.stream} {x.text!r}",
     m.Broken: _reason,
     m.Cancelled: _range,
+    m.Resumed: lambda x: "Resumed",
+    m.Holding: _holding,
+    m.Held: _held,
+    m.Roll: lambda x: f"Roll {_names(x.workers)}" + " and dead ones" * (not x.is_whole),
     m.Unplaced: _reason,
     m.Returned: lambda x: f"Returned {x.task}{_with(x.objects)}",
     m.Assign: _assign,

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.core.records.placement import has_all
 from scaler_cluster.core.supervisor.config import SupervisorConfig
-from scaler_cluster.core.supervisor.supervisor import Exit, Kill, Send, Spawn, SupervisorCore
+from scaler_cluster.core.supervisor.supervisor import (
+    ComeBack,
+    Exit,
+    Kill,
+    Send,
+    Spawn,
+    SupervisorCore,
+)
 from scaler_cluster.core.worker.kept_results import Pickled
 from scaler_cluster.core.worker.reports import FLUSH_S, Kept
 from scaler_cluster.core.worker.worker import WorkerCore
@@ -63,9 +72,9 @@ class SupervisorNode(Node):
         self._is_settled = False
         self._storage: StorageNode | None = None
         self._workers: dict[int, WorkerNode] = {}
-        self.tell_hub(
-            [m.Hello(m.SUPERVISOR, m.PROTOCOL_VERSION, PYTHON, 1, "simulated", workers=workers)]
-        )
+        who = m.PROTOCOL_VERSION, PYTHON, 1, "simulated"
+        self._hello = m.Hello(m.SUPERVISOR, *who, workers=workers)
+        self.tell_hub([self._hello])
         self.turn()
 
     @property
@@ -92,7 +101,7 @@ class SupervisorNode(Node):
     def turn(self) -> None:
         simulation, core = self.simulation, self.core
         core.tick(simulation.now)
-        messages = []
+        messages: list[m.Message] = []
         for action in core.take_actions():
             if isinstance(action, Send):
                 messages.append(action.message)
@@ -103,8 +112,11 @@ class SupervisorNode(Node):
             elif isinstance(action, Kill):
                 if action.slot in self._workers:
                     self._workers[action.slot].crash(9)
+            elif isinstance(action, ComeBack):
+                said = [*self.exchange.undelivered(HUB), *messages]
+                self.exchange = Exchange(simulation.random.getrandbits(31) + 1)
+                messages = [replace(self._hello, resume=1), *action.words(said)]
             else:
-                # It leaves for good, or starts over: either way another one comes.
                 self.crash(15)
                 return
         self.tell_hub(messages)
@@ -128,6 +140,7 @@ class SupervisorNode(Node):
         """Pause the supervisor and some of its workers; the others go on."""
         self.pause(until)
         self.simulation.machines_lost += 1
+        self.simulation.start_limits.clear()
         for worker in self._workers.values():
             if self.simulation.random.random() < 0.5:
                 worker.pause(until)
@@ -179,22 +192,19 @@ class WorkerNode(Node):
         look into the inbox earlier."""
         self._look_at = 0.0
         """When the control thread looks into the inbox while a task runs."""
-        self.tell_hub(
-            [
-                m.Hello(
-                    m.WORKER,
-                    m.PROTOCOL_VERSION,
-                    PYTHON,
-                    1,
-                    "simulated",
-                    supervisor.name,
-                    place=self._files.place,
-                    spare=index >= supervisor.core.config.workers,
-                    capabilities=supervisor.capabilities,
-                    task_limit=simulation.plan.task_limit,
-                )
-            ]
+        self._hello = m.Hello(
+            m.WORKER,
+            m.PROTOCOL_VERSION,
+            PYTHON,
+            1,
+            "simulated",
+            supervisor.name,
+            place=self._files.place,
+            spare=index >= supervisor.core.config.workers,
+            capabilities=supervisor.capabilities,
+            task_limit=simulation.plan.task_limit,
         )
+        self.tell_hub([self._hello])
 
     @property
     def is_idle(self) -> bool:
@@ -222,6 +232,9 @@ class WorkerNode(Node):
     def stop(self) -> None:
         """See :class:`Node`; the session of its tasks is in the same process."""
         super().stop()
+        limits = self.simulation.start_limits
+        for task in [task for task, (_, holder) in limits.items() if holder == self.name]:
+            del limits[task]
         if self.session is not None:
             # First of all: the generators of the tasks end whenever they are collected.
             self.session.stop()
@@ -264,7 +277,9 @@ class WorkerNode(Node):
             core.reports.flush()
             self._flush_at = now + FLUSH_S
         self.tell_hub(core.take_actions())
-        if core.leave is not None and not core.queue:
+        for one in core.reports.take_garbage():
+            self._files.remove(one)
+        if core.leave is not None and not core.queue and not core.reports.is_withheld:
             core.share_all()
             self._share()
             self.tell_hub(core.take_actions())
@@ -282,7 +297,24 @@ class WorkerNode(Node):
         while self._inbox:
             messages, self._inbox = self._inbox, []
             core.receive(messages)
+            if core.is_unknown:
+                self._come_back()
+                if not self.is_alive():
+                    return
             self.tell_hub(core.take_actions())
+
+    def _come_back(self) -> None:
+        """Tell a scheduler that does not know this worker what it holds."""
+        if self.session is not None:
+            # What its tasks submitted is lost, and they with it.
+            self.stop()
+            now = self.simulation.now
+            self.simulation.at(now, lambda: self._supervisor.reap(self, None))
+            return
+        now, undelivered = self.simulation.now, self.exchange.undelivered(HUB)
+        self.exchange = Exchange(self.simulation.random.getrandbits(31) + 1)
+        hello = replace(self._hello, resume=1)
+        self.tell_hub([hello, *self.core.come_back(undelivered, now)])
 
     def _preempt(self) -> None:
         """Act as the control thread, now and then, where the main thread is between two lines."""
@@ -313,7 +345,7 @@ class WorkerNode(Node):
         """Begin with the next task, or report why it cannot run; return False if there is none."""
         hands, now = self.hands, self.simulation.now
         work = hands.take_up(now)
-        if work is None:
+        if work is None or not self.is_alive():
             return False
         task = Task.of(hands.payload)
         self._ran = task.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
@@ -14,6 +15,7 @@ from scaler_cluster.testing.bench import PYTHON
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
+    from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.testing.world import World
     from scaler_cluster.wire.batch import Buffer
 
@@ -99,6 +101,7 @@ class SchedulerNode(Node):
         super().__init__(simulation, HUB_NAME)
         self._config = SchedulerConfig(
             PYTHON,
+            machines_expected=simulation.plan.machines,
             client_timeout_s=simulation.plan.client_timeout_s,
             supervisor_timeout_s=10.0,
             tasks_waiting_max=simulation.plan.tasks_waiting_max,
@@ -117,12 +120,30 @@ class SchedulerNode(Node):
         """Forget everything; what is under way reaches the scheduler that follows."""
         now = self.simulation.now
         self.exchange = Exchange(self.simulation.random.getrandbits(31) + 1)
-        self.core = SchedulerCore(self._config, now)
-        # So that a session's number tells it from those of other lives.
-        self.core._clients._sessions_made = self._lives * SESSIONS_MAX
-        self._lives += 1
         self.pause(now + self.simulation.random.uniform(0.01, 3.0))
+        config = replace(self._config, epoch=self._lives)
+        self.core = SchedulerCore(config, self.paused_until)
+        self._lives += 1
+        self._watch_claims()
         self.set_timer(self.paused_until)
+
+    def _watch_claims(self) -> None:
+        """See that no task starts again that a worker holds and that is asked for."""
+        settle, started = self.core._resumption._claims.settle, self.simulation.started
+        limits = self.simulation.start_limits
+        limits.clear()
+
+        def settle_and_note(worker: WorkerRecord, holding: m.Holding, now: float) -> None:
+            settle(worker, holding, now)
+            for run in worker.runs if worker.peer in self.simulation.nodes else ():
+                if run.session == holding.session and not run.options.retries:
+                    first, stop = max(run.first, holding.first), holding.first + holding.count
+                    for task in range(first, min(run.stop, stop)):
+                        key = holding.session, task
+                        is_new = task >= holding.first + holding.started
+                        limits[key] = started.get(key, 0) + is_new, worker.peer
+
+        self.core._resumption._claims.settle = settle_and_note  # type: ignore[method-assign]
 
     def receive(self, source: bytes, frames: list[Buffer]) -> None:
         now = self.simulation.now
@@ -170,6 +191,9 @@ class SchedulerNode(Node):
                 carry(HUB_NAME, peer, frames)
         for peer in self.core.take_gone():
             self.exchange.drop(peer)
+        for peer in self.core.to_nudge:
+            carry(HUB_NAME, peer, self.exchange.unknown())
+        self.core.to_nudge.clear()
         for peer, frames in self.exchange.tick(now):
             carry(HUB_NAME, peer, frames)
         if self._steps >= self.simulation.plan.check_every:

@@ -61,6 +61,8 @@ class Simulation:
         self.machines_lost = 0
         self.started: dict[tuple[int, int], int] = {}
         """How often each task of each session was started."""
+        self.start_limits: dict[tuple[int, int], tuple[int, bytes]] = {}
+        """How often tasks may have been started that a worker held, and its name."""
         self.died: set[bytes] = set()
         """Names of tasks that a worker ran, or had run last, when it died."""
         self.disturbed: set[bytes] = set()
@@ -119,7 +121,10 @@ class Simulation:
 
     def note_start(self, task: tuple[int, int]) -> None:
         """A task of a session is started."""
-        self.started[task] = self.started.get(task, 0) + 1
+        count = self.started[task] = self.started.get(task, 0) + 1
+        assert count <= self.start_limits.get(task, (count,))[0], (
+            f"{task} starts again, which was held"
+        )
 
     @property
     def is_faulty(self) -> bool:

@@ -90,6 +90,10 @@ class World(Protocol):
         """How often each task of each session was started."""
 
     @property
+    def start_limits(self) -> dict[tuple[int, int], tuple[int, bytes]]:
+        """How often tasks may have been started that a worker held, and its name."""
+
+    @property
     def died(self) -> set[bytes]:
         """Names of tasks that a worker ran, or had run last, when it died."""
 

@@ -135,6 +135,9 @@ class Hello(Message):
     is_stored: bool = False
     """From a storage that runs by itself: what was stored for the scheduler whose place this one
     takes is still there."""
+    resume: int = 0
+    """From a client that another scheduler knew: the number that its session had there. From a
+    supervisor or a worker: 1 if another scheduler knew it; a worker then says what it holds."""
 
 
 @dataclass(slots=True)
@@ -185,8 +188,9 @@ class Goodbye(Message):
 class Unknown(Message):
     """The scheduler does not know the peer: it gave the peer up, or was itself restarted.
 
-    A supervisor then ends its workers, and starts over under a new peer id. A client says Hello
-    with a new incarnation, and asks again for what has not come back.
+    Whoever hears it says Hello with a new incarnation. A supervisor then names its workers with
+    Roll, a worker what it holds, with Holding and Held, and a client asks again for what has not
+    come back, up to Resumed.
     """
 
     tag = 6
@@ -248,6 +252,13 @@ class Submit(Message):
     batch: Batch
     objects: tuple[bytes, ...] = ()
     """Ids of the buffers of each payload, in order."""
+
+
+@dataclass(slots=True)
+class Resumed(Message):
+    """Client to scheduler that does not know it: that was all it has asked another scheduler."""
+
+    tag = 39
 
 
 @dataclass(slots=True)
@@ -404,6 +415,8 @@ class Assign(Message):
     """Send a Profile of each of these tasks."""
     log_level: int = 0
     """As in the tasks' options."""
+    at_most_once: bool = False
+    """As in the tasks' options: remember which of these tasks were started."""
 
 
 @dataclass(slots=True)
@@ -439,12 +452,48 @@ class Abort(Message):
 
 @dataclass(slots=True)
 class Aborted(Message):
-    """Worker to scheduler: these tasks were dropped or interrupted."""
+    """Worker to scheduler: these tasks were dropped or interrupted.
+
+    Session 0: the task that ran when the scheduler did not want it has ended, in whatever way.
+    """
 
     tag = 24
     session: int
     first: int
     count: int
+
+
+@dataclass(slots=True)
+class Holding(Message):
+    """Worker to scheduler that does not know it: it has these tasks, and reports on them later.
+
+    There is one for each run, in the order in which the worker runs them. The scheduler answers all
+    with Abort for those that nobody asks for, and then with Welcome. Until then the worker runs on,
+    but reports nothing.
+    """
+
+    tag = 36
+    session: int
+    first: int
+    count: int
+    started: int
+    """How many of these tasks, from the first on, it has started."""
+    running_s: float
+    """How long the first of them has been running; 0: it has ended, or not started."""
+
+
+@dataclass(slots=True)
+class Held(Message):
+    """Worker to scheduler that does not know it: that was all it holds.
+
+    It also names the tasks with ``at_most_once`` that it has ever started.
+    """
+
+    tag = 37
+    started: Buffer
+    """As 64-bit numbers: session, first task and number of tasks of each run, in turn."""
+    is_whole: bool
+    """False: it has started so many that it has forgotten some."""
 
 
 @dataclass(slots=True)
@@ -877,6 +926,16 @@ class WorkerLost(Message):
     def is_orderly(self) -> bool:
         """Return True if the process ended as it was to."""
         return self.death.get("exit_code") == 0 and not self.death.get("reason")
+
+
+@dataclass(slots=True)
+class Roll(Message):
+    """Supervisor to scheduler that does not know it: these workers live, and will say Hello."""
+
+    tag = 38
+    workers: tuple[bytes, ...]
+    is_whole: bool
+    """False: some worker has ended, and with it what it knew of the tasks that it had started."""
 
 
 @dataclass(slots=True)

@@ -170,12 +170,14 @@ class ClientCore:
     def start_over(self, hello: m.Hello) -> None:
         """Come anew to a scheduler that has forgotten this client, as its :attr:`welcome` tells.
 
-        When the scheduler has answered, what has not come back is asked for again. Tasks that must
-        not start twice fail as lost, and so do graphs with such a node.
+        When the scheduler has answered, what has not come back is asked for again. It knows which
+        tasks must not start twice. If it has this client ask first, or if they are nodes of graphs,
+        it does not: then they fail as lost, and so do the graphs.
         """
+        number = self.welcome.session or self.requests.resumed
         self.welcome = replace(self.welcome, session=0)
         self.waits_as = ""
-        self.requests.start_over(hello)
+        self.requests.start_over(replace(hello, resume=number))
 
     def take_back(self) -> None:
         """Ask for everything back that has not gone to a worker yet."""
@@ -230,7 +232,8 @@ class ClientCore:
         if self.requests.starts_over and self.requests.unfinished is not None:
             self.events.news.append(message)
             self.is_stored = message.adopts and message.homes == before.homes
-            for failed in self.requests.go_on(message.homes if self.is_stored else ()):
+            homes = message.homes if self.is_stored else ()
+            for failed in self.requests.go_on(homes, asks_first=message.asks_first):
                 self._on_failed(failed)
             graphs, parts = self.requests.unfinished.graphs, self.requests.unsent_graphs()
             self.events.wanted += self._inputs.again(parts, graphs.inputs_of)

@@ -42,6 +42,8 @@ class Requests:
         self.unfinished = Unfinished(waiters) if asks_again else None
         self._greeting: list[m.Message] | None = None
         """What alone may be said until the scheduler has answered it; None: it has."""
+        self.resumed = 0
+        """Number of the session before, with a scheduler that forgot this client."""
         self.next_task = 0
         """Id that the next single task will have."""
         self._next_call = 1
@@ -178,13 +180,16 @@ class Requests:
     def start_over(self, hello: m.Hello) -> None:
         """Say this to a scheduler that forgot this client, and nothing else until it answers."""
         self._greeting = [hello]
+        self.resumed = hello.resume
 
     @property
     def starts_over(self) -> bool:
         """Return True if :meth:`go_on` is to be called when the scheduler answers."""
         return self._greeting is not None
 
-    def go_on(self, homes: Sequence[m.StorageEndpoint]) -> list[m.Failed]:
+    def go_on(
+        self, homes: Sequence[m.StorageEndpoint], *, asks_first: bool = False
+    ) -> list[m.Failed]:
         """Ask again for what has not come back; return what became of the rest.
 
         What was stored is still in the ``homes``; without any, it is gone.
@@ -194,7 +199,7 @@ class Requests:
         self.pack_asked()
         unsent = self._outbox if self._window is None else self._window.give_back() + self._outbox
         self._window = None
-        self._outbox, failed = self.unfinished.again(unsent, homes)
+        self._outbox, failed = self.unfinished.again(unsent, homes, is_judged=not asks_first)
         self._functions = {}
         for one in self._outbox:
             if isinstance(one, m.Function):

@@ -159,12 +159,17 @@ class Unfinished:
             del self._calls[0]
 
     def again(
-        self, unsent: Iterable[m.Message], homes: Sequence[m.StorageEndpoint]
+        self,
+        unsent: Iterable[m.Message],
+        homes: Sequence[m.StorageEndpoint],
+        *,
+        is_judged: bool,
     ) -> tuple[list[m.Message], list[m.Failed]]:
         """Return what to say to a scheduler that knows nothing, and what is not asked for again.
 
         ``unsent`` was not said before, and is said after what was. What was stored is still in the
-        ``homes``; without any, it is gone.
+        ``homes``; without any, it is gone. What must not start twice is asked for again if
+        ``is_judged``: if the scheduler finds out whether it was started.
         """
         said: dict[bytes, m.Function] = {}
         messages: list[m.Message] = []
@@ -175,23 +180,21 @@ class Unfinished:
                 said[function.function] = function
                 messages.append(function)
 
-        for submit, function, _ in self._lone.values():
-            self._calls.setdefault(0, _Call(self.objects)).add(Run(submit, function))
-        self._lone = {}
-        calls, self._calls = self._calls, {}
-        for number, call in sorted(calls.items()):
-            for run in call.runs():
-                for start, stop in self._left(run, is_map=number > 0):
-                    if run.submit.options.at_most_once:
-                        # It may have been started.
-                        tasks = range(run.submit.first + start, run.submit.first + stop)
-                        failed += [lost(task) for task in tasks]
-                    else:
-                        say(run.function)
-                        messages.append(part_of(run.submit, start, stop))
+        for asked_run, part in self._open_runs():
+            if part.options.at_most_once and not is_judged:
+                # It may have been started.
+                failed += _all_lost(part)
+            else:
+                say(asked_run.function)
+                messages.append(part)
         for function, message in self.graphs.again(failed, is_stored=bool(homes)):
             say(function)
             messages.append(message)
+        unsent = list(unsent)
+        # What was about to be asked again may have been started by a scheduler before the last.
+        is_new = not any(type(message) is m.Resumed for message in unsent)
+        if is_judged and is_new:
+            messages.append(m.Resumed())
         if self._taken_back is not None:
             messages.append(self._taken_back)
         before, self._functions = self._functions, {}
@@ -199,6 +202,16 @@ class Unfinished:
         for message in unsent:
             if isinstance(message, m.Function):
                 say(message)
+            elif type(message) is m.Resumed:
+                is_new = True
+                if is_judged:
+                    messages.append(message)
+            elif (
+                isinstance(message, m.Submit)
+                and message.options.at_most_once
+                and not (is_new or is_judged)
+            ):
+                failed += _all_lost(message)
             elif isinstance(message, m.Graph) and self.graphs.is_void(message):
                 continue
             elif isinstance(message, m.Submit) or (
@@ -223,6 +236,17 @@ class Unfinished:
         messages += [m.Forget(one) for one, function in said.items() if function.objects]
         return messages, failed
 
+    def _open_runs(self) -> Iterator[tuple[Run, m.Submit]]:
+        """Yield what was asked for and has not come back, and forget it."""
+        for submit, function, _ in self._lone.values():
+            self._calls.setdefault(0, _Call(self.objects)).add(Run(submit, function))
+        self._lone = {}
+        calls, self._calls = self._calls, {}
+        for number, call in sorted(calls.items()):
+            for run in call.runs():
+                for start, stop in self._left(run, is_map=number > 0):
+                    yield run, part_of(run.submit, start, stop)
+
     def _left(self, run: Run, *, is_map: bool) -> list[tuple[int, int]]:
         """Return where tasks begin and end that have not come back, from the run's first on."""
         first, waiters = run.submit.first, self._waiters
@@ -233,6 +257,10 @@ class Unfinished:
             if (task not in came if is_map else task in waiters)
         ]
         return ranges_of(left)
+
+
+def _all_lost(submit: m.Submit) -> list[m.Failed]:
+    return [lost(task) for task in range(submit.first, submit.first + len(submit.batch))]
 
 
 def _objects_of(message: m.Message) -> tuple[bytes, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.codec import HELLO_BYTES_MAX, encode
+from scaler_cluster.wire.codec import HELLO_BYTES_MAX, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,6 +169,10 @@ class Channel:
         # What was repeated after that one may be under way.
         if isinstance(gap, m.Gap) and self._repeated_until <= gap.seen < self._next:
             self._lost_until = min(gap.start, gap.seen)
+
+    def undelivered(self) -> list[m.Message]:
+        """Return what was sent and is not acknowledged, in order."""
+        return [one for _, frames in self._unacked for one in decode(frames).messages]
 
     @property
     def unacknowledged(self) -> int:

@@ -73,6 +73,11 @@ class Exchange:
         channel = self._channels.get(peer)
         return channel.unacknowledged if channel is not None else 0
 
+    def undelivered(self, peer: bytes) -> list[m.Message]:
+        """Return what was sent to the peer, and may not have arrived."""
+        channel = self._channels.get(peer)
+        return channel.undelivered() if channel is not None else []
+
     def send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> list[list[Buffer]]:
         """Return the frames of each envelope that carries these messages to the peer."""
         channel = self._channels.get(peer)

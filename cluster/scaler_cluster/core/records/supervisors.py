@@ -33,6 +33,10 @@ class SupervisorRecord:
     """Why none of its workers can start."""
     lost: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     """Workers that it reported dead. A Hello of such a worker that comes later is ignored."""
+    roll: dict[bytes, None] | None = None
+    """Workers that it had when it came from another scheduler, and that live; None: it is new."""
+    is_whole: bool = True
+    """Whether all workers live that it ever had, and know which tasks they have started."""
     vitals: Vitals | None = None
     """How its machine was when it was last asked; None: nobody has watched."""
     lag_s: float = 0.0

@@ -42,16 +42,7 @@ class Assigner:
             if rest is not None:
                 runs[rest.first] = rest
             table.use(run)
-        run.worker = worker
-        run.unit_s = unit_s
-        if worker.count == 0:
-            worker.progress_at = now
-        worker.runs.append(run)
-        count = run.count
-        worker.count += count
-        table.in_flight += count
-        worker.given += count
-        worker.backlog_s += count * unit_s
+        self._load(worker, run, unit_s, now)
         function = table.functions[run.function]
         if run.function in worker.functions:
             worker.functions.move_to_end(run.function)
@@ -76,12 +67,34 @@ class Assigner:
                     options.depth,
                     options.profiling,
                     options.log_level,
+                    options.at_most_once,
                 ),
             )
         if wanted:
             table.objects.bring(wanted, worker)
+        self._settle(worker, run, now)
+
+    def adopt(self, worker: WorkerRecord, run: Run, now: float) -> None:
+        """Note that a worker has a run already, which no queue has any more."""
+        run.move(Event.ASSIGN)
+        self._load(worker, run, self._table.functions[run.function].mean_s, now)
+        self._settle(worker, run, now)
+
+    def _load(self, worker: WorkerRecord, run: Run, unit_s: float, now: float) -> None:
+        run.worker = worker
+        run.unit_s = unit_s
+        if worker.count == 0:
+            worker.progress_at = now
+        worker.runs.append(run)
+        count = run.count
+        worker.count += count
+        self._table.in_flight += count
+        worker.given += count
+        worker.backlog_s += count * unit_s
+
+    def _settle(self, worker: WorkerRecord, run: Run, now: float) -> None:
         self._pools.consider(worker)
-        table.observer.assigned(worker, run)
+        self._table.observer.assigned(worker, run)
         if worker.count > 1 and worker.peer not in self._pools.stall_timers:
             self._pools.arm_stall_timer(worker, now)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.records.functions import FunctionRecord
 from scaler_cluster.core.records.lifecycle import State
+from scaler_cluster.core.records.returning import Deferred
 from scaler_cluster.core.records.workers import Run
 from scaler_cluster.core.scheduler.session import SessionRecord
 from scaler_cluster.errors import RemoteProtocolError
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.stopping import Stopping
     from scaler_cluster.core.scheduler.table import Table
 
+EPOCH_SHIFT = 24
+"""A scheduler has fewer sessions than that many bits count."""
 SESSION_FUNCTIONS_MAX = 4096
 """A client forgets functions well before; beyond this it is misbehaving."""
 SUBMIT_TASKS_MAX = 65_536
@@ -59,7 +62,9 @@ class ClientHandlers:
         self._spares = spares
         self._admission = admission
         self._adoption = adoption
-        self._sessions_made = 0
+        self._sessions_made = config.epoch << EPOCH_SHIFT
+        self._resumed: set[int] = set()
+        """Numbers of other schedulers that clients have here."""
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Function: self._on_function,
             m.Forget: self._on_forget,
@@ -92,9 +97,9 @@ class ClientHandlers:
             table.send(peer, m.Refused("the worker that ran this task is gone"))
             table.outbox.part_with(peer)
             return
-        self._sessions_made += 1
-        number = self._sessions_made
+        number = self._number_of(hello)
         session = SessionRecord(number, peer, hello.host, hello.pid, now, worker=hello.worker)
+        session.is_resumed = number == hello.resume
         table.add_session(session)
         table.journal.client_came(session, now)
         table.observer.client_joined(session)
@@ -105,11 +110,26 @@ class ClientHandlers:
             worker.session = peer
         workers = sum(one.workers_wanted for one in table.supervisors.values())
         asks_first = self.asks_first(session)
+        if hello.resume and not asks_first:
+            table.deferred[peer] = Deferred()
         adopts = self._adoption.is_open_to(peer)
         welcome = self._config.welcome(number, workers, asks_first=asks_first, adopts=adopts)
         table.send(peer, welcome)
         if table.broken:
             table.send(peer, m.Broken(table.broken))
+
+    def _number_of(self, hello: m.Hello) -> int:
+        """Return the number for a new session: that which it had with another scheduler, if any.
+
+        Once only: workers here may still have tasks of those that had it before.
+        """
+        made = self._config.epoch << EPOCH_SHIFT
+        is_own = made < hello.resume <= self._sessions_made
+        if hello.resume and not is_own and hello.resume not in self._resumed:
+            self._resumed.add(hello.resume)
+            return hello.resume
+        self._sessions_made += 1
+        return self._sessions_made
 
     def end(self, session: SessionRecord, now: float) -> None:
         """A client left or is given up, and its tasks with it."""

@@ -25,6 +25,10 @@ class SchedulerConfig:
     """A task that does not stop when interrupted is killed after this."""
     workers_expected: int = 0
     """Workers that come with the scheduler, and are on their way before they say so."""
+    machines_expected: int = 0
+    """Machines that another scheduler at this address had, if they are known; 0: they are not."""
+    epoch: int = 0
+    """Tells the numbers of this scheduler's sessions from those of others at this address."""
     homes: tuple[m.StorageEndpoint, ...] = (m.NOWHERE,)
     """Where clients store objects: beside this scheduler, or in storages that run by themselves."""
     homes_are_elsewhere: bool = False

@@ -196,6 +196,15 @@ class ReadyQueue:
             self._groups.clear()
             self._aside.clear()
 
+    def remove(self, run: Run) -> None:
+        """Take a queued run out; costs O(runs of its session)."""
+        level = self._levels[_rank(run.options)]
+        runs = level[run.session]
+        runs.remove(run)
+        if not runs:
+            del level[run.session]
+        self.count -= run.count
+
     def replace(self, run: Run, parts: list[Run]) -> None:
         """Put the parts of a queued run in its place; costs O(runs of its session)."""
         rank, session = _rank(run.options), run.session

@@ -9,6 +9,7 @@ from scaler_cluster.core.records.credit import STALL_S
 from scaler_cluster.core.scheduler.admission import AdmissionControl
 from scaler_cluster.core.scheduler.adoption import Adoption
 from scaler_cluster.core.scheduler.assignment import Assigner
+from scaler_cluster.core.scheduler.claims import Claims
 from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
 from scaler_cluster.core.scheduler.deaths import Deaths
 from scaler_cluster.core.scheduler.dispatch import Dispatch
@@ -18,6 +19,7 @@ from scaler_cluster.core.scheduler.graph_moves import Graphs
 from scaler_cluster.core.scheduler.outcomes import Outcomes
 from scaler_cluster.core.scheduler.pools import WorkerPools
 from scaler_cluster.core.scheduler.rebalance import Rebalancer
+from scaler_cluster.core.scheduler.resumption import Resumption
 from scaler_cluster.core.scheduler.spares import Spares
 from scaler_cluster.core.scheduler.stopping import Stopping
 from scaler_cluster.core.scheduler.storage_handlers import StorageHandlers
@@ -81,6 +83,7 @@ class SchedulerCore:
             self._admission,
             self._adoption,
         )
+        claims = Claims(table, runs, assigner, self._stopping, failures, pools)
         self._workers = WorkerHandlers(
             table,
             config,
@@ -91,6 +94,7 @@ class SchedulerCore:
             self._spares,
             self._clients,
             graphs,
+            claims,
         )
         self._supervisors = SupervisorHandlers(
             table,
@@ -103,6 +107,9 @@ class SchedulerCore:
             self._pools,
         )
         self._storages = StorageHandlers(table, config, graphs, self._adoption)
+        self._resumption = Resumption(
+            table, config, claims, self._workers, self._handle, self._drop, now
+        )
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Hello: self._on_hello,
             m.Heartbeat: self._on_heartbeat,
@@ -112,6 +119,7 @@ class SchedulerCore:
             **self._workers.handlers,
             **self._supervisors.handlers,
             **self._storages.handlers,
+            **self._resumption.handlers,
         }
 
     # -- doors ---------------------------------------------------------------------------------
@@ -124,6 +132,7 @@ class SchedulerCore:
         """
         table, stopping = self.table, self._graphs.stopping
         received, parting, noticed = table.received, table.outbox.parting, table.answers.noticed
+        deferred = table.deferred
         table.observer.now = now
         for message in messages:
             kind = type(message)
@@ -133,9 +142,21 @@ class SchedulerCore:
             received[kind] += 1
             if parting and kind is not m.Hello and self._ended_with_its_worker(peer):
                 continue
+            if deferred and self._resumption.defer(peer, message, now):
+                continue
             handler(peer, message, now)
             if noticed or stopping:
                 self._graphs.settle(now)
+
+    def _handle(self, peer: bytes, message: m.Message, now: float) -> None:
+        """Take in what a peer sent before."""
+        self._handlers[type(message)](peer, message, now)
+        self._graphs.settle(now)
+
+    def _drop(self, peer: bytes, now: float, reason: str) -> None:
+        """Give a peer up that broke the protocol in what it sent before."""
+        self.table.send(peer, m.Goodbye(f"the scheduler dropped this client: {reason}"))
+        self.peer_lost(peer, now)
 
     def _ended_with_its_worker(self, peer: bytes) -> bool:
         """Return True for the session of a lost worker: it spoke before it heard of that."""
@@ -178,6 +199,7 @@ class SchedulerCore:
             self._workers.lose(worker, None, now)
         elif peer in table.objects.storages:
             self._storages.lose(peer)
+        table.returning.pop(peer, None)
         self._graphs.settle(now)
         table.outbox.part_with(peer)
 
@@ -195,6 +217,7 @@ class SchedulerCore:
         self._rebalancer.tick(now)
         self._spares.tick(now)
         self._unplaced.tick(now)
+        self._resumption.tick(now)
         self._graphs.settle(now)
         self._adoption.tick(now)
         table.objects.tick(now)
@@ -208,6 +231,7 @@ class SchedulerCore:
             self.feed.deadline,
             self._stopping.deadline,
             self._dispatch.deadline,
+            self._resumption.deadline,
             self._rebalancer.deadline,
             self._adoption.deadline,
         )
@@ -224,6 +248,7 @@ class SchedulerCore:
     def take_actions(self, now: float) -> dict[bytes, list[m.Message]]:
         """Give work out, and return what is to be sent, by peer."""
         self.table.observer.now = now
+        self._resumption.act(now)
         self._dispatch.give_out(now)
         if self._admission is not None:
             self._admission.give(now)
@@ -252,6 +277,11 @@ class SchedulerCore:
         A peer of these that speaks again is told that it is unknown, unless it says Hello.
         """
         return self.table.outbox.take_parting(self.table.knows)
+
+    @property
+    def to_nudge(self) -> list[bytes]:
+        """Workers that the shell is to tell that they are unknown; the shell empties the list."""
+        return self._resumption.to_nudge
 
     @property
     def to_watch(self) -> list[tuple[bytes, int]]:

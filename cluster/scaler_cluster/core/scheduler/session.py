@@ -39,6 +39,8 @@ class SessionRecord:
     """How many tasks the client was allowed to submit."""
     used: int = 0
     """How many tasks the client has submitted."""
+    is_resumed: bool = False
+    """It has the number that it had with another scheduler."""
     worker: bytes = b""
     """Peer id of the worker, if this is the session of a worker's tasks. The worker gets none of
     the tasks that they submit: it would only run these after the tasks that wait for them."""

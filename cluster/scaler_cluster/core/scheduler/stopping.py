@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
+from scaler_cluster.core.records.functions import FunctionRecord
 from scaler_cluster.core.records.lifecycle import Event, State
+from scaler_cluster.core.records.workers import Run
 from scaler_cluster.core.scheduler.deadlines import Deadlines
 from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from scaler_cluster.core.records.workers import Run, WorkerRecord
+    from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.core.scheduler.failures import Failures
     from scaler_cluster.core.scheduler.table import Table
     from scaler_cluster.core.scheduler.worker_runs import WorkerRuns
+
+NOBODYS = b""
+"""What stands for the function of a task that nobody asks for."""
 
 
 class _Watch:
@@ -81,6 +87,25 @@ class Stopping:
             if timeout_s is not None and run.state is not State.CANCELLING:
                 single = self._runs.isolate(run, task, task + 1)
                 self._deadlines.add(now + timeout_s, _Watch(single, "timeout"))
+
+    def disown(self, worker: WorkerRecord, task: int, now: float) -> None:
+        """A worker runs a task that nobody asks for: have the worker killed unless it stops.
+
+        It was told to stop. When the task has ended, it says so of this task of session 0.
+        """
+        table = self._table
+        record = table.functions.get(NOBODYS)
+        if record is None:
+            record = table.functions[NOBODYS] = FunctionRecord(b"")
+            record.totals = table.names.enter("")
+        run = Run(0, task, NOBODYS, m.CALL_ARGS, m.DEFAULT_OPTIONS, Batch.single(b""))
+        run.state, run.worker = State.CANCELLING, worker
+        table.use(run)
+        worker.runs.append(run)
+        worker.count += 1
+        table.in_flight += 1
+        watch = _Watch(run, "nobody asks for its task any more")
+        self._deadlines.add(now + self._cancel_grace_s, watch)
 
     def overdue(self, worker: WorkerRecord, message: m.Overdue, now: float) -> None:
         """A worker runs a task for longer than its supervisor lets any that has no timeout."""

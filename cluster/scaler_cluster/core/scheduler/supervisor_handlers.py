@@ -105,6 +105,10 @@ class SupervisorHandlers:
         supervisor.lost[message.worker] = None
         if len(supervisor.lost) > LOST_MAX:
             supervisor.lost.popitem(last=False)
+        self._table.returning.pop(message.worker, None)
+        supervisor.is_whole = False
+        if supervisor.roll is not None:
+            supervisor.roll.pop(message.worker, None)
         worker = supervisor.workers.get(message.worker)
         if worker is not None:
             self._workers.lose(worker, message, now)

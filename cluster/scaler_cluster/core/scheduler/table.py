@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.graph.graph import GraphRecord
     from scaler_cluster.core.graph.ready_nodes import ReadyNodes
     from scaler_cluster.core.records.functions import FunctionRecord
+    from scaler_cluster.core.records.returning import Deferred, Returning
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import Run, WorkerRecord
     from scaler_cluster.core.scheduler.session import SessionRecord
@@ -72,6 +73,10 @@ class Table:
         self.journal = Journal()
         self.observer = Observer()
         """Is told what happens; does nothing while nobody watches."""
+        self.deferred: dict[bytes, Deferred] = {}
+        """What clients say that another scheduler knew, until all of it can be judged."""
+        self.returning: dict[bytes, Returning] = {}
+        """Workers that wait for their supervisor, or for the clients of what they hold."""
         self.refused = ""
         """Which cluster was refused last, and why; empty once a worker has come after that."""
         self.broken = ""
@@ -91,6 +96,7 @@ class Table:
             peer in self.sessions
             or peer in self.workers
             or peer in self.supervisors
+            or peer in self.returning
             or peer in self.objects.storages
         )
 
@@ -121,6 +127,7 @@ class Table:
         """Forget a client; its runs have been cancelled."""
         del self.sessions[session.peer]
         del self.session_by_number[session.number]
+        self.deferred.pop(session.peer, None)
 
     def drop_worker(self, worker: WorkerRecord) -> None:
         """Forget a worker; its runs are still to be settled."""

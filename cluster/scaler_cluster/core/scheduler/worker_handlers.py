@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.core.records.objects import StoreRecord
 from scaler_cluster.core.records.placement import uncounted
+from scaler_cluster.core.records.returning import Returning
 from scaler_cluster.core.records.workers import WorkerRecord
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import is_segment_of
@@ -14,8 +15,9 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from scaler_cluster.core.scheduler.claims import Claims
     from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
     from scaler_cluster.core.scheduler.config import SchedulerConfig
     from scaler_cluster.core.scheduler.deaths import Deaths
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.spares import Spares
     from scaler_cluster.core.scheduler.stopping import Stopping
     from scaler_cluster.core.scheduler.table import Table
+
+WAIT_S = 30.0
+"""A worker waits so long at most for its supervisor, and for the clients of what it holds."""
 
 
 class WorkerHandlers:
@@ -41,6 +46,7 @@ class WorkerHandlers:
         spares: Spares,
         clients: ClientHandlers,
         graphs: Graphs,
+        claims: Claims,
     ) -> None:
         self._table = table
         self._config = config
@@ -51,6 +57,7 @@ class WorkerHandlers:
         self._spares = spares
         self._clients = clients
         self._graphs = graphs
+        self._claims = claims
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Done: self._on_done,
             m.DoneNodes: self._on_done_nodes,
@@ -71,13 +78,20 @@ class WorkerHandlers:
         """A worker came."""
         table = self._table
         supervisor = table.supervisors.get(hello.supervisor)
-        if supervisor is None or peer in supervisor.lost:
-            # It was started for another scheduler, its machine was given up, or the report of its
-            # death came by another connection, and was faster.
-            gone = "is not here" if supervisor is None else "said that it had died"
-            table.send(peer, m.Goodbye(f"its supervisor {gone}"))
+        if supervisor is not None and peer in supervisor.lost:
+            # The report of its death came by another connection, and was faster.
+            table.send(peer, m.Goodbye("its supervisor said that it had died"))
             table.outbox.part_with(peer)
-            return
+        elif supervisor is None or hello.resume:
+            is_complete = not hello.resume
+            table.returning[peer] = Returning(hello, now + WAIT_S, is_complete=is_complete)
+        else:
+            self.admit(peer, hello, (), now)
+
+    def admit(self, peer: bytes, hello: m.Hello, holdings: Sequence[m.Holding], now: float) -> None:
+        """Take a worker in whose supervisor is here, with those tasks it holds that are wanted."""
+        table = self._table
+        supervisor = table.supervisors[hello.supervisor]
         worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
         worker.joined_at = worker.progress_at = now
         worker.spare = hello.spare
@@ -90,11 +104,14 @@ class WorkerHandlers:
         supervisor.workers[peer] = worker
         table.workers[peer] = worker
         table.refused = ""
-        table.send(peer, self._config.welcome())
         offered = hello.capabilities
         # The worker whose place a spare one takes has not let go of what it uses.
         self._pools.admit(worker, uncounted(offered) if worker.spare else offered)
         table.observer.worker_joined(worker)
+        for holding in holdings:
+            self._claims.settle(worker, holding, now)
+        # Last: the worker then knows which of its tasks are wanted.
+        table.send(peer, self._config.welcome())
         if worker.spare:
             self._spares.joined(worker, now)
 

@@ -71,6 +71,19 @@ class WorkerRuns:
             return before, self._table.split(run, stop - run.first), run
         return before, run, None
 
+    def take_queued(self, run: Run, first: int, stop: int) -> Run:
+        """Take tasks of a queued run out of its queue, as a run of their own."""
+        queue = self._table.backlog.queue(run.options)
+        if first <= run.first and run.stop <= stop:
+            queue.remove(run)
+            return run
+        before, middle, after = self.cut_range(run, first, stop)
+        if before is not None:
+            # ``run`` itself is the last part.
+            queue.replace(run, [before] if after is None else [before, run])
+        queue.discard(middle)
+        return middle
+
     def finish(self, worker: WorkerRecord, run: Run, count: int, event: Event) -> None:
         """Let the first ``count`` tasks of a worker's run end."""
         self._unload(worker, run, count)

@@ -77,11 +77,20 @@ class Leave:
 
 
 @dataclass(frozen=True)
-class StartOver:
-    """End the workers, and join again as a machine that the scheduler has not met yet."""
+class ComeBack:
+    """Say Hello anew to a scheduler that does not know this machine, and then some words."""
+
+    messages: tuple[m.Message, ...]
+
+    def words(self, said: Sequence[m.Message]) -> list[m.Message]:
+        """Return what to say, if this was said before and may not have arrived.
+
+        The Hello of a worker that has died may still arrive: the scheduler must know better.
+        """
+        return [*self.messages, *(one for one in said if isinstance(one, m.WorkerLost))]
 
 
-Action: TypeAlias = "Send | Spawn | Kill | Leave | StartOver"
+Action: TypeAlias = "Send | Spawn | Kill | Leave | ComeBack"
 
 
 # -- records -----------------------------------------------------------------------------------
@@ -147,6 +156,10 @@ class SupervisorCore:
         self._heartbeat_at = now + config.heartbeat_s
         self._heard_at = now
         self._is_leaving = False
+        self._is_whole = True
+        """Whether every worker that was ever started lives."""
+        self._broken: m.InitializerFailed | None = None
+        """Why no worker can start; None: they can."""
         self._outbox: list[Action] = []
 
     def start(self, now: float) -> None:
@@ -183,10 +196,16 @@ class SupervisorCore:
         self._leave("")
 
     def _on_unknown(self, _: m.Unknown) -> None:
-        # It was started anew, or gave this machine up while nothing got through.
-        if not self._is_leaving:
-            self._is_leaving = True
-            self._outbox.append(StartOver())
+        # It was started anew, or gave this machine up while nothing got through. Each message that
+        # was under way is answered so.
+        if self._is_leaving or any(type(one) is ComeBack for one in self._outbox):
+            return
+        self._spares_wanted = 0
+        living = tuple(slot.peer for slot in self.slots if slot.peer and not slot.reason)
+        words: list[m.Message] = [m.Roll(living, self._is_whole)]
+        if self._broken is not None:
+            words.append(self._broken)
+        self._outbox.append(ComeBack(tuple(words)))
 
     def _on_other(self, _: m.Welcome | m.Examine) -> None:
         """Take nothing: what an Examine asks for, the shell knows."""
@@ -271,6 +290,7 @@ class SupervisorCore:
             "stderr_tail": end.stderr_tail,
             "reason": slot.reason or end.oom,
         }
+        self._is_whole = False
         lost = m.WorkerLost(slot.peer, end.session, end.task, death)
         self._say(lost)
         self.slots[index] = WorkerSlot(spawn_at=now, follows_death=not lost.is_orderly)
@@ -289,7 +309,8 @@ class SupervisorCore:
                 text = (
                     f"{STILLBORN_MAX} workers in a row died before their first task ({how})\n{text}"
                 )
-            self._say(m.InitializerFailed(text))
+            self._broken = m.InitializerFailed(text)
+            self._say(self._broken)
             if self.config.leaves_if_broken:
                 last = (text.strip().splitlines() or ["no word was said"])[-1]
                 self._leave(f"the workers cannot start: {last}")

@@ -9,8 +9,14 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from scaler_cluster.core.worker.work import Work
 
+BESIDE = (m.Started, m.Printed, m.Profile)
+"""What is said of a task beside what became of it."""
+RESULTS = (m.Done, m.Erred, m.Printed, m.Profile)
+"""What is said again to a scheduler that does not know this worker."""
 FLUSH_S = 0.004
 """Results wait about this long for more of them. A report costs worker, scheduler and client
 some 0.2 ms each when it finds their caches cold: every 2 ms, that was a tenth of a core."""
@@ -33,6 +39,12 @@ class Reports:
         """Pickled results of the open segment; the task loop appends without a lock."""
         self.last_end = 0.0
         """When the last task ended; the task loop writes it without a lock."""
+        self.is_withheld = False
+        """True: the scheduler has not said yet which tasks it wants to hear of."""
+        self.unwanted: tuple[int, int] | None = None
+        """Session and id of a task that runs, and of which the scheduler is not to hear."""
+        self.garbage: list[bytes] = []
+        """Segments of results that nobody wants; who removes them empties it."""
         self._outbox: list[m.Message] = []
         self._segment: tuple[int, int] = (0, 0)
         self._since = 0.0
@@ -44,19 +56,97 @@ class Reports:
     @property
     def is_empty(self) -> bool:
         """Return True if :meth:`take` has nothing."""
-        return not self._outbox
+        return not self._outbox or self.is_withheld
 
     def take(self) -> list[m.Message]:
         """Return what is to be sent to the scheduler."""
+        if self.is_withheld:
+            return []
         outbox = self._outbox
         self._outbox = []
+        if self.unwanted is not None:
+            outbox = self._without_unwanted(outbox)
         return outbox
+
+    # -- before a scheduler that does not know this worker ---------------------------------------
+
+    def withhold(self, undelivered: Sequence[m.Message]) -> list[m.Message]:
+        """Send nothing until :meth:`release`; return what is withheld.
+
+        Of what was said before that are results, and what belongs to them.
+        """
+        self.flush()
+        self.is_withheld = True
+        said = [*undelivered, *self._outbox]
+        for message in said:
+            if isinstance(message, m.Stored):
+                # Its segments may be gone with the scheduler.
+                self.garbage += message.objects
+        self._outbox = [one for one in said if isinstance(one, RESULTS)]
+        return self._outbox
+
+    def take_garbage(self) -> list[bytes]:
+        """Return the segments that are to be removed."""
+        garbage, self.garbage = self.garbage, []
+        return garbage
+
+    def release(self) -> None:
+        """Send what was withheld, and go on as ever."""
+        self.is_withheld = False
+
+    def give_up(self) -> None:
+        """Nobody wants what was withheld."""
+        if self.is_withheld:
+            self._outbox.clear()
+            self.is_withheld = False
+
+    @property
+    def since(self) -> float:
+        """When the first task began of which nothing was reported."""
+        return self._since
+
+    def next_task(self, work: Work) -> int:
+        """Return the first task of the work that runs of which nothing was reported."""
+        self.flush()
+        return self._segment[1] if work.is_begun else work.first
+
+    def discard(self, session: int, first: int, stop: int) -> None:
+        """Forget what is withheld of these tasks."""
+        self.flush()
+        kept: list[m.Message] = []
+        for message in self._outbox:
+            begin, end = _tasks_of(message, session)
+            if end <= first or begin >= stop:
+                kept.append(message)
+            elif isinstance(message, m.Done):
+                kept += _parts(message, first - begin, stop - begin)
+            elif isinstance(message, m.Stored):
+                self.garbage += message.objects
+        self._outbox = kept
+
+    def _without_unwanted(self, outbox: list[m.Message]) -> list[m.Message]:
+        """Say of the task that is not wanted only that it has ended, once it has."""
+        assert self.unwanted is not None
+        session, task = self.unwanted
+        kept: list[m.Message] = []
+        for message in outbox:
+            begin, end = _tasks_of(message, session)
+            if not begin <= task < end:
+                kept.append(message)
+                continue
+            if isinstance(message, m.Stored):
+                self.garbage += message.objects
+            if not isinstance(message, BESIDE):
+                self.unwanted = None
+                kept.append(m.Aborted(0, task, 1))
+        return kept
 
     # -- what the task loop says ----------------------------------------------------------------
 
     def begin(self, work: Work, now: float) -> None:
         """The loop starts on a work, or goes on with it after something else than a result."""
         self.flush()
+        work.is_begun = True
         self._segment = (work.session, work.task)
         self._since = now
         self.last_end = now
@@ -122,3 +212,24 @@ class Reports:
     def profiled(self, work: Work, duration_s: float, cpu_time_s: float, memory_peak: int) -> None:
         """The task at the cursor took so much; what became of it follows."""
         self.say(m.Profile(work.session, work.task, duration_s, cpu_time_s, memory_peak))
+
+
+def _tasks_of(message: m.Message, session: int) -> tuple[int, int]:
+    """Return the tasks of a session that a report is about; none: it is about others."""
+    if isinstance(message, m.Done | m.DoneNodes) and message.session == session:
+        return message.first, message.first + len(message.batch)
+    if isinstance(message, m.Aborted) and message.session == session:
+        return message.first, message.first + message.count
+    alone = m.Stored | m.Erred | m.Skipped | m.Started | m.Printed | m.Profile
+    if isinstance(message, alone) and message.session == session:
+        return message.task, message.task + 1
+    return 0, 0
+
+
+def _parts(done: m.Done, start: int, stop: int) -> Iterator[m.Done]:
+    """Yield what is before ``start`` and from ``stop`` on, counted from the first result."""
+    count = len(done.batch)
+    for low, high in ((0, start), (stop, count)):
+        if 0 <= low < high <= count:
+            busy_s = done.busy_s * (high - low) / count
+            yield m.Done(done.session, done.first + low, busy_s, done.batch.cut(low, high))

@@ -37,7 +37,8 @@ class Work:
     """Contiguous tasks to run."""
 
     __slots__ = (
-        "batch", "cursor", "first", "function", "kept", "message", "session", "stop", "values",
+        "batch", "cursor", "first", "function", "is_begun", "kept", "message", "session", "stop",
+        "values",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +57,8 @@ class Work:
         """Index of the task that runs, or ran last."""
         self.stop = len(message.batch)
         """Index after the last task to run."""
+        self.is_begun = False
+        """Whether what becomes of its tasks is being reported."""
         self.values = values
         """Of nodes: the results that came with them, by node, as payload and segments."""
         self.kept = kept if kept is not None else KeptResults()
@@ -85,6 +88,11 @@ class Work:
         message = self.message
         assert isinstance(message, m.AssignNodes)
         return int(numbers(message.uses)[self.task - message.first]) if message.uses else 0
+
+    @property
+    def is_once(self) -> bool:
+        """Return True if its tasks must never start twice."""
+        return type(self.message) is m.Assign and self.message.at_most_once
 
     @property
     def segments(self) -> tuple[bytes, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from scaler_cluster.core.worker.holdings import Holdings
 from scaler_cluster.core.worker.kept_results import KeptGraphs
 from scaler_cluster.core.worker.reports import Reports
 from scaler_cluster.core.worker.work import (
@@ -42,6 +43,9 @@ class WorkerCore:
         """Session and task that the shell should interrupt, if it runs."""
         self.leave: str | None = None
         """Why to leave, once the queue is empty; None: stay."""
+        self.is_unknown = False
+        """True: the shell is to say Hello anew, and what :meth:`come_back` returns."""
+        self._holdings = Holdings(self.queue, self.reports)
         self.kept = KeptGraphs()
 
     # -- from the scheduler ------------------------------------------------------------------
@@ -63,15 +67,15 @@ class WorkerCore:
 
     def _on_goodbye(self, message: m.Refused | m.Goodbye) -> None:
         self.leave = message.reason
+        self.reports.give_up()
 
     def _on_unknown(self, _: m.Unknown) -> None:
-        self.leave = "the scheduler does not know this worker any more"
+        self.is_unknown = True
 
-    def _on_graph_over(self, message: m.GraphOver) -> None:
-        self.kept.end(message.session, message.graph)
-
-    def _on_forget(self, message: m.Forget) -> None:
-        self.functions.pop(message.function, None)
+    def _on_welcome(self, _: m.Welcome) -> None:
+        # What was awaited is looked for again: another scheduler was to tell of it.
+        self.awaited.clear()
+        self.reports.release()
 
     def _on_function(self, message: m.Function) -> None:
         self.functions[message.function] = FunctionEntry(message.payload, message.objects)
@@ -127,29 +131,32 @@ class WorkerCore:
 
     def _on_abort(self, message: m.Abort) -> None:
         stop = message.first + message.count
+        if self.reports.is_withheld:
+            running = self._holdings.disown(message.session, message.first, stop)
+            self.interrupt = running or self.interrupt
+            return
         for first, end in take_out(self.queue, message.session, message.first, stop):
             self.reports.say(m.Aborted(message.session, first, end - first))
         if self.queue:
             work = self.queue[0]
             is_running = work.cursor >= 0 and work.session == message.session
             if is_running and message.first <= work.task < stop:
-                self.interrupt = (work.session, work.task)
+                self.interrupt = self._holdings.aborted = (work.session, work.task)
 
     _HANDLERS: ClassVar[dict[type[m.Message], Callable[[Any, Any], None]]] = {
         m.Assign: _on_assign,
         m.AssignNodes: _on_assign_nodes,
         m.DropResults: lambda core, message: core.kept.drop(message),
         m.Share: lambda core, message: core.kept.ask(message),
-        m.GraphOver: _on_graph_over,
+        m.GraphOver: lambda core, message: core.kept.end(message.session, message.graph),
         m.Function: _on_function,
-        m.Forget: _on_forget,
+        m.Forget: lambda core, message: core.functions.pop(message.function, None),
         m.Revoke: _on_revoke,
         m.Abort: _on_abort,
         m.Release: _on_release,
         m.Missing: _on_missing,
         m.Arrived: _on_arrived,
-        # The scheduler knows this worker; there is nothing else to do.
-        m.Welcome: lambda _core, _message: None,
+        m.Welcome: _on_welcome,
         m.Retire: _on_retire,
         m.Refused: _on_goodbye,
         m.Goodbye: _on_goodbye,
@@ -180,8 +187,23 @@ class WorkerCore:
         if self.leave == "":
             self.kept.ask_for_all()
 
+    def come_back(self, undelivered: Sequence[m.Message], now: float) -> list[m.Message]:
+        """Return what to say to a scheduler that does not know this worker, after a new Hello.
+
+        ``undelivered`` was said before and may not have arrived. Until the scheduler answers,
+        nothing else is said; the tasks run on meanwhile.
+        """
+        self.is_unknown = False
+        for session, graph in list(self.kept.graphs):
+            self.kept.end(session, graph)
+        for told in (self.mapped, self.missing, self.awaited):
+            told.clear()
+        return self._holdings.name(undelivered, now)
+
     def finish(self, work: Work) -> None:
         """The shell ran a work to its end."""
+        if work.is_once:
+            self._holdings.ledger.add(work.session, work.first, work.first + work.stop)
         if self.queue and self.queue[0] is work:
             self.queue.popleft()
             if self.missing and not self.queue:

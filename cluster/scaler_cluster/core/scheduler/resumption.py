@@ -1,0 +1,226 @@
+"""How the peers of another scheduler come back: its supervisors and workers, and its clients.
+
+Workers hold tasks that clients ask for again. So nothing of either is taken in for a while, until
+all are here: tasks that a worker holds stay there, and only the others run again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+from scaler_cluster.wire.batch import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scaler_cluster.core.records.returning import Returning
+    from scaler_cluster.core.scheduler.claims import Claims
+    from scaler_cluster.core.scheduler.config import SchedulerConfig
+    from scaler_cluster.core.scheduler.table import Table
+    from scaler_cluster.core.scheduler.worker_handlers import WorkerHandlers
+
+GRACE_S = 5.0
+"""So long after its start a scheduler waits for all peers of the scheduler before it. They notice
+within about two seconds that it is another one."""
+NUDGE_S = 0.5
+"""How often workers are told that they are unknown: they may not have connected yet."""
+REMEMBER_S = 60.0
+"""So long it knows which tasks were started before that must not start twice."""
+LEDGER_NUMBERS = 3
+"""Session, first task and number of tasks."""
+AT_ONCE = (m.Hello, m.Heartbeat, m.Goodbye, m.Shutdown)
+"""What a client may say at any time."""
+
+
+class Resumption:
+    """Takes in what was known to another scheduler, in an order in which it fits together."""
+
+    def __init__(
+        self,
+        table: Table,
+        config: SchedulerConfig,
+        claims: Claims,
+        workers: WorkerHandlers,
+        handle: Callable[[bytes, m.Message, float], None],
+        give_up: Callable[[bytes, float, str], None],
+        now: float,
+    ) -> None:
+        self._table = table
+        self._config = config
+        self._claims = claims
+        self._workers = workers
+        self._handle = handle
+        self._give_up = give_up
+        self._until = now + GRACE_S
+        self._is_over = False
+        """True once what is missing is not waited for any more."""
+        self.to_nudge: list[bytes] = []
+        """Workers that are to be told that they are unknown."""
+        self._nudge_at = math.inf
+        self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
+            m.Resumed: self._on_resumed,
+            m.Holding: self._on_holding,
+            m.Held: self._on_held,
+            m.Roll: self._on_roll,
+        }
+
+    # -- what they say -------------------------------------------------------------------------
+
+    def defer(self, peer: bytes, message: m.Message, now: float) -> bool:
+        """Keep what a client says, to hear it later; return False if it is to be heard now."""
+        deferred = self._table.deferred.get(peer)
+        if deferred is None or isinstance(message, AT_ONCE):
+            return False
+        deferred.messages.append(message)
+        deferred.is_complete |= type(message) is m.Resumed
+        self._table.sessions[peer].last_seen = now
+        return True
+
+    def _on_resumed(self, peer: bytes, message: m.Resumed, now: float) -> None:
+        if peer not in self._table.sessions:
+            raise RemoteProtocolError("only a client says this")
+
+    def _returning(self, peer: bytes) -> Returning:
+        returning = self._table.returning.get(peer)
+        if returning is None or returning.is_complete:
+            raise RemoteProtocolError("only a worker that comes back says this")
+        return returning
+
+    def _on_holding(self, peer: bytes, message: m.Holding, now: float) -> None:
+        self._returning(peer).holdings.append(message)
+
+    def _on_held(self, peer: bytes, message: m.Held, now: float) -> None:
+        started = numbers(message.started, "Q")
+        if len(started) % LEDGER_NUMBERS:
+            raise RemoteProtocolError("not three numbers for each run")
+        returning = self._returning(peer)
+        returning.is_complete = True
+        returning.is_whole = message.is_whole
+        for at in range(0, len(started), LEDGER_NUMBERS):
+            session, first, count = started[at : at + LEDGER_NUMBERS]
+            self._claims.started(session, first, first + count)
+
+    def _on_roll(self, peer: bytes, message: m.Roll, now: float) -> None:
+        supervisor = self._table.supervisors.get(peer)
+        if supervisor is None:
+            raise RemoteProtocolError("only a supervisor says this")
+        supervisor.roll = dict.fromkeys(message.workers)
+        supervisor.is_whole = message.is_whole
+        self._nudge_at = now
+
+    # -- time ----------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`tick` has something to do."""
+        table = self._table
+        due = self._nudge_at
+        if not self._is_over and (table.deferred or table.returning):
+            due = min(due, self._until)
+        for one in table.returning.values():
+            due = min(due, one.until)
+        return due
+
+    def tick(self, now: float) -> None:
+        """Tell workers that they are unknown which have not said a word yet."""
+        if now >= self._until + REMEMBER_S and self._claims.is_certain:
+            self._claims.forget()
+        if now < self._nudge_at:
+            return
+        table = self._table
+        for supervisor in table.supervisors.values():
+            for peer in supervisor.roll or ():
+                if peer not in table.workers and peer not in table.returning:
+                    self.to_nudge.append(peer)
+        self._nudge_at = now + NUDGE_S if self.to_nudge else math.inf
+
+    def act(self, now: float) -> None:
+        """Take in who can be taken in by now."""
+        table = self._table
+        if self._is_over and not table.deferred and not table.returning:
+            return
+        if not self._is_over and (now >= self._until or self._are_all_here()):
+            self._is_over = True
+            is_whole = all(one.is_whole for one in table.supervisors.values())
+            is_whole &= all(one.is_whole for one in table.returning.values())
+            self._claims.is_certain = is_whole and self._are_machines_here()
+        ready = [peer for peer, it in table.deferred.items() if it.is_complete and self._is_over]
+        heard = {peer: table.deferred.pop(peer).messages for peer in ready}
+        later: dict[bytes, list[m.Message]] = {}
+        dubious: list[tuple[bytes, range]] = []
+        for peer, messages in heard.items():
+            asked, later[peer] = _parted(messages)
+            dubious += [
+                (peer, range(one.first, one.first + len(one.batch)))
+                for one in asked
+                if isinstance(one, m.Submit) and one.options.at_most_once
+            ]
+            self._hear(peer, asked, now)
+        for peer, returning in list(table.returning.items()):
+            self._take_in(peer, returning, now)
+        for peer, tasks in dubious:
+            if peer in table.sessions:
+                self._claims.judge(table.sessions[peer], tasks.start, tasks.stop)
+        for peer, messages in later.items():
+            self._hear(peer, messages, now)
+
+    def _hear(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
+        """Take in what a client has said."""
+        try:
+            for message in messages:
+                if peer in self._table.sessions:
+                    self._handle(peer, message, now)
+        except RemoteProtocolError as error:
+            self._give_up(peer, now, str(error))
+
+    def _take_in(self, peer: bytes, returning: Returning, now: float) -> None:
+        table = self._table
+        if returning.is_complete and returning.hello.supervisor in table.supervisors:
+            sessions = map(table.session_by_number.get, {one.session for one in returning.holdings})
+            waits = any(one is not None and one.peer in table.deferred for one in sessions)
+            is_time = now >= returning.until or (self._is_over and not waits)
+            if is_time or not returning.holdings:
+                del table.returning[peer]
+                self._workers.admit(peer, returning.hello, returning.holdings, now)
+        elif now >= returning.until:
+            del table.returning[peer]
+            table.send(peer, m.Goodbye("its supervisor is not here"))
+            table.outbox.part_with(peer)
+
+    def _are_machines_here(self) -> bool:
+        """Return True if all machines of the scheduler before have come back, with all workers."""
+        expected, table = self._config.machines_expected, self._table
+        rolls = [one.roll for one in table.supervisors.values() if one.roll is not None]
+        workers, returning = table.workers, table.returning
+        return 0 < expected <= len(rolls) and all(
+            peer in workers or (peer in returning and returning[peer].is_complete)
+            for roll in rolls
+            for peer in roll
+        )
+
+    def _are_all_here(self) -> bool:
+        """Return True if nothing more is to be waited for."""
+        table = self._table
+        if not self._are_machines_here():
+            return False
+        held = {one.session for it in table.returning.values() for one in it.holdings}
+        here = {one.number for peer, one in table.sessions.items() if peer not in table.deferred}
+        here |= {
+            table.sessions[peer].number
+            for peer, deferred in table.deferred.items()
+            if deferred.is_complete
+        }
+        return held <= here
+
+
+def _parted(messages: Sequence[m.Message]) -> tuple[list[m.Message], list[m.Message]]:
+    """Part what a client asks again from what has tasks given out, or is new.
+
+    Nothing is to be given out before all clients and workers have been heard.
+    """
+    at = next(n for n, one in enumerate(messages) if type(one) is m.Resumed)
+    asked = [one for one in messages[:at] if not (isinstance(one, m.Cancel) and one.queued_only)]
+    return asked, list(messages[at + 1 :])
