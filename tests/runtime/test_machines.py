@@ -115,12 +115,12 @@ def test_commands_on_two_machines(machine, tmp_path) -> None:
             assert int(executor.submit(np.ones, MB).result(BOUND_S).sum()) == MB
             before = executor.submit(os.getpid).result(BOUND_S)
 
-        # The machine serves the next scheduler, too, with a new storage.
+        # The machine serves the next scheduler, too, with the same worker.
         scheduler.process.kill()
         scheduler.end()
         shell.start(f"scaler_scheduler tcp://*:{port}").wait_for("monitor address")
         with ScalerExecutor(address=f"tcp://127.0.0.1:{port}") as executor:
-            assert executor.submit(os.getpid).result(BOUND_S) != before
+            assert executor.submit(os.getpid).result(BOUND_S) == before
             assert executor.submit(describe, np.ones(MB)).result(BOUND_S) == (MB, False)
             assert len(machine.segments()) == 1
         cluster.send_signal(signal.SIGTERM)

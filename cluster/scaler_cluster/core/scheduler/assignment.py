@@ -77,6 +77,8 @@ class Assigner:
     def adopt(self, worker: WorkerRecord, run: Run, now: float) -> None:
         """Note that a worker has a run already, which no queue has any more."""
         run.move(Event.ASSIGN)
+        # The worker has them mapped, and is to be told when they are released.
+        self._table.objects.segments(run.objects, worker)
         self._load(worker, run, self._table.functions[run.function].mean_s, now)
         self._settle(worker, run, now)
 
