@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COPIES_AT_ONCE = 4
 """Segments fetched from one storage at the same time: more would not be faster."""
+LINKS_KNOWN_MAX = 1000
+"""Storages of which it is remembered how fast they were, once nothing is fetched from them."""
 
 
 class Copies:
@@ -31,7 +33,7 @@ class Copies:
         self._waiting: dict[bytes, str] = {}
         """What is to be fetched after that, and from where."""
         self._flows: dict[str, Flow[Intake]] = {}
-        """What is under way from a storage, by its address."""
+        """What is under way from a storage, by its address, and how fast its link is."""
         self._requests: dict[str, list[m.Message]] = {}
         self._handlers: dict[type[m.Message], Callable[[str, Any, float], None]] = {
             m.Unknown: self._on_unknown,
@@ -104,7 +106,8 @@ class Copies:
     @property
     def sources(self) -> set[str]:
         """Addresses of the storages that a connection is needed to."""
-        return set(self._flows) | set(self._waiting.values())
+        busy = {address for address, flow in self._flows.items() if not flow.is_idle}
+        return busy | set(self._waiting.values())
 
     def _on_unknown(self, address: str, message: m.Unknown, now: float) -> None:
         if address in self._flows:
@@ -148,8 +151,7 @@ class Copies:
             messages = flow.ask(wanted.get(address, ()), now)
             if messages:
                 self._requests.setdefault(address, []).extend(messages)
-            elif flow.is_idle:
-                # The connection is closed, but not before all that was asked for has come.
+            elif flow.is_idle and len(self._flows) > LINKS_KNOWN_MAX:
                 del self._flows[address]
 
     def _fail(self, segment: bytes, error: str) -> None:

@@ -30,7 +30,7 @@ WINDOW_BYTES_FIRST = 4 * PART_BYTES_MIN
 """As long as the link is not known."""
 WINDOW_BYTES_MAX = 64 << 20
 """Enough for 10 Gbit/s over 50 ms; a receiver that is slower than its link keeps as much."""
-DELAY_S = 0.05
+DELAY_S = 0.2
 """Parts may be under way this long on any link: a process that waits for the CPU is no slow link.
 """
 SILENCE_S = 30.0
