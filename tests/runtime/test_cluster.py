@@ -195,6 +195,20 @@ def test_a_client_that_joined_gives_a_silent_scheduler_up(combo, flags) -> None:
         assert combo.get_address() in str(error)
 
 
+def test_an_executor_gives_a_silent_scheduler_up() -> None:
+    """An executor waits for a scheduler that is stopped as long as it was told to, and no longer."""
+    with ScalerExecutor(max_workers=1, reconnect_timeout=1) as executor:
+        scheduler = cluster_process("scheduler")
+        scheduler.suspend()
+        try:
+            error = executor.submit(abs, -1).exception(BOUND_S)
+        finally:
+            scheduler.resume()
+
+        assert type(error) is ClusterUnreachableError
+        assert "has not answered for 1 s" in str(error)
+
+
 # -- addresses -----------------------------------------------------------------------------------
 
 
