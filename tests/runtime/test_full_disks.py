@@ -15,8 +15,9 @@ pytestmark = pytest.mark.slow
 SIZE = 16 << 20
 """Bytes of each of the two file systems."""
 MOUNTS = f"""
-mount -t tmpfs -o size={SIZE} small-memory "$1" && mount -t tmpfs -o size={SIZE} small-disk "$2" &&
-shift 2 && exec "$@"
+options="$3,size={SIZE}"
+mount -t tmpfs -o "$options" memory "$1" && mount -t tmpfs -o "$options" disk "$2" &&
+shift 3 && exec "$@"
 """
 PROGRAM = """
 import gc, os, sys
@@ -80,16 +81,18 @@ def in_small_directories(tmp_path):
     start = ["unshare", "--mount", "--propagation", "private", "sh", "-c", MOUNTS, "sh"]
     start += [str(memory), str(disk)]
     try:
-        probe = subprocess.run([*start, "true"], capture_output=True, text=True, check=False)
+        probe = subprocess.run(
+            [*start, "noatime", "true"], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError as error:
         pytest.skip(f"there is no {error.filename}")
     if probe.returncode:
         pytest.skip(f"this machine refuses a mount: {probe.stderr.strip()}")
     variables = environment() | {SHARED_MEMORY_VARIABLE: str(memory), "TMPDIR": str(disk)}
 
-    def run(program):
+    def run(program, options="noatime"):
         return subprocess.run(
-            [*start, sys.executable, "-c", program],
+            [*start, options, sys.executable, "-c", program],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -104,5 +107,35 @@ def in_small_directories(tmp_path):
 def test_results_and_arguments_without_room_fail_alone(in_small_directories) -> None:
     """Tasks whose data fits nowhere raise StorageFullError; others go on, and these do later."""
     done = in_small_directories(PROGRAM)
+    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+FILES = """
+import numpy as np
+from scaler_exec import ScalerExecutor, StorageFullError
+
+def large(number):
+    return np.full(100_000, number, np.uint8)
+
+with ScalerExecutor(1) as executor:
+    futures = [executor.submit(large, number) for number in range(120)]
+    held, full = [], 0
+    for number, future in enumerate(futures):
+        try:
+            held.append(future.result())
+        except StorageFullError:
+            full += 1
+        else:
+            assert (held[-1] == number).all()
+    assert held and full, (len(held), full)
+    assert executor.submit(pow, 2, 5).result() == 32
+print("right")
+"""
+
+
+def test_no_room_for_files_is_no_room(in_small_directories) -> None:
+    """File systems that have room for bytes, but for no more files, are full as well."""
+    done = in_small_directories(FILES, "nr_inodes=48")
     assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
     assert "Traceback" not in done.stderr

@@ -8,7 +8,6 @@ nobody waits for a lock to read it. Whoever has mapped one keeps it, removed or 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import threading
@@ -18,7 +17,7 @@ from scaler_cluster.errors import MissingObjectsError, StorageFullError
 from scaler_cluster.ids import DRAFT, is_segment
 from scaler_cluster.objects import recycled
 from scaler_cluster.objects.mapping import map_file
-from scaler_cluster.objects.shared_memory import SharedMemory
+from scaler_cluster.objects.shared_memory import FULL, SharedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -32,7 +31,6 @@ PART_BYTES = 8 << 20
 """Written at once: a signal is answered between two parts."""
 PARALLEL_BYTES = 1 << 20
 """From here on the digest is computed by another thread while the data is written."""
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Draft:
@@ -91,7 +89,12 @@ class Draft:
 
     def _open_on_disk(self) -> int:
         path = f"{self._segments.disk}/{DRAFT_TEXT}{self._name}"
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise self._full() from error
 
     def _move_to_disk(self, error: OSError) -> None:
         """Go on where there is room; what was written so far is copied."""

@@ -12,6 +12,7 @@ then, so who finds at the end that its file was replaced counts anew.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import math
@@ -34,6 +35,8 @@ LOCK_WAIT_S = 1.0
 """Who holds the lock for longer is stopped: it is needed for microseconds."""
 PAUSE_MIN_S, PAUSE_MAX_S = 20e-6, 1e-3
 """How long who waits for the lock sleeps between two looks."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The system's numbers of the errors that say that there is no room."""
 USAGE = "usage"
 """The file that holds the number of bytes in use, and whose lock guards it."""
 
@@ -67,7 +70,12 @@ class SharedMemory:
                     os.unlink(path)
                 return None
             fd = _make(path, nbytes)
-            count.used += nbytes
+            if fd is None:
+                # There may be as many files as the file system holds.
+                count.used -= self._recycled.drop(math.inf)
+                fd = _make(path, nbytes)
+            if fd is not None:
+                count.used += nbytes
         return fd
 
     def claim(self, name: str, nbytes: int) -> int:
@@ -80,9 +88,11 @@ class SharedMemory:
             before = _size(path) or 0
             self._make_room(count, nbytes - before)
             granted = min(nbytes, max(self.limit - count.used + before, 0))
-            if granted:
-                os.close(_make(path, granted))
+            fd = _make(path, granted) if granted else None
+            if fd is not None:
+                os.close(fd)
             else:
+                granted = 0
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
             count.used += granted - before
@@ -186,12 +196,17 @@ class SharedMemory:
             os.unlink(copy)
 
 
-def _make(path: str, nbytes: int) -> int:
-    """Let a file of so many bytes be there; return its descriptor.
+def _make(path: str, nbytes: int) -> int | None:
+    """Let a file of so many bytes be there; return its descriptor, None if no file has room.
 
     The size tells what is to be counted out, whoever removes the file.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        return None
     try:
         os.ftruncate(fd, nbytes)
     except OSError:
