@@ -23,6 +23,31 @@ LONG = "[%(levelname)s]%(asctime)s:%(module)s:%(funcName)s:%(lineno)d: %(message
 STREAMS = {"-": "stdout", "/dev/stdout": "stdout", "/dev/stderr": "stderr"}
 
 
+class _LogFile(logging.handlers.TimedRotatingFileHandler):
+    """A file that may lie on a full disk: that is one line on stderr, until there is room again."""
+
+    _is_full = False
+    _was_full = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; see :meth:`handleError`."""
+        self._is_full, self._was_full = False, self._is_full
+        super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging
+        """Say once that records are lost. Other errors are bugs, of which logging tells all."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self._is_full = True
+        if not self._was_full and sys.stderr is not None:
+            with contextlib.suppress(OSError):
+                reason = f"{error.strerror}; lines are lost"
+                sys.stderr.write(f"cannot write the log {self.baseFilename}: {reason}\n")
+                sys.stderr.flush()
+
+
 def setup_logger(
     log_paths: Sequence[str] = ("/dev/stdout",),
     logging_config_file: str | None = None,
@@ -69,6 +94,6 @@ def _use_file(path: str) -> None:
 def _to_file(path: str, *, delay: bool) -> logging.Handler:
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        return logging.handlers.TimedRotatingFileHandler(path, when="midnight", delay=delay)
+        return _LogFile(path, when="midnight", delay=delay)
     except OSError as error:
         raise ConfigError(f"logging_paths: cannot write {path}: {error.strerror}") from None

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from scaler_cluster.objects.storage_dirs import SHARED_MEMORY_VARIABLE
-from tests.runtime.helpers import BOUND_S, environment
+from tests.runtime.helpers import BOUND_S, environment, run_program
 
 pytestmark = pytest.mark.slow
 
@@ -139,3 +139,30 @@ def test_no_room_for_files_is_no_room(in_small_directories) -> None:
     done = in_small_directories(FILES, "nr_inodes=48")
     assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
     assert "Traceback" not in done.stderr
+
+
+LOGS = """
+import logging
+from scaler_cluster.logs import setup_logger
+
+setup_logger([{path!r}])
+for number in range(100):
+    logging.getLogger("scaler.scheduler").warning("line %d", number)
+print("right")
+"""
+
+
+def test_a_log_on_a_full_disk_is_one_line(tmp_path) -> None:
+    """A process whose log cannot be written says so once, and goes on."""
+    done = run_program(LOGS.format(path="/dev/full"))
+    # Python itself says no more of it when the file is closed.
+    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
+    assert done.stderr.splitlines() == [
+        "cannot write the log /dev/full: No space left on device; lines are lost"
+    ]
+
+    path = str(tmp_path / "log")
+    done = run_program(LOGS.format(path=path))
+    assert (done.stdout, done.stderr) == ("right\n", "")
+    with open(path) as file:
+        assert file.read().count("line") == 100
