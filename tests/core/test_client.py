@@ -588,3 +588,17 @@ class ClientMachine(RuleBasedStateMachine):
 
 ClientMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestClientMachine = pytest.mark.slow(ClientMachine.TestCase)
+
+
+def test_tasks_that_fail_together_fail_each(core):
+    """A range fails by one message: each task of submits, and of a map, and each once."""
+    submit(core, 3)
+    call = Call()
+    first = core.open_call(call)
+    core.requests.submit_run(first, F, 0, m.DEFAULT_OPTIONS, (), payloads_of(0, 2))
+
+    failed = [m.Failed(task, "missing") for task in (1, 2)]
+    assert receive(core, m.FailedRange(1, 2, "missing")) == [("1", failed[0]), ("2", failed[1])]
+    assert receive(core, m.FailedRange(0, 3, "missing")) == [("0", m.Failed(0, "missing"))]
+    receive(core, m.FailedRange(first, 2, "missing"))
+    assert call.told == [("failed", 0, "missing"), ("failed", 1, "missing")]

@@ -41,6 +41,7 @@ FROM_SCHEDULERS = [
     m.Unknown(),
     m.Results(0, RESULT),
     m.Failed(0, "exception"),
+    m.FailedRange(0, 2, "missing"),
     m.Output(0, "stdout", ""),
     m.Broken("no"),
     m.Cancelled(0, 1),
@@ -231,6 +232,8 @@ def test_a_submit_has_a_limit(one):
         one.submit(0, count)
     with pytest.raises(RemoteProtocolError, match="more than 65536 tasks in one message"):
         one.submit(0, count, objects="A")
+    # What is allowed and fails at once is one message.
+    assert len(one.submit(0, count - 1, objects="A")["C1"]) == 1
     assert "Assign" in str(one.submit(0, count - 1)["W1"])
 
 

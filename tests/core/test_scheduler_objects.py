@@ -127,7 +127,7 @@ def test_naming_what_one_has_not_fails_the_tasks(stored, name):
     stored.client(b"C2")
     stored.store("b", peer=b"C2")
 
-    assert stored.submit(0, 2, objects=name) == {"C1": ["Failed 0 missing", "Failed 1 missing"]}
+    assert stored.submit(0, 2, objects=name) == {"C1": ["FailedRange 0-1 missing"]}
     assert stored.submit(2, objects="a")["W1"][-1].startswith("Assign 1:2")
 
 
@@ -276,7 +276,7 @@ def test_a_function_whose_objects_are_gone_fails_its_tasks(stored):
     function = m.Function(function_id("g"), b"g", (object_id("x"),))
     _, submit = submission(0, 2, "g")
 
-    assert stored.feed(b"C1", function, submit) == {"C1": ["Failed 0 missing", "Failed 1 missing"]}
+    assert stored.feed(b"C1", function, submit) == {"C1": ["FailedRange 0-1 missing"]}
     stored.feed(b"C1", m.Forget(function_id("g")))
     whole = m.Function(function_id("g"), b"g", (object_id("a"),))
     assert stored.feed(b"C1", whole, submission(2, 1, "g")[1])["W1"][-1] == "Assign 1:2 g"

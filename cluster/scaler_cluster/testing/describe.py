@@ -121,6 +121,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Cancel: lambda x: _range(x) + " queued only" * x.queued_only,
     m.Results: lambda x: f"Results {tasks(x.first, len(x.batch))} {_payloads(x.batch)}",
     m.Failed: lambda x: f"Failed {x.task} {x.kind}",
+    m.FailedRange: lambda x: f"{_range(x)} {x.kind}",
     m.Output: lambda x: f"Output {x.task} {x.stream} {x.text!r}",
     m.Broken: _reason,
     m.Cancelled: _range,

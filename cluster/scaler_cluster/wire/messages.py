@@ -301,6 +301,16 @@ class Failed(Message):
 
 
 @dataclass(slots=True)
+class FailedRange(Message):
+    """Scheduler to client: contiguous tasks failed, all for the same reason; see Failed."""
+
+    tag = 63
+    first: int
+    count: int
+    kind: str
+
+
+@dataclass(slots=True)
 class Output(Message):
     """Scheduler to client: what a task printed or logged."""
 

@@ -321,6 +321,10 @@ class ClientCore:
             self._came(message.task, 1)
             self.events.settle(message.task, waiter, message)
 
+    def _on_failed_range(self, message: m.FailedRange) -> None:
+        for task in range(message.first, message.first + message.count):
+            self._on_failed(m.Failed(task, message.kind))
+
     def _on_cancelled(self, message: m.Cancelled) -> None:
         number = message.first >> CALL_BITS
         if number:
@@ -340,6 +344,7 @@ class ClientCore:
         m.Returned: _on_returned,
         m.Object: _on_object,
         m.Failed: _on_failed,
+        m.FailedRange: _on_failed_range,
         m.Cancelled: _on_cancelled,
         m.RequestInputs: _on_request_inputs,
         m.Unplaced: _on_unplaced,

@@ -262,8 +262,7 @@ class ClientHandlers:
         for one in counted:
             one.submitted += count
             one.failed += count
-        for task in range(message.first, message.first + count):
-            self._table.send(session.peer, m.Failed(task, m.FAILED_MISSING))
+        self._table.send(session.peer, m.FailedRange(message.first, count, m.FAILED_MISSING))
 
     def _on_graph(self, peer: bytes, message: m.Graph, now: float) -> None:
         session = self._client(peer)
