@@ -105,6 +105,7 @@ class Chaos(threading.Thread):
         self._plan = plan
         self._dice = random.Random(seed)
         self._is_over = threading.Event()
+        self._drawn_at = 0.0
         self._heals: list[tuple[float, Injected, Callable[[], object]]] = []
         self._ways = {KILL_WORKER: self._kill, KILL_STORAGE: self._kill} | {
             KILL_SUPERVISOR: self._kill_part, KILL_SCHEDULER: self._kill_part,
@@ -142,6 +143,7 @@ class Chaos(threading.Thread):
             apart_s = plan.apart_s.get(fault, 0.0)
             if fault == KILL_SCHEDULER and self._site.stand_alone:
                 apart_s = REFUSED_S
+            self._drawn_at = now
             if all(one.fault != fault or now - one.began > apart_s for one in self.injected):
                 self._ways[fault](fault, restart_s if fault in KILLS else lasts_s)
 
@@ -163,9 +165,10 @@ class Chaos(threading.Thread):
         record.ended = time.monotonic()
 
     def _note(self, fault: str, target: str, lasts_s: float, heal: Callable[[], object]) -> None:
-        record = Injected(fault, target, time.monotonic())
+        # What follows from a signal may have happened before the call that sends it returns.
+        record = Injected(fault, target, self._drawn_at)
         self.injected.append(record)
-        self._heals.append((record.began + lasts_s, record, heal))
+        self._heals.append((time.monotonic() + lasts_s, record, heal))
 
     def _is_ill(self, target: str) -> bool:
         return any(record.target == target for _, record, _ in self._heals)
