@@ -309,3 +309,14 @@ def test_nothing_is_lost_and_the_order_stays(limit, steps):
         pair.work()
     assert not any(client.busy for client in pair.clients)
     assert all(seen == sorted(set(seen)) for seen in pair.seen)
+
+
+@pytest.mark.parametrize("taken_back", [0, 5])
+def test_what_follows_a_cancel_is_held_as_well(window, taken_back):
+    """Tasks that are submitted in the turn in which others are taken back wait, and are sent."""
+    passed(window, submit(0))
+    passed(window, m.Cancel(taken_back, 1), submit(2, 3))
+    window.allow(4)
+
+    first = [] if taken_back == 0 else ["Submit 0 f"]
+    assert passed(window) == [*first, "Submit 2-4 f"]

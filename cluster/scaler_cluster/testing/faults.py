@@ -96,7 +96,9 @@ class Faults:
 
     def _link(self) -> tuple[bytes, bytes]:
         """Return two ends: a node or its whole host, and the scheduler, anybody or another one."""
-        dice, nodes = self._simulation.random, list(self._simulation.nodes.values())
+        dice = self._simulation.random
+        # A client that vanished may have been the last node.
+        nodes = list(self._simulation.nodes.values()) or [self._simulation.hub]
         one, other = dice.choice(nodes), dice.choice(nodes)
         if dice.random() < 0.5:
             return one.host, dice.choice((HUB_NAME, ANYBODY, other.host))

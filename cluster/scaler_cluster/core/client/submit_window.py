@@ -90,7 +90,7 @@ class SubmitWindow:
 
     def _take_back(self, cancel: m.Cancel) -> None:
         """Forget the tasks of a range; the scheduler will never hear of them."""
-        kept: deque[m.Message] = deque()
+        kept: list[m.Message] = []
         stop = cancel.first + cancel.count
         for message in self._held:
             if type(message) is not m.Submit:
@@ -107,7 +107,9 @@ class SubmitWindow:
                 self._waiting -= high - low
                 if cancel.queued_only:
                     self.cancelled.append(m.Cancelled(message.first + low, high - low))
-        self._held = kept
+        # The same deque: who takes something back goes on to hold what follows.
+        self._held.clear()
+        self._held.extend(kept)
 
 
 def part_of(message: m.Submit, start: int, stop: int) -> m.Submit:
