@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+SESSION_BITS = 24
+"""A scheduler has fewer sessions; what is above tells its sessions from those of others."""
 CALL_BITS = 40
 """A call holds up to 2**40 tasks; a session up to 2**23 calls."""
 CALL_MAX = 1 << 23
@@ -45,6 +47,11 @@ INCARNATION_BYTES = 7
 
 SNAPSHOT, EVENTS = TOPICS = b"snapshot", b"events"
 """Of the feed, for those who watch. To subscribe to one does not make the other be built."""
+
+
+def session_label(session: int) -> int:
+    """Return what people call a session: how many the scheduler that numbered it had by then."""
+    return session & ((1 << SESSION_BITS) - 1)
 
 
 def first_task_id(call: int) -> int:

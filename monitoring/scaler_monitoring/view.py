@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from scaler_cluster.ids import session_label
 from scaler_cluster.wire import feed
 from scaler_monitoring.texts import client_name, plain, short, worker_name
 
@@ -88,7 +89,8 @@ def function_name(function: str) -> str:
 
 def task_name(session: int, first: int, count: int = 1) -> str:
     """Return what contiguous tasks are called in the whole cluster, ``3:17`` or ``3:17-20``."""
-    return f"{session}:{first}-{first + count - 1}" if count > 1 else f"{session}:{first}"
+    client = session_label(session)
+    return f"{client}:{first}-{first + count - 1}" if count > 1 else f"{client}:{first}"
 
 
 def manager_names(machines: Sequence[feed.Machine]) -> dict[bytes, str]:

@@ -69,6 +69,15 @@ def test_what_a_worker_holds_stays_there(bench, is_client_first):
     assert bench.feed(b"W1", done(0, 2))["C1"] == ["Results 0-1 [r0 r1]"]
 
 
+def test_the_session_of_a_task_is_not_waited_for(bench):
+    """It does not come back: what its tasks submitted is aborted as soon as all others are here."""
+    machine_comes(bench, b"W1")
+    nested = m.Holding(8, 5, 1, 0, 0.0, is_nested=True)
+    worker_comes(bench, m.Holding(OLD, 0, 1, 0, 0.0), nested)
+
+    assert client_comes(bench, *submission(0))["W1"] == ["Abort 8:5", WELCOME]
+
+
 def test_what_nobody_holds_waits_for_a_while(bench):
     """While a worker is missing, nothing is given out; after a while it is not waited for."""
     bench.supervisor(b"S2", workers=1)

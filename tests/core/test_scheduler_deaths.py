@@ -221,7 +221,7 @@ def test_what_is_given_back_may_still_run_once(one):
     one.wait(0.05)
     one.feed(b"W1", m.Revoked(1, 1, 1, 0))
 
-    assert one.worker(b"W2")["W2"][1:] == ["Function f", "Assign 1:1 f"]
+    assert one.worker(b"W2")["W2"][1:] == ["Function f", "Assign 1:1 f once"]
 
 
 # -- tasks that kill worker after worker -------------------------------------------------------

@@ -57,9 +57,10 @@ def come_back(core, welcome=None):
     assert [type(one) for one in core.take_actions()] == [m.Hello]
     assert not core.requests.has_some
     assert core.take_actions() == []
-    core.receive([welcome or m.Welcome(2, 4)], 1.0)
+    welcome = welcome or m.Welcome(2, 4)
+    core.receive([welcome], 1.0)
     said = sent(core)
-    assert said.count("Resumed") == (welcome is None)
+    assert said.count("Resumed") == (not welcome.asks_first)
     return [text for text in said if text != "Resumed"]
 
 
@@ -558,7 +559,7 @@ def test_what_lay_elsewhere_is_gone(core, welcome):
     core.take_actions()
     core.receive([welcome], 1.0)
 
-    assert sent(core) == ["Function f", "Submit 0 f with a"]
+    assert sent(core) == ["Function f", "Submit 0 f with a", "Resumed"]
     assert not core.is_stored
     core.receive([results(0)], 2.0)
     core.release((B,))

@@ -200,8 +200,7 @@ class WorkerShell:
             # What its tasks submitted is lost, and they with it.
             os._exit(0)
         undelivered, self._exchange = self._exchange.undelivered(HUB), Exchange(new_incarnation())
-        hello = replace(self._hello, resume=1)
-        self._send([hello, *self._core.come_back(undelivered, now)])
+        self._send([replace(self._hello, resume=1), *self._core.come_back(undelivered, now)])
 
     # -- what the task loop asks for: see LoopHost -------------------------------------------
 

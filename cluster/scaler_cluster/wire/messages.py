@@ -490,6 +490,8 @@ class Holding(Message):
     """How many of these tasks, from the first on, it has started."""
     running_s: float
     """How long the first of them has been running; 0: it has ended, or not started."""
+    is_nested: bool = False
+    """Tasks submitted them, whose session does not come back."""
 
 
 @dataclass(slots=True)

@@ -35,6 +35,11 @@ def _on_object(core: ClientCore, message: m.Object) -> None:
         core.requests.unfinished.objects.moved(message)
 
 
+def _on_failed_range(core: ClientCore, message: m.FailedRange) -> None:
+    tasks = range(message.first, message.first + message.count)
+    core.receive([m.Failed(task, message.kind) for task in tasks], core.heard_at)
+
+
 class MapSink(Protocol):
     """Many tasks whose results one caller takes in order: a map."""
 
@@ -320,10 +325,6 @@ class ClientCore:
         if waiter is not None:
             self._came(message.task, 1)
             self.events.settle(message.task, waiter, message)
-
-    def _on_failed_range(self, message: m.FailedRange) -> None:
-        for task in range(message.first, message.first + message.count):
-            self._on_failed(m.Failed(task, message.kind))
 
     def _on_cancelled(self, message: m.Cancelled) -> None:
         number = message.first >> CALL_BITS

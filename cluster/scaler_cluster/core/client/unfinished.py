@@ -171,70 +171,72 @@ class Unfinished:
         ``homes``; without any, it is gone. What must not start twice is asked for again if
         ``is_judged``: if the scheduler finds out whether it was started.
         """
-        said: dict[bytes, m.Function] = {}
-        messages: list[m.Message] = []
-        failed: list[m.Failed] = []
-
-        def say(function: m.Function) -> None:
-            if function.function not in said:
-                said[function.function] = function
-                messages.append(function)
-
+        words = _Words()
         for asked_run, part in self._open_runs():
             if part.options.at_most_once and not is_judged:
                 # It may have been started.
-                failed += _all_lost(part)
+                words.failed += _all_lost(part)
             else:
-                say(asked_run.function)
-                messages.append(part)
-        for function, message in self.graphs.again(failed, is_stored=bool(homes)):
-            say(function)
-            messages.append(message)
+                words.say(part, asked_run.function)
+        for function, message in self.graphs.again(words.failed, is_stored=bool(homes)):
+            words.say(message, function)
         unsent = list(unsent)
         # What was about to be asked again may have been started by a scheduler before the last.
         is_new = not any(type(message) is m.Resumed for message in unsent)
         if is_judged and is_new:
-            messages.append(m.Resumed())
+            words.messages.append(m.Resumed())
         if self._taken_back is not None:
-            messages.append(self._taken_back)
+            words.messages.append(self._taken_back)
+        self._say_unsent(words, unsent, is_new=is_new, is_judged=is_judged, is_stored=bool(homes))
+        messages = words.messages
+        if homes:
+            needed = {one for message in messages for one in _objects_of(message)}
+            return self.objects.again(needed, homes) + messages, words.failed
+        self.objects.forget()
+        # Whose objects are gone would be taken for known, but its tasks would fail.
+        messages += [m.Forget(one) for one, function in words.taught.items() if function.objects]
+        return messages, words.failed
+
+    def _say_unsent(
+        self,
+        words: _Words,
+        unsent: Iterable[m.Message],
+        *,
+        is_new: bool,
+        is_judged: bool,
+        is_stored: bool,
+    ) -> None:
+        """Say what was not said before; it ``is_new`` if no scheduler before can have heard it."""
         before, self._functions = self._functions, {}
-        gone = GONE if homes else (*GONE, m.Object, m.Release)
+        gone = GONE if is_stored else (*GONE, m.Object, m.Release)
         for message in unsent:
             if isinstance(message, m.Function):
-                say(message)
+                words.teach(message)
             elif type(message) is m.Resumed:
                 is_new = True
                 if is_judged:
-                    messages.append(message)
+                    words.messages.append(message)
             elif (
                 isinstance(message, m.Submit)
                 and message.options.at_most_once
                 and not (is_new or is_judged)
             ):
-                failed += _all_lost(message)
+                words.failed += _all_lost(message)
             elif isinstance(message, m.Graph) and self.graphs.is_void(message):
                 continue
             elif isinstance(message, m.Submit) or (
                 isinstance(message, m.Graph) and not message.start
             ):
-                function = said.get(message.function) or before[message.function]
-                if isinstance(message, m.Graph) and function.objects and not homes:
-                    failed += self.graphs.fail(message, m.FAILED_MISSING)
+                function = words.taught.get(message.function) or before[message.function]
+                if isinstance(message, m.Graph) and function.objects and not is_stored:
+                    words.failed += self.graphs.fail(message, m.FAILED_MISSING)
                     continue
-                say(function)
-                messages.append(message)
+                words.say(message, function)
             elif isinstance(message, m.Forget):
-                if said.pop(message.function, None) is not None:
-                    messages.append(message)
+                if words.taught.pop(message.function, None) is not None:
+                    words.messages.append(message)
             elif not isinstance(message, gone):
-                messages.append(message)
-        if homes:
-            needed = {one for message in messages for one in _objects_of(message)}
-            return self.objects.again(needed, homes) + messages, failed
-        self.objects.forget()
-        # Whose objects are gone would be taken for known, but its tasks would fail.
-        messages += [m.Forget(one) for one, function in said.items() if function.objects]
-        return messages, failed
+                words.messages.append(message)
 
     def _open_runs(self) -> Iterator[tuple[Run, m.Submit]]:
         """Yield what was asked for and has not come back, and forget it."""
@@ -266,6 +268,26 @@ def _all_lost(submit: m.Submit) -> list[m.Failed]:
 def _objects_of(message: m.Message) -> tuple[bytes, ...]:
     """Return what is needed for what a message asks for."""
     return message.objects if isinstance(message, m.Submit | m.Function | m.Graph) else ()
+
+
+class _Words:
+    """What is said to a scheduler that knows nothing, and what is not asked for again."""
+
+    def __init__(self) -> None:
+        self.messages: list[m.Message] = []
+        self.failed: list[m.Failed] = []
+        self.taught: dict[bytes, m.Function] = {}
+
+    def teach(self, function: m.Function) -> None:
+        """Say a function, once."""
+        if function.function not in self.taught:
+            self.taught[function.function] = function
+            self.messages.append(function)
+
+    def say(self, message: m.Message, function: m.Function) -> None:
+        """Say a message, and before it the function that it names."""
+        self.teach(function)
+        self.messages.append(message)
 
 
 class _Call:

@@ -174,6 +174,8 @@ class WorkerRecord:
     """Number of Revoke messages that it has not answered."""
     killed: str = ""
     """Why its supervisor was asked to kill it."""
+    hung: tuple[int, int] | None = None
+    """Session and id of the task that hangs, and for which it is killed; None: none does."""
     retiring: bool = False
     stalled: bool = False
     """True: it runs a task that turned out long, and gets no more until it reports."""

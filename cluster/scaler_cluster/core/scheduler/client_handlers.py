@@ -14,7 +14,7 @@ from scaler_cluster.core.records.returning import Deferred
 from scaler_cluster.core.records.workers import Run
 from scaler_cluster.core.scheduler.session import SessionRecord
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import FUNCTION_NAME_CHARS_MAX, TASK_ID_MAX
+from scaler_cluster.ids import FUNCTION_NAME_CHARS_MAX, SESSION_BITS, TASK_ID_MAX
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.stopping import Stopping
     from scaler_cluster.core.scheduler.table import Table
 
-EPOCH_SHIFT = 24
-"""A scheduler has fewer sessions than that many bits count."""
 SESSION_FUNCTIONS_MAX = 4096
 """A client forgets functions well before; beyond this it is misbehaving."""
 SUBMIT_TASKS_MAX = 65_536
@@ -62,7 +60,7 @@ class ClientHandlers:
         self._spares = spares
         self._admission = admission
         self._adoption = adoption
-        self._sessions_made = config.epoch << EPOCH_SHIFT
+        self._sessions_made = config.epoch << SESSION_BITS
         self._resumed: set[int] = set()
         """Numbers of other schedulers that clients have here."""
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
@@ -123,7 +121,7 @@ class ClientHandlers:
 
         Once only: workers here may still have tasks of those that had it before.
         """
-        made = self._config.epoch << EPOCH_SHIFT
+        made = self._config.epoch << SESSION_BITS
         is_own = made < hello.resume <= self._sessions_made
         if hello.resume and not is_own and hello.resume not in self._resumed:
             self._resumed.add(hello.resume)

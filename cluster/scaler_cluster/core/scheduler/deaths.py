@@ -62,7 +62,8 @@ class Deaths:
                 parts.append(after)
         # A worker that is killed for another task may have gone on to this one, before the order
         # reached it or its own report came: as little its fault as a lost machine.
-        guilty = None if worker.killed else lost
+        is_guilty = lost is not None and worker.hung == (lost.session, lost.task)
+        guilty = None if worker.killed and not is_guilty else lost
         for index, run in enumerate(parts):
             if run.state is State.CANCELLING:
                 continue

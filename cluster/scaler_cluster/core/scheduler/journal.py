@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.ids import session_label
 from scaler_cluster.wire.messages import STOPPED, SUPERVISOR
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ disk."""
 
 
 def _client(session: SessionRecord) -> str:
-    return f"client {session.number} (pid {session.pid} on {session.host:.80})"
+    return f"client {session_label(session.number)} (pid {session.pid} on {session.host:.80})"
 
 
 def _cluster(supervisor: SupervisorRecord) -> str:

@@ -206,7 +206,8 @@ class Resumption:
         table = self._table
         if not self._are_machines_here():
             return False
-        held = {one.session for it in table.returning.values() for one in it.holdings}
+        holdings = [one for it in table.returning.values() for one in it.holdings]
+        held = {one.session for one in holdings if not one.is_nested}
         here = {one.number for peer, one in table.sessions.items() if peer not in table.deferred}
         here |= {
             table.sessions[peer].number

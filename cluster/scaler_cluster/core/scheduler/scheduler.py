@@ -63,48 +63,32 @@ class SchedulerCore:
         self._rebalancer = Rebalancer(table, pools, config.idle_s)
         self._dispatch = Dispatch(table, pools, assigner, self._rebalancer)
         runs, failures = WorkerRuns(table), Failures(table)
-        self._stopping = Stopping(table, runs, failures, config.cancel_grace_s)
-        self._graphs = graphs = Graphs(table, self._stopping.cancel)
+        self._stopping = stopping = Stopping(table, runs, failures, config.cancel_grace_s)
+        self._graphs = graphs = Graphs(table, stopping.cancel)
         outcomes = Outcomes(table, runs, failures, graphs)
         deaths = Deaths(table, runs, failures, graphs)
-        self._spares = Spares(table, pools, self._rebalancer)
+        self._spares = spares = Spares(table, pools, self._rebalancer)
         self._unplaced = Unplaced(table, pools, failures, config.unplaced_timeout_s)
         limit = config.tasks_waiting_max
         self._admission = AdmissionControl(table, limit) if limit >= 0 else None
         self._adoption = Adoption(table, config, now)
-        self._clients = ClientHandlers(
+        self._clients = clients = ClientHandlers(
             table,
             config,
-            self._stopping,
+            stopping,
             graphs,
             self._dispatch,
             assigner,
-            self._spares,
+            spares,
             self._admission,
             self._adoption,
         )
-        claims = Claims(table, runs, assigner, self._stopping, failures, pools)
+        claims = Claims(table, runs, assigner, stopping, failures, pools)
         self._workers = WorkerHandlers(
-            table,
-            config,
-            pools,
-            outcomes,
-            self._stopping,
-            deaths,
-            self._spares,
-            self._clients,
-            graphs,
-            claims,
+            table, config, pools, outcomes, stopping, deaths, spares, clients, graphs, claims
         )
         self._supervisors = SupervisorHandlers(
-            table,
-            config,
-            self._stopping,
-            graphs,
-            self._clients,
-            self._workers,
-            self.feed,
-            self._pools,
+            table, config, stopping, graphs, clients, self._workers, self.feed, pools
         )
         self._storages = StorageHandlers(table, config, graphs, self._adoption)
         self._resumption = Resumption(
@@ -115,7 +99,7 @@ class SchedulerCore:
             m.Heartbeat: self._on_heartbeat,
             m.Goodbye: self._on_goodbye,
             m.Shutdown: self._on_shutdown,
-            **self._clients.handlers,
+            **clients.handlers,
             **self._workers.handlers,
             **self._supervisors.handlers,
             **self._storages.handlers,

@@ -123,6 +123,7 @@ class Stopping:
         runs = self._runs.held(worker, message.session, task, task + 1)
         if worker.killed or worker.blocked or not runs or runs[0].state is State.CANCELLING:
             return False
+        worker.hung = message.session, task
         worker.killed = f"its task used no CPU time for {message.for_s:.1f} s"
         self._table.send(worker.supervisor, m.Kill(worker.peer, worker.killed))
         return True

@@ -35,18 +35,22 @@ class Holdings:
     def name(self, undelivered: Sequence[m.Message], now: float) -> list[m.Message]:
         """Name all there is, beginning with what was said and may not have arrived."""
         held: list[m.Message] = []
+        nested = {work.session for work in self._queue if work.message.depth}
         for message in self._reports.withhold(undelivered):
             if isinstance(message, m.Done):
                 count = len(message.batch)
-                held.append(m.Holding(message.session, message.first, count, count, 0.0))
+                done = message.session, message.first, count, count, 0.0
+                held.append(m.Holding(*done, message.session in nested))
             elif isinstance(message, m.Erred):
-                held.append(m.Holding(message.session, message.task, 1, 1, 0.0))
+                erred = message.session, message.task, 1, 1, 0.0
+                held.append(m.Holding(*erred, message.session in nested))
         self._told = None
         for index, work in enumerate(self._queue):
             if index == 0 and work.cursor >= 0:
                 held += self._of_running(work, now)
             elif work.stop:
-                held.append(m.Holding(work.session, work.first, work.stop, 0, 0.0))
+                queued = work.session, work.first, work.stop, 0, 0.0
+                held.append(m.Holding(*queued, work.message.depth > 0))
         held.append(m.Held(self.ledger.packed(), self.ledger.is_whole))
         return held
 
@@ -65,7 +69,8 @@ class Holdings:
             self._told, started = running, 1
             running_s = max(now - reports.since, MOMENT_S)
         if first < stop:
-            yield m.Holding(work.session, first, stop - first, started, running_s)
+            left = work.session, first, stop - first, started, running_s
+            yield m.Holding(*left, work.message.depth > 0)
 
     def disown(self, session: int, first: int, stop: int) -> tuple[int, int] | None:
         """Drop tasks that nobody asks for; return that which runs and is to be interrupted."""
