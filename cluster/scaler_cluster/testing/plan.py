@@ -114,7 +114,10 @@ PLANS = {
     "losses": Plan(machines=3, machine_crashes=6, worker_crashes=10, clients=3, leavers=2),
     "late returns": Plan(tasks=30, graphs=2, levels=1, silences=3),
     "restarts": Plan(tasks=30, graphs=2, levels=1, scheduler_crashes=3, silences=1),
-    "asks first": Plan(clients=3, leavers=1, tasks_waiting_max=20),
+    "asks first": Plan(
+        tasks=30, graphs=3, clients=3, leavers=1, tasks_waiting_max=20, scheduler_crashes=2,
+        silences=1, partitions=2, overtakings=2,
+    ),
     "partitions": Plan(tasks=30, graphs=2, levels=1, partitions=4, overtakings=4),
     "stops": Plan(tasks=30, graphs=2, levels=1, stops=4),
     "slow links": Plan(tasks=20, graphs=2, has_objects=True, machines=3, slow=0.2),
