@@ -183,8 +183,8 @@ class Simulation:
             return False
         if not all(one.is_done for one in self.clients):
             return False
-        sessions = table.sessions.items()
-        if any(peer not in self.nodes and not session.worker for peer, session in sessions):
+        ends = ((peer, session.worker) for peer, session in table.sessions.items())
+        if not all(peer in self.nodes or worker in self.nodes for peer, worker in ends):
             # A client has vanished, and the scheduler has not noticed yet. A session that a task
             # gave up before it was welcome stays until the worker has another one, or ends.
             return False
