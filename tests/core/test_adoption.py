@@ -50,8 +50,10 @@ def test_what_a_client_names_is_there(later):
     later.done(0)
     assert later.core.table.objects.nbytes == 2000
     assert later.feed(b"C1", m.Release((OLD[0],))) == {"O1": [f"Release {OLD[0].decode()}"]}
-    later.release("a")
+    assert "O1" not in later.release("a")
     assert later.core.table.objects.nbytes == 0
+    # Another client may still come that had stored the same.
+    assert stay(later, ADOPTION_S + 1) == [f"Release {C1_0.decode()}", "Welcome 0, 0 workers"]
 
 
 def test_what_nobody_names_is_removed_after_a_while(later):
@@ -68,16 +70,19 @@ def test_what_nobody_names_is_removed_after_a_while(later):
 
 
 def test_clients_are_told_whether_they_may_name_it(later):
-    """A client that comes in time may; not one that was given up since, or that comes late."""
+    """A client that comes in time may, also if it was given up since; not one that comes late."""
 
     def adopts(peer):
         later.core.receive(peer, [hello(m.CLIENT)], later.now)
         return [one.adopts for one in later.act_raw()[peer] if isinstance(one, m.Welcome)] == [True]
 
+    later.storage(b"O1", C2_0)
     assert adopts(b"C2")
-    later.feed(b"C2", m.Goodbye())
-    assert not adopts(b"C2")
-    assert adopts(b"C3")
+    later.feed(b"C2", keep((A, C2_0)))
+    assert later.lose(b"C2") == {}
+    assert adopts(b"C2")
+    later.feed(b"C2", keep((A, C2_0)))
+    assert later.release("a", peer=b"C2") == {}
     stay(later, ADOPTION_S)
     assert not adopts(b"C4")
 

@@ -36,7 +36,7 @@ class Faults:
         self._at_moments(plan.pauses, self._pause)
         self._at_moments(plan.silences, self._silence)
         self._at_moments(plan.stops, self._stop)
-        self._at_moments(plan.scheduler_crashes, simulation.hub.crash)
+        self._at_moments(plan.scheduler_crashes, simulation.crash_scheduler)
         self._at_moments(plan.partitions, self._cut)
         self._at_moments(plan.overtakings, self._overtake)
         for client in clients[: plan.leavers]:

@@ -121,7 +121,7 @@ class SchedulerNode(Node):
         now = self.simulation.now
         self.exchange = Exchange(self.simulation.random.getrandbits(31) + 1)
         self.pause(now + self.simulation.random.uniform(0.01, 3.0))
-        config = replace(self._config, epoch=self._lives)
+        config = replace(self._config, epoch=self._lives, adopts=True)
         self.core = SchedulerCore(config, self.paused_until)
         self._lives += 1
         self._watch_claims()

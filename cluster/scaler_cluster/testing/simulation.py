@@ -11,6 +11,7 @@ import heapq
 import itertools
 import random
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.scheduler.objects import HOME
@@ -41,6 +42,8 @@ SETTLE_S = 5.0
 keeps anything for a while, or waits for an acknowledgement."""
 LOOK_S = 0.05
 """How often to see whether everything has come back."""
+STORAGE_START_AFTER_S = 0.3
+"""How long a scheduler runs before it starts its storage."""
 FAR_BYTES = 150
 """What finds room in the memory of a machine that is not the scheduler's; a result has some 20."""
 
@@ -78,6 +81,8 @@ class Simulation:
         self.home = self._files("home")
         self._places = {self.home.place.address: self.home}
         self.hub = SchedulerNode(self)
+        self._home_storage: StorageNode | None = None
+        """The storage beside the scheduler."""
         if self.plan.has_objects:
             self._start_storage()
         for number in range(self.plan.machines):
@@ -107,17 +112,29 @@ class Simulation:
             self._places[files.place.address] = files
         SupervisorNode(self, number, self.plan.workers, files)
 
-    def _start_storage(self) -> None:
+    def _start_storage(self, before: StorageNode | None = None) -> None:
         """Let the scheduler start the storage beside it, at first or because one has died."""
+        if before is not self._home_storage:
+            return
         for peer, key in list(self.hub.core.table.objects.storages.items()):
             if key == HOME:
                 self.hub.core.peer_lost(peer, self.now)
-        StorageNode(self, self.home, b"", lambda _: self._start_storage())
+        self._home_storage = StorageNode(self, self.home, b"", self._start_storage)
 
     def read(self, segments: tuple[bytes, ...], address: str) -> bytes | None:
         """Return what is in segments of a machine, None if that is gone."""
         files = self._places[address]
         return b"".join(map(files.open, segments)) if files.is_there else None
+
+    def crash_scheduler(self) -> None:
+        """End the scheduler, and with it its storage; the next one has the same files."""
+        self.hub.crash()
+        if self._home_storage is not None:
+            self._home_storage.stop()
+            self.at(
+                self.hub.paused_until + STORAGE_START_AFTER_S,
+                partial(self._start_storage, self._home_storage),
+            )
 
     def note_start(self, task: tuple[int, int]) -> None:
         """A task of a session is started."""
@@ -154,6 +171,9 @@ class Simulation:
             if isinstance(node, SupervisorNode):
                 node.leave()
         self._run_until(lambda: not self.hub.core.table.supervisors)
+        self._run_for(SETTLE_S)
+        # What nobody has named since the scheduler crashed is removed.
+        self._run_until(lambda: not self.hub.core.table.objects.adopts)
         self._run_for(SETTLE_S)
         self._check_empty()
         return self.network.digest.hexdigest()

@@ -104,6 +104,9 @@ class World(Protocol):
     def name(self, letter: str) -> bytes:
         """Return a new peer id."""
 
+    def crash_scheduler(self) -> None:
+        """End the scheduler, and with it its storage; the next one has the same files."""
+
     def at(self, when: float, act: Callable[[], None]) -> None:
         """Call ``act`` then."""
 

@@ -17,6 +17,10 @@ class ObjectRecord:
     nbytes: int
     users: int = 0
     """Sessions that may name it, plus functions and live runs whose pickle or payload needs it."""
+    is_clients: bool = False
+    """A client stored it."""
+    is_adopted: bool = False
+    """A client stored it before this scheduler was there; others may have named it as well."""
     workers: dict[bytes, None] = field(default_factory=dict)
     """Peer ids of the workers that were told of it, and may have mapped it."""
     stores: dict[bytes, None] = field(default_factory=dict)

@@ -31,15 +31,9 @@ class Adoption:
         self._config = config
         self.deadline = now + ADOPTION_S if config.adopts else math.inf
         """When :meth:`tick` is next due."""
-        self._gone: set[bytes] = set()
-        """Clients that left or were given up meanwhile: what they had named was removed."""
         self._awaited: dict[str, list[bytes]] = {}
         """Objects in storages that have not come yet, by their address."""
         table.objects.adopts = config.adopts
-
-    def is_open_to(self, peer: bytes) -> bool:
-        """Return True if a client that comes may still name what it stored before."""
-        return self._table.objects.adopts and peer not in self._gone
 
     def keep(self, session: SessionRecord, message: m.Keep) -> None:
         """A client names what it stored; raises RemoteProtocolError if it must not."""
@@ -69,6 +63,9 @@ class Adoption:
                 # Two clients stored the same, and one was not told in time.
                 objects.remove_segments(key, (segment,))
             session.objects[one] = None
+            record.is_clients = True
+            # A result is one client's.
+            record.is_adopted |= one != record.segment
             record.users += 1
 
     def storage_came(self, key: bytes) -> None:
@@ -79,19 +76,19 @@ class Adoption:
             if record is not None and not record.stores:
                 objects.lay(record, key)
 
-    def client_ended(self, peer: bytes) -> None:
-        """A client left or is given up."""
-        if self._table.objects.adopts:
-            self._gone.add(peer)
-
     def tick(self, now: float) -> None:
         """Once the time is over, have everything removed that nobody has named."""
         if now < self.deadline:
             return
         self.deadline = math.inf
-        self._gone.clear()
         self._awaited.clear()
-        self._table.objects.adopts = False
-        for peer in self._table.objects.storages:
+        objects = self._table.objects
+        objects.adopts = False
+        left, objects.left = objects.left, []
+        known = {record.segment for record in objects.records.values()}
+        for key, segment in left:
+            if segment not in known:
+                objects.remove_segments(key, (segment,))
+        for peer in objects.storages:
             # It answers with its inventory.
             self._table.send(peer, self._config.welcome())

@@ -110,7 +110,7 @@ class ClientHandlers:
         asks_first = self.asks_first(session)
         if hello.resume and not asks_first:
             table.deferred[peer] = Deferred()
-        adopts = self._adoption.is_open_to(peer)
+        adopts = table.objects.adopts
         welcome = self._config.welcome(number, workers, asks_first=asks_first, adopts=adopts)
         table.send(peer, welcome)
         if table.broken:
@@ -136,7 +136,6 @@ class ClientHandlers:
             if is_whole:
                 self._table.release_function(function)
         self._table.objects.release(session.objects)
-        self._adoption.client_ended(session.peer)
         if self._admission is not None:
             self._admission.forget(session)
         if session.number in self._table.backlog.held_back:
@@ -213,7 +212,7 @@ class ClientHandlers:
             if one not in session.objects:
                 raise RemoteProtocolError("an object that it does not hold")
             del session.objects[one]
-            self._table.objects.release((one,))
+            self._table.objects.release((one,), by_client=True)
 
     # -- tasks ---------------------------------------------------------------------------------
 

@@ -62,6 +62,8 @@ class ObjectTable:
         self.adopts = False
         """True while clients may come that name what nobody here knows yet: no segment is removed
         because it is not known."""
+        self.left: list[tuple[bytes, bytes]] = []
+        """Machines and segments that nobody has named since, and that are removed after that."""
         self.nbytes = 0
         """Bytes of all objects together, each counted once."""
         self.homes = {home.address.encode() if are_elsewhere else HOME: home for home in homes}
@@ -101,6 +103,7 @@ class ObjectTable:
             known = m.Object(message.object, record.segment, record.nbytes)
             self._send(session.peer, known)
         session.objects[message.object] = None
+        record.is_clients = True
         record.users += 1
 
     def take_result(
@@ -119,8 +122,12 @@ class ObjectTable:
         for one in objects:
             self.records[one].users += 1
 
-    def release(self, objects: Iterable[bytes]) -> None:
-        """Count one user of each out; an object without users is unmapped and removed."""
+    def release(self, objects: Iterable[bytes], *, by_client: bool = False) -> None:
+        """Count one user of each out; an object without users is unmapped and removed.
+
+        What clients store stays while they may come back and name it, unless they release it; what
+        was there before this scheduler stays in any case, as several clients may name it.
+        """
         for one in objects:
             record = self.records[one]
             record.users -= 1
@@ -138,7 +145,10 @@ class ObjectTable:
                     store.objects -= key in record.stores
                     store.nbytes -= record.nbytes
                     store.copies.pop(one, None)
-                    self.remove_segments(key, (segment,))
+                    if self.adopts and (record.is_adopted or (record.is_clients and not by_client)):
+                        self.left.append((key, segment))
+                    else:
+                        self.remove_segments(key, (segment,))
 
     # -- place ---------------------------------------------------------------------------------
 
