@@ -160,3 +160,10 @@ def test_the_command_sums_up(capfd: pytest.CaptureFixture[str]) -> None:
     assert subprocess.run(command, check=False).returncode == 0
 
     assert f"all: {2 * len(PLANS)} schedules, 0 failed; " in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("seed", [32, 34, 38, 57, 59])
+def test_what_is_stored_outlives_the_scheduler(seed: int) -> None:
+    """On one machine no task lacks an object after a restart, and nothing is left at the end."""
+    plan = replace(PLANS["objects"], machines=1, machine_crashes=0, scheduler_crashes=2)
+    simulate(seed, plan)
