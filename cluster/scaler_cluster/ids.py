@@ -26,6 +26,8 @@ CALL_MAX = 1 << 23
 INDEX_MASK = (1 << CALL_BITS) - 1
 TASK_ID_MAX = (CALL_MAX << CALL_BITS) - 1
 
+HUB = b""
+"""How the spokes of a link call their only peer, the hub."""
 FUNCTION_ID_BYTES = 16
 """Length of the BLAKE2b digest that names a pickled function."""
 FUNCTION_NAME_CHARS_MAX = 200

@@ -396,3 +396,19 @@ def test_room_for_early_envelopes_is_free_again():
         late, early = (pair.ours.send([big], pair.now)[0] for _ in range(2))
         assert pair.theirs.receive(decode(early), pair.now) == []
         assert len(pair.theirs.receive(decode(late), pair.now)) == 2
+
+
+def test_more_may_be_lost_than_is_kept_of_what_comes_early():
+    """A probe so far ahead that it is not kept brings out all the same that much was lost."""
+    pair = Pair()
+    pair.deliver(*pair.send())
+    sent = [pair.ours.send([m.Heartbeat()], pair.now)[0] for _ in range(EARLY_MAX + 2)]
+    pair.now = pair.ours.deadline
+    (asks,) = pair.ours.tick(pair.now)
+    assert pair.theirs.receive(decode(asks), pair.now) == []
+    (gap,) = pair.theirs.tick(pair.now)
+    pair.ours.receive(decode(gap), pair.now)
+
+    again = pair.ours.tick(pair.now)
+    assert again[: len(sent)] == sent
+    assert sum(len(pair.theirs.receive(decode(one), pair.now)) for one in again) == len(sent)

@@ -110,10 +110,32 @@ def test_an_answer_to_an_earlier_life_is_not_taken(hub, spoke):
     later = Exchange(21)
     greet(hub, later)
 
-    assert later.receive(HUB, welcome, 0.0) == [m.Unknown()]
+    assert later.receive(HUB, welcome, 0.0) == []
     assert later.receive(HUB, only(hub.send(SPOKE, [m.Welcome(2, 0)], 0.0)), 0.0) == [
         m.Welcome(2, 0)
     ]
+
+
+def test_another_hub_that_answers_an_earlier_life_does_not_know_the_later_one(spoke):
+    """The hub that follows was reached by an old Hello only: the peer is to say Hello anew."""
+    greet(Exchange(10), spoke)
+    other = Exchange(11)
+    other.receive(SPOKE, only(Exchange(19).send(HUB, [HELLO], 0.0)), 0.0)
+
+    answer = only(other.send(SPOKE, [m.Welcome(1, 0)], 0.0))
+    assert spoke.receive(HUB, answer, 0.0) == [m.Unknown()]
+
+
+def test_a_hello_that_was_overtaken_does_not_start_over(hub, spoke):
+    """An earlier life's Hello that arrives after that of a later one changes nothing."""
+    late = spoke.send(HUB, [HELLO], 0.0)
+    hub.receive(SPOKE, only(late), 0.0)
+    later = Exchange(21)
+    greet(hub, later)
+
+    assert hub.receive(SPOKE, only(late), 0.0) == []
+    said = later.send(HUB, [m.Heartbeat()], 0.0)
+    assert hub.receive(SPOKE, only(said), 0.0) == [m.Heartbeat()]
 
 
 def test_words_to_an_earlier_hub_are_not_taken(hub, spoke):

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
+from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import HUB, as_reached
+from scaler_cluster.links.link import as_reached
 from scaler_cluster.links.memory_link import MemoryHub
 
 BOUND_S = 10.0

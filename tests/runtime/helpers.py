@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from scaler_cluster.core.scheduler.config import SchedulerConfig
-from scaler_cluster.links.link import HUB
+from scaler_cluster.ids import HUB
 from scaler_cluster.process.process import PYTHON_VERSION
 from scaler_cluster.process.process_config import SchedulerOptions
 

@@ -11,7 +11,8 @@ import pytest
 import zmq
 
 from scaler_cluster.core.delivery.exchange import Exchange
-from scaler_cluster.links.link import HUB, new_incarnation
+from scaler_cluster.ids import HUB
+from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.process.process import PYTHON_VERSION, make_peer_id
 from scaler_cluster.runtime.full_house import RESERVED_FILES
 from scaler_cluster.wire import messages as m

@@ -21,9 +21,9 @@ from scaler_cluster.errors import (
     SessionClosedError,
     SessionForkedError,
 )
-from scaler_cluster.ids import segment_names
+from scaler_cluster.ids import HUB, segment_names
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import HUB, new_incarnation
+from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.process import make_peer_id
 from scaler_cluster.wire import messages as m

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from scaler_cluster.wire.batch import Buffer
 
-HUB = b""
-"""How the spokes of a link call their only peer, the hub."""
 WILDCARDS = ("0.0.0.0", "[::]", "*")  # noqa: S104
 """Hosts of who listens at all addresses of a machine, by which nobody can reach it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from scaler_cluster.links.link import HUB
+from scaler_cluster.ids import HUB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

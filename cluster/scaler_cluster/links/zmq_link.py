@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
-from scaler_cluster.links.link import HUB
+from scaler_cluster.ids import HUB
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:

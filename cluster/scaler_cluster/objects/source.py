@@ -7,8 +7,9 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
+from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import HUB, as_reached, new_incarnation
+from scaler_cluster.links.link import as_reached, new_incarnation
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:

@@ -31,8 +31,9 @@ from scaler_cluster.core.supervisor.supervisor import (
     SupervisorCore,
     spares_max,
 )
+from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import HUB, new_incarnation
+from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.log_config import set_up_logging
 from scaler_cluster.process.process import (

@@ -21,7 +21,8 @@ from scaler_cluster.core.records.placement import has_all, is_named
 from scaler_cluster.core.worker.kept_results import Pickled
 from scaler_cluster.core.worker.reports import FLUSH_S
 from scaler_cluster.core.worker.task_loop import Failure, run_work
-from scaler_cluster.links.link import HUB, new_incarnation
+from scaler_cluster.ids import HUB
+from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.pickling.nodes import NodeLoader, call_node
 from scaler_cluster.process.interrupts import deferred

@@ -20,7 +20,7 @@ from scaler_cluster.core.supervisor.supervisor import (
 from scaler_cluster.core.worker.kept_results import Pickled
 from scaler_cluster.core.worker.reports import FLUSH_S, Kept
 from scaler_cluster.core.worker.worker import WorkerCore
-from scaler_cluster.links.link import HUB
+from scaler_cluster.ids import HUB
 from scaler_cluster.testing.bench import PYTHON, segment
 from scaler_cluster.testing.nodes import Node
 from scaler_cluster.testing.sessions import HEARTBEAT_S

@@ -10,7 +10,7 @@ from scaler_cluster.core.scheduler import invariants
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.links.link import HUB
+from scaler_cluster.ids import HUB
 from scaler_cluster.testing.bench import PYTHON
 from scaler_cluster.wire import messages as m
 

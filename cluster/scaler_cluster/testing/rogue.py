@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.links.link import HUB
+from scaler_cluster.ids import HUB
 from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.testing.bench import PYTHON, segment
 from scaler_cluster.testing.graphs import SimulatedGraph

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.client.events import InputWanted, Settled
 from scaler_cluster.core.client.liveness import Liveness
 from scaler_cluster.errors import MissingObjectsError
-from scaler_cluster.ids import CALL_BITS
-from scaler_cluster.links.link import HUB
+from scaler_cluster.ids import CALL_BITS, HUB
 from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.testing.asked import Asked
 from scaler_cluster.testing.bench import segment

@@ -15,8 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.scheduler.objects import HOME
-from scaler_cluster.ids import segment_prefix
-from scaler_cluster.links.link import HUB
+from scaler_cluster.ids import HUB, segment_prefix
 from scaler_cluster.testing.clients import ClientNode
 from scaler_cluster.testing.faults import Faults
 from scaler_cluster.testing.limits import limited

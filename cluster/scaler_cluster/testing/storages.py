@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.storage.storage import UPSTREAM, StorageCore
-from scaler_cluster.links.link import HUB
+from scaler_cluster.ids import HUB
 from scaler_cluster.testing.bench import PYTHON
 from scaler_cluster.testing.nodes import HUB_NAME, Node
 from scaler_cluster.wire import messages as m

@@ -33,6 +33,8 @@ ACKNOWLEDGE_EVERY = 64
 ENVELOPE_BYTES = 256 * 1024
 """Messages that are larger together share no envelope: at 256 kbit/s the peer hears each of them
 after eight seconds, and knows that its sender lives."""
+LIVES_MAX = 8
+"""Earlier incarnations of a peer that are remembered: a link does not delay more of them."""
 EARLY_MAX = 1024
 """Envelopes kept that overtook a lost one: only the lost envelope is then needed again."""
 EARLY_BYTES_MAX = 16 << 20
@@ -57,13 +59,16 @@ class Channel:
         "_repeated_until",
         "_seen",
         "_unacked",
+        "former",
         "kept_bytes",
         "peer_incarnation",
     )
 
-    def __init__(self, incarnation: int) -> None:
+    def __init__(self, incarnation: int, former: tuple[int, ...] = ()) -> None:
         self._incarnation = incarnation
         self.peer_incarnation = 0
+        self.former = former
+        """Earlier incarnations of the peer, of which something may be under way."""
         self._next = 1
         self._expected = 1
         self._owed = 0
@@ -174,6 +179,14 @@ class Channel:
         """Return what was sent and is not acknowledged, in order."""
         return [one for _, frames in self._unacked for one in decode(frames).messages]
 
+    def answers(self, envelope: Envelope) -> bool:
+        """Return True unless another incarnation of the peer than that heard here sent this."""
+        return self.peer_incarnation in (0, envelope.incarnation)
+
+    def all_lives(self) -> tuple[int, ...]:
+        """Return the peer's incarnations up to this one, the last few of them."""
+        return (*self.former, self.peer_incarnation)[-LIVES_MAX:]
+
     @property
     def unacknowledged(self) -> int:
         """Number of envelopes that are kept."""
@@ -201,7 +214,9 @@ class Channel:
         if now >= self._acknowledge_at or self._owed >= ACKNOWLEDGE_EVERY:
             self._owed = 0
             self._acknowledge_at = math.inf
-            gap = [m.Gap(min(self._early), self._seen)] if self._early else ()
+            # What has arrived after it need not have been kept.
+            start = min(self._early, default=self._seen)
+            gap = [m.Gap(start, self._seen)] if self._seen > self._expected else ()
             ack = self._expected - 1
             due.append(encode(self._incarnation, 0, ack, gap, self.peer_incarnation))
         return due

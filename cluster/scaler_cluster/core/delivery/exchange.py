@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.channel import ACKNOWLEDGE_AFTER_S, Channel
 from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.ids import HUB
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import HELLO_BYTES_MAX, decode, encode
 
@@ -42,10 +43,13 @@ class Exchange:
             # Nothing is read of it: a header of small parts takes seconds, and 70 times its memory.
             return [m.Unknown()]
         envelope = decode(frames)
+        channel = self._channels.get(peer)
         if envelope.to not in (0, self._incarnation):
             # The peer speaks to who was here before.
+            if peer == HUB and channel is not None and channel.answers(envelope):
+                # The hub knows, or will hear, who is here now: this was under way.
+                return []
             return [m.Unknown()]
-        channel = self._channels.get(peer)
         messages = envelope.messages
         if envelope.seq == 0 and messages and type(messages[0]) is m.Unknown:
             # Before the peer was ever heard, our Hello is still under way, or comes again.
@@ -53,11 +57,15 @@ class Exchange:
         if channel is None or channel.peer_incarnation != envelope.incarnation:
             if channel is not None and channel.peer_incarnation == 0:
                 channel.peer_incarnation = envelope.incarnation
+            elif channel is not None and envelope.incarnation in channel.former:
+                # The Hello of an earlier life, which a later one has overtaken.
+                return []
             elif envelope.seq == 1 and messages and type(messages[0]) is m.Hello:
                 if channel is None and len(self._channels) >= PEERS_MAX:
                     raise RemoteProtocolError("too many peers")
                 self.unread.pop(peer, None)
-                channel = self._channels[peer] = Channel(self._incarnation)
+                former = channel.all_lives() if channel is not None else ()
+                channel = self._channels[peer] = Channel(self._incarnation, former)
                 channel.peer_incarnation = envelope.incarnation
             else:
                 return [m.Unknown()] if channel is None else []
