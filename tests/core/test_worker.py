@@ -77,15 +77,21 @@ def test_it_knows_what_will_not_come(core):
 
 
 def test_what_is_released_while_it_is_waited_for_does_not_come(core):
-    """A worker remembers which awaited segments were lost until it has nothing to run."""
+    """A worker remembers until it has nothing to run which awaited segments were lost.
+
+    It keeps none of them mapped after that.
+    """
     batch = payloads_of(5, 1)
     core.receive([m.AssignNodes(1, 4, 5, function_id("f"), False, False, batch, (), b"\0\0\0\0",
                                 payloads_of(4, 1, "r"), (b"s1",), b"\1\0\0\0")])  # fmt: skip
     core.receive([m.Release((b"s1", b"s2"))])
     assert list(core.missing) == [b"s1"]
+    # The shell had found it just then.
+    core.mapped[b"s1"] = memoryview(b"")
 
     run_one(core)
     assert core.missing == {}
+    assert core.mapped == {}
 
 
 @pytest.fixture

@@ -207,6 +207,9 @@ class WorkerCore:
         if self.queue and self.queue[0] is work:
             self.queue.popleft()
             if self.missing and not self.queue:
+                for segment in self.missing:
+                    # It was released just before a task mapped it.
+                    self.mapped.pop(segment, None)
                 self.missing.clear()
 
     def end_with(self, work: Work) -> None:
