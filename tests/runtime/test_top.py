@@ -14,6 +14,7 @@ import sys
 import time
 from operator import add
 
+import psutil
 import pytest
 
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
@@ -172,7 +173,8 @@ def test_it_is_given_what_the_scheduler_printed(shell, host):
 
     assert re.fullmatch(expected, printed)
     assert top.end() == 0, top.err
-    assert json.loads(top.out)["scheduler"]["pid"] == scheduler.pid
+    pid = json.loads(top.out)["scheduler"]["pid"]
+    assert psutil.Process(pid).ppid() == scheduler.pid
     assert scheduler.interrupt() == 0
 
 

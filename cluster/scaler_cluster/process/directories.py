@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from scaler_cluster.objects.storage_dirs import StorageDirs
 PREFIX = "scaler-"
 HELD = "held"
 """Name of the file that is locked as long as one of the cluster's processes lives."""
+DYING_S = 1.0
+"""A process that was killed has released its locks within this time."""
+LOOK_S = 0.02
+_parent = os.getppid()
 _held: dict[str, int] = {}
 """Locks of this process by directory: its end releases them."""
 
@@ -80,10 +85,17 @@ class ClusterDirs:
 
         # They may not have been there when this process began.
         self.hold()
-        with contextlib.suppress(KeyError, BlockingIOError):
-            # A lock that cannot be changed is lost: so the last holder finds no other one.
-            fcntl.flock(_held[self.directory], fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.remove()
+        until = time.monotonic() + DYING_S
+        while (fd := _held.get(self.directory)) is not None:
+            with contextlib.suppress(BlockingIOError):
+                # A lock that cannot be changed is lost: so the last holder finds no other one.
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.remove()
+                return
+            if os.getppid() == _parent or time.monotonic() > until:
+                return
+            # A parent that was killed may still have its lock.
+            time.sleep(LOOK_S)
 
     def remove_stale(self) -> None:
         """Remove the directories of other clusters here that have no living process."""
