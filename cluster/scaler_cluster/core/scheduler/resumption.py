@@ -140,7 +140,8 @@ class Resumption:
     def act(self, now: float) -> None:
         """Take in who can be taken in by now."""
         table = self._table
-        if self._is_over and not table.deferred and not table.returning:
+        if not (table.deferred or table.returning) and (self._is_over or now < self._until):
+            # As nearly always.
             return
         if not self._is_over and (now >= self._until or self._are_all_here()):
             self._is_over = True
