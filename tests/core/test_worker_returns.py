@@ -215,3 +215,27 @@ def test_a_ledger_has_an_end():
 
     assert not ledger.is_whole
     assert len(ledger.packed()) == 24 * RUNS_MAX
+
+
+@pytest.mark.parametrize("first_is_told", [True, False])
+def test_what_was_queued_may_run_when_nobody_asks_for_it(core, first_is_told):
+    """A task that began after it had been named is interrupted; nothing is said of its result."""
+    driver = WorkerDriver(core)
+    assign(core, 0, 2)
+    if first_is_told:
+        driver.take_up(1.0)
+    comes_back(core)
+    driver.take_up(2.0)
+    if first_is_told:
+        driver.returned(b"r0", 3.0)
+        driver.take_up(3.0)
+    task = int(first_is_told)
+    assert driver.task == (1, task)
+
+    core.receive([m.Abort(1, 0, 2), m.Welcome(0, 0)])
+    assert core.interrupt == (1, task)
+    driver.returned(b"r", 4.0)
+    core.reports.flush()
+
+    assert said(core) == ["Aborted 0:0"] * first_is_told + [f"Aborted 0:{task}"]
+    assert driver.take_up(5.0) is None

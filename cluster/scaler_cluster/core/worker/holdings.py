@@ -77,14 +77,22 @@ class Holdings:
         reports, told, queue = self._reports, self._told, self._queue
         reports.discard(session, first, stop)
         take_out(queue, session, first, stop)
-        if told is None or told[0] != session or not first <= told[1] < stop:
-            return None
         work = queue[0] if queue else None
-        if work is not None and work.cursor >= 0 and (work.session, work.task) == told:
+        running = (work.session, work.task) if work is not None and work.cursor >= 0 else None
+        if work is not None and running is not None and _is_within(running, session, first, stop):
+            # It may have been queued when it was named, and have begun since.
             if reports.next_task(work) == work.task:
-                reports.unwanted = self.aborted = told
-                return told
-            # It has returned just now.
-            reports.discard(session, first, stop)
-        reports.say(m.Aborted(0, told[1], 1))
-        return None
+                reports.unwanted = self.aborted = running
+            else:
+                # It has returned just now.
+                reports.discard(session, first, stop)
+                running = None
+        else:
+            running = None
+        if told != running and told is not None and _is_within(told, session, first, stop):
+            reports.say(m.Aborted(0, told[1], 1))
+        return running
+
+
+def _is_within(task: tuple[int, int], session: int, first: int, stop: int) -> bool:
+    return task[0] == session and first <= task[1] < stop

@@ -75,6 +75,8 @@ class WorkerCore:
     def _on_welcome(self, _: m.Welcome) -> None:
         # What was awaited is looked for again: another scheduler was to tell of it.
         self.awaited.clear()
+        # What is used is mapped again; of the rest this scheduler does not know.
+        self.mapped.clear()
         self.reports.release()
 
     def _on_function(self, message: m.Function) -> None:
