@@ -26,7 +26,7 @@ NOWHERE = ["", "", "", 0]
 HEARTBEAT_S = 2.0
 RESEND_S = 1.0
 FRAME_BYTES = 8192
-PROTOCOL = 4
+PROTOCOL = 5
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 
 
@@ -103,7 +103,8 @@ class Worker:
 
     def _join(self, peer: Peer, role: str, supervisor: bytes) -> None:
         me = [PROTOCOL, PYTHON, os.getpid(), platform.node()]
-        peer.send([HELLO, role, *me, supervisor, 0, 1, NOWHERE, False, b"", "", [], 0, ""])
+        rest = [NOWHERE, False, b"", "", [], 0, "", False, 0]
+        peer.send([HELLO, role, *me, supervisor, 0, 1, *rest])
 
     def run(self) -> None:
         """Work until told to leave, or until the scheduler is silent."""

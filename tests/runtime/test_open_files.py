@@ -52,7 +52,7 @@ class Crowd:
             one.setsockopt(zmq.ROUTING_ID, make_peer_id("C"))
             one.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
             one.connect(address)
-            frames = Exchange(new_incarnation()).send(HUB, [hello], time.perf_counter())
+            (frames,) = Exchange(new_incarnation()).send(HUB, [hello], time.perf_counter())
             one.send_multipart(frames)
             self._waiting.append(one)
 

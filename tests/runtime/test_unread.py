@@ -18,12 +18,13 @@ pytestmark = pytest.mark.slow
 
 UNREAD = 16 << 20
 TASKS, BYTES = 2000, 60_000
-SCHEDULER = f"""
-from scaler_cluster.runtime import scheduler_shell
-scheduler_shell.UNREAD_BYTES_MAX = {UNREAD}
-from scaler_cluster.cli.scheduler import main
-main()
+CUSTOMIZE = f"""
+import sys
+if "scaler_cluster.runtime.scheduler" in sys.orig_argv:
+    from scaler_cluster.runtime import scheduler_shell
+    scheduler_shell.UNREAD_BYTES_MAX = {UNREAD}
 """
+"""In ``sitecustomize.py``: the scheduler is a process that the command starts."""
 PROGRAM = f"""
 import sys
 from scaler_exec import ScalerExecutor
@@ -49,14 +50,16 @@ def shell(tmp_path):
     made.close()
 
 
-def test_a_stopped_program_gets_all_its_results_later(shell) -> None:
+def test_a_stopped_program_gets_all_its_results_later(shell, tmp_path, monkeypatch) -> None:
     """While a program is stopped, its results do not fill the scheduler, and others go on."""
+    (tmp_path / "sitecustomize.py").write_text(CUSTOMIZE)
+    monkeypatch.syspath_prepend(tmp_path)
     address = f"tcp://127.0.0.1:{free_port(3)}"
-    scheduler = shell.start(f"python3 -c {shlex.quote(SCHEDULER)} {address}")
+    scheduler = shell.start(f"scaler_scheduler {address}")
     shell.start(f"scaler_cluster -n 1 {address}")
     with ScalerExecutor(address=address) as other:
         assert other.submit(pow, 2, 3).result() == 8
-        process = psutil.Process(scheduler.pid)
+        (process,) = psutil.Process(scheduler.pid).children()
         before = process.memory_info().rss
         program = shell.start(f"{sys.executable} -c {shlex.quote(PROGRAM)} {address}")
         program.wait_for("begun")
