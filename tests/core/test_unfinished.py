@@ -373,8 +373,7 @@ def test_who_comes_back_is_told_once(core):
     core.receive([m.Unknown(), m.Unknown()], 0.5)
     assert core.events.take() == [m.Unknown()]
     core.start_over(HELLO)
-    core.receive([m.Unknown()], 0.5)
-    assert core.events.take() == []
+    core.take_actions()
     assert core.welcome.session == 0
 
     core.receive([m.Welcome(2, 4)], 1.0)
@@ -576,3 +575,20 @@ def test_a_graph_holds_what_it_needs(core):
     assert [text[:5] for text in come_back(core, ADOPTS)] == ["Keep ", "Funct", "Graph"]
     core.receive([results(first, 2)], 2.0)
     assert sent(core) == ["Release a"]
+
+
+def test_a_scheduler_may_die_before_it_answers(core):
+    """While no Welcome comes, the client goes on asking; who does not know it hears Hello anew."""
+    submit(core)
+    sent(core)
+    core.start_over(HELLO)
+    sent(core)
+    core.requests.beat()
+    assert sent(core) == ["Heartbeat"]
+
+    core.receive([m.Unknown()], 0.5)
+    assert core.events.take() == [m.Unknown()]
+    core.start_over(HELLO)
+    assert [type(one) for one in core.take_actions()] == [m.Hello]
+    core.receive([m.Welcome(2, 4)], 1.0)
+    assert sent(core) == ["Function f", "Submit 0 f", "Resumed"]

@@ -258,6 +258,12 @@ class Connection:
         with self._lock:
             self._core.requests.go_on_with(part)
 
+    def beat(self) -> None:
+        """Ask the scheduler for a sign of life, unless it has never answered."""
+        with self._lock:
+            if self._core.welcome.session or self._core.requests.starts_over:
+                self._core.requests.beat()
+
     def say(self, message: m.Message) -> None:
         """Send a message, with the next :meth:`pump`."""
         with self._lock:

@@ -7,7 +7,6 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ClusterBrokenError, ClusterUnreachableError
-from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,8 +89,7 @@ class IoThread:
             self._lead.wait_as_io(max(due - clock(), 0.0))
             now = clock()
             if self._liveness.beat(now):
-                if connection.welcome.session:
-                    connection.say(m.Heartbeat())
+                connection.beat()
                 if connection.error is None:
                     self._check_cluster(now, dead_child())
             settler.handle(connection.pump())

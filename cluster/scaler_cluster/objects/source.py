@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DRAIN_LIMIT = 64
+BEAT_S = 2.0
+"""After this silence the storage is spoken to: one that was started anew then says so, and need not
+be waited for."""
 
 
 class Source:
@@ -35,12 +38,13 @@ class Source:
         self._link = zmq_link.connect(as_reached(address, scheduler), peer)
         self.fd = self._link.fd
         self._has_answered = False
+        self._beat_at = clock() + BEAT_S
         self._greet()
 
     @property
     def deadline(self) -> float:
         """When :meth:`turn` has something to send again."""
-        return self._exchange.deadline
+        return min(self._exchange.deadline, self._beat_at)
 
     def send(self, messages: Sequence[m.Message]) -> None:
         """Send messages, if there are any."""
@@ -52,10 +56,15 @@ class Source:
         """Return what has arrived; Unknown if the storage has forgotten everything."""
         arrived: list[m.Message] = []
         now = clock()
+        if now >= self._beat_at:
+            self._beat_at = now + BEAT_S
+            for frames in self._exchange.send(HUB, (), now):
+                self._link.send(HUB, frames)
         for _, frames in self._exchange.tick(now):
             self._link.send(HUB, frames)
         while received := self._link.receive(DRAIN_LIMIT):
             self._has_answered = True
+            self._beat_at = now + BEAT_S
             for _, frames in received:
                 messages = self._exchange.receive(HUB, frames, now)
                 if messages and type(messages[0]) is m.Unknown:

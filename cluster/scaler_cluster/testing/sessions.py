@@ -355,8 +355,8 @@ class SessionNode(Node):
 
     def beat(self) -> None:
         """Say that it lives, if that is due."""
-        if self._liveness.beat(self.simulation.now) and not self.core.requests.starts_over:
-            self.core.requests.say(m.Heartbeat())
+        if self._liveness.beat(self.simulation.now):
+            self.core.requests.beat()
 
     def check_over(self) -> None:
         """Check, when everything has come back, that nothing is left, here or in the core."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.storage.storage import UPSTREAM, StorageCore
 from scaler_cluster.ids import HUB
+from scaler_cluster.objects.source import BEAT_S
 from scaler_cluster.testing.bench import PYTHON
 from scaler_cluster.testing.nodes import HUB_NAME, Node
 from scaler_cluster.wire import messages as m
@@ -96,6 +97,7 @@ class SourceNode(Node):
         super().__init__(storage.simulation, storage.simulation.name("F"), storage.host)
         self._storage = storage
         self._address = address
+        self._beat_at = self.simulation.now + BEAT_S
         self._greet()
 
     def _greet(self) -> None:
@@ -105,7 +107,7 @@ class SourceNode(Node):
         """Send messages to the storage, whichever it is by now."""
         for frames in self.exchange.send(HUB, messages, self.simulation.now):
             self._carry(frames)
-        self.set_timer(self.exchange.deadline)
+        self.set_timer(min(self.exchange.deadline, self._beat_at))
 
     def _carry(self, frames: list[Buffer]) -> None:
         there = self.simulation.storages.get(self._address)
@@ -119,6 +121,7 @@ class SourceNode(Node):
 
     def receive(self, source: bytes, frames: list[Buffer]) -> None:
         messages = self.exchange.receive(HUB, frames, self.simulation.now)
+        self._beat_at = self.simulation.now + BEAT_S
         if messages and type(messages[0]) is m.Unknown:
             self.exchange.drop(HUB)
             self._greet()
@@ -128,6 +131,10 @@ class SourceNode(Node):
             self.turn()
 
     def turn(self) -> None:
-        for _, frames in self.exchange.tick(self.simulation.now):
+        now = self.simulation.now
+        if now >= self._beat_at:
+            self._beat_at = now + BEAT_S
+            self.send([])
+        for _, frames in self.exchange.tick(now):
             self._carry(frames)
-        self.set_timer(self.exchange.deadline)
+        self.set_timer(min(self.exchange.deadline, self._beat_at))

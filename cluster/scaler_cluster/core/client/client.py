@@ -251,7 +251,7 @@ class ClientCore:
     def _on_news(self, message: News) -> None:
         news = self.events.news
         # Each message that was under way is answered with Unknown.
-        if type(message) is not m.Unknown or not (self.requests.starts_over or message in news):
+        if type(message) is not m.Unknown or message not in news:
             news.append(message)
 
     def _on_unplaced(self, message: m.Unplaced) -> None:

@@ -182,6 +182,13 @@ class Requests:
         self._greeting = [hello]
         self.resumed = hello.resume
 
+    def beat(self) -> None:
+        """Ask the scheduler for a sign of life, also one that has not answered the Hello yet.
+
+        That may have died since it took the Hello in: then the next one says so.
+        """
+        (self._outbox if self._greeting is None else self._greeting).append(m.Heartbeat())
+
     @property
     def starts_over(self) -> bool:
         """Return True if :meth:`go_on` is to be called when the scheduler answers."""

@@ -77,12 +77,8 @@ class Reports:
         """
         self.flush()
         self.is_withheld = True
-        said = [*undelivered, *self._outbox]
-        for message in said:
-            if isinstance(message, m.Stored):
-                # Its segments may be gone with the scheduler.
-                self.garbage += message.objects
-        self._outbox = [one for one in said if isinstance(one, RESULTS)]
+        # What was stored may be gone with the scheduler, or a client has got it by now.
+        self._outbox = [one for one in (*undelivered, *self._outbox) if isinstance(one, RESULTS)]
         return self._outbox
 
     def take_garbage(self) -> list[bytes]:
