@@ -233,6 +233,9 @@ class SchedulerCore:
         """Give work out, and return what is to be sent, by peer."""
         self.table.observer.now = now
         self._resumption.act(now)
+        if self.table.answers.noticed:
+            # Graphs may wait for what is lost.
+            self._graphs.settle(now)
         self._dispatch.give_out(now)
         if self._admission is not None:
             self._admission.give(now)
