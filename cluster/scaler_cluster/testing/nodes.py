@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 HUB_NAME = b"hub"
 ROGUE = b"R"
 """The letter of peers that say anything."""
-SESSIONS_MAX = 1_000_000
-"""More than a scheduler ever has."""
 
 
 class Node:
