@@ -428,13 +428,15 @@ def test_a_cluster_gives_up_a_scheduler_that_is_silent(shell, address) -> None:
     assert alone.err.count("\n") == 1
 
     scheduler = shell.start(f"scaler_scheduler {address}")
-    left = shell.start(f"scaler_cluster -n 1 -his 0.1 -dts 1 {address}")
+    scheduler.wait_for("monitor address")
+    left = shell.start(f"scaler_cluster -n 1 -his 0.1 -dts 3 {address}")
     assert shell.python(SQUARES.format(address=address)).startswith(SUM)
     scheduler.process.kill()
     scheduler.end()
     assert left.end() == 1
     assert "has not answered for" in left.err
-    # The next one clears away what the killed one left.
+    # The next one clears away what the killed one left, and its own although it is told to end
+    # before it has said that it is ready.
     shell.start(f"scaler_scheduler {address}").wait_for("monitor address")
 
 

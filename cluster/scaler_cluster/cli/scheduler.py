@@ -25,6 +25,7 @@ def run(settings: SchedulerSettings) -> int:
     """Run a scheduler in a child process, and start it again if it is killed."""
     kept = KeptScheduler(SchedulerProcessConfig.from_settings(settings))
     try:
+        kept.start()
         return wait_for([kept])
     finally:
         kept.stop()

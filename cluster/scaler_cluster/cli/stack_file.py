@@ -122,6 +122,7 @@ class StackFile:
             config = SchedulerProcessConfig.from_settings(settings, dashboard)
             kept = KeptScheduler(config)
             self._children.append(kept)
+            kept.start()
             bound[settings.scheduler_address] = kept.ready.address
             monitor = kept.ready.monitor_address
         for one in self._clusters:

@@ -21,21 +21,30 @@ GRACE_S = 10.0
 
 
 class KeptScheduler:
-    """Looks after a scheduler, whose directories outlive it; :meth:`stop` ends it in order.
+    """Looks after a scheduler, whose directories outlive it, from :meth:`start` to :meth:`stop`.
 
-    If this process is killed, so is the scheduler: clients then wait for another one. Raises
-    ConfigError if it cannot start, ClusterUnreachableError if it ends without a reason.
+    If this process is killed, so is the scheduler: clients then wait for another one.
     """
 
     name = "scheduler"
+    ready: Ready
+    """What the last one said that started."""
 
     def __init__(self, config: SchedulerProcessConfig) -> None:
+        self._config = replace(config, is_kept=True)
+        self._child: ChildProcess | None = None
         self._restarts = Restarts()
         self._death = ""
         """How one ended whose successor has not started; empty: none."""
         self._died_at = 0.0
-        self._child, self.ready = _start(replace(config, is_kept=True))
-        self._config = replace(config.of_next(self.ready), is_kept=True)
+
+    def start(self) -> None:
+        """Start it; :meth:`stop` is needed whether that succeeds or not.
+
+        Raises ConfigError if it cannot start, ClusterUnreachableError if it ends without a reason.
+        """
+        self._start(self._config)
+        self._config = replace(self._config.of_next(self.ready), is_kept=True)
         self._config.dirs.hold()
 
     @property
@@ -48,7 +57,8 @@ class KeptScheduler:
 
         Raises ClusterUnreachableError if no other one could be started for too long.
         """
-        code = self._child.process.poll()
+        assert self._child is not None
+        code = self._child.poll()
         if code is None:
             return None
         now = time.monotonic()
@@ -58,7 +68,7 @@ class KeptScheduler:
             self._death = f"the scheduler's process {self._child.pid} ended with code {code}"
             self._died_at = now
         try:
-            self._child, self.ready = _start(replace(self._config, follows=self._death))
+            self._start(replace(self._config, follows=self._death))
         except (ScalerError, OSError) as error:
             # Its sockets, or a storage server, may not be free yet.
             if now > self._died_at + START_TIMEOUT_S:
@@ -70,21 +80,21 @@ class KeptScheduler:
 
     def stop(self, timeout_s: float = GRACE_S) -> None:
         """End it in order and wait for its end; idempotent."""
-        process = self._child.process
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        self._child.stop(0.0)
+        if self._child is not None:
+            process = self._child.process
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            self._child.stop(0.0)
         self._config.dirs.remove()
 
-
-def _start(config: SchedulerProcessConfig) -> tuple[ChildProcess, Ready]:
-    child = ChildProcess("scheduler", config, reports=True)
-    try:
-        return child, child.await_ready()
-    except BaseException:
-        # It may have listened already, so its successor could not.
-        child.stop(GRACE_S)
-        raise
+    def _start(self, config: SchedulerProcessConfig) -> None:
+        self._child = ChildProcess("scheduler", config, reports=True)
+        try:
+            self.ready = self._child.await_ready()
+        except BaseException:
+            # It may have listened already, so its successor could not.
+            self._child.stop(GRACE_S)
+            raise
