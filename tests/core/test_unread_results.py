@@ -70,7 +70,7 @@ def test_what_waits_can_be_cancelled(shared):
     hold_back(shared, b"C1")
     shared.submit(20, 5)
     shared.lose(b"C1")
-    assert not shared.core.holds_back
+    assert not shared.core.held_back
     assert shared.core.table.backlog.count == 0
     assert given(shared.submit(0, peer=b"C2")) == []  # W1 is to stop task 7 first.
 

@@ -356,7 +356,8 @@ class Connection:
 
         Nothing happens on a connection that was closed.
         """
-        self._sweep()
+        if self._dropped_calls or self._sent is not None:
+            self._sweep()
         with self._lock:
             return self._pump()
 

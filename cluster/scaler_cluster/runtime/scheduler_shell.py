@@ -259,7 +259,7 @@ class SchedulerShell:
             self._tick_at = now + TICK_S
             if now >= core.deadline:
                 core.tick(now)
-        if exchange.unread or core.holds_back:
+        if exchange.unread or core.held_back:
             core.hold_back(exchange.unread, now)
         storages = self._storages
         for peer, messages in core.take_actions(now).items():
@@ -268,8 +268,9 @@ class SchedulerShell:
             else:
                 for frames in exchange.send(peer, messages, now):
                     link.send(peer, frames)
-        for peer in core.take_gone():
-            exchange.drop(peer)
+        if core.table.outbox.parting:
+            for peer in core.take_gone():
+                exchange.drop(peer)
         if core.is_over:
             self.over.set()
         if core.to_watch:

@@ -119,7 +119,8 @@ class WorkerShell:
         reports = core.reports
         while True:
             with self.lock:
-                reports.flush()
+                if reports.results:
+                    reports.flush()
                 self.pump()
                 self.is_busy = bool(core.queue)
             if reports.last_end > maintenance.done_at and clock() >= maintenance.due:
@@ -171,18 +172,18 @@ class WorkerShell:
     def pump(self) -> None:
         """Send what is to be sent and take in what has arrived; the lock is held."""
         link, exchange, core = self._link, self._exchange, self._core
+        reports = core.reports
         while True:
             now = self.pumped_at = self.clock()
-            actions = core.take_actions()
-            if actions:
-                for frames in exchange.send(HUB, actions, now):
+            if not reports.is_empty:
+                for frames in exchange.send(HUB, reports.take(), now):
                     link.send(HUB, frames)
             if now >= self._tick_at:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
-                if core.reports.garbage:
-                    self._store.remove(core.reports.take_garbage())
+                if reports.garbage:
+                    self._store.remove(reports.take_garbage())
             # After the last send: that may swallow the signal that something has arrived. A worker
             # without tasks begins with the first that comes, and looks for more a little later.
             limit = DRAIN_LIMIT if self.is_busy else 1
@@ -192,7 +193,7 @@ class WorkerShell:
             if core.is_unknown:
                 self._come_back(now)
                 exchange = self._exchange
-            if not core.has_actions and (core.queue or len(received) < limit):
+            if reports.is_empty and (core.queue or len(received) < limit):
                 return
 
     def _come_back(self, now: float) -> None:

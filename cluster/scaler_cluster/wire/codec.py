@@ -66,17 +66,28 @@ UNICODE_ERRORS = "surrogatepass"
 class Envelope:
     """What arrived in one piece from one peer."""
 
-    __slots__ = ("ack", "incarnation", "messages", "nbytes", "seq", "to")
+    __slots__ = ("_frames", "ack", "incarnation", "messages", "seq", "to")
 
     def __init__(
-        self, incarnation: int, to: int, seq: int, ack: int, messages: list[m.Message], nbytes: int
+        self,
+        incarnation: int,
+        to: int,
+        seq: int,
+        ack: int,
+        messages: list[m.Message],
+        frames: Sequence[Buffer],
     ) -> None:
         self.incarnation = incarnation
         self.to = to
         self.seq = seq
         self.ack = ack
         self.messages = messages
-        self.nbytes = nbytes
+        self._frames = frames
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return sum(map(len, self._frames))
 
 
 _options_of = attrgetter(*(f.name for f in fields(m.TaskOptions)))
@@ -135,7 +146,7 @@ def _decode(frames: Sequence[Buffer]) -> Envelope:
     messages = []
     for item in body[NUMBERS:]:
         messages.append(_DECODERS[item[0]](item, frames))  # noqa: PERF401 - as in encode
-    return Envelope(incarnation, to, seq, ack, messages, sum(map(len, frames)))
+    return Envelope(incarnation, to, seq, ack, messages, frames)
 
 
 # -- fields ----------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ class HeldObjects:
         """How many requests need an object that have not come back."""
         self._postponed: dict[bytes, None] = {}
         """What the client let go of while requests needed it."""
-        self._due: list[bytes] = []
-        """What of that no request needs any more."""
+        self.due: list[bytes] = []
+        """What of that no request needs any more, to be released."""
 
     def offered(self, message: m.Object) -> None:
         """The client says that an object is stored."""
@@ -62,7 +62,7 @@ class HeldObjects:
                 if one in self._postponed:
                     del self._postponed[one]
                     if self._held.pop(one, None) is not None:
-                        self._due.append(one)
+                        self.due.append(one)
 
     def let_go(self, objects: Iterable[bytes]) -> tuple[bytes, ...]:
         """Return what of these is to be released now, as no request needs it."""
@@ -74,16 +74,9 @@ class HeldObjects:
                 gone.append(one)
         return tuple(gone)
 
-    @property
-    def has_due(self) -> bool:
-        """Return True if :meth:`take_due` has something."""
-        return bool(self._due)
-
     def take_due(self) -> tuple[bytes, ...]:
         """Return what is to be released by now, before anything else is said."""
-        if not self._due:
-            return ()
-        due, self._due = self._due, []
+        due, self.due = self.due, []
         return tuple(due)
 
     def forget(self) -> None:
@@ -116,4 +109,4 @@ class HeldObjects:
     def _start_over(self) -> None:
         self._uses = {}
         self._postponed = {}
-        self._due = []
+        self.due = []

@@ -237,9 +237,7 @@ class Requests:
         if self.asked or self._outbox:
             return True
         window, kept = self._window, self.unfinished
-        return (window is not None and window.is_open) or (
-            kept is not None and kept.objects.has_due
-        )
+        return (window is not None and window.is_open) or bool(kept and kept.objects.due)
 
     def take(self) -> tuple[list[m.Message], list[m.Cancelled]]:
         """Return what is to be sent, and tasks that were taken back before they were sent."""
@@ -254,9 +252,10 @@ class Requests:
             outbox = window.pass_on(outbox)
             cancelled, window.cancelled = window.cancelled, []
         if self.unfinished is not None:
-            due = self.unfinished.objects.take_due()
+            # Not later: the same may have been stored anew meanwhile.
+            objects = self.unfinished.objects
+            releases = list(map(m.Release, in_pieces(objects.take_due()))) if objects.due else []
             outbox = self.unfinished.sent(outbox)
-            if due:
-                # Not later: the same may have been stored anew meanwhile.
-                outbox = [*map(m.Release, in_pieces(due)), *outbox]
+            if releases:
+                outbox = releases + outbox
         return outbox, cancelled

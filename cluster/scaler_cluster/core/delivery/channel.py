@@ -72,7 +72,8 @@ class Channel:
         self._next = 1
         self._expected = 1
         self._owed = 0
-        self._unacked: deque[tuple[int, list[Buffer]]] = deque()
+        self._unacked: deque[tuple[int, list[Buffer], int]] = deque()
+        """Number, frames and bytes of each envelope that is kept."""
         self._early: dict[int, Envelope] = {}
         self._early_bytes = 0
         self.kept_bytes = 0
@@ -108,8 +109,9 @@ class Channel:
         self._next = seq + 1
         if not self._unacked:
             self._probe_at = now + self._probe_after
-        self._unacked.append((seq, frames))
-        self.kept_bytes += sum(map(len, frames))
+        nbytes = len(frames[0]) if len(frames) == 1 else sum(map(len, frames))
+        self._unacked.append((seq, frames, nbytes))
+        self.kept_bytes += nbytes
         self._owed = 0
         self._acknowledge_at = math.inf
         return [frames]
@@ -124,7 +126,7 @@ class Channel:
         unacked = self._unacked
         if unacked and unacked[0][0] <= envelope.ack:
             while unacked and unacked[0][0] <= envelope.ack:
-                self.kept_bytes -= sum(map(len, unacked.popleft()[1]))
+                self.kept_bytes -= unacked.popleft()[2]
             # The peer answers again: if it missed anything, a probe brings that out.
             is_back = self._probe_after > PROBE_AFTER_S
             self._probe_after = PROBE_AFTER_S
@@ -177,7 +179,7 @@ class Channel:
 
     def undelivered(self) -> list[m.Message]:
         """Return what was sent and is not acknowledged, in order."""
-        return [one for _, frames in self._unacked for one in decode(frames).messages]
+        return [one for _, frames, _ in self._unacked for one in decode(frames).messages]
 
     def answers(self, envelope: Envelope) -> bool:
         """Return True unless another incarnation of the peer than that heard here sent this."""
@@ -224,7 +226,7 @@ class Channel:
     def _repeat(self, now: float) -> list[list[Buffer]]:
         """Return the envelopes that are known to be lost."""
         lost = []
-        for seq, frames in self._unacked:
+        for seq, frames, _ in self._unacked:
             if seq >= self._lost_until:
                 break
             lost.append(frames)
@@ -239,16 +241,16 @@ class Channel:
 
         Only a peer that knows us can tell: what opens the channel is repeated as it is.
         """
-        first, opening = self._unacked[0]
+        first, opening, _ = self._unacked[0]
         if first == 1 and not self.peer_incarnation:
             return opening
-        last, probe = self._unacked[-1]
+        last, probe, _ = self._unacked[-1]
         if last < self._repeated_until or last != self._probed:
             self._probed = last = self._next
             probe = encode(self._incarnation, last, self._expected - 1, (), self.peer_incarnation)
             self._next = last + 1
-            self._unacked.append((last, probe))
-            self.kept_bytes += sum(map(len, probe))
+            self._unacked.append((last, probe, len(probe[0])))
+            self.kept_bytes += len(probe[0])
         return probe
 
 

@@ -39,11 +39,11 @@ class Exchange:
 
         Raises RemoteProtocolError on garbage; the caller drops the peer.
         """
-        if frames and len(frames[0]) > HELLO_BYTES_MAX and peer not in self._channels:
+        channel = self._channels.get(peer)
+        if channel is None and frames and len(frames[0]) > HELLO_BYTES_MAX:
             # Nothing is read of it: a header of small parts takes seconds, and 70 times its memory.
             return [m.Unknown()]
         envelope = decode(frames)
-        channel = self._channels.get(peer)
         if envelope.to not in (0, self._incarnation):
             # The peer speaks to who was here before.
             if peer == HUB and channel is not None and channel.answers(envelope):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from scaler_cluster.core.graph.graph import NodeRun
@@ -39,7 +38,7 @@ class Backlog:
         self._runnable: dict[Demand, ReadyQueue] = {}
         """Those that some worker could run. The others cost a turn nothing, however many there
         are, until a worker comes or goes."""
-        self._telling: dict[GraphRecord, None] = {}
+        self.telling: dict[GraphRecord, None] = {}
         """Graphs that have something to tell workers of the results that these keep."""
 
     @property
@@ -102,8 +101,8 @@ class Backlog:
 
     @property
     def rests_until(self) -> float:
-        """When :meth:`end_rests` is due."""
-        return self._rests.next if self.resting else math.inf
+        """When :meth:`end_rests` is due, if anything is resting."""
+        return self._rests.next
 
     def end_rests(self, now: float) -> None:
         """Queue the tasks that have waited long enough."""
@@ -121,13 +120,13 @@ class Backlog:
         if graph.nodes.unplaced:
             graph.placer.place()
         if graph.placer.has_requests:
-            self._telling[graph] = None
+            self.telling[graph] = None
         for group in graph.nodes.take_touched():
             self.queue(group.options).update(group, front=graph.is_begun)
 
     def withdraw(self, graph: GraphRecord) -> None:
         """Take all nodes of a graph out."""
-        self._telling.pop(graph, None)
+        self.telling.pop(graph, None)
         for group in graph.nodes.groups:
             group.count = 0
             self.queue(group.options).update(group, front=True)
@@ -140,8 +139,8 @@ class Backlog:
 
     def take_telling(self) -> list[GraphRecord]:
         """Return the graphs that have something to tell workers of the results that these keep."""
-        telling = list(self._telling)
-        self._telling.clear()
+        telling = list(self.telling)
+        self.telling.clear()
         return telling
 
     def drop_empty(self, queues: Iterable[ReadyQueue]) -> None:

@@ -55,18 +55,22 @@ class Dispatch:
     @property
     def deadline(self) -> float:
         """When :meth:`give_out` has something to do even if nothing happens."""
-        return min(self._patient_until, self._table.backlog.rests_until)
+        backlog = self._table.backlog
+        if not backlog.resting:
+            return self._patient_until
+        return min(self._patient_until, backlog.rests_until)
 
     def give_out(self, now: float) -> None:
         """Give ready tasks to idle workers, then to those with little ahead."""
+        backlog = self._table.backlog
         # What a node returned is dropped where it was run, not where it is to run once more.
-        self._tell_workers()
+        if backlog.telling:
+            self._tell_workers()
         if self._pools.following:
             self._follow(now)
         if now >= self._patient_until:
             self._patient_until = math.inf
             self._is_due = True
-        backlog = self._table.backlog
         if backlog.resting:
             backlog.end_rests(now)
         if backlog.demanding and (queues := backlog.runnable(self._pools)):
@@ -77,7 +81,8 @@ class Dispatch:
                 pass
         self._is_due = False
         self._rebalancer.even_out(now)
-        self._tell_workers()
+        if backlog.telling:
+            self._tell_workers()
 
     def _give_by_demand(self, backlog: Backlog, queues: list[ReadyQueue], now: float) -> None:
         """Let tasks that demand something come first among equals: fewer workers can run them.

@@ -112,7 +112,7 @@ class Journal:
     @property
     def has_lines(self) -> bool:
         """Return True if :meth:`take` may return some."""
-        return bool(self._lines) or any(self._left_out)
+        return bool(self._lines or self._left_out != [0, 0])
 
     def _ended(self, who: str, reason: str, now: float) -> None:
         if reason:

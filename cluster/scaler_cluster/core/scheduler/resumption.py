@@ -54,9 +54,11 @@ class Resumption:
         self._workers = workers
         self._handle = handle
         self._give_up = give_up
-        self._until = now + GRACE_S
+        self.until = now + GRACE_S
+        """What is missing then is not waited for any more; inf: nothing is."""
+        self._forget_at = self.until + REMEMBER_S
         self._is_over = False
-        """True once what is missing is not waited for any more."""
+        """True once nothing is waited for."""
         self.to_nudge: list[bytes] = []
         """Workers that are to be told that they are unknown."""
         self._nudge_at = math.inf
@@ -119,14 +121,14 @@ class Resumption:
         table = self._table
         due = self._nudge_at
         if not self._is_over and (table.deferred or table.returning):
-            due = min(due, self._until)
-        for one in table.returning.values():
-            due = min(due, one.until)
+            due = min(due, self.until)
+        if table.returning:
+            due = min(due, *(one.until for one in table.returning.values()))
         return due
 
     def tick(self, now: float) -> None:
         """Tell workers that they are unknown which have not said a word yet."""
-        if now >= self._until + REMEMBER_S and self._claims.is_certain:
+        if now >= self._forget_at and self._claims.is_certain:
             self._claims.forget()
         if now < self._nudge_at:
             return
@@ -138,13 +140,11 @@ class Resumption:
         self._nudge_at = now + NUDGE_S if self.to_nudge else math.inf
 
     def act(self, now: float) -> None:
-        """Take in who can be taken in by now."""
+        """Take in who can be taken in by now, if anyone is here or :attr:`until` has come."""
         table = self._table
-        if not (table.deferred or table.returning) and (self._is_over or now < self._until):
-            # As nearly always.
-            return
-        if not self._is_over and (now >= self._until or self._are_all_here()):
+        if not self._is_over and (now >= self.until or self._are_all_here()):
             self._is_over = True
+            self.until = math.inf
             is_whole = all(one.is_whole for one in table.supervisors.values())
             is_whole &= all(one.is_whole for one in table.returning.values())
             self._claims.is_certain = is_whole and self._are_machines_here()

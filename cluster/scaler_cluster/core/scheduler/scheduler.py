@@ -94,6 +94,13 @@ class SchedulerCore:
         self._resumption = Resumption(
             table, config, claims, self._workers, self._handle, self._drop, now
         )
+        self.held_back = table.backlog.held_back
+        """Numbers of sessions whose tasks wait because their clients do not read their results."""
+        self.to_nudge = self._resumption.to_nudge
+        """Workers that the shell is to tell that they are unknown; the shell empties the list."""
+        self.to_watch = self._supervisors.to_watch
+        """Supervisors, each with the pid of its process, which the shell is to watch. The shell
+        empties the list, and calls :meth:`process_over` when a process has ended."""
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Hello: self._on_hello,
             m.Heartbeat: self._on_heartbeat,
@@ -231,15 +238,17 @@ class SchedulerCore:
 
     def take_actions(self, now: float) -> dict[bytes, list[m.Message]]:
         """Give work out, and return what is to be sent, by peer."""
-        self.table.observer.now = now
-        self._resumption.act(now)
-        if self.table.answers.noticed:
+        table = self.table
+        table.observer.now = now
+        if table.deferred or table.returning or now >= self._resumption.until:
+            self._resumption.act(now)
+        if table.answers.noticed:
             # Graphs may wait for what is lost.
             self._graphs.settle(now)
         self._dispatch.give_out(now)
         if self._admission is not None:
             self._admission.give(now)
-        return self.table.outbox.take()
+        return table.outbox.take()
 
     def hold_back(self, peers: Collection[bytes], now: float) -> None:
         """Give no tasks out of clients that do not read their results; these are all of them."""
@@ -253,30 +262,12 @@ class SchedulerCore:
                 table.backlog.hold_back(session.number)
                 table.journal.client_reads(session, now, does_read=False)
 
-    @property
-    def holds_back(self) -> bool:
-        """Return True if tasks wait because their clients do not read their results."""
-        return bool(self.table.backlog.held_back)
-
     def take_gone(self) -> list[bytes]:
         """Return the peers to forget, once what :meth:`take_actions` returned has been sent.
 
         A peer of these that speaks again is told that it is unknown, unless it says Hello.
         """
         return self.table.outbox.take_parting(self.table.knows)
-
-    @property
-    def to_nudge(self) -> list[bytes]:
-        """Workers that the shell is to tell that they are unknown; the shell empties the list."""
-        return self._resumption.to_nudge
-
-    @property
-    def to_watch(self) -> list[tuple[bytes, int]]:
-        """Supervisors, each with the pid of its process, which the shell is to watch.
-
-        The shell empties the list, and calls :meth:`process_over` when a process has ended.
-        """
-        return self._supervisors.to_watch
 
     # -- what peers of all roles say -----------------------------------------------------------
 

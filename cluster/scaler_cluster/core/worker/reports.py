@@ -141,7 +141,8 @@ class Reports:
 
     def begin(self, work: Work, now: float) -> None:
         """The loop starts on a work, or goes on with it after something else than a result."""
-        self.flush()
+        if self.results:
+            self.flush()
         work.is_begun = True
         self._segment = (work.session, work.task)
         self._since = now

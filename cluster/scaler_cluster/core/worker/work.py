@@ -33,6 +33,10 @@ class FunctionEntry:
         """What ``by_value.set_classes()`` was when it was unpickled; None: it set no class."""
 
 
+NO_GRAPH = KeptResults()
+"""What tasks have that are not nodes: nothing is ever kept of them."""
+
+
 class Work:
     """Contiguous tasks to run."""
 
@@ -46,7 +50,7 @@ class Work:
         message: m.Assign | m.AssignNodes,
         function: FunctionEntry,
         values: Values | None = None,
-        kept: KeptResults | None = None,
+        kept: KeptResults = NO_GRAPH,
     ) -> None:
         self.message = message
         self.function = function
@@ -61,7 +65,7 @@ class Work:
         """Whether what becomes of its tasks is being reported."""
         self.values = values
         """Of nodes: the results that came with them, by node, as payload and segments."""
-        self.kept = kept if kept is not None else KeptResults()
+        self.kept = kept
         """What nodes of the same graph returned here."""
 
     @property

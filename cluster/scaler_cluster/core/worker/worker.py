@@ -234,11 +234,6 @@ class WorkerCore:
                 self.interrupt = None
         return self.interrupt is not None
 
-    @property
-    def has_actions(self) -> bool:
-        """Return True if :meth:`take_actions` has something."""
-        return not self.reports.is_empty
-
     def take_actions(self) -> list[m.Message]:
         """Return what is to be sent to the scheduler."""
         return self.reports.take()
