@@ -119,8 +119,7 @@ class WorkerShell:
         reports = core.reports
         while True:
             with self.lock:
-                if reports.results:
-                    reports.flush()
+                reports.flush()
                 self.pump()
                 self.is_busy = bool(core.queue)
             if reports.last_end > maintenance.done_at and clock() >= maintenance.due:
