@@ -6,6 +6,7 @@ from array import array
 
 import pytest
 
+from scaler_cluster.core.records.roster import Roster
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.resumption import GRACE_S, NUDGE_S, REMEMBER_S
 from scaler_cluster.core.scheduler.worker_handlers import WAIT_S
@@ -14,6 +15,7 @@ from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello, payloads
 from scaler_cluster.wire import messages as m
 
 ONCE = m.TaskOptions(at_most_once=True)
+BEFORE = Roster((0,), frozenset({b"S1"}), True)
 OLD = 7
 """Number that the client's session had with the scheduler before."""
 
@@ -21,13 +23,13 @@ OLD = 7
 @pytest.fixture
 def bench() -> SchedulerBench:
     """Return a scheduler that takes the place of another one, which had one machine."""
-    return SchedulerBench(SchedulerConfig(PYTHON, epoch=1, machines_expected=1))
+    return SchedulerBench(SchedulerConfig(PYTHON, epoch=1, predecessor=BEFORE))
 
 
-def machine_comes(bench, *workers, is_whole=True):
+def machine_comes(bench, *workers, is_whole=True, peer=b"S1"):
     """Let a supervisor come back that had these workers."""
     roll = m.Roll(tuple(workers), is_whole)
-    return bench.feed(b"S1", hello(m.SUPERVISOR, workers=2, resume=1), roll)
+    return bench.feed(peer, hello(m.SUPERVISOR, workers=2, resume=1), roll)
 
 
 def worker_comes(bench, *holdings, peer=b"W1", started=(), is_whole=True):
@@ -171,13 +173,17 @@ def test_what_must_not_start_twice_and_has_not_started_runs(bench):
     assert given
 
 
-@pytest.mark.parametrize("fault", ["dead worker", "long ledger", "no machine", "new session"])
+@pytest.mark.parametrize(
+    "fault", ["dead worker", "long ledger", "no machine", "another machine", "new session"]
+)
 def test_what_may_have_started_is_lost(bench, fault):
     """A task that a dead worker may have started does not start again."""
     resume = OLD
     if fault == "no machine":
         bench.supervisor(workers=1)
         bench.worker()
+    elif fault == "another machine":
+        machine_comes(bench, peer=b"S2")
     else:
         machine_comes(bench, b"W1", is_whole=fault != "dead worker")
         worker_comes(bench, is_whole=fault != "long ledger")
@@ -224,6 +230,74 @@ def test_what_was_started_is_not_known_for_ever(bench):
         bench.wait(10)
 
     assert client_comes(bench, *submission(0, options=ONCE))["C1"][1:] == ["Failed 0 lost"]
+
+
+# -- what a scheduler leaves to the next one -----------------------------------------------------
+
+
+def follows(bench, epoch=2) -> SchedulerBench:
+    """Return the scheduler that takes the place of this one, which is killed now."""
+    return SchedulerBench(SchedulerConfig(PYTHON, epoch=epoch, predecessor=bench.core.roster))
+
+
+def starts_again(bench) -> bool:
+    """Return whether a task that must not start twice does, as nobody can have started it."""
+    said = client_comes(bench, *submission(0, options=ONCE))
+    said = {"C1": said["C1"] + bench.wait(GRACE_S).get("C1", [])}
+    return "Failed 0 lost" not in said["C1"]
+
+
+def test_all_machines_of_the_scheduler_before_have_come(bench):
+    """The next scheduler waits for the machines that this one has, and knows all then."""
+    machine_comes(bench)
+    bench.wait(GRACE_S)
+    assert bench.core.roster == Roster((0, 1), frozenset({b"S1"}), True)
+
+    last = follows(bench)
+    machine_comes(last)
+
+    assert starts_again(last)
+
+
+def test_who_was_not_back_yet_is_expected_by_the_next_scheduler(bench):
+    """A scheduler that is killed while it waits leaves what it waited for."""
+    machine_comes(bench, peer=b"S2")
+    assert bench.core.roster == Roster((0, 1), frozenset({b"S1", b"S2"}), True)
+
+    last = follows(bench)
+    machine_comes(last, peer=b"S2")
+
+    assert not starts_again(last)
+
+
+def test_a_machine_that_never_came_may_have_started_tasks(bench):
+    """What clients had asked of the first scheduler is never certain again; what is newer is."""
+    machine_comes(bench, peer=b"S2")
+    bench.wait(GRACE_S)
+    assert bench.core.roster == Roster((1,), frozenset({b"S2"}), True)
+
+    last = follows(bench)
+    machine_comes(last, peer=b"S2")
+
+    assert not starts_again(last)
+    new = (1 << 24) + 1
+    last.feed(b"C2", hello(m.CLIENT, resume=new), *submission(0, options=ONCE), m.Resumed())
+    last.wait(GRACE_S)
+    assert not last.core.table.sessions[b"C2"].totals.failed
+
+
+def test_a_machine_that_was_lost_may_have_started_tasks(bench):
+    """Its tasks failed, but their clients may not have heard of it."""
+    machine_comes(bench)
+    machine_comes(bench, peer=b"S2")
+    bench.wait(GRACE_S)
+    bench.lose(b"S2")
+    assert bench.core.roster == Roster((0, 1), frozenset({b"S1"}), False)
+
+    last = follows(bench)
+    machine_comes(last)
+
+    assert not starts_again(last)
 
 
 # -- the same scheduler --------------------------------------------------------------------------

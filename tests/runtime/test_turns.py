@@ -15,6 +15,7 @@ from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.process_config import StorageProcessConfig
 from scaler_cluster.runtime import scheduler_shell, storage
+from scaler_cluster.runtime.roster_file import RosterFile
 from scaler_cluster.runtime.scheduler_shell import SchedulerShell
 from scaler_cluster.runtime.storage import StorageShell
 from scaler_cluster.runtime.storage_process import StorageProcess
@@ -49,7 +50,7 @@ def make_shell(link: zmq_link.ZmqLink, tmp_path: object, now: float) -> Schedule
     """Return a shell that asyncio runs."""
     publisher = zmq_link.publish(link, f"ipc://{tmp_path}/feed", TOPICS)
     core = SchedulerCore(SchedulerConfig(PYTHON), now)
-    return SchedulerShell(link, core, None, None, publisher)
+    return SchedulerShell(link, core, None, None, publisher, RosterFile(str(tmp_path)))
 
 
 def test_a_flood_leaves_the_scheduler_its_signals_and_timers(tmp_path, monkeypatch) -> None:

@@ -170,7 +170,7 @@ class EmbeddedCluster:
             return
         # The workers go on, and tell the next scheduler what they hold.
         options = self._scheduler.options
-        core = replace(options.core, workers_expected=0, machines_expected=1)
+        core = replace(options.core, workers_expected=0)
         self._lives += 1
         self._scheduler = replace(
             self._scheduler, epoch=self._lives, options=replace(options, core=core)

@@ -36,6 +36,7 @@ from scaler_cluster.process.process import (
 )
 from scaler_cluster.process.process_config import SchedulerProcessConfig
 from scaler_cluster.runtime.full_house import RESERVED_FILES, FullHouse
+from scaler_cluster.runtime.roster_file import RosterFile
 from scaler_cluster.runtime.scheduler_shell import SchedulerShell
 from scaler_cluster.runtime.storage_process import (
     StorageProcess,
@@ -93,18 +94,22 @@ async def serve(config: SchedulerProcessConfig) -> None:
         where = options.known_as[0] if options.known_as else address_of(listener)
         homes = (dirs.storage.served_at(where),)
         storage = StorageProcess(link.address, dirs, listener, known_as=where)
+    roster_file = RosterFile(dirs.directory)
     core_config = replace(
         options.core,
         epoch=config.epoch if config.epoch is not None else secrets.randbits(EPOCH_BITS),
         pid_space=pid_space(),
         homes=homes,
         homes_are_elsewhere=storages is not None,
+        predecessor=roster_file.read(),
         adopts=config.dirs_are_there if storages is None else storages.are_stored,
         monitor=publisher.address,
         dashboard=config.dashboard,
     )
     core = SchedulerCore(core_config, clock())
-    shell = SchedulerShell(link, core, storage, storages, publisher, check=options.check)
+    shell = SchedulerShell(
+        link, core, storage, storages, publisher, roster_file, check=options.check
+    )
     loop = asyncio.get_running_loop()
     full_house = FullHouse(loop, link.address, () if listener is None else (listener.fileno(),))
     _end_by_signal(loop, shell.over)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.core.scheduler.scheduler import SchedulerCore
     from scaler_cluster.runtime.feed_encoder import FeedEncoder
+    from scaler_cluster.runtime.roster_file import RosterFile
     from scaler_cluster.runtime.storage_process import StorageProcess
     from scaler_cluster.runtime.storages import Storages
 
@@ -65,6 +66,7 @@ class SchedulerShell:
         storage: StorageProcess | None,
         storages: Storages | None,
         publisher: zmq_link.Publisher,
+        roster_file: RosterFile,
         *,
         check: bool = False,
     ) -> None:
@@ -79,6 +81,7 @@ class SchedulerShell:
         """Sends the feed to monitors."""
         self._feed_encoder: FeedEncoder | None = None
         """Made when the first monitor connects."""
+        self._roster_file = roster_file
         self._core = core
         self._check = check
         self._exchange = Exchange(new_incarnation(), UNREAD_BYTES_MAX)
@@ -262,7 +265,12 @@ class SchedulerShell:
         if exchange.unread or core.held_back:
             core.hold_back(exchange.unread, now)
         storages = self._storages
-        for peer, messages in core.take_actions(now).items():
+        actions = core.take_actions(now)
+        if core.table.is_roster_new:
+            # Before a machine hears that it is welcome.
+            self._roster_file.write(core.roster)
+            core.table.is_roster_new = False
+        for peer, messages in actions.items():
             if storages is not None and peer in storages:
                 storages.send(peer, messages)
             else:

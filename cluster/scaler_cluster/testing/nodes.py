@@ -99,7 +99,6 @@ class SchedulerNode(Node):
         super().__init__(simulation, HUB_NAME)
         self._config = SchedulerConfig(
             PYTHON,
-            machines_expected=simulation.plan.machines,
             client_timeout_s=simulation.plan.client_timeout_s,
             supervisor_timeout_s=10.0,
             tasks_waiting_max=simulation.plan.tasks_waiting_max,
@@ -119,7 +118,7 @@ class SchedulerNode(Node):
         now = self.simulation.now
         self.exchange = Exchange(self.simulation.random.getrandbits(31) + 1)
         self.pause(now + self.simulation.random.uniform(0.01, 3.0))
-        config = replace(self._config, epoch=self._lives, adopts=True)
+        config = replace(self._config, epoch=self._lives, adopts=True, predecessor=self.core.roster)
         self.core = SchedulerCore(config, self.paused_until)
         self._lives += 1
         self._watch_claims()

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 FUNCTION = b"R" * 16
 ROLES = (m.CLIENT, m.CLIENT, m.CLIENT, m.SUPERVISOR)
-"""What it says it is. What a worker or a storage says is believed: it must be neither."""
+"""What it says it is. What a worker or a storage says is believed: it must be neither. So is
+what a supervisor says of its initializer: it never says that."""
 CALLS = 3
 """Of how many calls tasks are named."""
 
@@ -176,7 +177,6 @@ class RogueNode(Node):
                 m.WorkerLost(self._peer(), self._session(), self._task(), {"signal": 9}),
                 m.Overdue(self._peer(), self._session(), self._task(), 0.1),
                 m.Spares(2),
-                m.InitializerFailed("wrong"),
             )
         )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.records.lifecycle import Event, State
 from scaler_cluster.core.records.placement import may_run
+from scaler_cluster.ids import SESSION_BITS
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Claims:
         self._pools = pools
         self._started: dict[int, list[range]] = {}
         """Tasks, by session, that workers started and that must not start again."""
-        self.is_certain = False
-        """Whether all tasks that may have been started are known."""
+        self.epochs: tuple[int, ...] = ()
+        """Schedulers of whose clients' tasks all that may have been started are known."""
 
     def settle(self, worker: WorkerRecord, holding: m.Holding, now: float) -> None:
         """Let a worker have those tasks that it holds and that are queued; abort the others."""
@@ -84,13 +85,13 @@ class Claims:
     def forget(self) -> None:
         """It is too long ago: what may have been started is not known any more."""
         self._started.clear()
-        self.is_certain = False
+        self.epochs = ()
 
     def judge(self, session: SessionRecord, first: int, stop: int) -> None:
         """Let those of these tasks fail that are queued, and may have been started before."""
         table = self._table
         suspects = [range(first, stop)]
-        if self.is_certain and session.is_resumed:
+        if session.is_resumed and session.number >> SESSION_BITS in self.epochs:
             suspects = self._started.get(session.number, [])
         for tasks in suspects:
             low, high = max(tasks.start, first), min(tasks.stop, stop)

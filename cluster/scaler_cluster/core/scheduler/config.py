@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from scaler_cluster.core.records.roster import Roster
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,9 @@ class SchedulerConfig:
     """A task that does not stop when interrupted is killed after this."""
     workers_expected: int = 0
     """Workers that come with the scheduler, and are on their way before they say so."""
-    machines_expected: int = 0
-    """Machines that another scheduler at this address had, if they are known; 0: they are not."""
+    predecessor: Roster | None = None
+    """What the scheduler has left whose place this one takes; None: there was none, or nobody
+    knows."""
     epoch: int = 0
     """Tells the numbers of this scheduler's sessions from those of others at this address."""
     homes: tuple[m.StorageEndpoint, ...] = (m.NOWHERE,)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.core.records.roster import Roster
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import numbers
@@ -59,6 +60,8 @@ class Resumption:
         self._forget_at = self.until + REMEMBER_S
         self._is_over = False
         """True once nothing is waited for."""
+        self._chain: tuple[int, ...] = ()
+        """Schedulers before this one all of whose machines have come back."""
         self.to_nudge: list[bytes] = []
         """Workers that are to be told that they are unknown."""
         self._nudge_at = math.inf
@@ -128,7 +131,7 @@ class Resumption:
 
     def tick(self, now: float) -> None:
         """Tell workers that they are unknown which have not said a word yet."""
-        if now >= self._forget_at and self._claims.is_certain:
+        if now >= self._forget_at and self._claims.epochs:
             self._claims.forget()
         if now < self._nudge_at:
             return
@@ -143,11 +146,7 @@ class Resumption:
         """Take in who can be taken in by now, if anyone is here or :attr:`until` has come."""
         table = self._table
         if not self._is_over and (now >= self.until or self._are_all_here()):
-            self._is_over = True
-            self.until = math.inf
-            is_whole = all(one.is_whole for one in table.supervisors.values())
-            is_whole &= all(one.is_whole for one in table.returning.values())
-            self._claims.is_certain = is_whole and self._are_machines_here()
+            self._end()
         ready = [peer for peer, it in table.deferred.items() if it.is_complete and self._is_over]
         heard = {peer: table.deferred.pop(peer).messages for peer in ready}
         later: dict[bytes, list[m.Message]] = {}
@@ -167,6 +166,27 @@ class Resumption:
                 self._claims.judge(table.sessions[peer], tasks.start, tasks.stop)
         for peer, messages in later.items():
             self._hear(peer, messages, now)
+
+    def _end(self) -> None:
+        """Nothing more is waited for."""
+        table, before = self._table, self._config.predecessor
+        is_whole = all(one.is_whole for one in table.supervisors.values())
+        is_whole &= all(one.is_whole for one in table.returning.values())
+        if before is not None and before.is_whole and is_whole and self._are_machines_here():
+            self._claims.epochs = self._chain = before.epochs
+        self._is_over = True
+        self.until = math.inf
+        table.is_roster_new = True
+
+    @property
+    def roster(self) -> Roster:
+        """What the next scheduler is to know if this one is killed now."""
+        table, before = self._table, self._config.predecessor
+        machines, is_whole = frozenset(table.supervisors), not table.has_lost_machines
+        if before is None or self._is_over:
+            return Roster((*self._chain, self._config.epoch), machines, is_whole)
+        epochs = (*before.epochs, self._config.epoch)
+        return Roster(epochs, machines | before.machines, is_whole and before.is_whole)
 
     def _hear(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
         """Take in what a client has said."""
@@ -193,13 +213,17 @@ class Resumption:
 
     def _are_machines_here(self) -> bool:
         """Return True if all machines of the scheduler before have come back, with all workers."""
-        expected, table = self._config.machines_expected, self._table
-        rolls = [one.roll for one in table.supervisors.values() if one.roll is not None]
+        before, table = self._config.predecessor, self._table
+        rolls = {peer: it.roll for peer, it in table.supervisors.items() if it.roll is not None}
         workers, returning = table.workers, table.returning
-        return 0 < expected <= len(rolls) and all(
-            peer in workers or (peer in returning and returning[peer].is_complete)
-            for roll in rolls
-            for peer in roll
+        return (
+            before is not None
+            and before.machines <= rolls.keys()
+            and all(
+                peer in workers or (peer in returning and returning[peer].is_complete)
+                for roll in rolls.values()
+                for peer in roll
+            )
         )
 
     def _are_all_here(self) -> bool:

@@ -34,6 +34,7 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from scaler_cluster.core.records.roster import Roster
     from scaler_cluster.core.scheduler.config import SchedulerConfig
 
 SHUT_DOWN = "the cluster was shut down"
@@ -261,6 +262,11 @@ class SchedulerCore:
             if session.number not in held_back:
                 table.backlog.hold_back(session.number)
                 table.journal.client_reads(session, now, does_read=False)
+
+    @property
+    def roster(self) -> Roster:
+        """What the next scheduler is to know if this one is killed now."""
+        return self._resumption.roster
 
     def take_gone(self) -> list[bytes]:
         """Return the peers to forget, once what :meth:`take_actions` returned has been sent.

@@ -67,6 +67,7 @@ class SupervisorHandlers:
         if supervisor is None:
             supervisor = SupervisorRecord(peer, hello.host, hello.pid, hello.workers, now)
             table.supervisors[peer] = supervisor
+            table.is_roster_new = True
             table.journal.cluster_came(supervisor, now)
             if hello.pid_space and hello.pid_space == self._config.pid_space:
                 self.to_watch.append((peer, hello.pid))
@@ -79,6 +80,7 @@ class SupervisorHandlers:
         """Give a supervisor up with its workers and storage; without a reason it has left."""
         table, peer = self._table, supervisor.peer
         del table.supervisors[peer]
+        table.has_lost_machines = table.is_roster_new = True
         table.journal.cluster_ended(supervisor, reason, now)
         for worker in list(supervisor.workers.values()):
             self._workers.lose(worker, None, now, has_left=not reason)

@@ -52,6 +52,10 @@ class Table:
         self.sessions: dict[bytes, SessionRecord] = {}
         self.session_by_number: dict[int, SessionRecord] = {}
         self.supervisors: dict[bytes, SupervisorRecord] = {}
+        self.has_lost_machines = False
+        """True once a supervisor was lost, or has left."""
+        self.is_roster_new = True
+        """True until the shell has written down which supervisors there are."""
         self.workers: dict[bytes, WorkerRecord] = {}
         self.functions: dict[bytes, FunctionRecord] = {}
         self.objects = ObjectTable(

@@ -1,0 +1,41 @@
+"""The file in which a scheduler leaves its roster to the one that takes its place."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from scaler_cluster.core.records.roster import Roster
+
+NAME = "roster"
+log = logging.getLogger("scaler.scheduler")
+
+
+class RosterFile:
+    """The roster of a cluster whose directory this is; written for a kill, not for a power cut."""
+
+    def __init__(self, directory: str) -> None:
+        self._path = Path(directory, NAME)
+
+    def read(self) -> Roster | None:
+        """Return what the scheduler before has left; None: nothing."""
+        try:
+            found = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        machines = frozenset(map(bytes.fromhex, found["machines"]))
+        return Roster(tuple(found["epochs"]), machines, found["is_whole"])
+
+    def write(self, roster: Roster) -> None:
+        """Leave this, and nothing else that was written before."""
+        machines = [peer.hex() for peer in roster.machines]
+        found = {"epochs": roster.epochs, "machines": machines, "is_whole": roster.is_whole}
+        part = self._path.with_suffix(".part")
+        try:
+            part.write_text(json.dumps(found), "ascii")
+            part.replace(self._path)
+        except OSError as error:
+            # The next scheduler must not believe an old one.
+            self._path.unlink(missing_ok=True)
+            log.warning("cannot write %s: %s", self._path, error)
