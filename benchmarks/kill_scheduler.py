@@ -1,77 +1,188 @@
-"""Kills the scheduler of an embedded cluster under load, again and again, and times its return.
+"""Kills the scheduler of a cluster under load, again and again, and times its return.
 
-``python -m benchmarks.kill_scheduler [scheduler|supervisor] [--kills 100]``. Short tasks, trees of
-tasks and random graphs run all the time, each from a client of its own. After each SIGKILL a task
-is submitted; the time until it returns is how long nothing ran. In the end each future must have
-called back once, with the right value or the exception that it should have. No process may be left.
-Then a scheduler is killed once more, while tasks run that leave a mark each: few start twice.
+``python -m benchmarks.kill_scheduler [scheduler|supervisor] [--commands] [--kills 100]``. Short
+tasks, maps, tasks with large arguments and results, trees of tasks and random graphs run all the
+time, from several clients, on an embedded cluster or on one that our commands have started. After
+each SIGKILL a task is submitted; the time until it returns is how long nothing ran. Short tasks
+leave a mark when they start: few may start twice. In the end each future must have called back
+once, with the right value or the exception that it should have. No process may be left.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.expected import UNRESOLVED
-from benchmarks.kill_workers import ALWAYS, KINDS, Trial
+import psutil
+
+from benchmarks.expected import UNRESOLVED, Expected
+from benchmarks.kill_workers import ALWAYS, Load, Trees, Trial
 from benchmarks.processes import children
+from benchmarks.random_graphs import RandomGraphs
+from benchmarks.tasks import noop, reverse
 from scaler_cluster.process.keeper import Restarts
-from scaler_exec import ScalerExecutor
+from scaler_exec import Client, ScalerExecutor
+from tests.runtime.helpers import free_port
 
-AT_ONCE = {"tasks": 100, "nested": 2, "graphs": 2}
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+AT_ONCE = {"tasks": 100, "maps": 2, "objects": 4, "nested": 2, "graphs": 2}
 """How many runs of each kind there are at any time."""
+MAP_ITEMS = 500
+OBJECT_BYTES = 300_000
 BACK_TIMEOUT_S = 60.0
-COUNTED = 300
-"""Tasks of which it is counted how often they start."""
+END_TIMEOUT_S = 30.0
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kill_scheduler")
     parser.add_argument("victim", nargs="?", choices=["scheduler", "supervisor"])
+    parser.add_argument(
+        "--commands", action="store_true", help="start the cluster by scaler_scheduler"
+    )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     options.victim = options.victim or "scheduler"
+    if options.commands and options.victim != "scheduler":
+        parser.error("nobody replaces a supervisor that a command has started")
     return options
 
 
-def kill(executor: ScalerExecutor, victim: str) -> float:
+# -- clusters ------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def by_commands(workers: int) -> Iterator[tuple[ScalerExecutor, Callable[[], None]]]:
+    """Start a cluster by commands; yield a client of it, and what kills its scheduler."""
+    address = f"tcp://127.0.0.1:{free_port(3)}"
+    with (
+        _command("scaler_scheduler", address) as scheduler,
+        _command("scaler_cluster", "-n", str(workers), address),
+        ScalerExecutor(address=address) as executor,
+    ):
+        yield executor, lambda: _kept(scheduler).kill()
+
+
+@contextlib.contextmanager
+def _command(*words: str) -> Iterator[psutil.Process]:
+    process = subprocess.Popen([str(Path(sys.executable).with_name(words[0])), *words[1:]])
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(END_TIMEOUT_S)
+
+
+def _kept(command: psutil.Process) -> psutil.Process:
+    """Return the scheduler that a command keeps."""
+    (scheduler,) = (
+        one for one in command.children() if "scaler_cluster.runtime.scheduler" in one.cmdline()
+    )
+    return scheduler
+
+
+@contextlib.contextmanager
+def embedded(workers: int, victim: str) -> Iterator[tuple[ScalerExecutor, Callable[[], None]]]:
+    """Start an embedded cluster; yield its client, and what kills the victim."""
+    with ScalerExecutor(max_workers=workers) as executor:
+        cluster = executor._session.cluster
+        assert cluster is not None
+
+        def end() -> None:
+            cluster._children[victim].process.kill()
+
+        yield executor, end
+
+
+def kill(executor: ScalerExecutor, end: Callable[[], None]) -> float:
     """Kill a process of the cluster; return how long it takes until a task returns."""
     began = time.perf_counter()
-    executor._session.cluster._children[victim].process.kill()  # type: ignore[union-attr]
+    end()
     # What is on its way at that moment may still arrive.
     time.sleep(0.01)
-    assert executor.submit(abs, -1).result(BACK_TIMEOUT_S) == 1
+    # Before all that waits: how long it would wait for its turn is not the question.
+    first = executor.options(priority=1 << 20)
+    assert first.submit(abs, -1).result(BACK_TIMEOUT_S) == 1
     return time.perf_counter() - began
 
 
-def note(path: str, number: int) -> None:
+# -- loads ---------------------------------------------------------------------------------------
+
+
+def note(path: str, number: int) -> int:
     """Leave a mark in a file; take a moment."""
     with Path(path).open("a") as file:
         file.write(f"{number}\n")
     time.sleep(0.02)
+    return number
 
 
-def started_twice(executor: ScalerExecutor) -> int:
-    """Kill the scheduler while tasks run; return how many of them started more than once."""
-    with tempfile.NamedTemporaryFile() as file:
-        futures = [executor.submit(note, file.name, number) for number in range(COUNTED)]
-        futures[COUNTED // 10].result(BACK_TIMEOUT_S)
-        kill(executor, "scheduler")
-        for future in futures:
-            future.result(BACK_TIMEOUT_S)
-        starts = Counter(Path(file.name).read_text().split())
-    return sum(count > 1 for count in starts.values())
+class Marked:
+    """Short tasks that leave a mark when they start."""
+
+    def __init__(self, executor: ScalerExecutor, seed: int, marks: str = "") -> None:
+        self._executor = executor
+        self._marks = marks
+
+    def start(self, number: int) -> Sequence[Expected]:
+        future = self._executor.submit(note, self._marks, number)
+        return [Expected(future, number, number)]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Maps:
+    """Maps of a client of their own."""
+
+    def __init__(self, executor: ScalerExecutor, seed: int) -> None:
+        self._client = Client(executor.address)
+        self._threads = ThreadPoolExecutor(AT_ONCE["maps"])
+
+    def start(self, number: int) -> Sequence[Expected]:
+        items = range(number, number + MAP_ITEMS)
+        future = self._threads.submit(self._client.map, noop, items)
+        return [Expected(future, number, list(items))]
+
+    def close(self) -> None:
+        """Leave."""
+        self._threads.shutdown()
+        self._client.disconnect()
+
+
+class Objects:
+    """Tasks whose arguments and results are too large for a message."""
+
+    def __init__(self, executor: ScalerExecutor, seed: int) -> None:
+        self._executor = executor
+        self._chance = random.Random(seed)
+
+    def start(self, number: int) -> Sequence[Expected]:
+        content = self._chance.randbytes(OBJECT_BYTES)
+        return [Expected(self._executor.submit(reverse, content), number, content[::-1])]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+# -- the run -------------------------------------------------------------------------------------
 
 
 def main() -> int:
@@ -81,8 +192,20 @@ def main() -> int:
     over = threading.Event()
     back_s: list[float] = []
     problems: list[str] = []
-    with ScalerExecutor(max_workers=options.workers) as executor:
-        loads = {name: kind.load(executor, options.seed) for name, kind in KINDS.items()}
+    cluster = (
+        by_commands(options.workers)
+        if options.commands
+        else embedded(options.workers, options.victim)
+    )
+    with tempfile.NamedTemporaryFile() as marks, cluster as (executor, end):
+        kinds: dict[str, Callable[[ScalerExecutor, int], Load]] = {
+            "tasks": partial(Marked, marks=marks.name),
+            "maps": Maps,
+            "objects": Objects,
+            "nested": Trees,
+            "graphs": RandomGraphs,
+        }
+        loads = {name: kind(executor, options.seed) for name, kind in kinds.items()}
         trials = {name: Trial(load, AT_ONCE[name], 120.0) for name, load in loads.items()}
         threads = [
             threading.Thread(target=trial.run, args=(ALWAYS, over)) for trial in trials.values()
@@ -93,7 +216,7 @@ def main() -> int:
             for _ in range(options.kills):
                 # More often, and the cluster gives up.
                 time.sleep(Restarts.WITHIN_S / Restarts.MOST + chance.uniform(0, 1))
-                back_s.append(kill(executor, options.victim))
+                back_s.append(kill(executor, end))
         except Exception as error:
             problems.append(repr(error))
         over.set()
@@ -105,15 +228,15 @@ def main() -> int:
             problems += [f"{name}: {problem}" for problem in trial.problems(())]
         if any(trial.outcomes[UNRESOLVED] for trial in trials.values()):
             executor.kill_workers()
-    if options.victim == "scheduler":
-        with ScalerExecutor(max_workers=options.workers) as executor:
-            print(f"{started_twice(executor)} of {COUNTED} tasks started twice")
+        starts = Counter(Path(marks.name).read_text().split())
     left = [child.pid for child in children()]
     if left:
         problems.append(f"processes left: {left}")
     if back_s:
         median, most = statistics.median(back_s), max(back_s)
         print(f"{len(back_s)} x {options.victim}: back after {median:.2f} s, {most:.2f} at most")
+    twice = sum(count > 1 for count in starts.values())
+    print(f"{twice} of {len(starts)} marked tasks started twice")
     for name, trial in trials.items():
         outcomes = ", ".join(f"{count} {how}" for how, count in trial.outcomes.items())
         print(f"{trial.runs} runs ({name}), {len(trial.calls)} futures: {outcomes}")

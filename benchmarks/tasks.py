@@ -50,6 +50,11 @@ def echo(value: Any) -> Any:
     return value
 
 
+def reverse(content: bytes) -> bytes:
+    """Return the argument from its end."""
+    return content[::-1]
+
+
 def sleep_ms(duration_ms: float) -> float:
     """Sleep, which leaves the core to others; return the argument."""
     time.sleep(duration_ms / 1000)
