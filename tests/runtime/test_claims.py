@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scaler_exec import TaskLostError, TaskTimeoutError
+from scaler_exec import Client, TaskLostError, TaskTimeoutError
 from tests.runtime.helpers import BOUND_S, cluster_process, wait_gone, wait_until
 
 WORKERS, QUEUED = 2, 20
@@ -118,3 +118,41 @@ def kill_me_once(path: str, number: int, gate: str) -> int:
     if is_first:
         os.kill(os.getpid(), 9)
     return number
+
+
+_client: list[Client] = []
+
+
+def square(address: str, path: str, number: int, gate: str) -> int:
+    """Ask for tasks in one of several ways, by a client that stays; then leave a mark, and wait."""
+    if not _client:
+        _client.append(Client(address))
+    client = _client[0]
+    found: int
+    if number % 3 == 0:
+        found = client.submit(pow, number, 2).result()
+    elif number % 3 == 1:
+        found = client.map(pow, [number], [2])[0]
+    else:
+        found = client.get({"a": (pow, number, 2)}, ["a"])["a"]
+    mark(path, number, gate)
+    return found + os.getpid()
+
+
+def test_a_worker_whose_tasks_have_submitted_some_goes_on(make_executor, path, tmp_path) -> None:
+    """Unless a task uses it, the session of a worker's tasks begins anew with the next one."""
+    gate = tmp_path / "gate"
+    executor = make_executor(1)
+    gate.touch()
+    pid = executor.submit(square, executor.address, path, 0, str(gate)).result(BOUND_S)
+    for number in range(1, 4):
+        gate.unlink()
+        running = executor.submit(mark, path, -number, str(gate))
+        wait_until(lambda: marks(path).total() == 2 * number, "it does not run")  # noqa: B023
+        cluster_process("scheduler").kill()
+        again = executor.submit(square, executor.address, path, number, str(gate))
+        gate.touch()
+        assert running.result(BOUND_S) == -number
+        assert again.result(BOUND_S) == number**2 + pid
+
+    assert set(marks(path).values()) == {1}

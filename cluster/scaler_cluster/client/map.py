@@ -47,6 +47,7 @@ class MapCall:
 
     def __init__(self, session: Session, function: Callable[..., Any], call: int,
                  options: m.TaskOptions, *, again: bool, steady: bool) -> None:  # fmt: skip
+        session.check_usable()
         self._session = session
         self._held: list[bytes] = []
         self._called: Callable[..., Any] | None = function

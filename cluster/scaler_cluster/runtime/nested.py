@@ -15,6 +15,7 @@ from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
 from time import perf_counter as clock
+from time import sleep
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from scaler_cluster.client.worker_context import TaskSession
 from scaler_cluster.core.client.requests import FUNCTIONS_MAX
 from scaler_cluster.core.worker.subtasks import HandedOver, Subtask
 from scaler_cluster.errors import (
+    ClusterBrokenError,
+    ClusterUnreachableError,
     ConfigError,
     FutureInsideError,
     PayloadError,
@@ -51,6 +54,9 @@ if TYPE_CHECKING:
     from scaler_cluster.runtime.profile import Took
     from scaler_cluster.runtime.task_host import TaskHost
 
+REFUSED_S = 10.0
+"""A scheduler that was started anew hears of the worker within this time: until then it refuses."""
+PAUSE_S = 0.1
 _opening = threading.Lock()
 
 
@@ -67,9 +73,23 @@ class NestedSession(TaskSession):
         self.stack = InlineRunner(self, shell)
         self._options: dict[tuple[m.TaskOptions, int, bool, int], m.TaskOptions] = {}
         self._clients = itertools.count(1)
-        connection = NestedConnection(shell.address, shell.peer, shell.may_run)
-        # A scheduler is there: it may be silent for as long as with a session that is open.
-        super().__init__(shell.address, timeout=RECONNECT_TIMEOUT_S, connection=connection)
+        self._is_forgotten = False
+        """The scheduler is another one, and no task has used this since."""
+        self._open()
+
+    def _open(self) -> None:
+        shell = self._shell
+        end = clock() + REFUSED_S
+        while True:
+            connection = NestedConnection(shell.address, shell.peer, shell.may_run)
+            try:
+                # A scheduler is there: it may be silent for as long as with a session that is open.
+                super().__init__(shell.address, timeout=RECONNECT_TIMEOUT_S, connection=connection)
+                break
+            except ClusterUnreachableError:
+                if clock() >= end:
+                    raise
+            sleep(PAUSE_S)
         self._nested_waiter = NestedWaiter(
             connection, self._lead, self._settler, self.supplier, self.scope, self.stack.run
         )
@@ -77,6 +97,7 @@ class NestedSession(TaskSession):
     @property
     def graphs(self) -> NestedGraphs:
         """Return what asks for graphs, and runs nodes of theirs here."""
+        self.check_usable()
         return NestedGraphs(self)
 
     @property
@@ -102,6 +123,27 @@ class NestedSession(TaskSession):
         """Raise ConfigError outside of tasks."""
         self.scope()
 
+    def forget_scheduler(self) -> bool:
+        """The scheduler is another one, which does not know this; return False if a task uses it.
+
+        Else the next task that does comes to the new one.
+        """
+        if not _opening.acquire(blocking=False):
+            return False
+        try:
+            self._is_forgotten = self._task is None and self.connection.is_idle
+        finally:
+            _opening.release()
+        return self._is_forgotten
+
+    def _open_again(self) -> None:
+        self._is_forgotten = False
+        self.connection.closing = "the scheduler is another one"
+        self.break_now(ClusterBrokenError(self.connection.closing))
+        self._lead.wake_io()
+        self._io.finished.wait()
+        self._open()
+
     def _enter_task(self) -> Scope:
         with deferred, _opening:
             if self._task is not None:
@@ -113,6 +155,8 @@ class NestedSession(TaskSession):
                     "there is no task here that could submit tasks: in a worker, clients work "
                     "only inside of tasks"
                 )
+            if self._is_forgotten:
+                self._open_again()
             self.stack.begin()
             scope = self._task = Scope(work.message, 0)
         if threading.current_thread() is threading.main_thread():
@@ -150,6 +194,12 @@ class NestedSession(TaskSession):
             self.pickler.remember(entry.call, packed)
 
     # -- asking ------------------------------------------------------------------------------
+
+    def check_usable(self) -> None:
+        """Raise if no task can be submitted; see :class:`Session`."""
+        if self._is_forgotten:
+            self.check_in_task()
+        super().check_usable()
 
     def submit(
         self,

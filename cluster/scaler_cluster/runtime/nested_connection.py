@@ -82,6 +82,11 @@ class NestedConnection(Connection):
             self.check_usable()
             return self._nested.open_nested_call(call, owner)
 
+    @property
+    def is_idle(self) -> bool:
+        """Return True if no task has anything here."""
+        return self._nested.is_idle
+
     # -- waiting -----------------------------------------------------------------------------
 
     def is_pending(self, task: int) -> bool:

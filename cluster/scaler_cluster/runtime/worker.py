@@ -197,8 +197,8 @@ class WorkerShell:
 
     def _come_back(self, now: float) -> None:
         """Tell a scheduler that does not know this worker what it holds."""
-        if self.nested is not None:
-            # What its tasks submitted is lost, and they with it.
+        if self.nested is not None and not self.nested.forget_scheduler():
+            # What its task submitted is lost, and the task with it.
             os._exit(0)
         undelivered, self._exchange = self._exchange.undelivered(HUB), Exchange(new_incarnation())
         self._send([replace(self._hello, resume=1), *self._core.come_back(undelivered, now)])
