@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 """A signal is answered at least so often while nothing arrives."""
+GIVEN_UP_S = 5.0
+"""Transfers fail at once for this long after a storage was given up, unless it speaks."""
+PROBE_S = 2.0
+"""The first transfer after that waits this long: for as long as it takes to connect anew."""
 
 
 class Incoming(Download):
@@ -48,6 +52,8 @@ class RemoteStore:
         self._source = self._connect()
         self._is_torn = False
         """True if a signal may have taken what had arrived."""
+        self._given_up_at = -math.inf
+        """When it was found silent; nothing was heard of it since. -inf: it answers."""
         self._lock = threading.Lock()
         self._is_closing = False
         self._flow: Flow[Incoming] = Flow(clock())
@@ -152,20 +158,37 @@ class RemoteStore:
             self._flow.restart()
             self._is_torn = False
         source = self._source
+        patience_s = SILENCE_S
+        if self._given_up_at > -math.inf:
+            self._hear(self._turn())
+            if heard_at < self._given_up_at + GIVEN_UP_S:
+                raise self._silence()
+            patience_s = min(PROBE_S, SILENCE_S) if self._given_up_at > -math.inf else SILENCE_S
         if go_on([]):
             return True
         while True:
             self._check_open()
             arrived = self._turn()
-            if any(type(message) is not m.Unknown for message in arrived):
-                heard_at = clock()
+            if self._hear(arrived):
+                heard_at, patience_s = clock(), SILENCE_S
             if arrived and go_on(arrived):
                 return True
             now = clock()
-            if now - heard_at > SILENCE_S:
-                raise StorageUnreachableError(
-                    f"the object storage at {source.address} has not answered for {SILENCE_S:.0f} s"
-                )
+            if now - heard_at > patience_s:
+                self._given_up_at = now
+                raise self._silence()
             if now >= end:
                 return False
             source.wait(min(LOOK_S, end - now))
+
+    def _hear(self, arrived: list[m.Message]) -> bool:
+        """Return True if the storage has answered anything."""
+        is_heard = any(type(message) is not m.Unknown for message in arrived)
+        if is_heard:
+            self._given_up_at = -math.inf
+        return is_heard
+
+    def _silence(self) -> StorageUnreachableError:
+        return StorageUnreachableError(
+            f"the object storage at {self._source.address} has not answered for {SILENCE_S:.0f} s"
+        )
