@@ -193,6 +193,24 @@ def test_a_machine_that_is_lost_takes_its_copies_along(far):
     assert far.storage(b"O3", supervisor=b"S3")["O3"][1:] == [COPY]
 
 
+def test_what_a_machine_still_has_when_it_comes_back_can_be_had_again(far):
+    """A result of a machine that was only cut off for too long stays until its client drops it.
+
+    What nobody names any more is removed there.
+    """
+    far.submit(0, 2)
+    second = segment(b"W2", 1)
+    for task, name in enumerate((RESULT, second)):
+        far.feed(b"W2", m.Stored(1, task, 0.1, b"r", (name,), (7,)))
+    far.lose(b"S2")
+    far.feed(b"C1", m.Release((second,)))
+
+    far.supervisor(b"S2")
+    sent = far.storage(b"O3", RESULT, second, supervisor=b"S2")
+    assert sent == {"O3": ["Welcome 0, 0 workers", f"Release {second.decode()}"]}
+    assert far.feed(b"C1", m.Release((RESULT,))) == {"O3": [f"Release {RESULT.decode()}"]}
+
+
 def test_an_object_that_is_nowhere_is_not_waited_for(far):
     """A function or task that needs a lost object fails by itself."""
     lose_original(far, "a")

@@ -322,15 +322,18 @@ class ObjectTable:
                         self.transferred(key, segment, "the object storage does not start")
 
     def take_inventory(self, key: bytes, segments: tuple[bytes, ...]) -> None:
-        """A storage found these segments: remove the segments of no use."""
+        """A storage found these segments: remove the segments of no use.
+
+        What was lost with the machine and is still named can be had again: it was only cut off.
+        """
         store = self.stores[key]
         known = {record.segment for record in self.records.values() if key in record.stores}
         known.update(segment for goal, segment in self.copying if goal == key)
-        # Peers that write segments on this machine themselves; those of others are copies.
-        peers = [worker.peer for worker in self._workers.values() if worker.store == key]
-        if key in self.homes:
-            peers += self._sessions
-        prefixes = tuple(map(segment_prefix, peers))
+        lost = {record.segment: record for record in self.records.values() if not record.stores}
+        for segment in dict.fromkeys(one for one in segments if one in lost and one not in known):
+            self.lay(lost[segment], key)
+            known.add(segment)
+        prefixes = _prefixes_on(key, self._workers, self._sessions if key in self.homes else ())
         for segment in () if self.adopts else segments:
             # A segment that its owner has not announced yet is about to be announced.
             name = segment.removeprefix(DRAFT)
@@ -382,6 +385,14 @@ class ObjectTable:
             del self.copying[place]
         for record in self.records.values():
             record.stores.pop(key, None)
+
+
+def _prefixes_on(
+    key: bytes, workers: Mapping[bytes, WorkerRecord], clients: Iterable[bytes]
+) -> tuple[bytes, ...]:
+    """Return how segments begin that peers write on a machine; those of others are copies."""
+    peers = [worker.peer for worker in workers.values() if worker.store == key]
+    return tuple(map(segment_prefix, (*peers, *clients)))
 
 
 def _wanted_on(
