@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from scaler_cluster.core.scheduler import supervisor_handlers as module
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.supervisor_handlers import LOST_MAX
 from scaler_cluster.core.scheduler.worker_handlers import WAIT_S
@@ -245,6 +246,34 @@ def test_the_dead_are_remembered_within_bounds(one):
         one.died(worker=b"W%d" % (number + 10))
 
     assert len(one.core.table.supervisors[b"S1"].lost) == LOST_MAX
+
+
+def test_the_dead_that_are_forgotten_do_not_come_back_either(one, monkeypatch):
+    """A worker as old as dead ones that are forgotten is sent away; a younger one is let in.
+
+    Else it would get tasks and never return them, should it be one of them.
+    """
+    monkeypatch.setattr(module, "LOST_MAX", 1)
+    one.died(worker=b"W3")
+    one.died(worker=b"W4")
+
+    sent_away = ["Goodbye: its supervisor said that it had died"]
+    assert [one.worker(name.encode())[name] for name in ("W2", "W3", "W4")] == [sent_away] * 3
+    assert one.worker(b"W5") == {"W5": ["Welcome 0, 0 workers"]}
+
+
+def test_who_was_named_living_comes_back_however_many_have_died(bench, monkeypatch):
+    """Of the workers that a supervisor brings from another scheduler, it names those that live."""
+    monkeypatch.setattr(module, "LOST_MAX", 1)
+    bench.feed(
+        b"S1", hello(m.SUPERVISOR, workers=3, resume=1), m.Roll((b"W1", b"W2"), is_whole=True)
+    )
+    for worker in (b"W2", b"W3", b"W4"):
+        bench.died(worker=worker)
+
+    bench.feed(b"W1", hello(m.WORKER, supervisor=b"S1", resume=1), m.Held(b"", is_whole=True))
+    assert list(bench.core.table.workers) == [b"W1"]
+    assert "Goodbye" in bench.feed(b"W2", hello(m.WORKER, supervisor=b"S1", resume=1))["W2"][0]
 
 
 # -- broken clusters -------------------------------------------------------------------------

@@ -33,6 +33,9 @@ class SupervisorRecord:
     """Why none of its workers can start."""
     lost: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     """Workers that it reported dead. A Hello of such a worker that comes later is ignored."""
+    forgotten: bytes = b""
+    """The last of the dead workers that the scheduler does not remember any more. A supervisor's
+    workers have ascending peer ids."""
     roll: dict[bytes, None] | None = None
     """Workers that it had when it came from another scheduler, and that live; None: it is new."""
     is_whole: bool = True
@@ -41,3 +44,18 @@ class SupervisorRecord:
     """How its machine was when it was last asked; None: nobody has watched."""
     lag_s: float = 0.0
     """How long a message to it took, when it was last asked for its vitals."""
+
+    def bury(self, worker: bytes, remembered_max: int) -> None:
+        """It reported a worker dead; so many of them are remembered."""
+        self.lost[worker] = None
+        if len(self.lost) > remembered_max:
+            self.forgotten = max(self.forgotten, self.lost.popitem(last=False)[0])
+
+    def may_have_died(self, worker: bytes) -> bool:
+        """Return True if a worker whose Hello comes only now may be dead by now.
+
+        Of those that are no younger than a dead one that is forgotten, only they live for certain
+        that the supervisor named when it came back.
+        """
+        is_old = worker <= self.forgotten and worker not in (self.roll or ())
+        return is_old or worker in self.lost

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.worker_handlers import WorkerHandlers
 
 LOST_MAX = 1024
-"""Dead workers remembered per supervisor: far more than may die while a Hello is under way."""
+"""Dead workers remembered per supervisor: far more than may die while a Hello is under way. If more
+do, a living one whose Hello was so slow is sent away, and another one comes in its place."""
 
 
 class SupervisorHandlers:
@@ -104,9 +105,7 @@ class SupervisorHandlers:
 
     def _on_worker_lost(self, peer: bytes, message: m.WorkerLost, now: float) -> None:
         supervisor = self._supervisor(peer)
-        supervisor.lost[message.worker] = None
-        if len(supervisor.lost) > LOST_MAX:
-            supervisor.lost.popitem(last=False)
+        supervisor.bury(message.worker, LOST_MAX)
         self._table.returning.pop(message.worker, None)
         supervisor.is_whole = False
         if supervisor.roll is not None:

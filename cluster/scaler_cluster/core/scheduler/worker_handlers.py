@@ -78,7 +78,7 @@ class WorkerHandlers:
         """A worker came."""
         table = self._table
         supervisor = table.supervisors.get(hello.supervisor)
-        if supervisor is not None and peer in supervisor.lost:
+        if supervisor is not None and supervisor.may_have_died(peer):
             # The report of its death came by another connection, and was faster.
             table.send(peer, m.Goodbye("its supervisor said that it had died"))
             table.outbox.part_with(peer)
