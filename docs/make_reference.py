@@ -123,7 +123,7 @@ map. Each map has `version`, besides the fields below.
   twice.
 - `seq` counts the messages of a topic. If there is a gap, the monitor has missed messages: a
   monitor that reads too slowly, or is cut off, loses messages and slows nobody down. If `run`
-  changes, there is another scheduler: the monitor must forget what it knew.
+  changes, there is another scheduler, with another clock: `seq` and all counts begin anew.
 - A *table* is a map of `fields`, the names of its columns, and `rows`, lists of values. An event is
   a list of its kind and its values; `fields` of the message has the names of these values, by kind.
   Monitors go by names and ignore names that they do not know, because fields may be added without a

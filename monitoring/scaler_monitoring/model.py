@@ -1,7 +1,8 @@
 """What is known of a cluster, made of what its scheduler published. Pure: no sockets, no clock.
 
-Times are in seconds of the scheduler's clock; :meth:`Model.time_of` says when that was. Everything
-is bounded, in time and in rows: who watches for days needs no more memory than after an hour.
+Times are in seconds of the first scheduler's clock; :meth:`Model.time_of` says when that was.
+Everything is bounded, in time and in rows: who watches for days needs no more memory than after an
+hour.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import ClassVar
 
 from scaler_cluster.wire import feed
+from scaler_monitoring.past import Past
 from scaler_monitoring.samples import Samples
 from scaler_monitoring.texts import worker_name
 
@@ -36,6 +39,13 @@ RATE_MIN_S = 0.2
 QUIET = (feed.Assigned, feed.Done, feed.Moved)
 """Events that are no news."""
 DONE, FAILED, CANCELLED, RETRIED = "done", "failed", "cancelled", "retried"
+
+
+@dataclass(slots=True)
+class SchedulerRestarted(feed.Event):
+    """Another scheduler speaks. No scheduler says so: whoever watches notices it."""
+
+    kind: ClassVar[str] = "scheduler_restarted"
 
 
 @dataclass(slots=True)
@@ -117,6 +127,9 @@ GROWING = ("submitted", "done", "failed", "cancelled", "recalled", "retried", "m
 class Model:
     """What one who watches knows of the last ``window_s``.
 
+    If a scheduler takes the place of another one, all that was known stays, times go on, and what
+    the new one counts is added to what the one before had counted.
+
     ``heard_at`` and the ``now`` that goes with it are by the clock of who watches.
     """
 
@@ -125,12 +138,12 @@ class Model:
         self.run = ""
         """Of the scheduler that was heard last."""
         self.snapshot: feed.Snapshot | None = None
-        """The last one; None: nothing was heard yet."""
+        """The last one, with what earlier schedulers had counted; None: none was heard yet."""
         self.heard_at: float | None = None
         self.restarts = 0
         """How often another scheduler took the place of the one before."""
         self.missed = 0
-        """Messages of this scheduler that did not arrive."""
+        """Messages that did not arrive, as far as the numbers of those that did tell."""
         self.rates = Rates()
         self.history: deque[Figures] = deque(maxlen=HISTORY_MAX)
         self.stream: deque[Work] = deque(maxlen=STREAM_MAX)
@@ -147,7 +160,7 @@ class Model:
         """Bytes and objects, by ``machine`` of the stores."""
         self.deaths: deque[feed.WorkerDied] = deque(maxlen=DEATHS_MAX)
         self.news: deque[feed.Event] = deque(maxlen=NEWS_MAX)
-        """Failures, deaths, who came and who left."""
+        """Failures, deaths, who came and who left, and when another scheduler began to speak."""
         self.failures: OrderedDict[tuple[str, str], Failures] = OrderedDict()
         """By function and type of exception, or else reason; the latest last."""
         self._detailed: deque[Work] = deque()
@@ -155,11 +168,14 @@ class Model:
         self._seq: dict[type, int] = {}
         self._reference: feed.Snapshot | None = None
         """The one that rates are counted from."""
+        self._past = Past()
+        self._clock = 0.0
+        """When the last message was sent, in the time that goes on."""
 
     def apply(self, message: feed.Snapshot | feed.Events, now: float) -> None:
         """Take a message in that arrived just now; those out of turn are ignored."""
         if message.run != self.run:
-            self._begin(message.run)
+            self._begin(message, now)
         last = self._seq.get(type(message))
         if last is not None and message.seq <= last:
             return
@@ -167,6 +183,9 @@ class Model:
             self.missed += message.seq - last - 1
         self._seq[type(message)] = message.seq
         self.heard_at = now
+        if self.restarts:
+            message = self._past.continued(message)
+        self._clock = max(self._clock, message.clock)
         if isinstance(message, feed.Snapshot):
             self._apply_snapshot(message)
         else:
@@ -193,18 +212,16 @@ class Model:
         count = min(self.streamed - streamed, len(self.stream))
         return list(islice(reversed(self.stream), count))[::-1]
 
-    def _begin(self, run: str) -> None:
-        """Another scheduler speaks: what the one before said is of no use any more."""
-        self.restarts += bool(self.run)
-        self.run = run
-        self.snapshot = self._reference = None
-        self.missed = 0
-        self.rates = Rates()
-        for kept in (
-            self.history, self.stream, self.labels, self.worker_samples, self.machine_samples,
-            self.store_samples, self.deaths, self.news, self.failures, self._detailed, self._seq,
-        ):  # fmt: skip
-            kept.clear()
+    def _begin(self, message: feed.Snapshot | feed.Events, now: float) -> None:
+        """Another scheduler speaks; so much time has passed as it did here."""
+        if self.heard_at is not None:
+            self.restarts += 1
+            clock = self._clock + now - self.heard_at
+            self._past.close(self.snapshot, clock - message.clock)
+            self.news.append(SchedulerRestarted(clock))
+        self.run = message.run
+        self.rates, self._reference = Rates(), None
+        self._seq.clear()
 
     def _apply_snapshot(self, snapshot: feed.Snapshot) -> None:
         self.snapshot = snapshot
@@ -263,7 +280,7 @@ class Model:
         elif isinstance(event, feed.WorkerDied):
             self._learn(event)
             self.deaths.append(event)
-        if not isinstance(event, QUIET):
+        if not isinstance(event, QUIET) and not self._past.is_return(event):
             self.news.append(event)
 
     def _forget(self, clock: float) -> None:

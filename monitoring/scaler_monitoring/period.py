@@ -21,11 +21,7 @@ POINTS_MAX = 2000
 
 
 class Period:
-    """The time from the first snapshot to the last.
-
-    If another scheduler took the place of the one before, of that is only known how efficient it
-    was: what it counted and did not tell is gone with it.
-    """
+    """The time from the first snapshot to the last, be they of one scheduler or of several."""
 
     def __init__(self) -> None:
         self.model = Model(window_s=math.inf)
@@ -57,10 +53,8 @@ class Period:
         if snapshot is None or snapshot is before:
             return
         self.meter.apply(snapshot)
-        if self.first is None or self.first.run != snapshot.run:
-            # Another scheduler counted everything in this time.
-            self.first = snapshot if self.first is None else _nothing_counted(snapshot)
-            self._curve = Curve(POINTS_MAX)
+        if self.first is None:
+            self.first = snapshot
         figures = self.model.history[-1]
         self.rss_bytes_max = max(self.rss_bytes_max, figures.workers_rss_bytes)
         self.objects_bytes_max = max(self.objects_bytes_max, figures.objects_bytes)
@@ -105,9 +99,7 @@ class Period:
         return sum(after.get(kind, 0) - before.get(kind, 0) for kind in kinds)
 
 
-def _nothing_counted(snapshot: feed.Snapshot) -> feed.Snapshot:
-    return replace(snapshot, tasks=feed.Tasks(), functions=[], worker_deaths=0, skipped={})
-
-
 def _since(before: T, after: T, names: tuple[str, ...]) -> T:
-    return replace(after, **{name: getattr(after, name) - getattr(before, name) for name in names})
+    # What had not ended when a scheduler died, and nobody submitted again, counts no more.
+    grown = {name: max(getattr(after, name) - getattr(before, name), 0) for name in names}
+    return replace(after, **grown)

@@ -312,8 +312,8 @@ def _notes(period: Period) -> Iterator[str]:
         yield "The scheduler was not heard at the end: what happened last is missing."
     if model.restarts:
         yield (
-            f"The scheduler was started anew ({whole(model.restarts)} times): what it counted "
-            "before is not told, but for what workers did."
+            f"The scheduler was started again ({whole(model.restarts)} times): what it did in the "
+            "last second before may be missing."
         )
     if model.missed:
         yield f"{whole(model.missed)} messages of the feed were missed."

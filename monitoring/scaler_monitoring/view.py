@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.ids import session_label
 from scaler_cluster.wire import feed
+from scaler_monitoring.model import SchedulerRestarted
 from scaler_monitoring.texts import client_name, plain, short, worker_name
 
 if TYPE_CHECKING:
@@ -414,6 +415,7 @@ _TELLERS: dict[type[feed.Event], Callable[..., str]] = {
     feed.MachineLeft: lambda x: f"machine {x.host} is gone",
     feed.ClientJoined: lambda x: f"client {client_name(x)} came",
     feed.ClientLeft: lambda x: f"client {client_name(x)} left",
+    SchedulerRestarted: lambda _: "the scheduler was started again",
 }
 
 

@@ -159,15 +159,18 @@ def test_names_of_users_are_text(kind):
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_another_scheduler_begins_anew(kind):
-    """A page that is told of another scheduler shows nothing of the one before."""
-    tab = Tab(kind).hear(busy(1, "before"), busy(2, "before"), batch(1, f.GraphOver(1.0, 1, 9)))
-    assert "before" in tab.everything
-    tab.hear(snapshot(1, "other"))
+def test_another_scheduler_goes_on(kind):
+    """A page that is told of another scheduler goes on with what it has shown."""
+    gone = f.GraphOver(1.0, 1, 9, "former graph"), f.ClientLeft(1.0, 9, "former client")
+    tab = Tab(kind).hear(busy(1), busy(2), batch(1, *gone))
+    tab.model.apply(busy(1, run="other"), 1.0)
+    tab.page.update(tab.model)
+    curves = [one.data["time"] for one in tab.sources if one.data.get("time")]
 
-    assert "before" not in tab.everything
-    assert all(len(one.data["time"]) <= 1 for one in tab.sources if "time" in one.data)
-    assert all(not one.data["name"] for one in tab.sources if "name" in one.data)
+    assert [len(times) for times in curves] == [3] * len(curves)
+    assert bool(curves) == (kind in {Memory, Machines})
+    assert ("former graph" in tab.everything) == (kind is Graphs)
+    assert ("former client" in tab.everything) == (kind is Clients)
 
 
 @pytest.mark.parametrize("kind", PAGES)
@@ -226,6 +229,17 @@ def test_a_graph_that_has_just_ended_does_not_run():
 
     assert [(row["state"], row["done"]) for row in tab.rows()] == [("over", 10)]
     assert '<dt>running graphs</dt><dd class="good">0' in tab.html
+
+
+def test_a_graph_may_run_again():
+    """A graph runs again if the scheduler died before its client knew that it was over."""
+    tab = Tab(Graphs).hear(busy(1), batch(1, f.GraphOver(1.5, 1, 64, "host", 10, 10)))
+    tab.model.apply(busy(1, run="other"), 2.0)
+    tab.page.update(tab.model)
+    assert [(row["state"], row["done"]) for row in tab.rows()] == [("running", 3)]
+
+    tab.hear(batch(1, f.GraphOver(1.5, 1, 64, "host", 10, 9, 1), run="other"))
+    assert [(row["state"], row["done"]) for row in tab.rows()] == [("over", 9)]
 
 
 def test_a_chosen_graph_is_shown_alone():

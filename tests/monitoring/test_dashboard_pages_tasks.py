@@ -151,17 +151,24 @@ def test_names_of_users_are_text(kind):
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_another_scheduler_replaces_what_was_shown(kind):
-    """A page that hears another scheduler shows nothing of the one before."""
-    model = known(done(1, function="before"), failed(2, function="before"))
+def test_another_scheduler_leaves_what_was_shown(kind):
+    """A page that hears another scheduler goes on showing what was told by the one before."""
+    death = f.WorkerDied(99.0, W2, pid=2, host="host", signal=9)
+    model = known(done(1, function="before"), failed(2, function="before"), death)
     page = opened(kind, model)
-    model.apply(f.Snapshot("other", 1, clock=5.0, time=2000.0, workers=workers(1)), 200.0)
+    model.apply(f.Snapshot("other", 1, clock=5.0, time=2000.0, workers=workers(1)), 105.0)
     page.update(model)
 
-    assert "before" not in html(page)
+    if isinstance(page, Overview):
+        assert "the scheduler was started again" in html(page)
+        assert "KeyError: USD" in html(page)
     if isinstance(page, Tasks):
-        assert page._table.source.data["key"] == []
-        assert page._failures.source.data["key"] == []
+        assert len(page._table.source.data["key"]) == 2
+        assert len(page._failures.source.data["key"]) == 1
+    if isinstance(page, Workers):
+        assert len(page._deaths.source.data["key"]) == 1
+    if isinstance(page, Stream):
+        assert list(page._source.data["function"]) == ["before", "before"]
 
 
 # -- overview ----------------------------------------------------------------------------------

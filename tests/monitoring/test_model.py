@@ -10,6 +10,7 @@ from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.testing.bench import SchedulerBench
 from scaler_cluster.wire import feed as f
 from scaler_monitoring import model as module
+from scaler_monitoring import view
 from scaler_monitoring.model import (
     CANCELLED,
     DEATHS_MAX,
@@ -20,6 +21,7 @@ from scaler_monitoring.model import (
     RETRIED,
     WINDOW_S,
     Model,
+    SchedulerRestarted,
     Work,
 )
 
@@ -92,15 +94,17 @@ def test_messages_out_of_turn_are_ignored():
     assert model.missed == 0
 
 
-def test_another_scheduler_begins_anew():
-    """Another scheduler replaces all that was known, and counts as a restart."""
-    failed = f.Failed(1.0, W, 1, 1, 1, "f", reason="lost")
-    model = fed(snapshot(5, 50.0), batch(4, failed), snapshot(1, 2.0, "other"))
+def test_another_scheduler_is_noticed():
+    """All that was known stays when another scheduler speaks, and this is marked in the news."""
+    failed = f.Failed(50.5, W, 1, 1, 1, "f", reason="lost")
+    model = fed(snapshot(5, 50.0), batch(4, failed, clock=51.0), snapshot(1, 2.0, "other"))
 
     assert model.restarts == 1
     assert model.snapshot.run == "other"
-    assert (model.missed, len(model.history)) == (0, 1)
-    assert (len(model.stream), len(model.news), len(model.failures)) == (0, 0, 0)
+    assert (model.missed, len(model.history), len(model.stream)) == (0, 2, 1)
+    assert list(model.failures) == [("f", "lost")]
+    assert list(model.news) == [failed, SchedulerRestarted(52.0)]
+    assert view.news(model, 1)[0].endswith("the scheduler was started again")
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.integers(1, 9)), max_size=40))
@@ -108,20 +112,26 @@ def test_whatever_arrives_is_counted_right(sent):
     """Each message counts once or as missed, whatever the order, gaps and schedulers."""
     model = Model()
     seen: dict[bool, list[int]] = {False: [], True: []}
-    run = ""
+    run, expected, heard = "", 0, {False: 0, True: 0}
     for name, is_snapshot, seq in sent:
         if name != run:
+            expected += missed_in(seen)
             run, seen = name, {False: [], True: []}
         numbers = seen[is_snapshot]
         if not numbers or seq > numbers[-1]:
             numbers.append(seq)
+            heard[is_snapshot] += 1
         make = snapshot(seq, run=name) if is_snapshot else batch(seq, f.Done(0.0, W), run=name)
         model.apply(make, 0.0)
 
-    expected = sum(one[-1] - one[0] + 1 - len(one) for one in seen.values() if one)
-    assert model.missed == expected
-    assert len(model.stream) == len(seen[False])
-    assert len(model.history) == len(seen[True])
+    assert model.missed == expected + missed_in(seen)
+    assert len(model.stream) == heard[False]
+    assert len(model.history) == heard[True]
+
+
+def missed_in(seen):
+    """Return how many numbers are missing, of those that were heard of each topic."""
+    return sum(one[-1] - one[0] + 1 - len(one) for one in seen.values() if one)
 
 
 # -- what is kept ------------------------------------------------------------------------------

@@ -59,15 +59,27 @@ def test_of_a_function_that_did_not_end_nobody_knows_what_one_takes():
     assert (row.mean_s, pending) == (None, 1)
 
 
-def test_another_scheduler_counts_from_nothing():
-    """All that another scheduler counted belongs to the period, and both have efficiencies."""
-    period = heard(snapshot(5, 100), snapshot(6, 103), snapshot(1, 7, "other"))
+def test_another_scheduler_goes_on():
+    """What another scheduler counts is added to what the one before did, in one curve."""
+    period = heard(
+        snapshot(5, 100, worker_deaths=3), snapshot(6, 103, worker_deaths=4),
+        snapshot(1, 7, "other", worker_deaths=1), snapshot(2, 9, "other", worker_deaths=1),
+    )  # fmt: skip
 
-    assert period.tasks().done == 7
-    assert period.functions()[0][0].done == 7
-    assert period.model.restarts == 1
-    assert len(period.curve) == 1
-    assert period.meter.efficiency().passed_s == 1.0
+    # The five that had not ended are those that the other scheduler has.
+    assert (period.tasks().submitted, period.tasks().done, period.deaths()) == (12, 12, 2)
+    ((row, pending),) = period.functions()
+    assert (row.submitted, row.done, row.busy_s, pending) == (12, 12, 24.0, 5)
+    assert [one.clock for one in period.curve] == [5.0, 6.0, 7.0, 8.0]
+    assert period.meter.efficiency().passed_s == 2.0
+
+
+def test_what_nobody_submitted_again_counts_no_more():
+    """Tasks that were lost with their client and the scheduler make no number negative."""
+    period = heard(snapshot(5, 100), f.Snapshot("other", 1, clock=1.0))
+
+    assert (period.tasks().submitted, period.tasks().done) == (0, 0)
+    assert period.functions() == []
 
 
 def test_nothing_is_forgotten():

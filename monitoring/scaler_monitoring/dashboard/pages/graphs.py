@@ -112,14 +112,10 @@ class Ledger:
         """Those that run first, then the others, the last that ended first."""
         self.running: list[feed.Graph] = []
         """All that run."""
-        self._run = ""
 
     def update(self, model: Model) -> None:
         """Take in what is known now."""
         assert model.snapshot is not None
-        if model.run != self._run:
-            self._run = model.run
-            self.graphs.clear()
         begun: dict[str, float] = {}
         over: dict[str, feed.GraphOver] = {}
         for event in model.news:
@@ -128,13 +124,19 @@ class Ledger:
             elif isinstance(event, feed.GraphOver):
                 over[key_of(event)] = event
         before, self.graphs = self.graphs, {}
-        # Of some it was told that they are over since the snapshot was made.
+        # Of some it was told that they are over since the snapshot was made; others run again, as
+        # the scheduler died before their clients knew that they were over.
+        clock = model.snapshot.clock
+        for graph in model.snapshot.graphs:
+            key = key_of(graph)
+            if key in over and over[key].at < clock:
+                del over[key]
         self.running = [one for one in model.snapshot.graphs if key_of(one) not in over]
         for graph in self.running[:ROWS_MAX]:
             key = key_of(graph)
             known = self.graphs[key] = before.get(key) or Known(graph)
-            known.graph = graph
-            known.see(model.snapshot.clock)
+            known.graph, known.over_at = graph, None
+            known.see(clock)
         for key, last in reversed(over.items()):
             if len(self.graphs) == ROWS_MAX:
                 break

@@ -291,8 +291,8 @@ class Stream(Page):
         skipped = sum(snapshot.skipped.get(kind, 0) for kind in ENDED)
         if skipped:
             said.append(
-                f"Only a sample is drawn: {view.whole(skipped)} of all events since the"
-                " scheduler's start were too many to be told."
+                f"Only a sample is drawn: {view.whole(skipped)} of all events so far"
+                " were too many to be told."
             )
         show(self._said, f"<p>{escape(' '.join(said))}</p>")
 
