@@ -20,6 +20,7 @@ from scaler_cluster.errors import ConfigError
 from scaler_cluster.wire import feed
 from scaler_cluster.wire.feed_codec import as_dict
 from scaler_monitoring import recording
+from scaler_monitoring.model import SchedulerRestarted
 from scaler_monitoring.texts import worker_name
 from scaler_monitoring.view import NO_NAME, death
 
@@ -107,13 +108,13 @@ class _Trace:
         """When the first scheduler began, in seconds since 1970."""
         self._offset = 0.0
         """What makes microseconds since then of seconds of the scheduler's clock, once added."""
-        self._tracks: dict[tuple[str, bytes], _Track] = {}
+        self._tracks: dict[bytes, _Track] = {}
 
     def apply(self, message: feed.Snapshot | feed.Events) -> Iterator[TraceEvent]:
         """Yield what a message says; nothing of a scheduler of which there was no snapshot yet."""
         if isinstance(message, feed.Snapshot):
             if message.run != self._run:
-                self._enter(message)
+                yield from self._enter(message)
             for worker in message.workers:
                 self._track(worker.worker).name = worker_name(worker)
             yield from self._counters(message)
@@ -129,24 +130,29 @@ class _Trace:
         yield _meta("process_name", WORKERS, 0, name="workers")
         yield _meta("process_sort_index", CLUSTER, 0, sort_index=0)
         yield _meta("process_sort_index", WORKERS, 0, sort_index=1)
-        for (_, worker), track in self._tracks.items():
+        for worker, track in self._tracks.items():
             yield _meta("thread_name", WORKERS, track.number, name=track.name or worker.hex())
 
-    def _enter(self, snapshot: feed.Snapshot) -> None:
+    def _enter(self, snapshot: feed.Snapshot) -> Iterator[TraceEvent]:
         """Begin with another scheduler, whose clock is another."""
+        is_restart = self._begin is not None
         self._run = snapshot.run
         if self._begin is None:
             self._begin = snapshot.time - snapshot.scheduler.up_s
         self._offset = snapshot.time - self._begin - snapshot.clock
+        if is_restart:
+            name, kind = "the scheduler was started again", SchedulerRestarted.kind
+            at = self._at(snapshot.clock - snapshot.scheduler.up_s)
+            place = {"s": "p", "pid": CLUSTER, "tid": 0}
+            yield {"ph": "i", "name": name, "cat": kind, "ts": at, **place, "args": {}}
 
     def _at(self, clock: float) -> int:
         return max(round((clock + self._offset) * 1e6), 0)
 
     def _track(self, worker: bytes) -> _Track:
-        key = self._run, worker
-        track = self._tracks.get(key)
+        track = self._tracks.get(worker)
         if track is None:
-            track = self._tracks[key] = _Track(len(self._tracks) + 1)
+            track = self._tracks[worker] = _Track(len(self._tracks) + 1)
         return track
 
     def _counters(self, snapshot: feed.Snapshot) -> Iterator[TraceEvent]:

@@ -144,7 +144,7 @@ def test_counters_are_of_snapshots():
 
 
 def test_another_scheduler_goes_on_in_the_same_time():
-    """Another scheduler's work has tracks of its own, on the same time axis."""
+    """Another scheduler's work is on the same time axis and tracks, after a mark."""
     messages = [
         snapshot(10.0, 1010.0),
         f.Events("run", 1, 0.0, {}, [f.Done(11.0, W1, function="f", busy_s=0.5)]),
@@ -154,9 +154,11 @@ def test_another_scheduler_goes_on_in_the_same_time():
     events = list(trace_events(messages))
     check(events)
     one, other = (found for found in events if found["ph"] == "X")
+    (mark,) = (found for found in events if found["ph"] == "i")
 
     assert (one["ts"], other["ts"]) == (10_500_000, 23_500_000)
-    assert one["tid"] != other["tid"]
+    assert one["tid"] == other["tid"]
+    assert (mark["name"], mark["ts"]) == ("the scheduler was started again", 20_000_000)
 
 
 def test_nothing_is_said_before_a_snapshot():
