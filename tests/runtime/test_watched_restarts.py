@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.wire import feed as f
 from scaler_exec import ScalerExecutor
@@ -36,7 +37,8 @@ class Witness:
 
     def __init__(self, address: str, path: str) -> None:
         self.model = Model()
-        self._feed = Feed(address)
+        # In this order: by the time of the first snapshot, events are told as well.
+        self._feed = Feed(address, (EVENTS, SNAPSHOT))
         self._recorder = Recorder(path)
 
     def wait(self, condition: Callable[[f.Snapshot], bool], what: str) -> f.Snapshot:
@@ -82,9 +84,13 @@ def test_a_monitor_knows_what_was_before(cluster, flags, tmp_path) -> None:
             assert isinstance(error, KeyError)
             running = executor.submit(hold, flags.path("started"), flags.path("go"))
             flags.wait("started")
+            # Events are told in batches, later than a snapshot may be.
             before = witness.wait(
-                lambda now: (now.tasks.done, now.tasks.failed, now.tasks.running) == (50, 1, 1),
-                "what ran is not counted",
+                lambda now: (
+                    (now.tasks.done, now.tasks.failed, now.tasks.running) == (50, 1, 1)
+                    and bool(witness.model.failures)
+                ),
+                "what ran is not counted, or not told",
             )
             (client,) = before.clients
 
