@@ -75,6 +75,8 @@ class NestedSession(TaskSession):
         self._clients = itertools.count(1)
         self._is_forgotten = False
         """The scheduler is another one, and no task has used this since."""
+        self._has_failed_task = False
+        """This heard of that before the worker did, and let a task fail which is to run again."""
         self._open()
 
     def _open(self) -> None:
@@ -131,7 +133,8 @@ class NestedSession(TaskSession):
         if not _opening.acquire(blocking=False):
             return False
         try:
-            self._is_forgotten = self._task is None and self.connection.is_idle
+            is_idle = self._task is None and self.connection.is_idle
+            self._is_forgotten = is_idle and not self._has_failed_task
         finally:
             _opening.release()
         return self._is_forgotten
@@ -165,8 +168,10 @@ class NestedSession(TaskSession):
 
     def end_task(self) -> None:
         """The task that the worker was given has ended; called by the worker's main thread."""
-        scope, self._task = self._task, None
+        scope = self._task
         if scope is not None:
+            self._has_failed_task |= self.connection.error is not None
+            self._task = None
             self.end(scope)
 
     def end(self, scope: Scope) -> None:
@@ -199,6 +204,7 @@ class NestedSession(TaskSession):
         """Raise if no task can be submitted; see :class:`Session`."""
         if self._is_forgotten:
             self.check_in_task()
+        self._has_failed_task |= self.connection.error is not None
         super().check_usable()
 
     def submit(
