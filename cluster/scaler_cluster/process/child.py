@@ -72,7 +72,9 @@ class ChildProcess:
                 os.close(fd)
         self.pid = self.process.pid
         assert self.process.stdin is not None
-        write_config(self.process.stdin, config)
+        # One that is killed before it has read this has died as any other.
+        with contextlib.suppress(BrokenPipeError):
+            write_config(self.process.stdin, config)
 
     def await_ready(self) -> Ready:
         """Return what the child says once it is ready.
