@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
-from tests.runtime.helpers import environment
+from scaler_cluster.process import child
+from tests.runtime.helpers import BOUND_S, environment
 
 STUCK = """
 import ctypes, os, select, signal, threading, time
@@ -38,3 +40,17 @@ def test_a_signal_is_seen_before_its_handler_runs() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
+
+
+def test_a_child_that_is_killed_at_once_is_a_dead_child(monkeypatch) -> None:
+    """It may die before it has read what it is told: whoever looks after it sees how."""
+
+    def write_too_late(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(child, "write_config", write_too_late)
+    one = child.ChildProcess("supervisor", None)
+    one.process.kill()
+
+    assert one.process.wait(BOUND_S) == -signal.SIGKILL
+    one.stop(0.0)
