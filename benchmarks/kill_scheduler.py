@@ -227,7 +227,8 @@ def main() -> int:
             loads[name].close()
             problems += [f"{name}: {problem}" for problem in trial.problems(())]
         if any(trial.outcomes[UNRESOLVED] for trial in trials.values()):
-            executor.kill_workers()
+            # Else the end would wait for them.
+            executor.shutdown(wait=False, cancel_futures=True)
         starts = Counter(Path(marks.name).read_text().split())
     left = [child.pid for child in children()]
     if left:

@@ -23,6 +23,8 @@ class SilentSource:
         self.address = address
         self.now = 1000.0
         self.is_back = False
+        self.is_new = False
+        """It was started anew, and says so."""
         self._asked: list[m.Fetch] = []
 
     def clock(self) -> float:
@@ -35,6 +37,9 @@ class SilentSource:
 
     def turn(self) -> list[m.Message]:
         """Return what has arrived."""
+        if self.is_new:
+            self.is_new = False
+            return [m.Unknown()]
         if not self.is_back:
             return []
         asked, self._asked = self._asked, []
@@ -86,3 +91,12 @@ def test_a_storage_that_is_back_is_asked_as_ever(storage) -> None:
 
     source.is_back = False
     assert time_to_fail(store, source) > SILENCE_S
+
+
+def test_a_storage_that_was_started_anew_is_asked_at_once(storage) -> None:
+    """Who says that it has forgotten everything is there."""
+    store, source = storage
+    time_to_fail(store, source)
+    source.is_new = source.is_back = True
+
+    assert store.fetch(Incoming(b"last")) == b"data"

@@ -33,3 +33,17 @@ def test_an_old_roster_is_not_believed(tmp_path, monkeypatch, caplog) -> None:
 
     assert file.read() is None
     assert "cannot write" in caplog.text
+
+
+def test_a_roster_stops_no_scheduler(tmp_path, monkeypatch, caplog) -> None:
+    """Whatever is wrong with the disk, or if it is gone, writing raises nothing."""
+    RosterFile(str(tmp_path / "gone")).write(ROSTER)
+    assert not caplog.text
+
+    def fail(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("pathlib.Path.write_text", fail)
+    monkeypatch.setattr("pathlib.Path.unlink", fail)
+    RosterFile(str(tmp_path)).write(ROSTER)
+    assert "Read-only file system" in caplog.text

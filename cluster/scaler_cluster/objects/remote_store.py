@@ -160,17 +160,20 @@ class RemoteStore:
         source = self._source
         patience_s = SILENCE_S
         if self._given_up_at > -math.inf:
-            self._hear(self._turn())
-            if heard_at < self._given_up_at + GIVEN_UP_S:
+            if self._turn():
+                self._given_up_at = -math.inf
+            elif heard_at < self._given_up_at + GIVEN_UP_S:
                 raise self._silence()
-            patience_s = min(PROBE_S, SILENCE_S) if self._given_up_at > -math.inf else SILENCE_S
+            else:
+                patience_s = PROBE_S
         if go_on([]):
             return True
         while True:
             self._check_open()
             arrived = self._turn()
-            if self._hear(arrived):
+            if any(type(message) is not m.Unknown for message in arrived):
                 heard_at, patience_s = clock(), SILENCE_S
+                self._given_up_at = -math.inf
             if arrived and go_on(arrived):
                 return True
             now = clock()
@@ -180,13 +183,6 @@ class RemoteStore:
             if now >= end:
                 return False
             source.wait(min(LOOK_S, end - now))
-
-    def _hear(self, arrived: list[m.Message]) -> bool:
-        """Return True if the storage has answered anything."""
-        is_heard = any(type(message) is not m.Unknown for message in arrived)
-        if is_heard:
-            self._given_up_at = -math.inf
-        return is_heard
 
     def _silence(self) -> StorageUnreachableError:
         return StorageUnreachableError(

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 REFUSED_S = 10.0
 """A scheduler that was started anew hears of the worker within this time: until then it refuses."""
 PAUSE_S = 0.1
+CALLBACK_S = 10.0
+"""So long a callback may still take that a future of an earlier task calls."""
 _opening = threading.Lock()
 
 
@@ -140,12 +142,17 @@ class NestedSession(TaskSession):
         return self._is_forgotten
 
     def _open_again(self) -> None:
-        self._is_forgotten = False
-        self.connection.closing = "the scheduler is another one"
-        self.break_now(ClusterBrokenError(self.connection.closing))
-        self._lead.wake_io()
-        self._io.finished.wait()
+        if not self._io.finished.is_set():
+            self.connection.closing = "the scheduler is another one"
+            self.break_now(ClusterBrokenError(self.connection.closing))
+            self._lead.wake_io()
+            if not self._io.finished.wait(CALLBACK_S):
+                raise ClusterBrokenError(
+                    "a callback of an earlier task of this worker does not end: until it does, no "
+                    "task here can submit tasks to the scheduler, which was started anew"
+                )
         self._open()
+        self._is_forgotten = False
 
     def _enter_task(self) -> Scope:
         with deferred, _opening:

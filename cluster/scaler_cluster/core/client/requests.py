@@ -237,7 +237,9 @@ class Requests:
         if self.asked or self._outbox:
             return True
         window, kept = self._window, self.unfinished
-        return (window is not None and window.is_open) or bool(kept and kept.objects.due)
+        if window is not None and window.is_open:
+            return True
+        return kept is not None and bool(kept.objects.due)
 
     def take(self) -> tuple[list[m.Message], list[m.Cancelled]]:
         """Return what is to be sent, and tasks that were taken back before they were sent."""
