@@ -76,9 +76,9 @@ class NestedSession(TaskSession):
         self._options: dict[tuple[m.TaskOptions, int, bool, int], m.TaskOptions] = {}
         self._clients = itertools.count(1)
         self._is_forgotten = False
-        """The scheduler is another one, and no task has used this since."""
+        """Another scheduler is there, and no task has used this session since."""
         self._has_failed_task = False
-        """This heard of that before the worker did, and let a task fail which is to run again."""
+        """A task failed as this session heard of the other scheduler before the worker did."""
         self._open()
 
     def _open(self) -> None:
@@ -128,9 +128,10 @@ class NestedSession(TaskSession):
         self.scope()
 
     def forget_scheduler(self) -> bool:
-        """The scheduler is another one, which does not know this; return False if a task uses it.
+        """Another scheduler is there; return False if the worker cannot go on.
 
-        Else the next task that does comes to the new one.
+        So it is if a task uses this session, or has failed by it: that task is to run again. Else
+        the next task that uses this session comes to the new scheduler.
         """
         if not _opening.acquire(blocking=False):
             return False
@@ -209,7 +210,7 @@ class NestedSession(TaskSession):
 
     def check_usable(self) -> None:
         """Raise if no task can be submitted; see :class:`Session`."""
-        if self._is_forgotten:
+        if self._is_forgotten and not self.connection.forked:
             self.check_in_task()
         self._has_failed_task |= self.connection.error is not None
         super().check_usable()

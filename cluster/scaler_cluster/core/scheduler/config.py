@@ -30,8 +30,7 @@ class SchedulerConfig:
     workers_expected: int = 0
     """Workers that come with the scheduler, and are on their way before they say so."""
     predecessor: Roster | None = None
-    """What the scheduler has left whose place this one takes; None: there was none, or nobody
-    knows."""
+    """What the scheduler before this one has left; None: there was none, or nobody knows."""
     epoch: int = 0
     """Tells the numbers of this scheduler's sessions from those of others at this address."""
     homes: tuple[m.StorageEndpoint, ...] = (m.NOWHERE,)
