@@ -114,7 +114,6 @@ class SubmitWindow:
 
 def part_of(message: m.Submit, start: int, stop: int) -> m.Submit:
     """Return the tasks of a Submit from ``start`` to ``stop``, counted from its first one."""
-    """Return the tasks of a Submit from ``start`` to ``stop``, counted from its first."""
     if stop - start == len(message.batch):
         return message
     return replace(message, first=message.first + start, batch=message.batch.cut(start, stop))
