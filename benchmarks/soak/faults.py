@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import threading
@@ -10,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.soak.site import send
+from benchmarks.soak.site import MAY_END, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,11 +37,6 @@ RESTART_AFTER_S = (0.0, 3.0)
 LOOK_S = 0.05
 KEEP_S = 1.0
 """As RestartSec= of our units for systemd."""
-MAY_END = {("scheduler", 2), ("storage", 2)}
-"""Kinds of parts, and the exit statuses with which they may end by themselves. Today a storage
-server takes a scheduler that was killed for one that is silent, and refuses the next one for 30 s.
-And a scheduler that finds no storage server keeps a storage at its address itself.
-"""
 REFUSED_S = 75.0
 """So a scheduler beside a storage server is killed less often: clients wait for 60 s."""
 
@@ -92,7 +88,7 @@ class Injected:
 
 
 class Chaos(threading.Thread):
-    """Injects faults until it is told to end, and heals them all before it does."""
+    """Injects faults until it is told to stop that; then everything is healed, and only kept up."""
 
     def __init__(self, site: Site, clients: list[psutil.Process], plan: Plan, seed: int) -> None:
         super().__init__(name="chaos")
@@ -104,6 +100,8 @@ class Chaos(threading.Thread):
         self._clients = clients
         self._plan = plan
         self._dice = random.Random(seed)
+        self._is_enough = threading.Event()
+        self._is_healed = threading.Event()
         self._is_over = threading.Event()
         self._drawn_at = 0.0
         self._heals: list[tuple[float, Injected, Callable[[], object]]] = []
@@ -112,27 +110,34 @@ class Chaos(threading.Thread):
             MUTE: self._harm_cable, CUT: self._harm_cable, SLOW: self._harm_cable,
         } | dict.fromkeys(STOPS, self._stop)  # fmt: skip
 
-    def end(self) -> None:
+    def stop_injecting(self) -> None:
         """Heal everything and inject nothing more; return when that is done."""
+        self._is_enough.set()
+        self._is_healed.wait()
+
+    def end(self) -> None:
+        """Look after nothing any more."""
+        self._is_enough.set()
         self._is_over.set()
         self.join()
 
     def run(self) -> None:
         try:
-            self._inject_until_over()
+            self._inject()
         except Exception as error:
             self.problems.append(f"the soak itself failed: {error!r}")
-        for _, record, heal in self._heals:
-            self._heal(record, heal)
+        self._heal_all(math.inf)
+        self._is_healed.set()
+        while not self._is_over.wait(LOOK_S):
+            self._keep()
+            self._heal_all(time.monotonic())
 
-    def _inject_until_over(self) -> None:
+    def _inject(self) -> None:
         plan, dice = self._plan, self._dice
         due = time.monotonic() + plan.pause_s
-        while not self._is_over.wait(LOOK_S):
+        while not self._is_enough.wait(LOOK_S):
             now = time.monotonic()
-            for entry in [one for one in self._heals if one[0] <= now]:
-                self._heals.remove(entry)
-                self._heal(*entry[1:])
+            self._heal_all(now)
             self._keep()
             if now < due:
                 continue
@@ -160,9 +165,13 @@ class Chaos(threading.Thread):
                 self.problems.append(ended)
             self._heals.append((time.monotonic() + KEEP_S, Injected("", name, 0.0), part.start))
 
-    def _heal(self, record: Injected, heal: Callable[[], object]) -> None:
-        heal()
-        record.ended = time.monotonic()
+    def _heal_all(self, until: float) -> None:
+        """Heal what is due by then."""
+        for entry in [one for one in self._heals if one[0] <= until]:
+            self._heals.remove(entry)
+            _, record, heal = entry
+            heal()
+            record.ended = time.monotonic()
 
     def _note(self, fault: str, target: str, lasts_s: float, heal: Callable[[], object]) -> None:
         # What follows from a signal may have happened before the call that sends it returns.

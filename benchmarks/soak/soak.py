@@ -122,6 +122,8 @@ class Soak:
             chaos.start()
             try:
                 self._watch(site, processes, time.monotonic() + self._seconds)
+                chaos.stop_injecting()
+                self._await_clients()
             finally:
                 chaos.end()
             self.problems += chaos.problems
@@ -156,8 +158,8 @@ class Soak:
             f"MB: {memory}; {segments:.0f} segments"
         )
 
-    def _finish(self, site: Site, processes: list[psutil.Process]) -> None:
-        """Let clients end, look at what is left, end everything, judge."""
+    def _await_clients(self) -> None:
+        """Let clients end."""
         for client in self._clients:
             client.ask_to_end()
         end = time.monotonic() + self._timeout_s + FETCH_S
@@ -165,6 +167,9 @@ class Soak:
             if any(one.hangs for one in self._clients):
                 break
             time.sleep(LOOK_S)
+
+    def _finish(self, site: Site, processes: list[psutil.Process]) -> None:
+        """Look at what is left, end everything, judge."""
         for number, client in enumerate(self._clients):
             self.problems += [f"client {number}: HANG: {what}" for what in client.hangs]
             if not client.has_ended and not client.hangs:
