@@ -75,12 +75,20 @@ class ClusterDirs:
     def remove(self) -> None:
         """Remove the directories: the process that made them may have died before."""
         _remove(self.storage.memory, self.directory)
+        self.release()
+
+    def release(self) -> None:
+        """Hold the directories no longer: a child that ends may remove them."""
         fd = _held.pop(self.directory, -1)
         if fd >= 0:
             os.close(fd)
 
-    def let_go(self) -> None:
-        """Remove the directories unless another process holds them."""
+    def let_go(self, *, is_last: bool = False) -> None:
+        """Remove the directories unless another process holds them.
+
+        One that is about to die is waited for: any other one, if this process ``is_last`` when all
+        end in order, else a parent that has died.
+        """
         import fcntl
 
         # They may not have been there when this process began.
@@ -92,9 +100,9 @@ class ClusterDirs:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self.remove()
                 return
-            if os.getppid() == _parent or time.monotonic() > until:
+            if not (is_last or os.getppid() != _parent) or time.monotonic() > until:
                 return
-            # A parent that was killed may still have its lock.
+            # Whoever was killed may still have its lock, and its children, for a moment.
             time.sleep(LOOK_S)
 
     def remove_stale(self) -> None:

@@ -198,6 +198,7 @@ class EmbeddedCluster:
         if os.getpid() != self.pid:
             return
         with self._keeper.ending():
+            self._dirs.release()
             # The supervisor first: so the last messages of its workers still find a scheduler.
             for child in reversed(list(self._children.values())):
                 child.stop(STOP_TIMEOUT_S)

@@ -80,6 +80,7 @@ class KeptScheduler:
 
     def stop(self, timeout_s: float = GRACE_S) -> None:
         """End it in order and wait for its end; idempotent."""
+        self._config.dirs.release()
         if self._child is not None:
             process = self._child.process
             process.send_signal(signal.SIGTERM)

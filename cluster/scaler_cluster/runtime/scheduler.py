@@ -126,7 +126,7 @@ async def serve(config: SchedulerProcessConfig) -> None:
     loop.remove_reader(LIFELINE_FD)
     full_house.close()
     shell.close()
-    dirs.let_go()
+    dirs.let_go(is_last=True)
 
 
 def _end_by_signal(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
