@@ -12,6 +12,7 @@ file that holds them, named by the peer that wrote it and a number.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,13 @@ def segment_prefix(owner: bytes) -> bytes:
 def segment_names(owner: bytes) -> Iterator[str]:
     """Return names for the segments that a peer writes; threads may share them."""
     return map((segment_prefix(owner).decode() + "{:x}").format, itertools.count())
+
+
+def segment_number(name: bytes) -> int:
+    """Return which of its owner's segments this is; -1 if its name does not say that."""
+    with contextlib.suppress(ValueError):
+        return int(name.partition(b"-")[2], 16)
+    return -1
 
 
 def claim_of(owner: bytes) -> bytes:

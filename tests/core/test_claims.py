@@ -36,7 +36,7 @@ def worker_comes(bench, *holdings, peer=b"W1", started=(), is_whole=True):
     """Let a worker come back that holds this, and has started these runs once."""
     ledger = array("Q", [number for run in started for number in run]).tobytes()
     hi = hello(m.WORKER, supervisor=b"S1", resume=1)
-    return bench.feed(peer, hi, *holdings, m.Held(ledger, is_whole))
+    return bench.feed(peer, hi, *holdings, m.Held(ledger, is_whole, 0))
 
 
 def client_comes(bench, *messages, resume=OLD):
@@ -362,7 +362,7 @@ def test_a_supervisor_is_waited_for(bench):
 
 
 @pytest.mark.parametrize(
-    "message", [RUNNING, m.Held(b"", True), m.Roll((), True), m.Resumed()], ids=repr
+    "message", [RUNNING, m.Held(b"", True, 0), m.Roll((), True), m.Resumed()], ids=repr
 )
 def test_these_words_are_for_who_comes_back(bench, message):
     """Nobody says this who is known, or has another role."""

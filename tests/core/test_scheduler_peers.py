@@ -271,7 +271,11 @@ def test_who_was_named_living_comes_back_however_many_have_died(bench, monkeypat
     for worker in (b"W2", b"W3", b"W4"):
         bench.died(worker=worker)
 
-    bench.feed(b"W1", hello(m.WORKER, supervisor=b"S1", resume=1), m.Held(b"", is_whole=True))
+    bench.feed(
+        b"W1",
+        hello(m.WORKER, supervisor=b"S1", resume=1),
+        m.Held(b"", is_whole=True, first_segment=0),
+    )
     assert list(bench.core.table.workers) == [b"W1"]
     assert "Goodbye" in bench.feed(b"W2", hello(m.WORKER, supervisor=b"S1", resume=1))["W2"][0]
 

@@ -34,7 +34,7 @@ def comes_back(core, undelivered=(), now=5.0):
     """Let the worker hear that it is unknown; return what it says."""
     core.receive([m.Unknown()])
     assert core.is_unknown
-    return [describe(one) for one in core.come_back(undelivered, now)]
+    return [describe(one) for one in core.come_back(undelivered, 0, now)]
 
 
 NOTHING = "Held, started nothing"

@@ -6,7 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import MissingObjectsError
-from scaler_cluster.ids import claim_of, segment_names
+from scaler_cluster.ids import claim_of
+from scaler_cluster.objects.reported_names import ReportedNames
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
@@ -41,6 +42,8 @@ class WorkerStore:
         self._mapped = mapped
         self._missing = missing
         self._is_home = is_home
+        self.names = ReportedNames(peer)
+        """Of the segments that this worker writes; the threads that report them tell it so."""
         self._segments: Segments | None = None
         self._has_claim = False
         self._opening = threading.Lock()
@@ -161,6 +164,7 @@ class WorkerStore:
         except BaseException:
             for segment in segments:
                 self._opened().remove(segment)
+            self.names.reported()
             raise
         return payload, segments
 
@@ -171,5 +175,5 @@ class WorkerStore:
 
             with self._opening:
                 if self._segments is None:
-                    self._segments = Segments(self._place, segment_names(self._peer))
+                    self._segments = Segments(self._place, self.names)
         return self._segments

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.client import worker_context
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.core.records.placement import has_all, is_named
-from scaler_cluster.core.worker.kept_results import Pickled
 from scaler_cluster.core.worker.reports import FLUSH_S
 from scaler_cluster.core.worker.task_loop import Failure, run_work
 from scaler_cluster.ids import HUB
@@ -27,12 +26,13 @@ from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.pickling.nodes import NodeLoader, call_node
 from scaler_cluster.process.interrupts import deferred
 from scaler_cluster.runtime.control_thread import ControlThread
-from scaler_cluster.runtime.failures import describe_failure, describe_setup_failure
+from scaler_cluster.runtime.failures import describe_setup_failure
 from scaler_cluster.runtime.forked_lock import ForkedLock
 from scaler_cluster.runtime.functions import is_loaded, load_function
 from scaler_cluster.runtime.node_results import NodeResults
 from scaler_cluster.runtime.output import Sender, TaskOutput, undivert
 from scaler_cluster.runtime.profile import measured
+from scaler_cluster.runtime.sharing import Sharing
 from scaler_cluster.runtime.task_interrupts import TaskInterrupts
 from scaler_cluster.runtime.task_run import TaskEnd, make_run
 from scaler_cluster.wire import messages as m
@@ -95,8 +95,6 @@ class WorkerShell:
         """When :meth:`pump` was called last."""
         self.is_busy = False
         """The main thread runs tasks."""
-        self._sharing = 0
-        """Threads that send a result which was kept."""
         self._opening = threading.Lock()
         self._hello = hello
         self._link = link
@@ -104,8 +102,13 @@ class WorkerShell:
         self._exchange = Exchange(new_incarnation())
         self._tick_at = 0.0
         self._store = store
+        self.reported = store.names.reported
+        """See LoopHost."""
         self._maintenance = maintenance
         self._interrupts = TaskInterrupts(core)
+        self._sharing = Sharing(self, core, store)
+        self.share = self._sharing.send_all
+        """See LoopHost."""
         self._end = TaskEnd(self, store, self._interrupts)
         self._control = ControlThread(self, core, self._interrupts)
         os.register_at_fork(after_in_child=self._on_forked)
@@ -136,14 +139,14 @@ class WorkerShell:
                         break
             elif core.kept.has_requests:
                 self.share()
-            elif self._sharing:
+            elif self._sharing.threads:
                 # The control thread is at it: what it has to send is sent from here.
                 sleep(SHARING_S)
             elif core.leave is not None and not reports.is_withheld:
                 with self.lock:
                     core.share_all()
                 self.share()
-                while self._sharing:
+                while self._sharing.threads:
                     # The control thread may have taken one of them.
                     sleep(SHARING_S)
                 self._store.give_up_claim()
@@ -201,7 +204,8 @@ class WorkerShell:
             # What its task submitted is lost, and the task with it.
             os._exit(0)
         undelivered, self._exchange = self._exchange.undelivered(HUB), Exchange(new_incarnation())
-        self._send([replace(self._hello, resume=1), *self._core.come_back(undelivered, now)])
+        said = self._core.come_back(undelivered, self._store.names.first, now)
+        self._send([replace(self._hello, resume=1), *said])
 
     # -- what the task loop asks for: see LoopHost -------------------------------------------
 
@@ -233,7 +237,7 @@ class WorkerShell:
             with self.lock:
                 self.pump()
                 due = self._exchange.deadline
-            if self._sharing:
+            if self._sharing.threads:
                 # As in run: what the control thread has to send is sent from here.
                 sleep(SHARING_S)
             elif self._waits(work, segments):
@@ -299,48 +303,6 @@ class WorkerShell:
         """Return what lets each task of a work fail, as none of them can be run."""
         failure = Failure(*describe_setup_failure(error, what, self.where))
         return lambda _: failure
-
-    def share(self) -> None:
-        """Send results that workers elsewhere need, and write out what has no room.
-
-        Any thread may do it, beside others.
-        """
-        core = self._core
-        while True:
-            with self.lock:
-                found = core.kept.take_to_share()
-                is_excess = found is None
-                if is_excess:
-                    if core.kept.is_due:
-                        core.kept.have_room(self._store.claim(core.kept.room_wanted()))
-                    found = core.kept.take_excess()
-                if found is None:
-                    return
-                self._sharing += 1
-            session, task, value = found
-            kind, payload = m.FAILED_MISSING, b""
-            segments: dict[bytes, int] = {}
-            detail: dict[str, Any] = {}
-            if value is not None:
-                try:
-                    kind = ""
-                    payload, segments = self._store.store(value)
-                except Exception as error:
-                    kind, payload, detail = describe_failure(m.FAILED_RESULT, error, "", self.where)
-            names, sizes = tuple(segments), tuple(segments.values())
-            with self.lock:
-                if not kind:
-                    pickled = Pickled(payload, names)
-                    if is_excess:
-                        core.kept.written_out(session, task, pickled)
-                    else:
-                        core.kept.sent(session, task, pickled, sum(sizes))
-                if not (is_excess and kind):
-                    shared = m.Shared(session, task, kind, payload, names, sizes, detail)
-                    core.reports.shared(shared)
-                if kind and (is_excess or core.leave is None):
-                    core.kept.put_back(session, task)
-                self._sharing -= 1
 
     # -- while a task runs -------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ def object_id(letter: str) -> bytes:
 
 def segment(owner: bytes, number: int) -> bytes:
     """Return the name of a segment that a peer made."""
-    return segment_prefix(owner) + str(number).encode()
+    return segment_prefix(owner) + f"{number:x}".encode()
 
 
 def payloads_of(first: int, count: int, prefix: str = "p") -> Batch:

@@ -314,7 +314,7 @@ class WorkerNode(Node):
         now, undelivered = self.simulation.now, self.exchange.undelivered(HUB)
         self.exchange = Exchange(self.simulation.random.getrandbits(31) + 1)
         hello = replace(self._hello, resume=1)
-        self.tell_hub([hello, *self.core.come_back(undelivered, now)])
+        self.tell_hub([hello, *self.core.come_back(undelivered, self._written + 1, now)])
 
     def _preempt(self) -> None:
         """Act as the control thread, now and then, where the main thread is between two lines."""

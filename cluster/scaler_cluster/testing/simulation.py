@@ -166,13 +166,14 @@ class Simulation:
                 client.leave()
         sessions = self.hub.core.table.sessions
         self._run_until(lambda: all(session.worker for session in sessions.values()))
+        # What nobody has named since the scheduler crashed is removed.
+        self._run_until(lambda: not self.hub.core.table.objects.adopts)
+        self._run_for(SETTLE_S)
+        self._check_no_segments()
         for node in list(self.nodes.values()):
             if isinstance(node, SupervisorNode):
                 node.leave()
         self._run_until(lambda: not self.hub.core.table.supervisors)
-        self._run_for(SETTLE_S)
-        # What nobody has named since the scheduler crashed is removed.
-        self._run_until(lambda: not self.hub.core.table.objects.adopts)
         self._run_for(SETTLE_S)
         self._check_empty()
         return self.network.digest.hexdigest()
@@ -256,10 +257,15 @@ class Simulation:
         assert not [*objects.records, *objects.copying], "the scheduler remembers objects"
         assert list(objects.stores) == [HOME], f"the scheduler remembers {objects.stores}"
         assert not objects.stores[HOME].nbytes, "the scheduler counts bytes of nothing"
+        self._check_no_segments()
+
+    def _check_no_segments(self) -> None:
+        """Check, when all clients have left, that nothing is stored any more."""
         # What a worker stores after it was given up stays until the scheduler ends.
         strangers = tuple(map(segment_prefix, self.hub.strangers))
-        segments = [one for one in self.home.segments if not one.startswith(strangers)]
-        assert not segments, f"left behind: {segments}"
+        for address, files in self._places.items():
+            left = [one for one in files.segments if not one.startswith(strangers)]
+            assert not left or not files.is_there, f"left behind at {address}: {left}"
 
     def carry(self, source: bytes, target: bytes, frames: list[Buffer]) -> None:
         """See :class:`Network`."""

@@ -63,6 +63,9 @@ class WorkerDriver:
 
     # -- what the loop asks for: see LoopHost ------------------------------------------------
 
+    def reported(self) -> None:
+        """Nothing to note: here a result is written and reported at once."""
+
     @property
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keeps the control thread away."""

@@ -506,6 +506,8 @@ class Held(Message):
     """As 64-bit numbers: session, first task and number of tasks of each run, in turn."""
     is_whole: bool
     """False: it has started so many that it has forgotten some."""
+    first_segment: int
+    """Of the segments that it wrote before the one of this number, it reports none any more."""
 
 
 @dataclass(slots=True)

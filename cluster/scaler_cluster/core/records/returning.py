@@ -30,3 +30,5 @@ class Returning:
     """True once it has named all that it holds."""
     is_whole: bool = True
     """Whether it knows all tasks that it has started and that must not start twice."""
+    first_segment: int = 0
+    """See :class:`Held`."""

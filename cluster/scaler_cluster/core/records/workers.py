@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.records.announced import Announced
 from scaler_cluster.core.records.lifecycle import TRANSITIONS, Event, State
 from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.errors import LocalProtocolError
@@ -183,6 +184,8 @@ class WorkerRecord:
     """Digests of the functions that it holds, least recently used first."""
     store: bytes = b""
     """Key of the store whose segments it maps."""
+    announced: Announced = field(default_factory=Announced)
+    """Numbers of the segments that it has told of."""
     objects: dict[bytes, None] = field(default_factory=dict)
     """Ids of the objects that it was told of, and may have mapped."""
     session: bytes = b""

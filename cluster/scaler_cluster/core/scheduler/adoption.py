@@ -15,6 +15,7 @@ from scaler_cluster.ids import is_segment
 
 if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.config import SchedulerConfig
+    from scaler_cluster.core.scheduler.inventories import Inventories
     from scaler_cluster.core.scheduler.session import SessionRecord
     from scaler_cluster.core.scheduler.table import Table
     from scaler_cluster.wire import messages as m
@@ -26,9 +27,12 @@ ADOPTION_S = 60.0
 class Adoption:
     """Takes in what clients still name, for a while."""
 
-    def __init__(self, table: Table, config: SchedulerConfig, now: float) -> None:
+    def __init__(
+        self, table: Table, config: SchedulerConfig, inventories: Inventories, now: float
+    ) -> None:
         self._table = table
         self._config = config
+        self._inventories = inventories
         self.deadline = now + ADOPTION_S if config.adopts else math.inf
         """When :meth:`tick` is next due."""
         self._awaited: dict[str, list[bytes]] = {}
@@ -89,6 +93,5 @@ class Adoption:
         for key, segment in left:
             if segment not in known:
                 objects.remove_segments(key, (segment,))
-        for peer in objects.storages:
-            # It answers with its inventory.
-            self._table.send(peer, self._config.welcome())
+        for key in objects.storages.values():
+            self._inventories.ask(key)

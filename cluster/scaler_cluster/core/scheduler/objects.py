@@ -13,10 +13,11 @@ from scaler_cluster.ids import (
     claim_of,
     home_of,
     is_segment_of,
+    segment_number,
     segment_prefix,
 )
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.codec import OBJECTS_MAX, in_pieces
+from scaler_cluster.wire.codec import OBJECTS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -85,6 +86,7 @@ class ObjectTable:
             raise RemoteProtocolError("an object in a segment that somebody else wrote")
         if len(message.object) != OBJECT_ID_BYTES:
             raise RemoteProtocolError("an object that is not named by its digest")
+        session.announced.add(segment_number(message.segment))
         home = self._home_keys[home_of(message.object, len(self._home_keys))]
         if message.object in session.objects:
             # Ctrl-C in the client came at a bad moment: it stored the object twice.
@@ -152,9 +154,10 @@ class ObjectTable:
 
     # -- place ---------------------------------------------------------------------------------
 
-    def home_with(self, disk: str) -> bytes | None:
-        """Return the home that has this directory, if there is one."""
-        return next((key for key, home in self.homes.items() if home.disk == disk), None)
+    def key_of(self, worker: m.Hello) -> bytes:
+        """Return the key of the machine on which a worker stores: a home, or one of its own."""
+        homes = (key for key, home in self.homes.items() if home.disk == worker.place.disk)
+        return next(homes, worker.supervisor)
 
     def lay(self, record: ObjectRecord, key: bytes) -> None:
         """Note that a machine has an object."""
@@ -321,27 +324,18 @@ class ObjectTable:
                     if goal == key:
                         self.transferred(key, segment, "the object storage does not start")
 
-    def take_inventory(self, key: bytes, segments: tuple[bytes, ...]) -> None:
-        """A storage found these segments: remove the segments of no use.
+    def found(self, key: bytes, segments: tuple[bytes, ...]) -> set[bytes]:
+        """A storage found these segments; return all that it should have.
 
         What was lost with the machine and is still named can be had again: it was only cut off.
         """
-        store = self.stores[key]
         known = {record.segment for record in self.records.values() if key in record.stores}
         known.update(segment for goal, segment in self.copying if goal == key)
         lost = {record.segment: record for record in self.records.values() if not record.stores}
         for segment in dict.fromkeys(one for one in segments if one in lost and one not in known):
             self.lay(lost[segment], key)
             known.add(segment)
-        prefixes = _prefixes_on(key, self._workers, self._sessions if key in self.homes else ())
-        for segment in () if self.adopts else segments:
-            # A segment that its owner has not announced yet is about to be announced.
-            name = segment.removeprefix(DRAFT)
-            if name not in known and not name.startswith(prefixes):
-                store.garbage.append(segment)
-        garbage, store.garbage = store.garbage, []
-        for piece in in_pieces(garbage):
-            self.remove_segments(key, piece)
+        return known
 
     def add_storage(self, peer: bytes, key: bytes, place: m.StorageEndpoint) -> bytes | None:
         """Take in the storage of a machine, which fetches what is still wanted there.
@@ -385,14 +379,6 @@ class ObjectTable:
             del self.copying[place]
         for record in self.records.values():
             record.stores.pop(key, None)
-
-
-def _prefixes_on(
-    key: bytes, workers: Mapping[bytes, WorkerRecord], clients: Iterable[bytes]
-) -> tuple[bytes, ...]:
-    """Return how segments begin that peers write on a machine; those of others are copies."""
-    peers = [worker.peer for worker in workers.values() if worker.store == key]
-    return tuple(map(segment_prefix, (*peers, *clients)))
 
 
 def _wanted_on(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.records.returning import Returning
     from scaler_cluster.core.scheduler.claims import Claims
     from scaler_cluster.core.scheduler.config import SchedulerConfig
+    from scaler_cluster.core.scheduler.inventories import Inventories
     from scaler_cluster.core.scheduler.table import Table
     from scaler_cluster.core.scheduler.worker_handlers import WorkerHandlers
 
@@ -45,6 +46,7 @@ class Resumption:
         config: SchedulerConfig,
         claims: Claims,
         workers: WorkerHandlers,
+        inventories: Inventories,
         handle: Callable[[bytes, m.Message, float], None],
         give_up: Callable[[bytes, float, str], None],
         now: float,
@@ -53,6 +55,7 @@ class Resumption:
         self._config = config
         self._claims = claims
         self._workers = workers
+        self._inventories = inventories
         self._handle = handle
         self._give_up = give_up
         self.until = now + GRACE_S
@@ -104,6 +107,7 @@ class Resumption:
         returning = self._returning(peer)
         returning.is_complete = True
         returning.is_whole = message.is_whole
+        returning.first_segment = message.first_segment
         for at in range(0, len(started), LEDGER_NUMBERS):
             session, first, count = started[at : at + LEDGER_NUMBERS]
             self._claims.started(session, first, first + count)
@@ -159,8 +163,8 @@ class Resumption:
                 if isinstance(one, m.Submit) and one.options.at_most_once
             ]
             self._hear(peer, asked, now)
-        for peer, returning in list(table.returning.items()):
-            self._take_in(peer, returning, now)
+        if table.returning:
+            self._take_all_in(now)
         for peer, tasks in dubious:
             if peer in table.sessions:
                 self._claims.judge(table.sessions[peer], tasks.start, tasks.stop)
@@ -197,6 +201,19 @@ class Resumption:
         except RemoteProtocolError as error:
             self._give_up(peer, now, str(error))
 
+    def _take_all_in(self, now: float) -> None:
+        """Take in the workers that can be taken in by now."""
+        table, objects = self._table, self._table.objects
+        before = dict(table.returning)
+        for peer, returning in before.items():
+            self._take_in(peer, returning, now)
+        came = {objects.key_of(it.hello) for it in before.values() if it.hello.resume}
+        came -= {objects.key_of(it.hello) for it in table.returning.values()}
+        if not objects.adopts:
+            # What they wrote before was not to be judged until now.
+            for key in sorted(came):
+                self._inventories.ask(key)
+
     def _take_in(self, peer: bytes, returning: Returning, now: float) -> None:
         table = self._table
         if returning.is_complete and returning.hello.supervisor in table.supervisors:
@@ -205,7 +222,13 @@ class Resumption:
             is_time = now >= returning.until or (self._is_over and not waits)
             if is_time or not returning.holdings:
                 del table.returning[peer]
-                self._workers.admit(peer, returning.hello, returning.holdings, now)
+                self._workers.admit(
+                    peer,
+                    returning.hello,
+                    returning.holdings,
+                    now,
+                    first_segment=returning.first_segment,
+                )
         elif now >= returning.until:
             del table.returning[peer]
             table.send(peer, m.Goodbye("its supervisor is not here"))

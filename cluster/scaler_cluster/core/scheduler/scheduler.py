@@ -16,6 +16,7 @@ from scaler_cluster.core.scheduler.dispatch import Dispatch
 from scaler_cluster.core.scheduler.failures import Failures
 from scaler_cluster.core.scheduler.feed import Feed
 from scaler_cluster.core.scheduler.graph_moves import Graphs
+from scaler_cluster.core.scheduler.inventories import Inventories
 from scaler_cluster.core.scheduler.outcomes import Outcomes
 from scaler_cluster.core.scheduler.pools import WorkerPools
 from scaler_cluster.core.scheduler.rebalance import Rebalancer
@@ -72,7 +73,8 @@ class SchedulerCore:
         self._unplaced = Unplaced(table, pools, failures, config.unplaced_timeout_s)
         limit = config.tasks_waiting_max
         self._admission = AdmissionControl(table, limit) if limit >= 0 else None
-        self._adoption = Adoption(table, config, now)
+        inventories = Inventories(table, config)
+        self._adoption = Adoption(table, config, inventories, now)
         self._clients = clients = ClientHandlers(
             table,
             config,
@@ -91,9 +93,9 @@ class SchedulerCore:
         self._supervisors = SupervisorHandlers(
             table, config, stopping, graphs, clients, self._workers, self.feed, pools
         )
-        self._storages = StorageHandlers(table, config, graphs, self._adoption)
+        self._storages = StorageHandlers(table, config, graphs, self._adoption, inventories)
         self._resumption = Resumption(
-            table, config, claims, self._workers, self._handle, self._drop, now
+            table, config, claims, self._workers, inventories, self._handle, self._drop, now
         )
         self.held_back = table.backlog.held_back
         """Numbers of sessions whose tasks wait because their clients do not read their results."""

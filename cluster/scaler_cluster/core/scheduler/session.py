@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
+from scaler_cluster.core.records.announced import Announced
 from scaler_cluster.core.records.totals import Totals
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class SessionRecord:
     """Digests of the functions that the client may name; False: a function has lost objects."""
     objects: dict[bytes, None] = field(default_factory=dict)
     """Ids of the objects that the client may name: it stored them, or they are results."""
+    announced: Announced = field(default_factory=Announced)
+    """Numbers of the segments that it has told of."""
     graphs: SortedDict[int, GraphRecord] = field(default_factory=SortedDict)
     """The live graphs of the client, by their first task."""
     watched: dict[int, list[tuple[GraphRecord, int]]] = field(default_factory=dict)

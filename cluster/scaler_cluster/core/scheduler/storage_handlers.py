@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.adoption import Adoption
     from scaler_cluster.core.scheduler.config import SchedulerConfig
     from scaler_cluster.core.scheduler.graph_moves import Graphs
+    from scaler_cluster.core.scheduler.inventories import Inventories
     from scaler_cluster.core.scheduler.table import Table
 
 
@@ -20,9 +21,15 @@ class StorageHandlers:
     """Handles the messages of object storages."""
 
     def __init__(
-        self, table: Table, config: SchedulerConfig, graphs: Graphs, adoption: Adoption
+        self,
+        table: Table,
+        config: SchedulerConfig,
+        graphs: Graphs,
+        adoption: Adoption,
+        inventories: Inventories,
     ) -> None:
         self._table = table
+        self._inventories = inventories
         self._adoption = adoption
         self._config = config
         self._graphs = graphs
@@ -70,7 +77,7 @@ class StorageHandlers:
     def _on_inventory(self, peer: bytes, message: m.Inventory, now: float) -> None:
         key = self._key(peer)
         if key is not None:
-            self._table.objects.take_inventory(key, message.objects)
+            self._inventories.take(key, message.objects)
 
     def _on_transferred(self, peer: bytes, message: m.Transferred, now: float) -> None:
         key = self._key(peer)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.core.records.announced import Announced
 from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.core.records.objects import StoreRecord
 from scaler_cluster.core.records.placement import uncounted
 from scaler_cluster.core.records.returning import Returning
 from scaler_cluster.core.records.workers import WorkerRecord
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import is_segment_of
+from scaler_cluster.ids import is_segment_of, segment_number
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import numbers
 
@@ -88,7 +89,15 @@ class WorkerHandlers:
         else:
             self.admit(peer, hello, (), now)
 
-    def admit(self, peer: bytes, hello: m.Hello, holdings: Sequence[m.Holding], now: float) -> None:
+    def admit(
+        self,
+        peer: bytes,
+        hello: m.Hello,
+        holdings: Sequence[m.Holding],
+        now: float,
+        *,
+        first_segment: int = 0,
+    ) -> None:
         """Take a worker in whose supervisor is here, with those tasks it holds that are wanted."""
         table = self._table
         supervisor = table.supervisors[hello.supervisor]
@@ -97,10 +106,9 @@ class WorkerHandlers:
         worker.spare = hello.spare
         worker.name = hello.name
         worker.tasks_max = min(hello.queue or TASKS_MAX, self._config.tasks_max, TASKS_MAX)
-        home = table.objects.home_with(hello.place.disk)
-        worker.store = hello.supervisor if home is None else home
-        if home is None:
-            table.objects.stores.setdefault(worker.store, StoreRecord(hello.place))
+        worker.announced = Announced(first_segment)
+        worker.store = table.objects.key_of(hello)
+        table.objects.stores.setdefault(worker.store, StoreRecord(hello.place))
         supervisor.workers[peer] = worker
         table.workers[peer] = worker
         table.refused = ""
@@ -188,6 +196,9 @@ class WorkerHandlers:
             # The worker wrote it after it was given up. Which machine has it is not known any more.
             for key in objects.stores:
                 objects.remove_segments(key, message.objects)
+            return None
+        for segment in message.objects:
+            worker.announced.add(segment_number(segment))
         return worker
 
     def _on_shared(self, peer: bytes, message: m.Shared, now: float) -> None:

@@ -32,7 +32,9 @@ class Holdings:
         self._told: tuple[int, int] | None = None
         """Session and id of the task that was said to run; None: none was."""
 
-    def name(self, undelivered: Sequence[m.Message], now: float) -> list[m.Message]:
+    def name(
+        self, undelivered: Sequence[m.Message], first_segment: int, now: float
+    ) -> list[m.Message]:
         """Name all there is, beginning with what was said and may not have arrived."""
         held: list[m.Message] = []
         nested = {work.session for work in self._queue if work.message.depth}
@@ -51,7 +53,7 @@ class Holdings:
             elif work.stop:
                 queued = work.session, work.first, work.stop, 0, 0.0
                 held.append(m.Holding(*queued, work.message.depth > 0))
-        held.append(m.Held(self.ledger.packed(), self.ledger.is_whole))
+        held.append(m.Held(self.ledger.packed(), self.ledger.is_whole, first_segment))
         return held
 
     def _of_running(self, work: Work, now: float) -> Iterator[m.Holding]:

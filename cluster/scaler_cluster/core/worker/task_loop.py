@@ -95,6 +95,9 @@ class LoopHost(Protocol):
         See :class:`KeptGraphs`.
         """
 
+    def reported(self) -> None:
+        """What this thread has stored was reported; the lock is held."""
+
     def has_come(self, work: Work) -> bool:
         """Return True once the segments of a work are here, or will never be.
 
@@ -160,6 +163,7 @@ def run_work(core: WorkerCore, host: LoopHost, work: Work) -> Generator[None, Ou
         else:
             with host.lock:
                 _report(core, work, outcome)
+                host.reported()
                 work.cursor = index + 1
                 reports.begin(work, now)
             if core.kept.is_due:

@@ -189,18 +189,21 @@ class WorkerCore:
         if self.leave == "":
             self.kept.ask_for_all()
 
-    def come_back(self, undelivered: Sequence[m.Message], now: float) -> list[m.Message]:
+    def come_back(
+        self, undelivered: Sequence[m.Message], first_segment: int, now: float
+    ) -> list[m.Message]:
         """Return what to say to a scheduler that does not know this worker, after a new Hello.
 
-        ``undelivered`` was said before and may not have arrived. Until the scheduler answers,
-        nothing else is said; the tasks run on meanwhile.
+        ``undelivered`` was said before and may not have arrived; ``first_segment`` is the number of
+        the first one that may still be reported. Until the scheduler answers, nothing else is said;
+        the tasks run on meanwhile.
         """
         self.is_unknown = False
         for session, graph in list(self.kept.graphs):
             self.kept.end(session, graph)
         for told in (self.mapped, self.missing, self.awaited):
             told.clear()
-        return self._holdings.name(undelivered, now)
+        return self._holdings.name(undelivered, first_segment, now)
 
     def finish(self, work: Work) -> None:
         """The shell ran a work to its end."""
