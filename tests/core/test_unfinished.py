@@ -428,19 +428,33 @@ def test_it_knows_what_has_not_come_back(data):
 
 def test_a_long_life_leaves_nothing():
     """What came back is forgotten, in whatever order it comes."""
-    count = 3 * DEAD_MIN
-    waiters = set(range(2 * count))
-    kept = Unfinished(waiters)
+    start, count = first_task_id(1), 6 * DEAD_MIN
+    kept = Unfinished(set())
     kept.sent([m.Function(F, b"", (), "")])
-    for task in range(0, 2 * count, 2):
+    for task in range(start, start + count, 2):
         kept.sent([m.Submit(task, F, m.CALL_ARGS, m.DEFAULT_OPTIONS, payloads_of(task, 2))])
     (call,) = kept._calls.values()
-    for task in reversed(range(2, 2 * count)):
+    for task in reversed(range(start + 2, start + count)):
         kept.came(task, 1)
     assert len(call._firsts) <= DEAD_MIN + 1
 
-    kept.came(0, 2)
+    kept.came(start, 2)
     assert kept.is_empty
+
+
+def test_a_task_that_does_not_end_keeps_no_others():
+    """While one task is waited for, thousands of others come back, and are not kept."""
+    waiters = {0}
+    kept = Unfinished(waiters)
+    kept.sent([m.Function(F, b"", (), "")])
+    kept.sent([m.Submit(0, F, m.CALL_ARGS, m.DEFAULT_OPTIONS, payloads_of(0, 1))])
+    for task in range(1, 100 * DEAD_MIN):
+        kept.sent([m.Submit(task, F, m.CALL_ARGS, m.DEFAULT_OPTIONS, payloads_of(task, 1))])
+        kept.came(task, 1)
+        assert len(kept._plain) <= 2 * DEAD_MIN
+    waiters.clear()
+    kept.came(0, 1)
+    assert not kept._plain
 
 
 # -- what was stored -------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_a_worker_names_what_it_runs_and_has_queued(core):
         "Holding 1:9",
         NOTHING,
     ]
-    assert core.reports.is_empty
+    assert said(core) == []
     core.receive([m.Welcome(0, 0)])
     assert said(core) == ["Done 1:0 [r0]", "Done 1:1 [r1]"]
 

@@ -28,7 +28,8 @@ def test_names_are_reported_by_who_took_them():
 
 def test_threads_take_different_names():
     """No two threads get the same name."""
-    names, taken = ReportedNames(b"W"), []
+    names = ReportedNames(b"W")
+    taken: list[str] = []
     threads = [
         threading.Thread(target=lambda: taken.extend(next(names) for _ in range(500)))
         for _ in range(4)

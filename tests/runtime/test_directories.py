@@ -43,6 +43,7 @@ def other(dirs):
         stdout=subprocess.PIPE,
         env=environment(),
     )
+    assert process.stdout is not None
     assert process.stdout.readline() == b"\n"
     yield process
     process.kill()

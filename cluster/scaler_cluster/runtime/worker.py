@@ -122,7 +122,8 @@ class WorkerShell:
         reports = core.reports
         while True:
             with self.lock:
-                reports.flush()
+                if reports.results:
+                    reports.flush()
                 self.pump()
                 self.is_busy = bool(core.queue)
             if reports.last_end > maintenance.done_at and clock() >= maintenance.due:
@@ -177,7 +178,7 @@ class WorkerShell:
         reports = core.reports
         while True:
             now = self.pumped_at = self.clock()
-            if not reports.is_empty:
+            if reports.outbox and not reports.is_withheld:
                 for frames in exchange.send(HUB, reports.take(), now):
                     link.send(HUB, frames)
             if now >= self._tick_at:
@@ -195,7 +196,8 @@ class WorkerShell:
             if core.is_unknown:
                 self._come_back(now)
                 exchange = self._exchange
-            if reports.is_empty and (core.queue or len(received) < limit):
+            is_empty = not reports.outbox or reports.is_withheld
+            if is_empty and (core.queue or len(received) < limit):
                 return
 
     def _come_back(self, now: float) -> None:

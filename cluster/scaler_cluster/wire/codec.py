@@ -395,9 +395,10 @@ def _put_results(x: m.Results, frames: list[Buffer]) -> list[object]:
 
 
 def _put_assign(x: m.Assign, frames: list[Buffer]) -> list[object]:
-    batch = _put_batch(x.batch, frames)
-    head = 20, x.session, x.first, x.function, x.call, x.report_start, x.stream_output
-    return [*head, batch, x.objects, x.depth, x.profiling, x.log_level, x.at_most_once]
+    return [
+        20, x.session, x.first, x.function, x.call, x.report_start, x.stream_output,
+        _put_batch(x.batch, frames), x.objects, x.depth, x.profiling, x.log_level, x.at_most_once,
+    ]  # fmt: skip
 
 
 def _put_done(x: m.Done, frames: list[Buffer]) -> list[object]:
@@ -420,14 +421,18 @@ def _get_results(item: list[Any], frames: Sequence[Buffer]) -> m.Results:
 
 
 def _get_assign(item: list[Any], frames: Sequence[Buffer]) -> m.Assign:
-    _, session, first, function, call, starts, streams, batch, objects, *options = item
-    depth, profiles, log_level, once = options
+    (
+        _, session, first, function, call, starts, streams, batch, objects,
+        depth, profiles, log_level, once,
+    ) = item  # fmt: skip
     _check_run(session, first, function, call)
     is_right = type(starts) is type(streams) is type(profiles) is type(once) is bool
     if not (is_right and type(depth) is type(log_level) is int):
         raise RemoteProtocolError("the options of an Assign are booleans, a depth and a level")
-    batch, objects = _get_batch(batch, frames), _get_objects(objects)
-    return m.Assign(session, first, function, call, starts, streams, batch, objects, *options)
+    return m.Assign(
+        session, first, function, call, starts, streams,
+        _get_batch(batch, frames), _get_objects(objects), depth, profiles, log_level, once,
+    )  # fmt: skip
 
 
 def _get_done(item: list[Any], frames: Sequence[Buffer]) -> m.Done:

@@ -15,7 +15,7 @@ from scaler_cluster.ids import CALL_BITS, ranges_of
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
 DEAD_MIN = 64
 """A call's list is rid of runs that came back when there are so many, and half of all, at least."""
@@ -46,14 +46,19 @@ class Unfinished:
     ``waiters`` knows which single tasks have not come back.
     """
 
-    def __init__(self, waiters: Container[int]) -> None:
+    def __init__(self, waiters: Collection[int]) -> None:
         self._waiters = waiters
         self._functions: dict[bytes, m.Function] = {}
         """What the scheduler knows."""
-        self._lone: dict[int, tuple[m.Submit, m.Function, tuple[bytes, ...]]] = {}
-        """Single tasks that were sent alone, each with the objects that it needs: a round trip of
-        one task is to cost little."""
+        self._plain: list[tuple[m.Submit, m.Function]] = []
+        """Single tasks that need no objects; some may have come back. What each of them costs is
+        paid in a round trip of a lone task."""
+        self._plain_left = 0
+        """How many tasks these were when they were last looked through."""
+        self._plain_came = 0
+        """How many single tasks have come back since."""
         self._calls: dict[int, _Call] = {}
+        """The others."""
         self.objects = HeldObjects()
         self.graphs = UnfinishedGraphs(self.objects)
         self._taken_back: m.Cancel | None = None
@@ -62,7 +67,8 @@ class Unfinished:
     @property
     def is_empty(self) -> bool:
         """Return True if everything has come back."""
-        return not (self._calls or self._lone or self.graphs)
+        self._forget_plain()
+        return not (self._calls or self._plain or self.graphs.open)
 
     def sent(self, messages: list[m.Message]) -> list[m.Message]:
         """Note what is about to be sent; return it without what is to be released only later."""
@@ -74,16 +80,17 @@ class Unfinished:
                     # The scheduler will not take it either.
                     continue
                 number = message.first >> CALL_BITS
-                needs = message.objects + function.objects
-                if needs:
-                    self.objects.use(needs)
-                if not number and len(message.batch) == 1:
-                    self._lone[message.first] = message, function, needs
+                needs = message.objects or function.objects
+                if not number and not needs:
+                    self._plain.append((message, function))
                     continue
+                run = Run(message, function)
+                if needs:
+                    self.objects.use(run.needs)
                 call = self._calls.get(number)
                 if call is None:
                     call = self._calls[number] = _Call(self.objects)
-                call.add(Run(message, function))
+                call.add(run)
             elif isinstance(message, m.Function):
                 self._functions[message.function] = message
             elif isinstance(message, m.Forget):
@@ -115,48 +122,41 @@ class Unfinished:
     def came(self, first: int, count: int) -> None:
         """Contiguous tasks came back or were given up, each for the first time."""
         number = first >> CALL_BITS
-        if not number and self._lone:
-            lone = self._lone
-            if count == 1 and (kept := lone.pop(first, None)) is not None:
-                if kept[2]:
-                    self.objects.used(kept[2])
-                return
-        if self.graphs:
+        if not number and self._plain:
+            if self._waiters:
+                self._count_plain(count)
+            else:
+                self._plain.clear()
+        if self.graphs.open:
             self.graphs.came(first, first + count)
-        if not number and self._lone:
-            lone = self._lone
-            if not lone.keys().isdisjoint(range(first, first + count)):
-                for task in range(first, first + count):
-                    if not self._drop_lone(task):
-                        self._came(0, task, task + 1)
-                return
-        self._came(number, first, first + count)
+        if self._calls:
+            call = self._calls.get(number)
+            if call is not None and call.came(first, first + count, is_map=number > 0):
+                del self._calls[number]
 
-    def _drop_lone(self, task: int) -> bool:
-        """Forget a task, if it was sent alone; return whether it was."""
-        kept = self._lone.pop(task, None)
-        if kept is None:
-            return False
-        self.objects.used(kept[2])
-        return True
+    def _count_plain(self, came: int) -> None:
+        """So many single tasks came back: look through those that need no objects, in good time."""
+        self._plain_came += came
+        if self._plain_came >= max(self._plain_left, DEAD_MIN):
+            self._forget_plain()
 
-    def _came(self, number: int, first: int, stop: int) -> None:
-        call = self._calls.get(number)
-        if call is not None and call.came(first, stop, is_map=number > 0):
-            del self._calls[number]
+    def _forget_plain(self) -> None:
+        """Forget single tasks that need no objects, where all of one message came back."""
+        waits = self._waiters.__contains__
+        self._plain = [one for one in self._plain if any(map(waits, _tasks_of(one[0])))]
+        self._plain_left = sum(len(submit.batch) for submit, _ in self._plain)
+        self._plain_came = 0
 
     def recount(self, first: int, stop: int) -> None:
         """Some of these tasks came back; others had been given up. They are of no map."""
-        if self.graphs:
+        if self.graphs.open:
             self.graphs.came(first, stop)
         if first >> CALL_BITS:
             return
-        for task in range(first, stop):
-            if task not in self._waiters:
-                self._drop_lone(task)
         call = self._calls.get(0)
         if call is not None and call.recount(first, stop, self._waiters):
             del self._calls[0]
+        self._count_plain(stop - first)
 
     def again(
         self,
@@ -240,9 +240,9 @@ class Unfinished:
 
     def _open_runs(self) -> Iterator[tuple[Run, m.Submit]]:
         """Yield what was asked for and has not come back, and forget it."""
-        for submit, function, _ in self._lone.values():
+        for submit, function in self._plain:
             self._calls.setdefault(0, _Call(self.objects)).add(Run(submit, function))
-        self._lone = {}
+        self._plain.clear()
         calls, self._calls = self._calls, {}
         for number, call in sorted(calls.items()):
             for run in call.runs():
@@ -261,8 +261,12 @@ class Unfinished:
         return ranges_of(left)
 
 
+def _tasks_of(submit: m.Submit) -> range:
+    return range(submit.first, submit.first + len(submit.batch))
+
+
 def _all_lost(submit: m.Submit) -> list[m.Failed]:
-    return [lost(task) for task in range(submit.first, submit.first + len(submit.batch))]
+    return [lost(task) for task in _tasks_of(submit)]
 
 
 def _objects_of(message: m.Message) -> tuple[bytes, ...]:

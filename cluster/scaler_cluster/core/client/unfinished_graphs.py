@@ -42,29 +42,26 @@ class UnfinishedGraphs:
 
     def __init__(self, objects: HeldObjects) -> None:
         self._objects = objects
-        self._graphs: dict[int, _Graph] = {}
+        self.open: dict[int, _Graph] = {}
         """By the first task of each, in the order in which they were asked for."""
         self._owners: dict[int, _Graph] = {}
         """By call; those whose numbers are single tasks: by the inverse of each wanted node."""
         self._void: set[int] = set()
         """First tasks of graphs that are not asked for again, and of which more may follow."""
 
-    def __bool__(self) -> bool:
-        return bool(self._graphs)
-
     def begin(self, first: int, wanted: Iterable[int], inputs: Sequence[object]) -> None:
         """Note a graph that is about to be asked for, and which of its nodes are waited for."""
-        graph = self._graphs[first] = _Graph(first, wanted, inputs)
+        graph = self.open[first] = _Graph(first, wanted, inputs)
         self._owners.update(dict.fromkeys(self._keys(graph), graph))
 
     def inputs_of(self, first: int) -> Sequence[object]:
         """Return what stands for the inputs of a graph; empty if nobody waits for that."""
-        graph = self._graphs.get(first)
+        graph = self.open.get(first)
         return graph.inputs if graph is not None else ()
 
     def sent(self, part: m.Graph, functions: Mapping[bytes, m.Function]) -> None:
         """Note what is sent of a graph; its function was sent before its first part."""
-        graph = self._graphs.get(part.first)
+        graph = self.open.get(part.first)
         if graph is not None:
             if graph.function is None:
                 graph.function = functions[part.function]
@@ -98,7 +95,7 @@ class UnfinishedGraphs:
         ``failed`` gets the nodes that wait for what must not start again, or is gone if it was
         stored and ``is_stored`` no more.
         """
-        for graph in list(self._graphs.values()):
+        for graph in list(self.open.values()):
             function, parts = graph.function, graph.parts
             if function is None:
                 # Nothing of it was sent.
@@ -118,7 +115,7 @@ class UnfinishedGraphs:
 
     def fail(self, last: m.Graph, kind: str) -> list[m.Failed]:
         """Give a graph up, of which this part came last; return what becomes of its nodes."""
-        graph = self._graphs.get(last.first)
+        graph = self.open.get(last.first)
         if not last.is_last:
             self._void.add(last.first)
         if graph is None:
@@ -131,7 +128,7 @@ class UnfinishedGraphs:
         return (number,) if number else (~task for task in graph.wanted)
 
     def _drop(self, graph: _Graph) -> None:
-        del self._graphs[graph.first]
+        del self.open[graph.first]
         for key in self._keys(graph):
             self._owners.pop(key, None)
         if graph.function is not None:

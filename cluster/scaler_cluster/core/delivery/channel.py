@@ -98,23 +98,31 @@ class Channel:
         seq = self._next
         ack = self._expected - 1
         frames = encode(self._incarnation, seq, ack, messages, self.peer_incarnation)
-        parts = _parts(frames) if len(messages) > 1 else 1
-        if seq == 1 and len(frames[0]) > HELLO_BYTES_MAX and len(messages) > 1:
-            # The Hello goes alone: nobody takes in much of a stranger.
-            return self.send(messages[:1], now) + self.send(messages[1:], now)
-        if parts > 1:
-            count = -(-len(messages) // parts)
-            starts = range(0, len(messages), count)
-            return [one for at in starts for one in self.send(messages[at : at + count], now)]
+        nbytes = len(frames[0])
+        if len(frames) > 1 or nbytes > HELLO_BYTES_MAX:
+            nbytes = sum(map(len, frames))
+            if len(messages) > 1:
+                if seq == 1 and len(frames[0]) > HELLO_BYTES_MAX:
+                    # The Hello goes alone: nobody takes in much of a stranger.
+                    return self.send(messages[:1], now) + self.send(messages[1:], now)
+                if nbytes > ENVELOPE_BYTES:
+                    return self._send_parts(messages, -(-nbytes // ENVELOPE_BYTES), now)
         self._next = seq + 1
         if not self._unacked:
             self._probe_at = now + self._probe_after
-        nbytes = len(frames[0]) if len(frames) == 1 else sum(map(len, frames))
         self._unacked.append((seq, frames, nbytes))
         self.kept_bytes += nbytes
         self._owed = 0
         self._acknowledge_at = math.inf
         return [frames]
+
+    def _send_parts(
+        self, messages: Sequence[m.Message], parts: int, now: float
+    ) -> list[list[Buffer]]:
+        """Return the frames of so many envelopes, if there are as many messages."""
+        count = -(-len(messages) // parts)
+        starts = range(0, len(messages), count)
+        return [one for at in starts for one in self.send(messages[at : at + count], now)]
 
     def receive(self, envelope: Envelope, now: float) -> list[m.Message]:
         """Return the envelope's messages, and those that waited for it, if it is the next one.
@@ -252,10 +260,3 @@ class Channel:
             self._unacked.append((last, probe, len(probe[0])))
             self.kept_bytes += len(probe[0])
         return probe
-
-
-def _parts(frames: list[Buffer]) -> int:
-    """Return into how many envelopes what is in these frames is to be split, if it can be."""
-    if len(frames) == 1 and len(frames[0]) <= ENVELOPE_BYTES:
-        return 1
-    return -(-sum(map(len, frames)) // ENVELOPE_BYTES)

@@ -44,7 +44,7 @@ class Exchange:
             # Nothing is read of it: a header of small parts takes seconds, and 70 times its memory.
             return [m.Unknown()]
         envelope = decode(frames)
-        if envelope.to not in (0, self._incarnation):
+        if envelope.to and envelope.to != self._incarnation:
             # The peer speaks to who was here before.
             if peer == HUB and channel is not None and channel.answers(envelope):
                 # The hub knows, or will hear, who is here now: this was under way.

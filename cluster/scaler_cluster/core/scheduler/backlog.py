@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.scheduler.deadlines import Deadlines
 from scaler_cluster.core.scheduler.queue import ReadyQueue
 from scaler_cluster.wire import messages as m
@@ -12,7 +11,7 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from scaler_cluster.core.graph.graph import GraphRecord
+    from scaler_cluster.core.graph.graph import GraphRecord, NodeRun
     from scaler_cluster.core.records.workers import Run
     from scaler_cluster.core.scheduler.pools import WorkerPools
 
@@ -131,9 +130,9 @@ class Backlog:
             group.count = 0
             self.queue(group.options).update(group, front=True)
 
-    def off_worker(self, run: Run, first: int, stop: int) -> None:
-        """A worker does not have these tasks of a run any more: they have ended there."""
-        if isinstance(run, NodeRun) and run.graph.nodes.stopping:
+    def off_worker(self, run: NodeRun, first: int, stop: int) -> None:
+        """A worker does not have these nodes any more: they have ended there."""
+        if run.graph.nodes.stopping:
             run.graph.nodes.off_worker(first - run.graph.first, stop - run.graph.first)
             self.update(run.graph)
 

@@ -47,7 +47,7 @@ class Outcomes:
             if run.state is not State.CANCELLING:
                 part = batch if count == total else batch.cut(index, index + count)
                 if not isinstance(run, NodeRun):
-                    if any(sizes[index : index + count]):
+                    if sizes and any(sizes[index : index + count]):
                         raise RemoteProtocolError("keeps the result of what is no node")
                     table.answers.answer(run.session, m.Results(message.first + index, part))
                     function.totals.done += count

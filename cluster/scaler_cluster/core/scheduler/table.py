@@ -290,7 +290,8 @@ class Table:
         session = self.session_by_number.get(run.session)
         if session is not None:
             del session.runs[run.first]
-        self.backlog.off_worker(run, run.first, run.first + count)
+        if isinstance(run, NodeRun):
+            self.backlog.off_worker(run, run.first, run.first + count)
         run.drop_head(count)
         if session is not None:
             session.runs[run.first] = run
@@ -300,7 +301,8 @@ class Table:
         state = run.move(event)
         if state not in ENDS:
             raise AssertionError(f"{event.name} is not the end of {run}")
-        self.backlog.off_worker(run, run.first, run.stop)
+        if isinstance(run, NodeRun):
+            self.backlog.off_worker(run, run.first, run.stop)
         self._forget(run)
 
     def _forget(self, run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.records.lifecycle import Event
 from scaler_cluster.errors import RemoteProtocolError
 
@@ -99,7 +100,8 @@ class WorkerRuns:
         The rest stays the same run, which its deadline refers to.
         """
         self._unload(worker, run, count)
-        self._table.backlog.off_worker(run, run.stop - count, run.stop)
+        if isinstance(run, NodeRun):
+            self._table.backlog.off_worker(run, run.stop - count, run.stop)
         run.drop_tail(count)
 
     def requeue(self, worker: WorkerRecord, run: Run, event: Event) -> None:

@@ -45,25 +45,23 @@ class Reports:
         """Session and id of a task that runs, and of which the scheduler is not to hear."""
         self.garbage: list[bytes] = []
         """Segments of results that nobody wants; who removes them empties it."""
-        self._outbox: list[m.Message] = []
+        self.outbox: list[m.Message] = []
+        """What is to be said, in order; as long as it is withheld, :meth:`take` returns nothing."""
         self._segment: tuple[int, int] = (0, 0)
         self._since = 0.0
+        self._are_nodes = False
+        """Of the open segment: results may be kept."""
 
     def say(self, message: m.Message) -> None:
         """Send a message to the scheduler, after those before it."""
-        self._outbox.append(message)
-
-    @property
-    def is_empty(self) -> bool:
-        """Return True if :meth:`take` has nothing."""
-        return not self._outbox or self.is_withheld
+        self.outbox.append(message)
 
     def take(self) -> list[m.Message]:
         """Return what is to be sent to the scheduler."""
         if self.is_withheld:
             return []
-        outbox = self._outbox
-        self._outbox = []
+        outbox = self.outbox
+        self.outbox = []
         if self.unwanted is not None:
             outbox = self._without_unwanted(outbox)
         return outbox
@@ -78,8 +76,8 @@ class Reports:
         self.flush()
         self.is_withheld = True
         # What was stored may be gone with the scheduler, or a client has got it by now.
-        self._outbox = [one for one in (*undelivered, *self._outbox) if isinstance(one, RESULTS)]
-        return self._outbox
+        self.outbox = [one for one in (*undelivered, *self.outbox) if isinstance(one, RESULTS)]
+        return self.outbox
 
     def take_garbage(self) -> list[bytes]:
         """Return the segments that are to be removed."""
@@ -93,7 +91,7 @@ class Reports:
     def give_up(self) -> None:
         """Nobody wants what was withheld."""
         if self.is_withheld:
-            self._outbox.clear()
+            self.outbox.clear()
             self.is_withheld = False
 
     @property
@@ -110,7 +108,7 @@ class Reports:
         """Forget what is withheld of these tasks."""
         self.flush()
         kept: list[m.Message] = []
-        for message in self._outbox:
+        for message in self.outbox:
             begin, end = _tasks_of(message, session)
             if end <= first or begin >= stop:
                 kept.append(message)
@@ -118,7 +116,7 @@ class Reports:
                 kept += _parts(message, first - begin, stop - begin)
             elif isinstance(message, m.Stored):
                 self.garbage += message.objects
-        self._outbox = kept
+        self.outbox = kept
 
     def _without_unwanted(self, outbox: list[m.Message]) -> list[m.Message]:
         """Say of the task that is not wanted only that it has ended, once it has."""
@@ -144,6 +142,7 @@ class Reports:
         if self.results:
             self.flush()
         work.is_begun = True
+        self._are_nodes = work.values is not None
         self._segment = (work.session, work.task)
         self._since = now
         self.last_end = now
@@ -151,21 +150,22 @@ class Reports:
     def flush(self) -> None:
         """Report the results so far."""
         results = self.results
-        count = len(results)
-        if not count:
+        if not results:
             return
-        session, first = self._segment
-        found = results[:count]
+        found = results[:]
+        count = len(found)
         del results[:count]
+        session, first = self._segment
         end = self.last_end
         busy_s = max(end - self._since, 0.0)
-        payloads = [one for one in found if type(one) is bytes]
-        if len(payloads) == count:
-            self.say(m.Done(session, first, busy_s, Batch.of(payloads)))
-        else:
+        payloads: list[Any] = found
+        if self._are_nodes and not all(type(one) is bytes for one in found):
             payloads = [one if type(one) is bytes else b"" for one in found]
             sizes = array("Q", [0 if type(one) is bytes else int(one) for one in found])
-            self.say(m.DoneNodes(session, first, busy_s, Batch.of(payloads), sizes.tobytes()))
+            done = m.DoneNodes(session, first, busy_s, Batch.of(payloads), sizes.tobytes())
+            self.outbox.append(done)
+        else:
+            self.outbox.append(m.Done(session, first, busy_s, Batch.of(payloads)))
         self._segment = (session, first + count)
         self._since = end
 

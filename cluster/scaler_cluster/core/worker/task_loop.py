@@ -114,8 +114,10 @@ class LoopHost(Protocol):
 
 def run_work(core: WorkerCore, host: LoopHost, work: Work) -> Generator[None, Outcome | None, None]:
     """Run the tasks of a work. The loop takes no lock as long as nothing special happens."""
-    while not host.has_come(work):
-        yield
+    message = work.message
+    if message.objects or work.function.objects or work.values is not None:
+        while not host.has_come(work):
+            yield
     reports, clock, slot = core.reports, host.clock, host.slot
     work.cursor = 0
     with host.lock:
@@ -132,7 +134,7 @@ def run_work(core: WorkerCore, host: LoopHost, work: Work) -> Generator[None, Ou
     append: Callable[[bytes | Kept], object] = reports.results.append
     if work.values is not None:
         append = partial(_keep, work, work.node, append)
-    first, items, report_start = work.first, list(work.batch), work.message.report_start
+    first, items, report_start = work.first, list(work.batch), message.report_start
     overdue_at = host.pumped_at + OVERDUE_S
     now = clock()
     index = 0

@@ -207,7 +207,8 @@ class WorkerCore:
 
     def finish(self, work: Work) -> None:
         """The shell ran a work to its end."""
-        if work.is_once:
+        message = work.message
+        if type(message) is m.Assign and message.at_most_once:
             self._holdings.ledger.add(work.session, work.first, work.first + work.stop)
         if self.queue and self.queue[0] is work:
             self.queue.popleft()
