@@ -222,12 +222,13 @@ class ClientHandlers:
         session.last_seen = now
         if message.function not in session.functions:
             raise RemoteProtocolError("a task whose function was not sent")
-        if len(message.batch) > SUBMIT_TASKS_MAX:
+        count = len(message.batch)
+        if count > SUBMIT_TASKS_MAX:
             raise RemoteProtocolError(f"more than {SUBMIT_TASKS_MAX} tasks in one message")
-        if message.first + len(message.batch) > TASK_ID_MAX:
+        if message.first + count > TASK_ID_MAX:
             raise RemoteProtocolError("a task beyond the last id")
         if self._admission is not None and not session.worker:
-            self._admission.submitted(session, len(message.batch))
+            self._admission.submitted(session, count)
         is_whole = session.functions[message.function]
         if not is_whole or (message.objects and not session.objects.keys() >= set(message.objects)):
             self._fail_short(session, message)
