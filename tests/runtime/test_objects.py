@@ -435,6 +435,22 @@ def test_the_storage_may_die(executor, baseline) -> None:
     del value
 
 
+def test_what_a_killed_storage_was_to_remove_is_removed(executor, baseline) -> None:
+    """A result that was let go just before its storage died does not stay as long as its worker."""
+    executor.submit(np.ones, MB).result(BOUND_S)
+    wait_until(lambda: not segments(), "there is no storage")
+    storage = find_storage(os.getpid())
+    future = executor.submit(np.ones, MB)
+    wait_until(future.done, "the task does not end")
+    storage.suspend()
+    assert segments()
+    del future
+    # What was let go is said before what is asked for.
+    assert executor.submit(abs, -1).result(BOUND_S) == 1
+    storage.kill()
+    wait_until(lambda: not segments(), "the result stays")
+
+
 @pytest.mark.parametrize("name", ["scheduler", "supervisor"])
 def test_a_process_that_was_killed_leaves_no_segment(make_executor, flags, name) -> None:
     """No segment is left, whichever process of a cluster is killed while objects are in use."""

@@ -76,7 +76,7 @@ class SchedulerShell:
         self._storages = storages
         """The storages that run by themselves; None if clients do not store in them."""
         self._is_storage_wanted = False
-        """True once a peer on another machine has connected to the storage."""
+        """True once there was a need for the storage beside this scheduler."""
         self._publisher = publisher
         """Sends the feed to monitors."""
         self._feed_encoder: FeedEncoder | None = None
@@ -354,10 +354,14 @@ class SchedulerShell:
         self._turn()
 
     def _needs_storage(self) -> bool:
-        """Return True if there are objects, or may be, or another machine is about to send some."""
+        """Return True if there are objects, or may be, or another machine is about to send some.
+
+        So it is once there was a storage: what it was to remove is there if it has died.
+        """
+        if self._is_storage_wanted:
+            return True
         objects = self._core.table.objects
-        is_used = objects.records or objects.stores[HOME].garbage or objects.adopts
-        return bool(is_used or self._is_storage_wanted)
+        return bool(objects.records or objects.stores[HOME].garbage or objects.adopts)
 
     def _on_knock(self) -> None:
         """Start the storage: a peer connects to it, and it is to answer."""
@@ -371,6 +375,7 @@ class SchedulerShell:
         if not storage.look_at:
             storage.look_at = now + STORAGE_START_AFTER_S
             return
+        self._is_storage_wanted = True
         try:
             with with_the_last_files():
                 had_died = storage.look_after(now)
