@@ -439,7 +439,7 @@ def test_what_a_killed_storage_was_to_remove_is_removed(executor, baseline) -> N
     """A result that was let go just before its storage died does not stay as long as its worker."""
     executor.submit(np.ones, MB).result(BOUND_S)
     wait_until(lambda: not segments(), "there is no storage")
-    storage = find_storage(os.getpid())
+    storage = wait_storage(lambda: find_storage(os.getpid()))
     future = executor.submit(np.ones, MB)
     wait_until(future.done, "the task does not end")
     storage.suspend()
