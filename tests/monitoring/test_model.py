@@ -24,6 +24,7 @@ from scaler_monitoring.model import (
     SchedulerRestarted,
     Work,
 )
+from tests.monitoring.feeds import fed
 
 W = b"W1"
 
@@ -34,14 +35,6 @@ def snapshot(seq=1, clock=0.0, run="run", **fields):
 
 def batch(seq, *events, clock=0.0, run="run"):
     return f.Events(run, seq, clock, {}, list(events))
-
-
-def fed(*messages):
-    """Return a model that has heard these, one a second."""
-    model = Model()
-    for now, message in enumerate(messages):
-        model.apply(message, float(now))
-    return model
 
 
 def test_it_knows_nothing_at_first():

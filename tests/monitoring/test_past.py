@@ -12,6 +12,7 @@ from scaler_cluster.core.records.totals import OTHERS
 from scaler_cluster.wire import feed as f
 from scaler_monitoring import past as module
 from scaler_monitoring.model import GROWING, Model
+from tests.monitoring.feeds import fed
 
 W, M = b"W1", b"S1"
 ENDED = ("done", "failed", "cancelled", "recalled")
@@ -19,14 +20,6 @@ ENDED = ("done", "failed", "cancelled", "recalled")
 
 def snapshot(run, seq=1, clock=1.0, **fields):
     return f.Snapshot(run, seq, clock=clock, time=1000.0 + clock, interval_s=1.0, **fields)
-
-
-def fed(*messages):
-    """Return a model that has heard these, one a second."""
-    model = Model()
-    for now, message in enumerate(messages):
-        model.apply(message, float(now))
-    return model
 
 
 def test_counts_are_added():
