@@ -41,7 +41,7 @@ def worker_comes(bench, *holdings, peer=b"W1", started=(), is_whole=True):
 
 def client_comes(bench, *messages, resume=OLD):
     """Let a client come back that asks again for this."""
-    return bench.feed(b"C1", hello(m.CLIENT, resume=resume), *messages, m.Resumed())
+    return bench.feed(b"C1", hello(m.CLIENT, resume=resume), *messages, m.Resumed(0))
 
 
 def done(first, count=1):
@@ -281,7 +281,7 @@ def test_a_machine_that_never_came_may_have_started_tasks(bench):
 
     assert not starts_again(last)
     new = (1 << 24) + 1
-    last.feed(b"C2", hello(m.CLIENT, resume=new), *submission(0, options=ONCE), m.Resumed())
+    last.feed(b"C2", hello(m.CLIENT, resume=new), *submission(0, options=ONCE), m.Resumed(0))
     last.wait(GRACE_S)
     assert not last.core.table.sessions[b"C2"].totals.failed
 
@@ -362,7 +362,7 @@ def test_a_supervisor_is_waited_for(bench):
 
 
 @pytest.mark.parametrize(
-    "message", [RUNNING, m.Held(b"", True, 0), m.Roll((), True), m.Resumed()], ids=repr
+    "message", [RUNNING, m.Held(b"", True, 0), m.Roll((), True), m.Resumed(0)], ids=repr
 )
 def test_these_words_are_for_who_comes_back(bench, message):
     """Nobody says this who is known, or has another role."""

@@ -73,3 +73,23 @@ def test_a_worker_that_comes_back_is_heard_first(is_said_to_live):
     said = [m.Held(b"", is_whole=True, first_segment=2)]
     assert bench.feed(b"W1", *([hi] if is_said_to_live else []), *said)["O1"] == [ASKED]
     assert bench.feed(b"O1", m.Inventory((old, new)))["O1"] == [f"Release {named(old)}"]
+
+
+def test_what_a_client_released_meanwhile_is_removed():
+    """Once all clients have come back, what one of them had stored and names no more goes.
+
+    What it is about to offer stays.
+    """
+    bench = SchedulerBench(SchedulerConfig(PYTHON, adopts=True))
+    bench.supervisor()
+    bench.feed(b"C1", hello(m.CLIENT, resume=7), m.Resumed(2))
+    old, new = segment(b"C1", 1), segment(b"C1", 2)
+    bench.storage(b"O1", old, new)
+    told = []
+    while bench.core.table.objects.adopts:
+        for peer in (b"C1", b"S1", b"O1"):
+            bench.feed(peer, m.Heartbeat())
+        told += bench.wait(1.0).get("O1", [])
+
+    assert told == [ASKED]
+    assert bench.feed(b"O1", m.Inventory((old, new)))["O1"] == [f"Release {named(old)}"]

@@ -416,7 +416,7 @@ def test_it_knows_what_has_not_come_back(data):
             waiters.difference_update(gone)
             kept.sent([m.Cancel(task, 1) for task in gone])
 
-    again, lost = kept.again((), (), is_judged=False)
+    again, lost = kept.again((), (), 0, is_judged=False)
     runs = [one for one in again if isinstance(one, m.Submit)]
     asked = [task for one in runs for task in range(one.first, one.first + len(one.batch))]
     assert asked == sorted(open_tasks)
@@ -606,3 +606,21 @@ def test_a_scheduler_may_die_before_it_answers(core):
     assert [type(one) for one in core.take_actions()] == [m.Hello]
     core.receive([m.Welcome(2, 4)], 1.0)
     assert sent(core) == ["Function f", "Submit 0 f", "Resumed"]
+
+
+@pytest.mark.parametrize("is_unsent", [True, False])
+def test_it_says_what_it_may_still_offer(core, is_unsent):
+    """Segments of offers that were not sent are to stay, as those that are being written."""
+    core.first_segment = lambda: 5
+    if is_unsent:
+        core.start_over(HELLO)
+        core.take_actions()
+    offer(core, A, number=3)
+    if not is_unsent:
+        core.take_actions()
+        core.start_over(HELLO)
+        core.take_actions()
+    core.receive([ADOPTS], 1.0)
+
+    said = [one for one in core.take_actions() if isinstance(one, m.Resumed)]
+    assert said == [m.Resumed(3 if is_unsent else 5)]

@@ -12,6 +12,7 @@ from scaler_cluster.errors import StorageFullError
 from scaler_cluster.ids import segment_names
 from scaler_cluster.objects import digest, sent
 from scaler_cluster.objects.client_store import ClientStore
+from scaler_cluster.objects.reported_names import ReportedNames
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.sent import CallObjects, Key, SentObjects
 from scaler_cluster.objects.storage_dirs import StorageDirs
@@ -32,7 +33,7 @@ class Store:
         self.core = ClientCore()
         place = StorageDirs(disk=str(directory))
         self.segments = Segments(place, segment_names(b"O1"))
-        store = ClientStore((place.served_at(""),), segment_names(b"C1"), _never_connect)
+        store = ClientStore((place.served_at(""),), ReportedNames(b"C1"), _never_connect)
         self.sent = SentObjects(self, store)
         self.stored: dict[bytes, bytes] = {}
 

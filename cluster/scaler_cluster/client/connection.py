@@ -21,9 +21,10 @@ from scaler_cluster.errors import (
     SessionClosedError,
     SessionForkedError,
 )
-from scaler_cluster.ids import HUB, segment_names
+from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import new_incarnation
+from scaler_cluster.objects.reported_names import ReportedNames
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.process import make_peer_id
 from scaler_cluster.wire import messages as m
@@ -88,10 +89,11 @@ class Connection:
         self.stores = False
         """True if large values are stored; else they travel inside of messages."""
         self.peer = make_peer_id("C")
-        self._segment_names = segment_names(self.peer)
+        self._segment_names = ReportedNames(self.peer)
         self.printer = TaskPrinter()
         """What tasks printed, in the order in which it came."""
         self._core = core or ClientCore()
+        self._core.first_segment = lambda: self._segment_names.first
         self._core.lazy_result = lambda message: self._stored().lazy_result(message)
         self._lock = threading.Lock()
         self._has_left = False

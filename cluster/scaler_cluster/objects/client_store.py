@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
     from scaler_cluster.objects.remote_store import Incoming, RemoteStore
+    from scaler_cluster.objects.reported_names import ReportedNames
     from scaler_cluster.objects.segments import Segments
     from scaler_cluster.wire.messages import StorageEndpoint
 
@@ -45,7 +46,7 @@ class ClientStore:
     def __init__(
         self,
         homes: Sequence[StorageEndpoint],
-        names: Iterator[str],
+        names: ReportedNames,
         connect: Callable[[str], RemoteStore],
     ) -> None:
         self._homes = homes
@@ -85,6 +86,10 @@ class ClientStore:
         with self._remote_store(address) as store:
             store.push(segment, data)
         return segment, digest
+
+    def reported(self) -> None:
+        """What this thread has stored was offered to the scheduler, or never will be."""
+        self._names.reported()
 
     def remove(self, segment: bytes) -> None:
         """Remove a segment that nobody was told of; one that was sent goes with this client."""

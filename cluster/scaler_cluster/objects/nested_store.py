@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from scaler_cluster.objects.client_store import ClientStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from scaler_cluster.objects.remote_store import RemoteStore
+    from scaler_cluster.objects.reported_names import ReportedNames
     from scaler_cluster.wire.messages import StorageEndpoint
 
 
@@ -22,7 +23,7 @@ class NestedStore(ClientStore):
     def __init__(
         self,
         homes: Sequence[StorageEndpoint],
-        names: Iterator[str],
+        names: ReportedNames,
         connect: Callable[[str], RemoteStore],
         views: dict[bytes, memoryview],
     ) -> None:

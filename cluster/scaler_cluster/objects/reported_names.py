@@ -1,4 +1,4 @@
-"""Names for the segments of a worker, of which it knows which have been reported."""
+"""Names for the segments of a worker or client, and which of them the scheduler was told of."""
 
 from __future__ import annotations
 

@@ -357,23 +357,26 @@ class SentObjects:
     ) -> bytes:
         """Return the id of a buffer, which is held; if that is ``likely`` stored, look first."""
         segment = one = b""
-        while not one:
-            segment, one = self.store.write_new(buffer, self._held, likely=likely)
-            with self._lock:
-                if one in self._held:
-                    self._held[one] += 1
-                elif segment:
-                    # In this order: a Ctrl-C in between leaves an offer that is made again.
-                    self._client.offer(one, segment, buffer.nbytes)
-                    self._held[one] = 1
-                    segment = b""
-                else:
-                    # Another thread let go of the equal one at this moment.
-                    one = b""
-                    continue
-                self._remember(key, owner, one, fingerprint, is_constant=constant)
-        if segment:
-            self.store.remove(segment)
+        try:
+            while not one:
+                segment, one = self.store.write_new(buffer, self._held, likely=likely)
+                with self._lock:
+                    if one in self._held:
+                        self._held[one] += 1
+                    elif segment:
+                        # In this order: a Ctrl-C in between leaves an offer that is made again.
+                        self._client.offer(one, segment, buffer.nbytes)
+                        self._held[one] = 1
+                        segment = b""
+                    else:
+                        # Another thread let go of the equal one at this moment.
+                        one = b""
+                        continue
+                    self._remember(key, owner, one, fingerprint, is_constant=constant)
+            if segment:
+                self.store.remove(segment)
+        finally:
+            self.store.reported()
         return one
 
     def _remember(

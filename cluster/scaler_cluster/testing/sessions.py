@@ -97,6 +97,7 @@ class SessionNode(Node):
         self._unmet: dict[int, list[int]] = {}
         """Inputs of graphs to be supplied, by the task that they are."""
         self._written = 0
+        core.first_segment = lambda: self._written + 1
         self._liveness = Liveness(HEARTBEAT_S, math.inf, simulation.now)
         self.sessions: set[int] = set()
         """Those that it had, one after the other."""

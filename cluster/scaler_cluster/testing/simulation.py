@@ -161,15 +161,15 @@ class Simulation:
         self._run_until(self._has_come_back)
         self._run_for(SETTLE_S)
         self._check_over()
+        # What nobody has named since the scheduler crashed is removed.
+        self._run_until(lambda: not self.hub.core.table.objects.adopts)
+        self._run_for(SETTLE_S)
+        self._check_no_segments()
         for client in self.clients:
             if client.is_alive():
                 client.leave()
         sessions = self.hub.core.table.sessions
         self._run_until(lambda: all(session.worker for session in sessions.values()))
-        # What nobody has named since the scheduler crashed is removed.
-        self._run_until(lambda: not self.hub.core.table.objects.adopts)
-        self._run_for(SETTLE_S)
-        self._check_no_segments()
         for node in list(self.nodes.values()):
             if isinstance(node, SupervisorNode):
                 node.leave()
@@ -260,7 +260,7 @@ class Simulation:
         self._check_no_segments()
 
     def _check_no_segments(self) -> None:
-        """Check, when all clients have left, that nothing is stored any more."""
+        """Check, when nobody names anything, that nothing is stored any more."""
         # What a worker stores after it was given up stays until the scheduler ends.
         strangers = tuple(map(segment_prefix, self.hub.strangers))
         for address, files in self._places.items():

@@ -259,6 +259,8 @@ class Resumed(Message):
     """Client to scheduler that does not know it: that was all it has asked another scheduler."""
 
     tag = 39
+    first_segment: int
+    """Of the segments that it wrote before the one of this number, it offers none any more."""
 
 
 @dataclass(slots=True)

@@ -77,6 +77,8 @@ class ClientCore:
         """What the scheduler said; its session is 0 before."""
         self.lazy_result: Callable[[m.Returned], object] = lambda message: message
         """Makes what is handed on for a value that lies in segments."""
+        self.first_segment: Callable[[], int] = lambda: 0
+        """Returns the number of the first segment here that may still be offered."""
         self.waiters: dict[int, object] = {}
         """Who waits for a single task, by its id."""
         self.calls: dict[int, MapSink] = {}
@@ -238,7 +240,8 @@ class ClientCore:
             self.events.news.append(message)
             self.is_stored = message.adopts and message.homes == before.homes
             homes = message.homes if self.is_stored else ()
-            for failed in self.requests.go_on(homes, asks_first=message.asks_first):
+            lost = self.requests.go_on(homes, self.first_segment(), asks_first=message.asks_first)
+            for failed in lost:
                 self._on_failed(failed)
             graphs, parts = self.requests.unfinished.graphs, self.requests.unsent_graphs()
             self.events.wanted += self._inputs.again(parts, graphs.inputs_of)

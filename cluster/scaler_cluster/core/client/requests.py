@@ -195,18 +195,25 @@ class Requests:
         return self._greeting is not None
 
     def go_on(
-        self, homes: Sequence[m.StorageEndpoint], *, asks_first: bool = False
+        self,
+        homes: Sequence[m.StorageEndpoint],
+        first_segment: int,
+        *,
+        asks_first: bool = False,
     ) -> list[m.Failed]:
         """Ask again for what has not come back; return what became of the rest.
 
-        What was stored is still in the ``homes``; without any, it is gone.
+        What was stored is still in the ``homes``; without any, it is gone. What is about to be
+        offered is in segments from the ``first_segment`` on.
         """
         assert self.unfinished is not None
         self._greeting = None
         self.pack_asked()
         unsent = self._outbox if self._window is None else self._window.give_back() + self._outbox
         self._window = None
-        self._outbox, failed = self.unfinished.again(unsent, homes, is_judged=not asks_first)
+        self._outbox, failed = self.unfinished.again(
+            unsent, homes, first_segment, is_judged=not asks_first
+        )
         self._functions = {}
         for one in self._outbox:
             if isinstance(one, m.Function):

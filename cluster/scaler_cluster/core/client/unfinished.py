@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.client.held_objects import HeldObjects
 from scaler_cluster.core.client.submit_window import part_of
 from scaler_cluster.core.client.unfinished_graphs import UnfinishedGraphs, lost
-from scaler_cluster.ids import CALL_BITS, ranges_of
+from scaler_cluster.ids import CALL_BITS, ranges_of, segment_number
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -162,14 +162,16 @@ class Unfinished:
         self,
         unsent: Iterable[m.Message],
         homes: Sequence[m.StorageEndpoint],
+        first_segment: int,
         *,
         is_judged: bool,
     ) -> tuple[list[m.Message], list[m.Failed]]:
         """Return what to say to a scheduler that knows nothing, and what is not asked for again.
 
         ``unsent`` was not said before, and is said after what was. What was stored is still in the
-        ``homes``; without any, it is gone. What must not start twice is asked for again if
-        ``is_judged``: if the scheduler finds out whether it was started.
+        ``homes``; without any, it is gone. What is about to be offered is in segments from the
+        ``first_segment`` on. What must not start twice is asked for again if ``is_judged``: if the
+        scheduler finds out whether it was started.
         """
         words = _Words()
         for asked_run, part in self._open_runs():
@@ -184,7 +186,9 @@ class Unfinished:
         # What was about to be asked again may have been started by a scheduler before the last.
         is_new = not any(type(message) is m.Resumed for message in unsent)
         if is_judged and is_new:
-            words.messages.append(m.Resumed())
+            offers = (one.segment for one in unsent if isinstance(one, m.Object))
+            first_segment = min(map(segment_number, offers), default=first_segment)
+            words.messages.append(m.Resumed(first_segment))
         if self._taken_back is not None:
             words.messages.append(self._taken_back)
         self._say_unsent(words, unsent, is_new=is_new, is_judged=is_judged, is_stored=bool(homes))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.core.records.announced import Announced
 from scaler_cluster.core.records.roster import Roster
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
@@ -83,13 +84,16 @@ class Resumption:
         if deferred is None or isinstance(message, AT_ONCE):
             return False
         deferred.messages.append(message)
-        deferred.is_complete |= type(message) is m.Resumed
+        if type(message) is m.Resumed:
+            deferred.is_complete = True
+            self._on_resumed(peer, message, now)
         self._table.sessions[peer].last_seen = now
         return True
 
     def _on_resumed(self, peer: bytes, message: m.Resumed, now: float) -> None:
         if peer not in self._table.sessions:
             raise RemoteProtocolError("only a client says this")
+        self._table.sessions[peer].announced = Announced(message.first_segment)
 
     def _returning(self, peer: bytes) -> Returning:
         returning = self._table.returning.get(peer)
