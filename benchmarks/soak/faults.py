@@ -158,12 +158,16 @@ class Chaos(threading.Thread):
             status = part.process.poll()
             if status is None or self._is_ill(name):
                 continue
-            ended = f"{name} ended by itself with status {status}"
-            if (name.split()[0], status) in MAY_END:
+            ended, role = f"{name} ended by itself with status {status}", name.split()[0]
+            now = time.monotonic()
+            record = Injected(f"kill {role}", name, now)
+            if (role, status) in MAY_END:
                 self.kept[ended] += 1
+                # To all others it is as if it had been killed.
+                self.injected.append(record)
             else:
                 self.problems.append(ended)
-            self._heals.append((time.monotonic() + KEEP_S, Injected("", name, 0.0), part.start))
+            self._heals.append((now + KEEP_S, record, part.start))
 
     def _heal_all(self, until: float) -> None:
         """Heal what is due by then."""
