@@ -127,6 +127,7 @@ class Unfinished:
                 self._count_plain(count)
             else:
                 self._plain.clear()
+                self._plain_left = 0
         if self.graphs.open:
             self.graphs.came(first, first + count)
         if self._calls:
