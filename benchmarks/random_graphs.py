@@ -97,10 +97,15 @@ class NodeExpected(Expected):
         return type(error) is ValueError and error.args[0] in self._node.errors
 
     def may_be_cancelled(self) -> bool:
-        """Return True if we did that, or cancelled a future that went into it."""
+        """Return True if we did that, or cancelled a future that went into it.
+
+        The graph of that future may not have been judged yet.
+        """
         node = self._node
         return node.was_given_up or any(
-            one.is_cancelled for one in node.needs(elsewhere=False) if one.graph != node.graph
+            one.was_given_up or one.is_cancelled
+            for one in node.needs(elsewhere=True)
+            if one.graph != node.graph
         )
 
     def suspects(self) -> set[int]:
