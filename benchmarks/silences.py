@@ -167,16 +167,20 @@ class Cluster:
 def stopped(process: psutil.Process) -> Iterator[None]:
     """Let a process do nothing."""
     send(process, signal.SIGSTOP)
-    yield
-    send(process, signal.SIGCONT)
+    try:
+        yield
+    finally:
+        send(process, signal.SIGCONT)
 
 
 @contextmanager
 def mute(machine: Machine) -> Iterator[None]:
     """Lose all that is sent over a cable."""
     machine.mute()
-    yield
-    machine.unmute()
+    try:
+        yield
+    finally:
+        machine.unmute()
 
 
 def kept(scheduler: psutil.Process) -> psutil.Process:
@@ -201,7 +205,6 @@ def silence(name: str) -> bool:
     lasts_s, fault = FAULTS[name]
     with ExitStack() as stack:
         marks = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
-        marks.chmod(0o777)
         cluster = Cluster(stack, workers=2)
         far = machine_of(str(cluster.supervisor.pid))
         client = Client(cluster.address, marks)

@@ -442,6 +442,20 @@ def test_a_long_life_leaves_nothing():
     assert kept.is_empty
 
 
+def test_what_was_cancelled_is_kept_no_longer():
+    """Once nobody waits for a single task any more, none of them is kept."""
+    waiters = {0, 1}
+    kept = Unfinished(waiters)
+    kept.sent([m.Function(F, b"", (), "")])
+    kept.sent([m.Submit(0, F, m.CALL_ARGS, m.DEFAULT_OPTIONS, payloads_of(0, 2))])
+    waiters.remove(0)
+    kept.came(0, 1)
+    assert kept._plain
+    waiters.remove(1)
+    kept.sent([m.Cancel(1, 1)])
+    assert not kept._plain
+
+
 def test_a_task_that_does_not_end_keeps_no_others():
     """While one task is waited for, thousands of others come back, and are not kept."""
     waiters = {0}

@@ -239,3 +239,27 @@ def test_what_was_queued_may_run_when_nobody_asks_for_it(core, first_is_told):
 
     assert said(core) == ["Aborted 0:0"] * first_is_told + [f"Aborted 0:{task}"]
     assert driver.take_up(5.0) is None
+
+
+def test_it_says_which_segments_it_may_still_report(core):
+    """What it wrote before those is known to be of no use, unless a client names it."""
+    core.receive([m.Unknown()])
+
+    assert core.come_back((), 5, 1.0)[-1] == m.Held(b"", is_whole=True, first_segment=5)
+
+
+def test_what_was_stored_is_noted_as_reported_once_it_is(core, monkeypatch):
+    """The loop says so when the report is in the outbox, not before."""
+    driver = WorkerDriver(core)
+    said: list[list[str]] = []
+
+    def reported():
+        said.append(list(map(describe, core.reports.outbox)))
+
+    monkeypatch.setattr(driver, "reported", reported)
+    assign(core, 0)
+    driver.take_up(1.0)
+    assert said == []
+    driver.stored(b"large", (b"segment",), 2.0)
+
+    assert said == [["Stored 1:0 with segment"]]

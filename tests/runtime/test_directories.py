@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
+from scaler_cluster.process import directories
 from scaler_cluster.process.directories import ClusterDirs
-from tests.runtime.helpers import environment
+from tests.runtime.helpers import BOUND_S, environment
 
 OTHER = """
 import sys
-from pathlib import Path
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.directories import ClusterDirs
 
@@ -68,8 +68,9 @@ def test_they_stay_as_long_as_another_process_holds_them(dirs, other) -> None:
     assert not os.path.exists(dirs.directory)
 
 
-def test_the_last_one_waits_for_who_is_about_to_die(dirs, other) -> None:
+def test_the_last_one_waits_for_who_is_about_to_die(dirs, other, monkeypatch) -> None:
     """A process whose death goes on still has its lock for a moment: its heir waits for that."""
+    monkeypatch.setattr(directories, "DYING_S", BOUND_S)
     death = threading.Timer(0.2, other.kill)
     death.start()
     dirs.let_go(is_last=True)

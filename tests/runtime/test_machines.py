@@ -175,9 +175,9 @@ def test_nodes_take_what_was_made_elsewhere(cluster, executor) -> None:
         found = list(client.get(graph | looks, list(looks)).values())
 
     assert [(one[0], one[2]) for one in found] == pairs
-    # In a ring of all that was made, on both machines, some neighbours are on different ones.
+    # So in the ring of all that was made some neighbours are on different machines: whoever looked
+    # at both has fetched one of them.
     assert len({where for _, one, _, other, _ in found for where in (one, other)}) == 2
-    assert any(where not in (one, other) or one != other for _, one, _, other, where in found)
 
 
 CLIENT = """

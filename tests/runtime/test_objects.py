@@ -438,7 +438,7 @@ def test_the_storage_may_die(executor, baseline) -> None:
 def test_what_a_killed_storage_was_to_remove_is_removed(executor, baseline) -> None:
     """A result that was let go just before its storage died does not stay as long as its worker."""
     executor.submit(np.ones, MB).result(BOUND_S)
-    wait_until(lambda: not segments(), "there is no storage")
+    wait_until(lambda: not segments(), "no storage removes the first result")
     storage = wait_storage(lambda: find_storage(os.getpid()))
     future = executor.submit(np.ones, MB)
     wait_until(future.done, "the task does not end")

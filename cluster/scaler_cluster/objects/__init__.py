@@ -8,7 +8,8 @@ changes after that, so readers wait for no lock. A process that has mapped a seg
 bytes, also if the file is removed. ``segments.py`` writes, maps and removes segments; all processes
 of a machine count together how much shared memory they use (``shared_memory.py``). For a moment the
 files of those that were removed are kept for the next ones of their size (``recycled.py``).
-``storage_dirs.py`` says in which directories they lie.
+``storage_dirs.py`` says in which directories they lie. Who writes segments knows of which of them
+the scheduler is still to be told (``reported_names.py``).
 
 An *object* is the content that the scheduler knows. The id of what a client stored is the digest of
 its bytes (``digest.py``), so equal content is stored once. A large result is known by the name of

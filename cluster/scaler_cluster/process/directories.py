@@ -86,8 +86,8 @@ class ClusterDirs:
     def let_go(self, *, is_last: bool = False) -> None:
         """Remove the directories unless another process holds them.
 
-        One that is about to die is waited for: any other one, if this process ``is_last`` when all
-        end in order, else a parent that has died.
+        Waits a moment for the other processes if they are about to end as well. That is so if the
+        parent has died, and for the process that ``is_last`` where all end in order.
         """
         import fcntl
 
@@ -100,9 +100,10 @@ class ClusterDirs:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self.remove()
                 return
-            if not (is_last or os.getppid() != _parent) or time.monotonic() > until:
+            are_ending = is_last or os.getppid() != _parent
+            if not are_ending or time.monotonic() > until:
                 return
-            # Whoever was killed may still have its lock, and its children, for a moment.
+            # A process that was killed may still have its lock, and still be a parent.
             time.sleep(LOOK_S)
 
     def remove_stale(self) -> None:

@@ -356,7 +356,8 @@ class SchedulerShell:
     def _needs_storage(self) -> bool:
         """Return True if there are objects, or may be, or another machine is about to send some.
 
-        So it is once there was a storage: what it was to remove is there if it has died.
+        Once there was a storage, there always is one: if it dies, the next one removes what it did
+        not come to.
         """
         if self._is_storage_wanted:
             return True

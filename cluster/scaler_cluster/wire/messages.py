@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch, Buffer
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 # How a payload becomes a call.
 CALL_ARGS = 0

@@ -123,11 +123,7 @@ class Unfinished:
         """Contiguous tasks came back or were given up, each for the first time."""
         number = first >> CALL_BITS
         if not number and self._plain:
-            if self._waiters:
-                self._count_plain(count)
-            else:
-                self._plain.clear()
-                self._plain_left = 0
+            self._count_plain(count)
         if self.graphs.open:
             self.graphs.came(first, first + count)
         if self._calls:
@@ -137,6 +133,11 @@ class Unfinished:
 
     def _count_plain(self, came: int) -> None:
         """So many single tasks came back: look through those that need no objects, in good time."""
+        if not self._waiters:
+            # As after a round trip of a lone task.
+            self._plain.clear()
+            self._plain_left = self._plain_came = 0
+            return
         self._plain_came += came
         if self._plain_came >= max(self._plain_left, DEAD_MIN):
             self._forget_plain()

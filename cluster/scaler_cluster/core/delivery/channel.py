@@ -101,12 +101,12 @@ class Channel:
         nbytes = len(frames[0])
         if len(frames) > 1 or nbytes > HELLO_BYTES_MAX:
             nbytes = sum(map(len, frames))
-            if len(messages) > 1:
-                if seq == 1 and len(frames[0]) > HELLO_BYTES_MAX:
-                    # The Hello goes alone: nobody takes in much of a stranger.
-                    return self.send(messages[:1], now) + self.send(messages[1:], now)
-                if nbytes > ENVELOPE_BYTES:
-                    return self._send_parts(messages, -(-nbytes // ENVELOPE_BYTES), now)
+            has_more = len(messages) > 1
+            if has_more and seq == 1 and len(frames[0]) > HELLO_BYTES_MAX:
+                # The Hello goes alone: nobody takes in much of a stranger.
+                return self.send(messages[:1], now) + self.send(messages[1:], now)
+            if has_more and nbytes > ENVELOPE_BYTES:
+                return self._send_parts(messages, -(-nbytes // ENVELOPE_BYTES), now)
         self._next = seq + 1
         if not self._unacked:
             self._probe_at = now + self._probe_after
@@ -119,7 +119,7 @@ class Channel:
     def _send_parts(
         self, messages: Sequence[m.Message], parts: int, now: float
     ) -> list[list[Buffer]]:
-        """Return the frames of so many envelopes, if there are as many messages."""
+        """Return the frames of so many envelopes, or of one for each message if these are fewer."""
         count = -(-len(messages) // parts)
         starts = range(0, len(messages), count)
         return [one for at in starts for one in self.send(messages[at : at + count], now)]

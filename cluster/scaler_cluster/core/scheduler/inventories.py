@@ -38,16 +38,16 @@ class Inventories:
             objects.remove_segments(key, piece)
 
     def _owners(self, key: bytes) -> dict[bytes, Announced]:
-        """Return how the segments of those begin who write on a machine; others are copies.
+        """Return what each peer that writes on a machine has announced, by the prefix of its names.
 
-        Each with what it has announced.
+        Whatever has another prefix is a copy there.
         """
         table = self._table
         owners = {it.peer: it.announced for it in table.workers.values() if it.store == key}
         is_home = key in table.objects.homes
         if is_home:
             owners |= {it.peer: it.announced for it in table.sessions.values()}
-        # Workers that come back are asked for once they are here.
+        # A worker that comes back has not said yet what it may still report.
         coming = [
             peer for peer, it in table.returning.items() if table.objects.key_of(it.hello) == key
         ]

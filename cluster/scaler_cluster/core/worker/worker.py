@@ -194,9 +194,9 @@ class WorkerCore:
     ) -> list[m.Message]:
         """Return what to say to a scheduler that does not know this worker, after a new Hello.
 
-        ``undelivered`` was said before and may not have arrived; ``first_segment`` is the number of
-        the first one that may still be reported. Until the scheduler answers, nothing else is said;
-        the tasks run on meanwhile.
+        ``undelivered`` was said before and may not have arrived. Segments from the number
+        ``first_segment`` on may still be reported. Until the scheduler answers, nothing else is
+        said; the tasks run on meanwhile.
         """
         self.is_unknown = False
         for session, graph in list(self.kept.graphs):
@@ -207,8 +207,7 @@ class WorkerCore:
 
     def finish(self, work: Work) -> None:
         """The shell ran a work to its end."""
-        message = work.message
-        if type(message) is m.Assign and message.at_most_once:
+        if work.is_once:
             self._holdings.ledger.add(work.session, work.first, work.first + work.stop)
         if self.queue and self.queue[0] is work:
             self.queue.popleft()
