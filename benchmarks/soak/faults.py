@@ -126,8 +126,11 @@ class Chaos(threading.Thread):
             self._inject()
         except Exception as error:
             self.problems.append(f"the soak itself failed: {error!r}")
-        self._heal_all(math.inf)
-        self._is_healed.set()
+        try:
+            self._heal_all(math.inf)
+        finally:
+            # Who waits for it must not wait for ever.
+            self._is_healed.set()
         while not self._is_over.wait(LOOK_S):
             self._keep()
             self._heal_all(time.monotonic())
