@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import os
 import pickle
+import re
 import signal
 import socket
 import threading
@@ -163,9 +164,11 @@ def test_a_scheduler_that_comes_back(monkeypatch, caplog, tmp_path) -> None:
         assert (future.result(BOUND_S), other.result(BOUND_S)) == (str(gate), 1)
         wait_until(lambda: "is back" in caplog.text, "the client does not say that it is over")
     said = [record.message for record in caplog.records if record.name == "scaler_cluster.client"]
-    assert len(said) == 2
-    assert said[0].startswith(f"the scheduler at {cluster.get_address()} has not answered for 0.")
-    assert said[0].endswith(" s; it is given 300 s to come back")
+    # On a busy machine the scheduler may be silent for so long once more.
+    at = re.escape(cluster.get_address())
+    silent = r"has not answered for \d+\.\d s; it is given 300 s to come back"
+    pair = rf"the scheduler at {at} {silent}\nthe scheduler at {at} is back\n"
+    assert re.fullmatch(f"({pair})+", "\n".join([*said, ""]))
 
 
 def wait_for_file(path: str) -> str:
