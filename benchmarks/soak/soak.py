@@ -35,7 +35,6 @@ QUIET_S = 60.0
 FETCH_S = 300.0
 """Each large result of a machine that is gone is waited for for 30 s, one after the other."""
 PROBLEMS_MAX = 40
-LOG_CHARS = 3_000
 
 
 class SoakClient:
@@ -248,10 +247,11 @@ class Soak:
         for one in self._vitals.trends():
             name = f"{one.what} {one.unit}"
             print(f"{name:>31} {one.middle:>9.0f} {one.last:>9.0f} {one.most:>9.0f}")
+        for fault in self._injected if self.problems else ():
+            print(f"  {fault.began:.1f}..{fault.ended:.1f} {fault.fault}: {fault.target}")
+        # Last: of a long output, CI shows the end.
         for problem in self.problems[:PROBLEMS_MAX]:
             print(f"PROBLEM {problem}")
         if len(self.problems) > PROBLEMS_MAX:
             print(f"... and {len(self.problems) - PROBLEMS_MAX} more")
-        for fault in self._injected if self.problems else ():
-            print(f"  {fault.began:.1f}..{fault.ended:.1f} {fault.fault}: {fault.target}")
         print("FAILED" if self.problems else "ok: each future resolved once, as it should")

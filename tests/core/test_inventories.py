@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.ids import segment_prefix
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello, segment
 from scaler_cluster.wire import messages as m
 
@@ -93,3 +94,15 @@ def test_what_a_client_released_meanwhile_is_removed():
 
     assert told == [ASKED]
     assert bench.feed(b"O1", m.Inventory((old, new)))["O1"] == [f"Release {named(old)}"]
+
+
+def test_what_a_worker_stored_that_never_comes_back_is_removed():
+    """What it had stored is kept until its supervisor says that it has died meanwhile."""
+    bench = SchedulerBench(SchedulerConfig(PYTHON))
+    roll = m.Roll((b"W1",), is_whole=True)
+    bench.feed(b"S1", hello(m.SUPERVISOR, workers=1, resume=1), roll)
+    assert bench.storage(b"O1", segment(b"W1", 1))["O1"] == [ASKED]
+
+    told = bench.feed(b"S1", m.WorkerLost(b"W1", 0, 0, {"exit_code": -9}))
+
+    assert told["O1"] == [f"Purge {segment_prefix(b'W1').decode()} but "]

@@ -240,6 +240,17 @@ def test_the_dead_do_not_come_back(one):
     assert one.core.take_gone() == [b"W2"]
 
 
+def test_what_the_dead_held_is_not_listened_to(one):
+    """A worker that comes back to a scheduler may have died before that hears it."""
+    one.died(worker=b"W2")
+    hi = hello(m.WORKER, supervisor=b"S1", resume=1)
+    holding = m.Holding(1, 0, 1, 1, 0.1)
+
+    assert one.feed(b"W2", hi, holding, m.Held(b"", is_whole=True, first_segment=0)) == {
+        "W2": ["Goodbye: its supervisor said that it had died"]
+    }
+
+
 def test_the_dead_are_remembered_within_bounds(one):
     """The last LOST_MAX dead workers of a supervisor are remembered."""
     for number in range(LOST_MAX + 5):

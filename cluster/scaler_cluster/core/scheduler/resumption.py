@@ -95,20 +95,28 @@ class Resumption:
             raise RemoteProtocolError("only a client says this")
         self._table.sessions[peer].announced = Announced(message.first_segment)
 
-    def _returning(self, peer: bytes) -> Returning:
-        returning = self._table.returning.get(peer)
+    def _returning(self, peer: bytes) -> Returning | None:
+        """Return the worker that comes back; None: it is said to be dead, so this is too late."""
+        table = self._table
+        returning = table.returning.get(peer)
+        if returning is None and peer in table.outbox.parting and not table.knows(peer):
+            return None
         if returning is None or returning.is_complete:
             raise RemoteProtocolError("only a worker that comes back says this")
         return returning
 
     def _on_holding(self, peer: bytes, message: m.Holding, now: float) -> None:
-        self._returning(peer).holdings.append(message)
+        returning = self._returning(peer)
+        if returning is not None:
+            returning.holdings.append(message)
 
     def _on_held(self, peer: bytes, message: m.Held, now: float) -> None:
         started = numbers(message.started, "Q")
         if len(started) % LEDGER_NUMBERS:
             raise RemoteProtocolError("not three numbers for each run")
         returning = self._returning(peer)
+        if returning is None:
+            return
         returning.is_complete = True
         returning.is_whole = message.is_whole
         returning.first_segment = message.first_segment

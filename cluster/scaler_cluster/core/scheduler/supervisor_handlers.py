@@ -113,6 +113,11 @@ class SupervisorHandlers:
         worker = supervisor.workers.get(message.worker)
         if worker is not None:
             self._workers.lose(worker, message, now)
+            return
+        # It never came to this scheduler, which has kept what it stored for the one before.
+        objects = self._table.objects
+        for key in (peer, *objects.homes):
+            objects.purge(message.worker, key)
 
     def _on_overdue(self, peer: bytes, message: m.Overdue, now: float) -> None:
         worker = self._supervisor(peer).workers.get(message.worker)
