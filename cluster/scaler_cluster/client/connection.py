@@ -367,10 +367,10 @@ class Connection:
         if self.closed:
             return []
         link, exchange, core = self._link, self._exchange, self._core
+        requests = core.requests
         while True:
             now = clock()
-            actions = core.take_actions()
-            if actions:
+            if requests.has_some and (actions := core.take_actions()):
                 for frames in exchange.send(HUB, actions, now):
                     link.send(HUB, frames)
             if now >= self._tick_at:
@@ -384,11 +384,18 @@ class Connection:
                     core.receive(exchange.receive(HUB, frames, now), now)
                 except RemoteProtocolError as error:
                     self.error = error
-            if len(received) < DRAIN_LIMIT and not core.requests.has_some:
+            if len(received) < DRAIN_LIMIT and not requests.has_some:
                 break
-        events = core.events.take()
+        if core.events.news:
+            self._heed(core.events.news)
+            if requests.has_some:
+                return core.events.take() + self._pump()
+        return core.events.take()
+
+    def _heed(self, news: list[ClientEvent]) -> None:
+        """Do what is to be done here about what the scheduler says."""
         is_sent_away = self.error is not None
-        for event in events:
+        for event in news:
             if type(event) is m.Output:
                 # Here, where no other thread can come before it with what was printed later.
                 self.printer.add(event)
@@ -398,11 +405,8 @@ class Connection:
                 self._start_over()
             elif type(event) is m.Welcome:
                 self.reach_storages(self._storages)
-                if not core.is_stored:
+                if not self._core.is_stored:
                     self._abandon_stored()
-        if core.requests.has_some:
-            return events + self._pump()
-        return events
 
     def _start_over(self) -> None:
         """Come anew to a scheduler that has forgotten this client."""

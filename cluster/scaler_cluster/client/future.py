@@ -294,20 +294,22 @@ def load(payload: Any, timeout: float | None = None) -> tuple[Any, BaseException
 def settle_all(settled: list[tuple[Any, object]]) -> list[tuple[ScalerFuture[Any], list[Any]]]:
     """Settle futures; return those that have callbacks to be run, with them.
 
-    One lock for all: a waiting thread makes its condition before this looks, or after and then
-    sees the result.
+    Those that came back with None are cancelled. One lock for all: a waiting thread makes its
+    condition before this looks, or after and then sees the result.
     """
     slow = []
     with _creation:
         for future, payload in settled:
-            if future._cond is None:
-                if future._state == PENDING:
-                    future._payload = payload
-                    future._state = FINISHED
-            else:
+            if payload is None or future._cond is not None:
                 slow.append((future, payload))
+            elif future._state == PENDING:
+                future._payload = payload
+                future._state = FINISHED
     called = []
     for future, payload in slow:
+        if payload is None:
+            future._cancel_here()
+            continue
         callbacks = future._settle_slowly(payload)
         if callbacks:
             called.append((future, callbacks))

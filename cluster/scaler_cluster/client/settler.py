@@ -94,11 +94,7 @@ class Settler:
     # -- events ------------------------------------------------------------------------------
 
     def _on_settled(self, event: Settled) -> None:
-        pairs: list[tuple[Any, object]] = event.pairs
-        for future, payload in pairs:
-            if payload is None:
-                future._cancel_here()
-        called = settle_all(pairs)
+        called = settle_all(event.pairs)
         if called:
             self._callbacks.extend(called)
             if threading.current_thread() is not self.io_thread:

@@ -282,13 +282,13 @@ class ClientCore:
                 self._came(message.first, len(message.batch))
                 return
         waiters, events = self.waiters, self.events
-        settled = events.settled
+        settled, profiles = events.settled, events.profiles
         before = len(settled)
         for task, payload in enumerate(message.batch, message.first):
             waiter = waiters.pop(task, None)
             if waiter is None:
                 continue
-            if events.profiles:
+            if profiles:
                 events.settle(task, waiter, payload)
             else:
                 settled.append((waiter, payload))

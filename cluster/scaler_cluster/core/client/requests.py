@@ -156,17 +156,17 @@ class Requests:
                 or len(run) >= RUN_TASKS_MAX
                 or len(payload) >= FRAME_BYTES
             ):
-                self._send_run(first, key, run)
+                if key is not None:
+                    self._send_run(first, key, run)
                 self.teach(*asked_key[0])
                 key = asked_key
                 first, run, nbytes = task, [], 0
             run.append(payload)
             nbytes += len(payload)
+        assert key is not None
         self._send_run(first, key, run)
 
-    def _send_run(self, first: int, key: Key | None, payloads: Sequence[bytes]) -> None:
-        if key is None:
-            return
+    def _send_run(self, first: int, key: Key, payloads: Sequence[bytes]) -> None:
         function, call, options, objects = key
         batch = Batch.of(payloads) if len(payloads) > 1 else Batch.single(payloads[0])
         self._outbox.append(m.Submit(first, function[0], call, options, batch, objects))
