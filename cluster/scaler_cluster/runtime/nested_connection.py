@@ -40,10 +40,9 @@ class NestedConnection(Connection):
 
     def pump(self) -> list[ClientEvent]:
         """See :class:`Connection`."""
-        self._sweep()
         with self._lock:
             self._nested.send_away(clock())
-            return self._pump()
+        return super().pump()
 
     def _make_store(self) -> ClientStore:
         from scaler_cluster.objects.nested_store import NestedStore

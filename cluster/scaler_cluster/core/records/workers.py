@@ -15,10 +15,13 @@ from scaler_cluster.core.records.announced import Announced
 from scaler_cluster.core.records.lifecycle import TRANSITIONS, Event, State
 from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.errors import LocalProtocolError
+from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from scaler_cluster.wire.batch import Batch
     from scaler_cluster.wire.messages import Capabilities, TaskOptions
+
+EMPTY = Batch(b"", memoryview(b"").cast("I"))
+"""The payloads of a run that ended."""
 
 
 def times(count: int) -> str:
@@ -51,16 +54,16 @@ class Run:
     """How often it was lost with its machine."""
     deaths: int = 0
     """How many of its tries ended with the death of its worker, while it ran there."""
+    count: int = field(init=False)
+    """Number of tasks."""
 
-    @property
-    def count(self) -> int:
-        """Number of tasks."""
-        return len(self.batch.ends)
+    def __post_init__(self) -> None:
+        self.count = len(self.batch.ends)
 
     @property
     def stop(self) -> int:
         """Id after the last task."""
-        return self.first + len(self.batch.ends)
+        return self.first + self.count
 
     def holds(self, session: int, task: int) -> bool:
         """Return True if this is one of its tasks."""
@@ -120,12 +123,20 @@ class Run:
 
     def drop_head(self, count: int) -> None:
         """Forget the first ``count`` tasks; at least one stays."""
-        self.batch = self.batch.cut(count, self.count)
+        self._keep(self.batch.cut(count, self.count))
         self.first += count
 
     def drop_tail(self, count: int) -> None:
         """Forget the last ``count`` tasks; at least one stays."""
-        self.batch = self.batch.cut(0, self.count - count)
+        self._keep(self.batch.cut(0, self.count - count))
+
+    def drop_all(self) -> None:
+        """Forget all tasks, and their payloads."""
+        self.batch, self.count = EMPTY, 0
+
+    def _keep(self, batch: Batch) -> None:
+        self.batch = batch
+        self.count = len(batch.ends)
 
     def __str__(self) -> str:
         """Tell the run's story in one line, for errors and logs."""

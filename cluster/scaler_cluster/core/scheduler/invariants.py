@@ -51,7 +51,7 @@ def check(core: SchedulerCore) -> None:
     _check_workers(core, places, users)
     for session in table.sessions.values():
         end = 0
-        for first, run in session.runs.items():
+        for first, run in sorted(session.runs.items()):
             _true(first == run.first and run.count > 0, "filed elsewhere: %s", run)
             _true(first >= end, "overlaps another: %s", run)
             end = run.stop

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sortedcontainers import SortedDict
-
 from scaler_cluster.core.records.announced import Announced
+from scaler_cluster.core.records.by_first import ByFirst
 from scaler_cluster.core.records.totals import Totals
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ class SessionRecord:
     host: str
     pid: int
     last_seen: float
-    runs: SortedDict[int, Run] = field(default_factory=SortedDict)
+    runs: ByFirst[Run] = field(default_factory=ByFirst)
     """The live runs of the client, by their first task."""
     functions: dict[bytes, bool] = field(default_factory=dict)
     """Digests of the functions that the client may name; False: a function has lost objects."""
@@ -32,7 +31,7 @@ class SessionRecord:
     """Ids of the objects that the client may name: it stored them, or they are results."""
     announced: Announced = field(default_factory=Announced)
     """Numbers of the segments that it has told of."""
-    graphs: SortedDict[int, GraphRecord] = field(default_factory=SortedDict)
+    graphs: ByFirst[GraphRecord] = field(default_factory=ByFirst)
     """The live graphs of the client, by their first task."""
     watched: dict[int, list[tuple[GraphRecord, int]]] = field(default_factory=dict)
     """By task: the graphs, and nodes of theirs, that have its result as an input."""

@@ -18,7 +18,6 @@ from scaler_cluster.core.scheduler.observer import Observer
 from scaler_cluster.core.scheduler.outbox import Outbox
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
-from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.session import SessionRecord
 
 _NONE = object()
-EMPTY = Batch(b"", memoryview(b"").cast("I"))
-"""The batch of a run that ended."""
 
 
 class Table:
@@ -166,7 +163,7 @@ class Table:
         session = self.session_by_number[run.session]
         runs = session.runs
         # New tasks nearly always come after all others.
-        is_last = not runs or runs.peekitem()[1].stop <= run.first
+        is_last = not runs or runs.last.stop <= run.first
         if not is_last and self.overlapping(session, run.first, run.stop):
             raise RemoteProtocolError(f"task {run.first} was submitted twice")
         if session.graphs and self.graphs_in(session, run.first, run.stop):
@@ -190,14 +187,7 @@ class Table:
 
     def overlapping(self, session: SessionRecord, first: int, stop: int) -> list[Run]:
         """Return the session's live runs that hold tasks of ``first <= id < stop``, in order."""
-        runs = session.runs
-        index = max(runs.bisect_right(first) - 1, 0)
-        found = []
-        for key in runs.keys()[index : runs.bisect_left(stop)]:
-            run = runs[key]
-            if run.stop > first:
-                found.append(run)
-        return found
+        return list(session.runs.overlapping(first, stop))
 
     # -- graphs --------------------------------------------------------------------------------
 
@@ -237,12 +227,7 @@ class Table:
 
     def graphs_in(self, session: SessionRecord, first: int, stop: int) -> list[GraphRecord]:
         """Return the session's graphs that have nodes of ``first <= id < stop``, in order."""
-        graphs = session.graphs
-        if not graphs:
-            return []
-        index = max(graphs.bisect_right(first) - 1, 0)
-        keys = graphs.keys()[index : graphs.bisect_left(stop)]
-        return [graphs[key] for key in keys if graphs[key].stop > first]
+        return list(session.graphs.overlapping(first, stop))
 
     def is_taken(self, session: SessionRecord, first: int, stop: int) -> bool:
         """Return True if one of these tasks is live."""
@@ -314,4 +299,4 @@ class Table:
             self.objects.release(run.objects)
         run.worker = None
         # A deadline may keep the run for long; it must not keep the payloads.
-        run.batch = EMPTY
+        run.drop_all()

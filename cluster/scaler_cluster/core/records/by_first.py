@@ -1,0 +1,72 @@
+"""What a client has asked for, by the first task of each part, in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from sortedcontainers import SortedList
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Tasks(Protocol):
+    """Contiguous tasks."""
+
+    @property
+    def stop(self) -> int:
+        """Id after the last task."""
+
+
+T = TypeVar("T", bound=Tasks)
+_set, _delete = dict.__setitem__, dict.__delitem__
+
+
+class ByFirst(dict[int, T]):
+    """A dict that is looked through in the order of its keys, in O(log n).
+
+    One part alone is not sorted: in a round trip of a lone task, that would be most of the cost.
+    """
+
+    __slots__ = ("_order",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._order: SortedList[int] | None = None
+        """All keys; None: there is one at most."""
+
+    def __setitem__(self, first: int, tasks: T) -> None:
+        """Put tasks in, or in the place of those that begin there."""
+        if first not in self:
+            if self._order is not None:
+                self._order.add(first)
+            elif self:
+                self._order = SortedList((*self, first))
+        _set(self, first, tasks)
+
+    def __delitem__(self, first: int) -> None:
+        """Take tasks out."""
+        _delete(self, first)
+        if self._order is not None:
+            self._order.remove(first)
+            if not self:
+                self._order = None
+
+    @property
+    def last(self) -> T:
+        """The last of the tasks; there are some."""
+        return self[self._order[-1] if self._order is not None else next(iter(self))]
+
+    def overlapping(self, first: int, stop: int) -> Iterator[T]:
+        """Yield what has tasks of ``first <= id < stop``, in order."""
+        order = self._order
+        if order is None:
+            firsts = [one for one in self if one < stop]
+        else:
+            # The one before may reach into the range.
+            begin = max(order.bisect_right(first) - 1, 0)
+            firsts = order[begin : order.bisect_left(stop)]
+        for one in firsts:
+            tasks = self[one]
+            if tasks.stop > first:
+                yield tasks
