@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import pytest
 
+from scaler_cluster.process import interrupts
 from scaler_cluster.process.interrupts import Deferral
 
 
@@ -38,3 +40,15 @@ def test_control_c_waits_as_well() -> None:
         reached.append(1)
 
     assert reached == [1]
+
+
+def test_control_c_at_the_last_moment(monkeypatch) -> None:
+    """A KeyboardInterrupt that comes just before the handler is back is raised all the same."""
+    give_back = interrupts.set_handler
+
+    def interrupt_and_give_back(number: Any, handler: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        give_back(number, handler)
+
+    with pytest.raises(KeyboardInterrupt), Deferral():
+        monkeypatch.setattr(interrupts, "set_handler", interrupt_and_give_back)

@@ -49,7 +49,7 @@ class Deferral:
         """Begin to defer."""
         if get_ident() != self._main:
             return
-        if self._depth == 0:
+        if not self._depth:
             handler = getsignal(SIGINT)
             # Otherwise SIGINT is ignored, ends the process, or is handled outside of Python.
             if callable(handler):
@@ -67,17 +67,23 @@ class Deferral:
         if get_ident() != self._main:
             return
         self._depth -= 1
-        if self._depth == 0:
-            handler, self._handler = self._handler, None
-            came, self.came = self.came, None
-            postponed, self._postponed = self._postponed, None
-            self._wake = -1
-            if handler is not None:
-                set_handler(SIGINT, handler)
-                if came is not None:
-                    handler(*came)
-            if postponed is not None:
-                postponed()
+        if self._depth:
+            return
+        self._wake = -1
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            # First: a signal between this and the look below would be forgotten.
+            set_handler(SIGINT, handler)
+        if self.came is not None or self._postponed is not None:
+            self._make_up(handler)
+
+    def _make_up(self, handler: Any) -> None:
+        came, self.came = self.came, None
+        postponed, self._postponed = self._postponed, None
+        if handler is not None and came is not None:
+            handler(*came)
+        if postponed is not None:
+            postponed()
 
     @property
     def is_awaited(self) -> bool:
