@@ -44,9 +44,9 @@ def test_control_c_waits_as_well() -> None:
 
 def test_control_c_at_the_last_moment(monkeypatch) -> None:
     """A KeyboardInterrupt that comes just before the handler is back is raised all the same."""
-    give_back = interrupts.set_handler
+    give_back = signal.signal
 
-    def interrupt_and_give_back(number: Any, handler: Any) -> None:
+    def interrupt_and_give_back(number: signal.Signals, handler: Any) -> None:
         signal.raise_signal(signal.SIGINT)
         give_back(number, handler)
 
