@@ -59,6 +59,15 @@ def test_an_object_is_copied_where_a_worker_needs_it(far):
     assert transferred(far) == {"W2": [f"Arrived {NAME}"]}
 
 
+def test_a_copy_that_is_being_made_is_not_removed(far):
+    """A storage that says what it has, because another worker came back, goes on with its copies."""
+    far.submit(0, objects="a")
+
+    assert far.feed(b"O2", m.Inventory((b"draft-" + A,))) == {}
+    transferred(far)
+    assert far.feed(b"O2", m.Inventory((A,))) == {}
+
+
 def test_all_who_wait_for_a_copy_hear_that_it_has_come(far):
     """The workers that got tasks during a copy are told once when it has come."""
     far.submit(0, objects="a")

@@ -254,6 +254,18 @@ def test_a_draft_moves_to_disk_when_memory_ends(make, places, monkeypatch):
     assert counted(places[0]) == 0
 
 
+def test_a_draft_that_somebody_removed(make):
+    """A draft that was removed meanwhile cannot be finished, and can be discarded."""
+    segments = make()
+    draft = Draft(segments, "4331-9", MB)
+    segments.remove(b"draft-4331-9")
+
+    with pytest.raises(FileNotFoundError):
+        draft.finish()
+    draft.discard()
+    assert segments.inventory() == ()
+
+
 def test_other_errors_of_the_file_system_are_raised(make, places, monkeypatch):
     """A broken disk is not taken for a full one, and leaves no draft either."""
     fail_to_write(monkeypatch, below=places, number=errno.EIO)
@@ -273,7 +285,11 @@ def test_the_remains_of_an_owner_are_removed(make, places):
     theirs = other.write(data())
     for place in places:
         (place / f"{DRAFT_TEXT}{segment_prefix(b'W1').decode()}9").write_bytes(b"x")
-    other.purge(segment_prefix(b"W1"), (kept,))
+    copied = segment_prefix(b"W1") + b"a"
+    copy = other.draft(copied, MB)
+    other.purge(segment_prefix(b"W1"), (kept, copied))
 
-    assert set(other.inventory()) == {kept, theirs}
+    assert set(other.inventory()) == {kept, theirs, b"draft-" + copied}
+    assert copy.finish() == copied
+    other.remove(copied)
     assert counted(places[0]) < 2 * MB

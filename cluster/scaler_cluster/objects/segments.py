@@ -67,8 +67,8 @@ class Draft:
                     self._move_to_disk(error)
 
     def finish(self) -> bytes:
-        """Give the segment its name, and return that."""
-        os.close(self._fd)
+        """Give the segment its name, and return that; raises OSError, and can then be discarded."""
+        self._close()
         memory, directory = self._segments.memory, self._segments.disk
         if memory is not None and self._is_in_memory:
             directory = memory.directory
@@ -77,8 +77,13 @@ class Draft:
 
     def discard(self) -> None:
         """Remove what was written."""
-        os.close(self._fd)
+        self._close()
         self._segments.remove((DRAFT_TEXT + self._name).encode())
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def _full(self) -> StorageFullError:
         segments = self._segments
@@ -157,10 +162,10 @@ class Segments:
                 draft.write(memoryview(bytes(start - end)), end)
                 draft.write(data.cast("B"), start)
                 end = start + data.nbytes
+            return draft.finish()
         except BaseException:
             draft.discard()
             raise
-        return draft.finish()
 
     def write_new(
         self, data: memoryview, known: Container[bytes], *, likely: bool = False
@@ -267,9 +272,10 @@ class Segments:
                 os.unlink(f"{self.disk}/{text}")
 
     def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
-        """Remove every segment and draft whose name begins so, but for some."""
+        """Remove every segment whose name begins so, but for some; drafts as well."""
         for name in self.inventory():
-            if name.removeprefix(DRAFT).startswith(prefix) and name not in keep:
+            whole = name.removeprefix(DRAFT)
+            if whole.startswith(prefix) and whole not in keep:
                 self.remove(name)
 
     def recount(self) -> None:

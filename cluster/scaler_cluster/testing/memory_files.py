@@ -50,7 +50,8 @@ class MemoryFiles:
 
     def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
         for name in list(self.segments):
-            if name.removeprefix(DRAFT).startswith(prefix) and name not in keep:
+            whole = name.removeprefix(DRAFT)
+            if whole.startswith(prefix) and whole not in keep:
                 del self.segments[name]
 
     def inventory(self) -> tuple[bytes, ...]:
@@ -70,6 +71,8 @@ class MemoryDraft:
         self._data[offset : offset + len(data)] = data
 
     def finish(self) -> bytes:
+        if DRAFT + self._name not in self._files.segments:
+            raise FileNotFoundError(f"somebody has removed the draft of {self._name!r}")
         self.discard()
         self._files.segments[self._name] = bytes(self._data)
         return self._name

@@ -33,7 +33,9 @@ class Inventories:
         garbage, store.garbage = store.garbage, []
         if not objects.adopts:
             owners = self._owners(key)
-            garbage += [one for one in segments if one not in known and _is_garbage(one, owners)]
+            # A draft of something known is a copy that is being made.
+            strange = [one for one in segments if one.removeprefix(DRAFT) not in known]
+            garbage += [one for one in strange if _is_garbage(one, owners)]
         for piece in in_pieces(list(dict.fromkeys(garbage))):
             objects.remove_segments(key, piece)
 
