@@ -108,16 +108,17 @@ class SupervisorHandlers:
         supervisor.bury(message.worker, LOST_MAX)
         self._table.returning.pop(message.worker, None)
         supervisor.is_whole = False
-        if supervisor.roll is not None:
-            supervisor.roll.pop(message.worker, None)
+        roll = supervisor.roll or {}
+        was_awaited = message.worker in roll
+        roll.pop(message.worker, None)
         worker = supervisor.workers.get(message.worker)
         if worker is not None:
             self._workers.lose(worker, message, now)
-            return
-        # It never came to this scheduler, which has kept what it stored for the one before.
-        objects = self._table.objects
-        for key in (peer, *objects.homes):
-            objects.purge(message.worker, key)
+        elif was_awaited and not self._table.knows(message.worker):
+            # What it stored for the scheduler before this one was kept until it would come.
+            objects = self._table.objects
+            for key in (peer, *objects.homes):
+                objects.purge(message.worker, key)
 
     def _on_overdue(self, peer: bytes, message: m.Overdue, now: float) -> None:
         worker = self._supervisor(peer).workers.get(message.worker)
