@@ -108,8 +108,9 @@ def test_what_a_worker_stored_that_never_comes_back_is_removed():
     assert told["O1"] == [f"Purge {segment_prefix(b'W1').decode()} but "]
 
 
-def test_a_supervisor_speaks_of_workers_that_it_had_alone(bench):
+def test_a_supervisor_speaks_for_its_own_workers_alone(bench):
     """What others stored is not removed because a supervisor says that they have died."""
     bench.storage()
+    bench.feed(b"S1", m.Roll((b"C1",), is_whole=True))
 
     assert bench.feed(b"S1", m.WorkerLost(b"C1", 0, 0, {}), m.WorkerLost(b"W7", 0, 0, {})) == {}

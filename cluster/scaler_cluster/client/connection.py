@@ -360,37 +360,37 @@ class Connection:
         """
         if self._dropped_calls or self._sent is not None:
             self._sweep()
-        events: list[ClientEvent] = []
         with self._lock:
-            if self.closed:
-                return events
-            link, exchange, core = self._link, self._exchange, self._core
-            requests = core.requests
-            while True:
-                now = clock()
-                if requests.has_some and (actions := core.take_actions()):
-                    for frames in exchange.send(HUB, actions, now):
-                        link.send(HUB, frames)
-                if now >= self._tick_at:
-                    self._tick_at = now + TICK_S
-                    for _, frames in exchange.tick(now):
-                        link.send(HUB, frames)
-                # After the last send: that may swallow the signal that something has arrived.
-                received = link.receive(DRAIN_LIMIT)
-                for _, frames in received:
-                    try:
-                        core.receive(exchange.receive(HUB, frames, now), now)
-                    except RemoteProtocolError as error:
-                        self.error = error
-                if len(received) == DRAIN_LIMIT or requests.has_some:
-                    continue
-                if core.events.news:
-                    self._heed(core.events.news)
-                    events += core.events.take()
-                    exchange = self._exchange
-                    if requests.has_some:
-                        continue
-                return events + core.events.take()
+            return self._pump()
+
+    def _pump(self) -> list[ClientEvent]:
+        if self.closed:
+            return []
+        link, exchange, core = self._link, self._exchange, self._core
+        requests = core.requests
+        while True:
+            now = clock()
+            if requests.has_some and (actions := core.take_actions()):
+                for frames in exchange.send(HUB, actions, now):
+                    link.send(HUB, frames)
+            if now >= self._tick_at:
+                self._tick_at = now + TICK_S
+                for _, frames in exchange.tick(now):
+                    link.send(HUB, frames)
+            # After the last send: that may swallow the signal that something has arrived.
+            received = link.receive(DRAIN_LIMIT)
+            for _, frames in received:
+                try:
+                    core.receive(exchange.receive(HUB, frames, now), now)
+                except RemoteProtocolError as error:
+                    self.error = error
+            if len(received) < DRAIN_LIMIT and not requests.has_some:
+                break
+        if core.events.news:
+            self._heed(core.events.news)
+            if requests.has_some:
+                return core.events.take() + self._pump()
+        return core.events.take()
 
     def _heed(self, news: list[ClientEvent]) -> None:
         """Do what is to be done here about what the scheduler says."""

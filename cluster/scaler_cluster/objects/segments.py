@@ -67,7 +67,10 @@ class Draft:
                     self._move_to_disk(error)
 
     def finish(self) -> bytes:
-        """Give the segment its name, and return that; raises OSError, and can then be discarded."""
+        """Give the segment its name, and return that.
+
+        Raises OSError, for example if somebody has removed the draft; then discard it.
+        """
         self._close()
         memory, directory = self._segments.memory, self._segments.disk
         if memory is not None and self._is_in_memory:
@@ -272,7 +275,7 @@ class Segments:
                 os.unlink(f"{self.disk}/{text}")
 
     def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
-        """Remove every segment whose name begins so, but for some; drafts as well."""
+        """Remove every segment whose name begins so, whole or draft, but for those to ``keep``."""
         for name in self.inventory():
             whole = name.removeprefix(DRAFT)
             if whole.startswith(prefix) and whole not in keep:

@@ -75,9 +75,9 @@ class Deferral:
             # First: a signal between this and the look below would be forgotten.
             set_handler(SIGINT, handler)
         if self.came is not None or self._postponed is not None:
-            self._make_up(handler)
+            self._call_deferred(handler)
 
-    def _make_up(self, handler: Any) -> None:
+    def _call_deferred(self, handler: Any) -> None:
         came, self.came = self.came, None
         postponed, self._postponed = self._postponed, None
         if handler is not None and came is not None:

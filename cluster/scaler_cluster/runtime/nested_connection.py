@@ -40,9 +40,10 @@ class NestedConnection(Connection):
 
     def pump(self) -> list[ClientEvent]:
         """See :class:`Connection`."""
+        self._sweep()
         with self._lock:
             self._nested.send_away(clock())
-        return super().pump()
+            return self._pump()
 
     def _make_store(self) -> ClientStore:
         from scaler_cluster.objects.nested_store import NestedStore

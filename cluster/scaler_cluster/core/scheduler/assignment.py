@@ -148,7 +148,7 @@ class Assigner:
         """
         table = self._table
         worker = table.workers[session.worker]
-        for graph in table.graphs_in(session, first, stop):
+        for graph in session.graphs.overlapping(first, stop):
             run = graph.hand_over(min(stop, graph.stop) - 1 - graph.first, worker)
             if run is None:
                 # What workers keep of the first node's needs was asked for: the task asks again.

@@ -52,7 +52,7 @@ class Claims:
             # Its client may come yet: by then, the worker may have started them.
             self.started(holding.session, first, stop)
         at = first
-        for run in self._table.overlapping(session, first, stop) if session is not None else ():
+        for run in session.runs.overlapping(first, stop) if session is not None else ():
             is_queued = run.state is State.READY and not isinstance(run, NodeRun)
             if not is_queued or not may_run(worker, run.options):
                 continue
@@ -95,7 +95,7 @@ class Claims:
             suspects = self._started.get(session.number, [])
         for tasks in suspects:
             low, high = max(tasks.start, first), min(tasks.stop, stop)
-            for run in table.overlapping(session, low, high) if low < high else ():
+            for run in session.runs.overlapping(low, high) if low < high else ():
                 if run.state is State.READY and not isinstance(run, NodeRun):
                     start, end = max(run.first, low), min(run.stop, high)
                     part = self._runs.take_queued(run, start, end)

@@ -281,7 +281,7 @@ class ClientHandlers:
             else:
                 self._take_back(session, message.first, stop, now)
             return
-        for run in self._table.overlapping(session, message.first, stop):
+        for run in session.runs.overlapping(message.first, stop):
             if not isinstance(run, NodeRun):
                 self._stopping.cancel(run, max(run.first, message.first), min(run.stop, stop), now)
         if session.graphs or session.watched:
@@ -290,9 +290,7 @@ class ClientHandlers:
     def _take_back(self, session: SessionRecord, first: int, stop: int, now: float) -> None:
         """Cancel tasks that wait, except those that workers which are starting would run by now."""
         spared = self._table.workers_to_come
-        runs = [
-            run for run in self._table.overlapping(session, first, stop) if run.state is State.READY
-        ]
+        runs = [run for run in session.runs.overlapping(first, stop) if run.state is State.READY]
         for run in sorted(runs, key=lambda run: -run.options.priority):
             low, high = max(run.first, first), min(run.stop, stop)
             kept = min(spared, high - low)
@@ -308,7 +306,7 @@ class ClientHandlers:
 
         That task runs them itself.
         """
-        for run in self._table.overlapping(session, first, stop):
+        for run in session.runs.overlapping(first, stop):
             if run.state is not State.READY:
                 continue
             low, high = max(run.first, first), min(run.stop, stop)

@@ -101,7 +101,7 @@ class Graphs:
 
     def cancel(self, session: SessionRecord, first: int, stop: int) -> None:
         """The client does not want these tasks any more, as far as they are nodes."""
-        for graph in self._table.graphs_in(session, first, stop):
+        for graph in session.graphs.overlapping(first, stop):
             low, high = max(first, graph.first), min(stop, graph.stop)
             graph.nodes.give_up(range(low - graph.first, high - graph.first))
             self._settle(graph)
@@ -110,7 +110,7 @@ class Graphs:
 
     def take_back(self, session: SessionRecord, first: int, stop: int) -> None:
         """The client takes back what no worker has yet."""
-        for graph in self._table.graphs_in(session, first, stop):
+        for graph in session.graphs.overlapping(first, stop):
             wanted, states = graph.nodes.wanted, graph.nodes.states
             nodes = [
                 node
@@ -125,7 +125,7 @@ class Graphs:
     def supply(self, session: SessionRecord, message: m.ProvideInputs) -> None:
         """A client says what became of an input, or of a node that it was handed."""
         task = message.task
-        for graph in self._table.graphs_in(session, task, task + 1):
+        for graph in session.graphs.overlapping(task, task + 1):
             node = task - graph.first
             run = graph.handed_over.pop(node, None)
             if run is not None and node in graph.nodes.stopping:
@@ -215,7 +215,7 @@ class Graphs:
         """A worker sent a result that it had kept, or cannot send it."""
         session = self._table.session_by_number.get(message.session)
         task = message.task
-        graphs = self._table.graphs_in(session, task, task + 1) if session is not None else []
+        graphs = session.graphs.overlapping(task, task + 1) if session is not None else []
         for graph in graphs:
             node = task - graph.first
             if session is None or not graph.placer.has_kept(node, worker):
@@ -320,7 +320,7 @@ class Graphs:
             session = table.session_by_number.get(run_session)
             if session is None:
                 continue
-            for run in table.overlapping(session, first, stop):
+            for run in session.runs.overlapping(first, stop):
                 if run.state is not State.CANCELLING:
                     self._stop(run, max(run.first, first), min(run.stop, stop), now)
 

@@ -97,9 +97,8 @@ class Resumption:
 
     def _returning(self, peer: bytes) -> Returning | None:
         """Return the worker that comes back; None: it is said to be dead, so this is too late."""
-        table = self._table
-        returning = table.returning.get(peer)
-        if returning is None and peer in table.outbox.parting and not table.knows(peer):
+        returning = self._table.returning.get(peer)
+        if returning is None and self._table.has_parted(peer):
             return None
         if returning is None or returning.is_complete:
             raise RemoteProtocolError("only a worker that comes back says this")

@@ -70,7 +70,7 @@ class StorageHandlers:
         """Return the key of a storage's store; None: it was given up, so what it says is late."""
         table = self._table
         key = table.objects.storages.get(peer)
-        if key is None and (peer not in table.outbox.parting or table.knows(peer)):
+        if key is None and not table.has_parted(peer):
             raise RemoteProtocolError("only a storage says this")
         return key
 

@@ -91,6 +91,10 @@ class Table:
 
     # -- peers ---------------------------------------------------------------------------------
 
+    def has_parted(self, peer: bytes) -> bool:
+        """Return True for a peer that was sent away or given up just now: what it says is late."""
+        return peer in self.outbox.parting and not self.knows(peer)
+
     def knows(self, peer: bytes) -> bool:
         """Return True if the peer is a client, a worker, a supervisor or the storage."""
         return (
@@ -164,9 +168,9 @@ class Table:
         runs = session.runs
         # New tasks nearly always come after all others.
         is_last = not runs or runs.last.stop <= run.first
-        if not is_last and self.overlapping(session, run.first, run.stop):
+        if not is_last and runs.overlapping(run.first, run.stop):
             raise RemoteProtocolError(f"task {run.first} was submitted twice")
-        if session.graphs and self.graphs_in(session, run.first, run.stop):
+        if session.graphs and session.graphs.overlapping(run.first, run.stop):
             raise RemoteProtocolError(f"task {run.first} was submitted twice")
         runs[run.first] = run
         self.use(run)
@@ -184,10 +188,6 @@ class Table:
         self.functions[run.function].users += 1
         if run.objects:
             self.objects.hold(run.objects)
-
-    def overlapping(self, session: SessionRecord, first: int, stop: int) -> list[Run]:
-        """Return the session's live runs that hold tasks of ``first <= id < stop``, in order."""
-        return list(session.runs.overlapping(first, stop))
 
     # -- graphs --------------------------------------------------------------------------------
 
@@ -225,21 +225,17 @@ class Table:
         graph: GraphRecord = self.session_by_number[group.session].graphs[group.graph]
         return graph
 
-    def graphs_in(self, session: SessionRecord, first: int, stop: int) -> list[GraphRecord]:
-        """Return the session's graphs that have nodes of ``first <= id < stop``, in order."""
-        return list(session.graphs.overlapping(first, stop))
-
     def is_taken(self, session: SessionRecord, first: int, stop: int) -> bool:
         """Return True if one of these tasks is live."""
-        if self.overlapping(session, first, stop):
+        if session.runs.overlapping(first, stop):
             return True
-        return bool(self.graphs_in(session, first, stop))
+        return bool(session.graphs.overlapping(first, stop))
 
     def is_pending(self, session: SessionRecord, task: int) -> bool:
         """Return True if the client will be told what becomes of a task."""
-        for graph in self.graphs_in(session, task, task + 1):
+        for graph in session.graphs.overlapping(task, task + 1):
             return bool(graph.nodes.wanted[task - graph.first])
-        runs = self.overlapping(session, task, task + 1)
+        runs = session.runs.overlapping(task, task + 1)
         return bool(runs) and runs[0].state is not State.CANCELLING
 
     def put_back(self, run: Run, rest_until: float = -math.inf) -> None:

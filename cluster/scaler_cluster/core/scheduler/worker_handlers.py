@@ -159,7 +159,7 @@ class WorkerHandlers:
     def _reporting(self, peer: bytes) -> WorkerRecord | None:
         """Return the worker that reports; None: it was given up, so its report is too late."""
         worker = self._table.workers.get(peer)
-        if worker is None and (peer not in self._table.outbox.parting or self._table.knows(peer)):
+        if worker is None and not self._table.has_parted(peer):
             raise RemoteProtocolError("only a worker reports on tasks")
         return worker
 

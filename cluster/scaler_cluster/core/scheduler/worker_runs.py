@@ -40,7 +40,7 @@ class WorkerRuns:
         record = self._table.session_by_number.get(session)
         if record is not None:
             # The worker is not searched: it may have thousands of runs, and report each of them.
-            runs = self._table.overlapping(record, first, stop)
+            runs = record.runs.overlapping(first, stop)
             return [run for run in runs if run.worker is worker]
         return [
             run

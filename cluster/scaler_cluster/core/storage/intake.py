@@ -46,7 +46,7 @@ class Files(Protocol):
         """Give the memory of recycled segments back; return its bytes."""
 
     def purge(self, prefix: bytes, keep: tuple[bytes, ...]) -> None:
-        """Remove every segment and draft whose name begins so, but for some."""
+        """Remove every segment whose name begins so, whole or draft, but for those to ``keep``."""
 
     def inventory(self) -> tuple[bytes, ...]:
         """Return the names of all segments and drafts."""
