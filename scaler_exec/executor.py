@@ -16,6 +16,7 @@ from scaler_cluster.client.map import map_calls, zipped
 from scaler_cluster.client.session import (
     CONNECT_TIMEOUT_S,
     HEARTBEAT_S,
+    OWN_KEYS,
     RECONNECT_TIMEOUT_S,
     Session,
 )
@@ -26,10 +27,13 @@ from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.log_records import level_of
 from scaler_cluster.process.process import usable_cpus
 from scaler_cluster.process.process_config import SupervisorOptions
+from scaler_cluster.security.credentials import Credentials, read_keys_argument
 from scaler_cluster.texts import shown
+from scaler_cluster.users import CLIENT
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
@@ -78,6 +82,9 @@ class ScalerExecutor(Executor):
         dashboard: Whether the embedded cluster has one, see :attr:`dashboard_link`.
         reconnect_timeout: Seconds to wait for a scheduler that has fallen silent, before all that
             is pending fails.
+        keys: A file or directory that ``scaler_keys`` made, for ``address``, or "insecure" for a
+            cluster that goes without. Default: the environment's (``SCALER_KEYS``). A loopback
+            address and an embedded cluster need none.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -104,6 +111,7 @@ class ScalerExecutor(Executor):
         timeout: float = CONNECT_TIMEOUT_S,
         dashboard: bool = False,
         reconnect_timeout: float = RECONNECT_TIMEOUT_S,
+        keys: str | os.PathLike[str] | None = None,
     ) -> None:
         if max_workers is not None:
             max_workers = arguments.whole("max_workers", max_workers, 1, bound="greater than 0")
@@ -134,7 +142,8 @@ class ScalerExecutor(Executor):
             is_sized = any(one is not None for one in (initializer, *limits))
             is_sized |= bool(address and max_workers)
             _check_joining(is_sized=is_sized, dashboard=dashboard)
-            self._session = nested or _join(address or "", timeout, waits_s)
+            credentials = Credentials.of(CLIENT, read_keys_argument(keys))
+            self._session = nested or _join(address or "", timeout, waits_s, credentials)
             self._max_workers = max_workers or max(self._session.connection.welcome.workers, 1)
         else:
             self._max_workers = max_workers or usable_cpus()
@@ -387,19 +396,28 @@ def _check_joining(*, is_sized: bool, dashboard: bool) -> None:
 
 
 def _join(
-    address: str, timeout: float, waits_s: float, cluster: EmbeddedCluster | None = None
+    address: str,
+    timeout: float,
+    waits_s: float,
+    credentials: Credentials = OWN_KEYS,
+    cluster: EmbeddedCluster | None = None,
 ) -> Session:
     """Connect to a scheduler; if it falls silent later, it has ``waits_s`` to come back."""
     heartbeat_s = min(HEARTBEAT_S, waits_s / 2)
     return Session(
-        address, timeout=timeout, cluster=cluster, heartbeat_s=heartbeat_s, silence_s=waits_s
+        address,
+        timeout=timeout,
+        cluster=cluster,
+        heartbeat_s=heartbeat_s,
+        silence_s=waits_s,
+        credentials=credentials,
     )
 
 
 def _session_of(cluster: EmbeddedCluster, waits_s: float) -> Session:
     """Connect to a cluster that was just started; it is stopped if that fails."""
     try:
-        return _join(cluster.address, START_TIMEOUT_S, waits_s, cluster)
+        return _join(cluster.address, START_TIMEOUT_S, waits_s, cluster=cluster)
     except BaseException:
         cluster.stop()
         raise

@@ -23,13 +23,21 @@ MARK = "SCALER_TEST_SESSION"
 """In the environment of every process that the tests start, so that orphans are found as well."""
 
 os.environ[MARK] = uuid.uuid4().hex
+KEYS = tempfile.TemporaryDirectory(prefix="scaler-tests-keys-")
+"""The keys of this user for loopback addresses, and those of all clusters elsewhere: the tests read
+and write none of whoever runs them."""
+os.environ["XDG_STATE_HOME"] = KEYS.name
+os.environ["SCALER_KEYS"] = str(Path(KEYS.name) / "keys")
 # A shell starts what runs in its background with SIGINT ignored, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if str(ROOT) not in sys.path:
     # Last, so that an installed package wins: workers import ``tests.runtime.tasks`` from here.
     sys.path.append(str(ROOT))
 
+from scaler_cluster.security.key_files import make_cluster  # noqa: E402 - after the environment
 from tests.runtime.helpers import wait_until  # noqa: E402 - it is found by that path
+
+make_cluster(Path(os.environ["SCALER_KEYS"]))
 
 
 def our_processes() -> list[psutil.Process]:

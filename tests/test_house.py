@@ -40,6 +40,7 @@ FLOORS = (
     ("scaler_cluster.client",),
     ("scaler_cluster.process",),
     ("scaler_cluster.objects",),
+    ("scaler_cluster.security",),
     ("scaler_cluster.pickling", "scaler_cluster.links"),
     ("scaler_cluster.core.scheduler", "scaler_cluster.core.worker"),
     ("scaler_cluster.core.client", "scaler_cluster.core.graph", "scaler_cluster.core.supervisor"),
@@ -47,7 +48,7 @@ FLOORS = (
     ("scaler_cluster.core", "scaler_cluster.config"),
     ("scaler_cluster.arguments", "scaler_cluster.preload", "scaler_cluster.logs"),
     ("scaler_cluster.wire", "scaler_cluster.texts"),
-    ("scaler_cluster.errors", "scaler_cluster.ids"),
+    ("scaler_cluster.errors", "scaler_cluster.ids", "scaler_cluster.users"),
     ("scaler_cluster",),
 )
 ROOMS = {room for rooms in FLOORS for room in rooms}

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import arguments
 from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings
-from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process_config import SchedulerOptions, SupervisorOptions
+from scaler_cluster.security.credentials import read_keys_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from os import PathLike
     from types import TracebackType
 
     from typing_extensions import Self
@@ -24,7 +25,7 @@ PRIVATE = "ipc://private"
 """Stands for the address of a cluster that was given none."""
 LOGGING = ("logging_paths", "logging_level", "logging_config_file")
 SCHEDULER = MappingProxyType(
-    {"scheduler_address": "address", "io_threads": "scheduler_io_threads"}
+    {"scheduler_address": "address", "io_threads": "scheduler_io_threads", "keys": "keys"}
     | {
         name: name
         for name in (
@@ -119,7 +120,7 @@ class SchedulerClusterCombo:
         logging_config_file: A file for ``logging.config.fileConfig``, used instead of paths and
             level.
         worker_manager_id: Accepted, without effect.
-        security_config: Must be None: there is no encryption yet.
+        security_config: The same as ``keys``; configurations of TLS are refused.
         preload: A function that each worker calls before its first task, such as
             ``"pkg.mod:func(1)"``.
         threads_per_worker: How many threads numeric libraries start in each worker. A variable such
@@ -130,6 +131,9 @@ class SchedulerClusterCombo:
         hang_timeout_seconds: So is a worker whose task used no CPU time for this time, also if it
             sleeps or waits on purpose; 0: never.
         dashboard: Start a dashboard, see :attr:`dashboard_link`.
+        keys: For an address that is no loopback address: a file or directory of the scheduler's
+            keys, which ``scaler_keys`` made, or "insecure" to go without. Default: the
+            environment's (``SCALER_KEYS``).
 
     Raises:
         TypeError: A setting has the wrong type.
@@ -167,7 +171,7 @@ class SchedulerClusterCombo:
         logging_level: str = SchedulerSettings.logging_level,
         logging_config_file: str | None = None,
         worker_manager_id: str = "combo",
-        security_config: None = None,
+        security_config: str | PathLike[str] | None = None,
         *,
         preload: str | None = None,
         threads_per_worker: int = ClusterSettings.threads_per_worker,
@@ -175,13 +179,13 @@ class SchedulerClusterCombo:
         stopped_timeout_seconds: float = ClusterSettings.stopped_timeout_seconds,
         hang_timeout_seconds: float = ClusterSettings.hang_timeout_seconds,
         dashboard: bool = False,
+        keys: str | PathLike[str] | None = None,
     ) -> None:
         given = dict(locals())
         n_workers = arguments.whole("n_workers", n_workers, 0)
         arguments.flag("dashboard", dashboard)
         arguments.instance("worker_manager_id", worker_manager_id, str, "a text")
-        if security_config is not None:
-            raise ConfigError("security_config must be None: there is no encryption yet")
+        given["keys"] = read_keys_argument(keys, security_config)
         if address is None:
             given["address"] = PRIVATE
         if object_storage_address is None:

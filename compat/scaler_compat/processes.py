@@ -19,8 +19,10 @@ from scaler_cluster.process.process_config import (
     StorageServerConfig,
     SupervisorProcessConfig,
 )
+from scaler_cluster.security.credentials import read_keys_argument
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
     from typing import TypeAlias
 
@@ -91,11 +93,6 @@ class EngineProcess:
         return self._child
 
 
-def _check(security_config: None) -> None:
-    if security_config is not None:
-        raise ConfigError("security_config must be None: there is no encryption yet")
-
-
 def _text(address: object) -> str | None:
     """Return an address as text; it may be an object that shows itself as one."""
     return None if address is None else str(address)
@@ -124,9 +121,8 @@ class SchedulerProcess(EngineProcess):
         logging_config_file: str | None = None,
         logging_level: str = SchedulerSettings.logging_level,
         shutdown_event: None = None,
-        security_config: None = None,
+        security_config: str | os.PathLike[str] | None = None,
     ) -> None:
-        _check(security_config)
         if shutdown_event is not None:
             raise ConfigError("shutdown_event must be None: use terminate()")
         policy = policy or PolicyConfig()
@@ -149,6 +145,7 @@ class SchedulerProcess(EngineProcess):
             logging_paths=logging_paths,
             logging_config_file=logging_config_file,
             logging_level=logging_level,
+            keys=read_keys_argument(None, security_config),
         )
         super().__init__("scheduler", SchedulerProcessConfig.from_settings(settings), reports=True)
 
@@ -204,6 +201,7 @@ class Cluster(EngineProcess):
         logging_config_file: str | None = None,
         logging_level: str = ClusterSettings.logging_level,
         preload: str | None = None,
+        keys: str | None = None,
     ) -> None:
         settings = address
         if not isinstance(settings, ClusterSettings):
@@ -224,6 +222,7 @@ class Cluster(EngineProcess):
                 logging_config_file=logging_config_file,
                 logging_level=logging_level,
                 preload=preload,
+                keys=keys,
             )
         config = SupervisorProcessConfig.from_settings(settings)
         super().__init__("supervisor", config, reports=False)
@@ -252,9 +251,8 @@ class Worker(Cluster):
         logging_level: str = ClusterSettings.logging_level,
         worker_manager_id: str = "",
         deterministic_worker_ids: bool = False,
-        security_config: None = None,
+        security_config: str | os.PathLike[str] | None = None,
     ) -> None:
-        _check(security_config)
         super().__init__(
             address,
             (name,),
@@ -271,6 +269,7 @@ class Worker(Cluster):
             logging_paths,
             logging_level=logging_level,
             preload=preload,
+            keys=read_keys_argument(None, security_config),
         )
         self.identity = name.encode()
 
@@ -285,15 +284,15 @@ class ObjectStorageServerProcess(EngineProcess):
         logging_paths: Sequence[str] = StorageSettings.logging_paths,
         logging_level: str = StorageSettings.logging_level,
         logging_config_file: str | None = None,
-        security_config: None = None,
+        security_config: str | os.PathLike[str] | None = None,
     ) -> None:
-        _check(security_config)
         settings = StorageSettings.of(
             object_storage_address=_text(bind_address),
             identity=identity,
             logging_paths=logging_paths,
             logging_level=logging_level,
             logging_config_file=logging_config_file,
+            keys=read_keys_argument(None, security_config),
         )
         config = StorageServerConfig.from_settings(settings)
         super().__init__("storage_server", config, reports=True)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.ids import TOPICS
 from scaler_cluster.links import zmq_link
+from scaler_cluster.security.credentials import Credentials
+from scaler_cluster.users import MONITOR
 from scaler_cluster.wire.feed_codec import FEED_BYTES_MAX, decode
 
 if TYPE_CHECKING:
@@ -13,7 +15,16 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from scaler_cluster.config.shared_settings import Secured
     from scaler_cluster.wire import feed
+
+OWN_KEYS = Credentials(role=MONITOR)
+"""Those of this user, where nothing else was said."""
+
+
+def keys_of(settings: Secured) -> Credentials:
+    """Return the keys of a monitor that has these settings; raises ConfigError."""
+    return Credentials.of(MONITOR, settings.given_keys)
 
 
 class Feed:
@@ -21,12 +32,24 @@ class Feed:
 
     The first message is a snapshot of everything. A scheduler that is not there yet, or goes and
     comes back, is listened to as soon as it is there. Raises ClusterUnreachableError if nothing can
-    ever answer at such an address.
+    ever answer at such an address, ConfigError if that needs keys and there are none.
     """
 
-    def __init__(self, address: str, topics: tuple[bytes, ...] = TOPICS) -> None:
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials = OWN_KEYS,
+        topics: tuple[bytes, ...] = TOPICS,
+    ) -> None:
         self.address = address
-        self._subscriber = zmq_link.subscribe(address, topics, FEED_BYTES_MAX)
+        self.credentials = credentials
+        passport = credentials.passport(address)
+        self._subscriber = zmq_link.subscribe(address, topics, FEED_BYTES_MAX, passport)
+
+    @property
+    def refusal(self) -> str:
+        """Return why the scheduler does not let this in; empty: nobody said so."""
+        return self._subscriber.refusal
 
     @property
     def fd(self) -> int:

@@ -12,7 +12,7 @@ from scaler_cluster.config.load import load
 from scaler_cluster.config.sections import MetricsSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import SNAPSHOT
-from scaler_monitoring.feed import Feed
+from scaler_monitoring.feed import Feed, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ def _run(settings: MetricsSettings) -> None:
     registry.register(collector)
     # Snapshots say all that is counted; while nobody else watches, no event is made.
     with (
-        Feed(settings.monitor_address, (SNAPSHOT,)) as feed,
+        Feed(settings.monitor_address, keys_of(settings), (SNAPSHOT,)) as feed,
         _serving(registry, settings.address, settings.port) as port,
     ):
         host = f"[{settings.address}]" if ":" in settings.address else settings.address

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.cli.shared import guard
 from scaler_cluster.config.load import load
 from scaler_cluster.config.sections import RecordSettings
-from scaler_monitoring.feed import Feed
+from scaler_monitoring.feed import Feed, keys_of
 from scaler_monitoring.recording import Recorder
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: RecordSettings) -> None:
-    with Feed(settings.monitor_address) as feed, Recorder(settings.file) as recorder:
+    with (
+        Feed(settings.monitor_address, keys_of(settings)) as feed,
+        Recorder(settings.file) as recorder,
+    ):
         _say(f"listening to {feed.address}")
         is_first = True
         while True:

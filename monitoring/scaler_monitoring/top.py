@@ -17,7 +17,7 @@ from scaler_cluster.config.sections import TopSettings
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.wire.feed import Snapshot
 from scaler_cluster.wire.feed_codec import as_dict
-from scaler_monitoring.feed import Feed
+from scaler_monitoring.feed import Feed, keys_of
 from scaler_monitoring.model import Model
 from scaler_monitoring.view import Order
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(settings: TopSettings) -> None:
     try:
-        with Feed(settings.monitor_address) as feed:
+        with Feed(settings.monitor_address, keys_of(settings)) as feed:
             if settings.json or settings.once:
                 model = _look(feed, settings.timeout)
                 _print_json(model) if settings.json else _print(model)
@@ -61,6 +61,10 @@ def _run(settings: TopSettings) -> None:
 
 
 def _silence(feed: Feed, timeout_s: float) -> ClusterUnreachableError:
+    if feed.refusal:
+        return ClusterUnreachableError(
+            f"{feed.address} does not listen to this process: {feed.refusal}"
+        )
     return ClusterUnreachableError(
         f"nothing was heard from {feed.address} for {timeout_s:g} seconds: is the scheduler "
         "running, and is that the monitor address that it printed?"

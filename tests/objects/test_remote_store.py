@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class SilentSource:
     """A storage that says nothing until it is back; time passes only while it is waited for."""
 
-    def __init__(self, address: str, scheduler: str, peer: bytes) -> None:
+    def __init__(self, address: str, scheduler: str, peer: bytes, passport: None) -> None:
         self.address = address
         self.now = 1000.0
         self.is_back = False

@@ -98,7 +98,7 @@ def test_its_parameters_are_the_documented_ones() -> None:
         ({"max_number_of_tasks_waiting": 0}, "must be 1 or more, or -1"),
         ({"preload": "nonsense"}, "preload names no module and function"),
         ({"event_loop": "other"}, "event_loop must be one of builtin, uvloop"),
-        ({"security_config": object()}, "there is no encryption yet"),
+        ({"security_config": object()}, "there is no TLS between processes"),
     ],
 )
 def test_a_wrong_setting_starts_nothing(settings, message) -> None:

@@ -11,6 +11,7 @@ from scaler_cluster.config.load import read_file
 from scaler_cluster.config.sections import WebSettings
 from scaler_cluster.process.dashboard_listener import DashboardListener
 from scaler_cluster.process.process_config import DashboardProcessConfig
+from scaler_cluster.security.credentials import Credentials
 from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime.helpers import free_port
 
@@ -148,6 +149,7 @@ def test_what_a_dashboard_is_told(open_door) -> None:
         prefix="/p",
         hosts=("127.0.0.1", socket.gethostname(), "proxy"),
         link=door.link,
+        credentials=Credentials(role="monitor"),
         interval_s=0.5,
         rows_max=50_000,
         logging=None,

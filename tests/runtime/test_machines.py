@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.skipif(not can_make_machines(), reason="making network namespaces needs root"),
 ]
 MB = 1_000_000
+KEYS = os.environ["SCALER_KEYS"]
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_commands_on_two_machines(machine, tmp_path) -> None:
             f"tcp://{machine.here}:{port}",
             stdout=subprocess.DEVNULL,
         )
-        with ScalerExecutor(address=f"tcp://127.0.0.1:{port}") as executor:
+        with ScalerExecutor(address=f"tcp://127.0.0.1:{port}", keys=KEYS) as executor:
             assert executor.submit(machine_id).result(BOUND_S) != machine_id()
             assert executor.submit(describe, np.ones(MB)).result(BOUND_S) == (MB, False)
             assert int(executor.submit(np.ones, MB).result(BOUND_S).sum()) == MB
@@ -120,7 +121,7 @@ def test_commands_on_two_machines(machine, tmp_path) -> None:
         scheduler.process.kill()
         scheduler.end()
         shell.start(f"scaler_scheduler tcp://*:{port}").wait_for("monitor address")
-        with ScalerExecutor(address=f"tcp://127.0.0.1:{port}") as executor:
+        with ScalerExecutor(address=f"tcp://127.0.0.1:{port}", keys=KEYS) as executor:
             assert executor.submit(os.getpid).result(BOUND_S) == before
             assert executor.submit(describe, np.ones(MB)).result(BOUND_S) == (MB, False)
             assert len(machine.segments()) == 1

@@ -14,6 +14,7 @@ from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.process.process import usable_cpus, write_config
 from scaler_cluster.process.process_config import (
+    WORKERS_OWN,
     ReportProcessConfig,
     SchedulerOptions,
     SchedulerProcessConfig,
@@ -31,7 +32,7 @@ from scaler_cluster.process.process_config import ReportProcessConfig
 print(read_config(ReportProcessConfig))
 print(os.read(0, 100))
 """
-CONFIG = ReportProcessConfig("tcp://127.0.0.1:1", "/tmp/report.html", 7)
+CONFIG = ReportProcessConfig("tcp://127.0.0.1:1", WORKERS_OWN, "/tmp/report.html", 7)
 
 
 def child_told(data: bytes) -> subprocess.CompletedProcess[bytes]:

@@ -23,6 +23,8 @@ from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.process_config import StorageProcessConfig
 from scaler_cluster.runtime.storage import StorageShell
+from scaler_cluster.security.credentials import Credentials
+from scaler_cluster.users import STORAGE
 from scaler_cluster.wire import messages as m
 from scaler_exec import Client, MissingObjectsError, SchedulerClusterCombo
 from tests.runtime.helpers import (
@@ -261,7 +263,9 @@ def test_what_comes_while_a_storage_sends_is_seen(tmp_path, monkeypatch) -> None
     exchange = Exchange(os.getpid())
     lifeline, end = os.pipe()
     dirs = ClusterDirs(str(tmp_path), StorageDirs(disk=str(tmp_path)))
-    shell = StorageShell(StorageProcessConfig(scheduler=hub.address, dirs=dirs), lifeline)
+    open_ = Credentials(role=STORAGE, is_insecure=True)
+    config = StorageProcessConfig(scheduler=hub.address, dirs=dirs, credentials=open_)
+    shell = StorageShell(config, lifeline)
     core, link = shell._core, shell._link
     assert link is not None
     fd, tick, select_ = link.fd, core.tick, shell._selector.select

@@ -11,10 +11,12 @@ from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.ids import TOPICS
 from scaler_cluster.links import zmq_link
+from scaler_cluster.links.curve import AllowList
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.directories import ClusterDirs
-from scaler_cluster.process.process_config import StorageProcessConfig
+from scaler_cluster.process.process_config import SCHEDULERS_OWN, StorageProcessConfig
 from scaler_cluster.runtime import scheduler_shell, storage
+from scaler_cluster.runtime.key_watch import KeyWatch
 from scaler_cluster.runtime.roster_file import RosterFile
 from scaler_cluster.runtime.scheduler_shell import SchedulerShell
 from scaler_cluster.runtime.storage import StorageShell
@@ -50,7 +52,8 @@ def make_shell(link: zmq_link.ZmqLink, tmp_path: object, now: float) -> Schedule
     """Return a shell that asyncio runs."""
     publisher = zmq_link.publish(link, f"ipc://{tmp_path}/feed", TOPICS)
     core = SchedulerCore(SchedulerConfig(PYTHON), now)
-    return SchedulerShell(link, core, None, None, publisher, RosterFile(str(tmp_path)))
+    watch = KeyWatch(SCHEDULERS_OWN, AllowList({}))
+    return SchedulerShell(link, core, None, None, publisher, RosterFile(str(tmp_path)), watch)
 
 
 def test_a_flood_leaves_the_scheduler_its_signals_and_timers(tmp_path, monkeypatch) -> None:
@@ -106,7 +109,8 @@ def test_a_storage_that_cannot_start_holds_up_nothing(tmp_path, monkeypatch, cap
     async def run() -> None:
         link = zmq_link.bind(f"ipc://{tmp_path}/scheduler")
         shell = make_shell(link, tmp_path, 100.0)
-        beside = StorageProcess(link.address, ClusterDirs(str(tmp_path), StorageDirs()), None)
+        dirs = ClusterDirs(str(tmp_path), StorageDirs())
+        beside = StorageProcess(link.address, dirs, None, credentials=SCHEDULERS_OWN)
         beside.look_at = 1.0
         monkeypatch.setattr(beside, "look_after", no_descriptors)
         monkeypatch.setattr(shell, "_needs_storage", lambda: True)

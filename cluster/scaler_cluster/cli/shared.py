@@ -18,7 +18,7 @@ from scaler_cluster.process.process import lifeline_of_signals
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from scaler_cluster.config.sections import Logging
+    from scaler_cluster.config.shared_settings import Logging
     from scaler_cluster.process.child import ChildProcess
 
     L = TypeVar("L", bound=Logging)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
 from scaler_cluster.client import worker_context
 from scaler_cluster.client.calls import rows_of, takes
+from scaler_cluster.client.client_settings import ClientSettings
 from scaler_cluster.client.dask_names import is_of_dask
 from scaler_cluster.client.graph_runner import GraphRunner
 from scaler_cluster.client.map import STEADY, map_calls, zipped
@@ -18,6 +19,7 @@ from scaler_cluster.client.session import RECONNECT_TIMEOUT_S, Session
 from scaler_cluster.config.values import STORAGES, read_given_address
 from scaler_cluster.errors import ConfigError, PayloadError
 from scaler_cluster.process.log_records import level_of
+from scaler_cluster.security.credentials import read_keys_argument
 from scaler_cluster.texts import shown
 from scaler_cluster.wire.messages import TaskOptions, intern_options
 
@@ -39,20 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """What a client was given, but for its address: it takes that along where it is pickled."""
-
-    profiling: bool
-    timeout_s: float
-    heartbeat_s: float
-    serializer: type[Serializer] | Serializer | None
-    stream_output: bool
-    log_level: int
-    storages: tuple[str, ...]
-    reconnect_timeout_s: float
-
-
 class Client:
     """A connection to a scheduler; usable from several threads, and as a context manager.
 
@@ -71,7 +59,10 @@ class Client:
             from the level that the root logger has now; or a level, such as ``logging.INFO``.
         object_storage_address: By which address this process reaches the cluster's object
             storage, if by another one; for several storages their addresses, in its order.
-        security_config: Must be None: there is no encryption yet.
+        security_config: The same as ``keys``; configurations of TLS are refused.
+        keys: A file or directory that ``scaler_keys`` made, or "insecure" for a cluster that goes
+            without. Default: the environment's (``SCALER_KEYS``). A loopback address needs none.
+            A pickled client takes the path along, not the keys.
         reconnect_timeout_seconds: How long to wait later, if the scheduler falls silent.
 
     Raises:
@@ -93,13 +84,13 @@ class Client:
         serializer: type[Serializer] | Serializer | None = None,
         stream_output: bool = False,
         object_storage_address: str | Sequence[str] | None = None,
-        security_config: None = None,
+        security_config: str | PathLike[str] | None = None,
         *,
+        keys: str | PathLike[str] | None = None,
         forward_logs: bool | int | str = False,
         reconnect_timeout_seconds: float = RECONNECT_TIMEOUT_S,
     ) -> None:
-        if security_config is not None:
-            raise ConfigError("security_config must be None: there is no encryption yet")
+        given = read_keys_argument(keys, security_config)
         if serializer is not None:
             wants = "a class or an object with serialize() and deserialize()"
             arguments.having("serializer", serializer, ("serialize", "deserialize"), wants)
@@ -107,7 +98,7 @@ class Client:
         if object_storage_address is not None:
             storages = STORAGES.argument("object_storage_address", object_storage_address)
         self._prepare(
-            _Settings(
+            ClientSettings(
                 arguments.flag("profiling", profiling),
                 arguments.seconds("timeout_seconds", timeout_seconds),
                 arguments.seconds("heartbeat_interval_seconds", heartbeat_interval_seconds),
@@ -116,6 +107,7 @@ class Client:
                 level_of(forward_logs),
                 storages,
                 arguments.seconds("reconnect_timeout_seconds", reconnect_timeout_seconds),
+                given,
             )
         )
         address = read_given_address(address)
@@ -124,7 +116,7 @@ class Client:
         self._address = self._session.address
         self._cluster = self._session.connection.welcome.homes[0].disk
 
-    def _prepare(self, settings: _Settings) -> None:
+    def _prepare(self, settings: ClientSettings) -> None:
         self._settings = settings
         serializer = settings.serializer
         is_ours = serializer is DefaultSerializer or type(serializer) is DefaultSerializer
@@ -152,6 +144,7 @@ class Client:
             silence_s=settings.reconnect_timeout_s,
             heartbeat_s=min(settings.heartbeat_s, settings.reconnect_timeout_s / 2),
             storages=settings.storages,
+            credentials=settings.credentials,
         )
 
     @property
@@ -406,7 +399,7 @@ class Client:
         """
         from scaler_cluster.client.performance import reporting
 
-        return reporting(self.monitor_address, path)
+        return reporting(self.monitor_address, self._session.connection.credentials, path)
 
     def send_object(self, obj: Any, name: str | None = None) -> ObjectReference:
         """Store a value now, and return a reference that may be passed to tasks in its place.
@@ -491,7 +484,7 @@ def _demanding(capabilities: Mapping[str, float] | None, options: TaskOptions) -
     return replace(options, capabilities=arguments.capabilities("capabilities", capabilities))
 
 
-def _revive(address: str, cluster: str, settings: _Settings) -> Client:
+def _revive(address: str, cluster: str, settings: ClientSettings) -> Client:
     client = object.__new__(Client)
     client._prepare(settings)
     client._address = address

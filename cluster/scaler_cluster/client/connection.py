@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from scaler_cluster.objects.client_store import ClientStore
     from scaler_cluster.objects.remote_store import RemoteStore
     from scaler_cluster.objects.sent import SentObjects
+    from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire.batch import Batch
 
 SPIN_S = 0.0005
@@ -76,8 +77,15 @@ class Connection:
     starts_over = True
     """Whether it comes anew to a scheduler that has forgotten it."""
 
-    def __init__(self, address: str, core: ClientCore | None = None, worker: bytes = b"") -> None:
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        core: ClientCore | None = None,
+        worker: bytes = b"",
+    ) -> None:
         self.address = address
+        self.credentials = credentials
         self.error: ScalerError | None = None
         """Why nothing comes back any more."""
         self.closing = ""
@@ -111,7 +119,8 @@ class Connection:
         self._detours: dict[str, str] = {}
         self.worker = worker
         """Peer id of the worker whose tasks this is of; empty: it is a program's."""
-        self._link = zmq_link.connect(address, self.peer)
+        passport = credentials.passport(address)
+        self._link = zmq_link.connect(address, self.peer, passport=passport, asks_why=True)
 
     @property
     def fd(self) -> int:
@@ -170,12 +179,23 @@ class Connection:
         self._hello = hello
         self.say(hello)
 
+    @property
+    def refusal(self) -> str:
+        """Why the scheduler does not listen to this process; empty: nobody said so."""
+        return self._link.refusal
+
+    @property
+    def is_refused(self) -> bool:
+        """Return True if there is a :attr:`refusal` that will not change."""
+        return self._link.is_refused
+
     def wait(self, timeout_s: float) -> None:
         """Wait until something has arrived, before any other thread uses this."""
         self._link.wait(min(timeout_s, max(self.deadline - clock(), 0.0)))
 
     def reach_storages(self, storages: Sequence[str]) -> None:
         """Note at which addresses the storages are reached from here; without any, at their own."""
+        self._link.end_handshake()
         homes = self._core.welcome.homes
         self._storages = storages
         self._detours = dict(zip((home.address for home in homes), storages, strict=False))
@@ -328,7 +348,8 @@ class Connection:
         from scaler_cluster.objects.remote_store import RemoteStore
 
         reached_at = self._detours.get(storage, storage)
-        return RemoteStore(reached_at, self.address, make_peer_id("F"))
+        passport = self.credentials.passport(reached_at)
+        return RemoteStore(reached_at, self.address, make_peer_id("F"), passport)
 
     def offer(self, one: bytes, segment: bytes, nbytes: int) -> None:
         """Say that an object is stored."""

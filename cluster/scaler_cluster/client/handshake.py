@@ -49,6 +49,13 @@ def shake_hands(
                     f"the scheduler at {connection.address} says: {event.reason}"
                 )
         left = end - clock()
+        refusal = connection.refusal
+        if refusal and (left <= 0 or connection.is_refused):
+            also = connection.credentials.refused_at(connection.address)
+            raise ClusterUnreachableError(
+                f"the scheduler at {connection.address} does not listen to this process: "
+                f"{refusal}{also}"
+            )
         if left <= 0:
             raise ClusterUnreachableError(
                 f"no scheduler answered at {connection.address} within {timeout} s: is it running, "

@@ -18,6 +18,8 @@ from scaler_cluster.process.process_config import ReportProcessConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scaler_cluster.security.credentials import Credentials
+
 WRITE_TIMEOUT_S = 60.0
 """A page takes a second or two to be made; who has not made it after this never will."""
 
@@ -25,7 +27,9 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def reporting(monitor_address: str, path: str | os.PathLike[str]) -> Iterator[None]:
+def reporting(
+    monitor_address: str, credentials: Credentials, path: str | os.PathLike[str]
+) -> Iterator[None]:
     """Listen at an address until the body is over, then write the page, also if that raises.
 
     Raises ConfigError, before the body if it can be known by then.
@@ -33,7 +37,8 @@ def reporting(monitor_address: str, path: str | os.PathLike[str]) -> Iterator[No
     done_read, done_write = os.pipe()
     try:
         try:
-            config = ReportProcessConfig(monitor_address, str(Path(path).absolute()), done_write)
+            goal = str(Path(path).absolute())
+            config = ReportProcessConfig(monitor_address, credentials, goal, done_write)
             child = ChildProcess("report", config, reports=True, pass_fds=(done_write,))
         finally:
             os.close(done_write)

@@ -34,6 +34,8 @@ from scaler_cluster.links.link import as_reached
 from scaler_cluster.pickling.reloads import watch_reloads
 from scaler_cluster.process.dashboard_link import DashboardLink
 from scaler_cluster.process.interrupts import deferred
+from scaler_cluster.security.credentials import Credentials
+from scaler_cluster.users import CLIENT
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -51,6 +53,9 @@ HEARTBEAT_S = 1.0
 RECONNECT_TIMEOUT_S = 300.0
 """A scheduler that answered no heartbeat for so long is gone: it may be stopped for a while, or be
 started anew. Clusters wait as long by default."""
+
+OWN_KEYS = Credentials(role=CLIENT)
+"""Those of this user, where nothing else was said."""
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -76,10 +81,11 @@ class Session:
         heartbeat_s: float = HEARTBEAT_S,
         silence_s: float = RECONNECT_TIMEOUT_S,
         storages: Sequence[str] = (),
+        credentials: Credentials = OWN_KEYS,
     ) -> None:
         self.address = address
         self.cluster = cluster
-        self.connection = connection or Connection(address)
+        self.connection = connection or Connection(address, credentials)
         self._lead = LeaderFollower(self.connection.fd)
         try:
             events = shake_hands(self.connection, timeout, self._dead_child, storages)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from scaler_cluster.config.option import Section, option
+from scaler_cluster.config.shared_settings import Logging, Secured
 from scaler_cluster.config.values import (
     CAPABILITIES,
     CONNECT,
     FILE,
-    FILES,
     FLAG,
     HOST,
     HOST_AND_PORT,
@@ -33,32 +33,11 @@ from scaler_cluster.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LOOPS = ("builtin", "uvloop")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logging(Section):
-    """Of everything that writes a log."""
-
-    logging_paths: tuple[str, ...] = option(
-        "where to log: a file, which is rotated at midnight, /dev/stdout or -, or /dev/stderr",
-        FILES,
-        "-lp",
-        default=("/dev/stdout",),
-    )
-    logging_level: str = option("the lowest level to log", choice(*LEVELS), "-ll", default="INFO")
-    logging_config_file: str | None = option(
-        "a file for logging.config.fileConfig, used instead of paths and level",
-        FILE,
-        "-lcf",
-        "-lc",
-        default=None,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchedulerSettings(Logging):
+class SchedulerSettings(Secured, Logging):
     """Of a scheduler."""
 
     names: ClassVar[tuple[str, ...]] = ("scheduler",)
@@ -174,7 +153,7 @@ class SchedulerSettings(Logging):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterSettings(Logging):
+class ClusterSettings(Secured, Logging):
     """Of a cluster: the workers of one machine."""
 
     names: ClassVar[tuple[str, ...]] = ("cluster", "worker")
@@ -332,7 +311,7 @@ class WorkerManagerSettings(ClusterSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageSettings(Logging):
+class StorageSettings(Secured, Logging):
     """Of an object storage that runs by itself."""
 
     names: ClassVar[tuple[str, ...]] = ("object_storage_server",)
@@ -352,7 +331,7 @@ class StorageSettings(Logging):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopSettings(Section):
+class TopSettings(Secured):
     """Of the monitor for terminals."""
 
     names: ClassVar[tuple[str, ...]] = ("top",)
@@ -368,7 +347,7 @@ class TopSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricsSettings(Section):
+class MetricsSettings(Secured):
     """Of what tells Prometheus how a cluster is."""
 
     names: ClassVar[tuple[str, ...]] = ("metrics",)
@@ -382,7 +361,7 @@ class MetricsSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordSettings(Section):
+class RecordSettings(Secured):
     """Of what writes the feed to a file."""
 
     names: ClassVar[tuple[str, ...]] = ("record",)
@@ -408,7 +387,7 @@ class TraceSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WebSettings(Logging):
+class WebSettings(Secured, Logging):
     """Of the monitor for browsers."""
 
     names: ClassVar[tuple[str, ...]] = ("webui", "gui")

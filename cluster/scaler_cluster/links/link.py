@@ -36,6 +36,15 @@ def as_reached(address: str, near: str) -> str:
     return address
 
 
+def split_key(address: str) -> tuple[str, str]:
+    """Return an address, and the public key that who listens there has; empty: it names none.
+
+    A storage adds its key to its address, for whoever is told of it: ``tcp://10.0.0.7:41231#KEY``.
+    """
+    place, _, key = address.partition("#")
+    return place, key
+
+
 class Link(Protocol):
     """Carries frames between a hub and its spokes.
 

@@ -17,16 +17,22 @@ import zmq
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.ids import HUB
+from scaler_cluster.links.handshake import Handshake
+from scaler_cluster.links.link import split_key
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from scaler_cluster.links.curve import Guard, Passport
+    from scaler_cluster.links.zap import Doorkeeper
     from scaler_cluster.wire.batch import Buffer
 
 HIGH_WATER = 100_000
 """Envelopes queued per peer and direction; beyond, they are dropped and sent again later."""
 RECONNECT_MS = 5
+RECONNECT_WITH_KEYS_MS = 100
+"""Who is refused tries again this soon: each time costs both sides a handshake."""
 RECONNECT_MAX_MS = 1000
 LINGER_MS = 500
 """How long a closed socket goes on delivering: enough for a Goodbye on a live connection."""
@@ -41,7 +47,11 @@ PUBLISHED_MAX = 32
 """Messages kept for a listener that does not take them; later ones it will never see."""
 LISTENER_SILENT_MS = 15_000
 """A listener that does not answer for so long is gone, or stopped."""
-SUBSCRIPTION_BYTES_MAX = 256
+SUBSCRIPTION_BYTES_MAX = 1024
+"""A handshake with keys takes up to 500 bytes."""
+REBIND_S = 1.0
+"""A socket that was closed has let go of its address after this."""
+REBIND_LOOK_S = 0.005
 CROWDED_S = 0.001
 """Who gets the CPU back so long after it gave it away is not alone."""
 CROWDED_PAUSE_S = 0.02
@@ -76,6 +86,14 @@ class ZmqLink:
         socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, CUT_S // PROBE_S)
         self._crowded_until = 0.0
         self.address = ""
+        self._guard: Guard | None = None
+        """Whom this hub lets in; None: anybody."""
+        self._doorkeeper: Doorkeeper | None = None
+        self._handshake: Handshake | None = None
+        """Until the first answer, for a spoke that is asked for :attr:`refusal`."""
+        self._users: dict[bytes, str] = {}
+        """The user that each peer of a guarded hub has: what another user says in its name is not
+        taken in."""
         # Each look costs system calls, so none is taken twice; this way it costs no Python, as
         # asking for the option EVENTS would.
         self._look: Callable[[], Sequence[object]] = partial(zmq.zmq_poll, [(socket, POLLIN)], 0)
@@ -111,12 +129,27 @@ class ZmqLink:
             peer = recv(NOBLOCK) if is_hub else HUB
             frame = recv(NOBLOCK, copy=False)
             frames: list[Buffer] = [frame.bytes]
+            is_let_in = self._guard is None or self._is_let_in(self._guard, peer, frame)
             while frame.more:
                 frame = recv(NOBLOCK, copy=False)
                 frames.append(frame.buffer)
-            received.append((peer, frames))
+            if is_let_in:
+                received.append((peer, frames))
             arrived = len(received) < limit and look()
         return received
+
+    def _is_let_in(self, guard: Guard, peer: bytes, frame: zmq.Frame) -> bool:
+        """Return True if the user who sent this still has a key, and is the one this peer had."""
+        user = str(frame.get("User-Id"))
+        return self._users.setdefault(peer, user) == user and user in guard.allowed.names
+
+    def user_of(self, peer: bytes) -> str:
+        """Return the user of a peer that has spoken, as ``role:name``; empty: no keys are used."""
+        return self._users.get(peer, "")
+
+    def forget(self, peer: bytes) -> None:
+        """Let a peer be another user's from now on: nobody has it any more."""
+        self._users.pop(peer, None)
 
     def readable(self) -> bool:
         """Return True if something has arrived."""
@@ -151,20 +184,59 @@ class ZmqLink:
         self._arrived = arrived = bool(zmq.zmq_poll([(self._socket, POLLIN)], timeout_ms))
         return arrived
 
+    @property
+    def refusal(self) -> str:
+        """Why the hub does not listen to this spoke; empty: nobody said so."""
+        return self._handshake.refusal if self._handshake is not None else ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Return True if that does not change any more, as far as anybody can know."""
+        return self._handshake is not None and self._handshake.is_refused
+
+    def end_handshake(self) -> None:
+        """The hub has answered: there is no :attr:`refusal` any more."""
+        if self._handshake is not None:
+            self._handshake.close()
+            self._handshake = None
+
+    def guard(self, socket: zmq.Socket[bytes], guard: Guard | None) -> None:
+        """Let only those in whom a guard lets in, at a socket of this link's context."""
+        if guard is None:
+            return
+        if self._doorkeeper is None:
+            # Most links are private, and need not wait for this import.
+            from scaler_cluster.links.zap import Doorkeeper
+
+            self._doorkeeper = Doorkeeper(self._context)
+        self._doorkeeper.watch(socket, guard)
+        if socket is self._socket:
+            self._guard = guard
+
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Let go of everything; what was sent before is still delivered for a moment."""
+        self.end_handshake()
         self._socket.close(linger_ms)
+        if self._doorkeeper is not None:
+            self._doorkeeper.close()
         self._context.term()
 
 
 class Publisher:
     """Publishes messages of some topics to whoever listens; made by :func:`publish`."""
 
-    def __init__(self, link: ZmqLink, topics: Sequence[bytes]) -> None:
+    def __init__(
+        self, link: ZmqLink, address: str, topics: Sequence[bytes], guard: Guard | None
+    ) -> None:
         self._all = topics
+        self._link = link
+        self._guard = guard
         self._wanted: dict[bytes, None] = {}
         """What is subscribed to, as far as it can mean one of the topics."""
-        self._socket = socket = link._context.socket(zmq.XPUB)
+        self._listen(address)
+
+    def _listen(self, address: str) -> None:
+        self._socket = socket = self._link._context.socket(zmq.XPUB)
         # Everyone who comes is to be noticed, also for what others listen to already.
         socket.setsockopt(zmq.XPUB_VERBOSE, 1)
         socket.linger = 0
@@ -172,9 +244,33 @@ class Publisher:
         socket.setsockopt(zmq.MAXMSGSIZE, SUBSCRIPTION_BYTES_MAX)
         socket.setsockopt(zmq.HEARTBEAT_IVL, LISTENER_SILENT_MS // 3)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, LISTENER_SILENT_MS)
-        self.address = ""
+        socket.setsockopt(zmq.IPV6, "[" in address)
+        self._link.guard(socket, self._guard)
         self.fd = int(socket.getsockopt(zmq.FD))
         """Becomes readable when :meth:`look` may have something to tell."""
+        try:
+            self.address = _bind(socket, address)
+        except ConfigError:
+            self.close()
+            raise
+
+    def drop_listeners(self) -> None:
+        """Let everybody connect anew who may still come in; the :attr:`fd` is another one then."""
+        address = self.address
+        self._socket.unbind(address)
+        self._socket.close()
+        self._wanted.clear()
+        end = time.perf_counter() + REBIND_S
+        while True:
+            try:
+                self._listen(address)
+            except ConfigError:
+                # The thread of libzmq has not closed the socket before yet.
+                if time.perf_counter() > end:
+                    raise
+                time.sleep(REBIND_LOOK_S)
+            else:
+                return
 
     @property
     def topics(self) -> list[bytes]:
@@ -214,7 +310,7 @@ class Publisher:
 class Subscriber:
     """Listens to a :class:`Publisher`; made by :func:`subscribe`."""
 
-    def __init__(self, topics: Sequence[bytes], bytes_max: int) -> None:
+    def __init__(self, topics: Sequence[bytes], bytes_max: int, passport: Passport | None) -> None:
         self._context = zmq.Context()
         self._socket = socket = self._context.socket(zmq.SUB)
         socket.linger = 0
@@ -228,24 +324,40 @@ class Subscriber:
             socket.setsockopt(zmq.SUBSCRIBE, topic)
         self.fd = int(socket.getsockopt(zmq.FD))
         """Becomes readable when something may have arrived, once :meth:`receive` returned None."""
+        _show(socket, passport)
+        self._handshake: Handshake | None = Handshake(self._context, socket, passport)
 
     def receive(self, timeout_s: float = 0.0) -> list[bytes] | None:
         """Return the frames of the next message; None if there is none before the time is over."""
         if not self._socket.poll(int(timeout_s * 1000)):
             return None
+        self._end_handshake()
         return self._socket.recv_multipart()
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing comes: the publisher does not let this in; empty: nobody said so."""
+        return self._handshake.refusal if self._handshake is not None else ""
+
+    def _end_handshake(self) -> None:
+        if self._handshake is not None:
+            self._handshake.close()
+            self._handshake = None
 
     def close(self) -> None:
         """Let go of everything."""
+        self._end_handshake()
         self._socket.close()
         self._context.term()
 
 
-def bind(address: str, listener: int = -1, io_threads: int = 1) -> ZmqLink:
+def bind(
+    address: str, listener: int = -1, io_threads: int = 1, guard: Guard | None = None
+) -> ZmqLink:
     """Return the hub of a new link; its ``address`` is the real one (port 0: any free port).
 
-    A ``listener`` is the descriptor of a socket that listens there already. Raises ConfigError if
-    the address cannot be bound; the message names it.
+    A ``listener`` is the descriptor of a socket that listens there already. Without a ``guard``
+    anybody may connect. Raises ConfigError if the address cannot be bound; the message names it.
     """
     context = zmq.Context(io_threads)
     link = ZmqLink(context, zmq.ROUTER)
@@ -254,6 +366,7 @@ def bind(address: str, listener: int = -1, io_threads: int = 1) -> ZmqLink:
     socket.setsockopt(zmq.IPV6, "[" in address)
     if listener >= 0:
         socket.setsockopt(zmq.USE_FD, listener)
+    link.guard(socket, guard)
     try:
         link.address = _bind(socket, address)
     except ConfigError:
@@ -262,29 +375,26 @@ def bind(address: str, listener: int = -1, io_threads: int = 1) -> ZmqLink:
     return link
 
 
-def publish(link: ZmqLink, address: str, topics: Sequence[bytes]) -> Publisher:
+def publish(
+    link: ZmqLink, address: str, topics: Sequence[bytes], guard: Guard | None = None
+) -> Publisher:
     """Return what publishes these topics at an address; its ``address`` is the real one.
 
-    It shares the threads of a link, before which it is to be closed. Raises ConfigError if the
-    address cannot be bound.
+    It shares the threads of a link, before which it is to be closed. Without a ``guard`` anybody
+    may listen. Raises ConfigError if the address cannot be bound.
     """
-    publisher = Publisher(link, topics)
-    publisher._socket.setsockopt(zmq.IPV6, "[" in address)
-    try:
-        publisher.address = _bind(publisher._socket, address)
-    except ConfigError:
-        publisher.close()
-        raise
-    return publisher
+    return Publisher(link, address, topics, guard)
 
 
-def subscribe(address: str, topics: Sequence[bytes], bytes_max: int) -> Subscriber:
+def subscribe(
+    address: str, topics: Sequence[bytes], bytes_max: int, passport: Passport | None = None
+) -> Subscriber:
     """Return what listens to these topics at an address, now or when somebody publishes there.
 
-    Raises ClusterUnreachableError if nobody ever can.
+    Without a ``passport`` it speaks in the open. Raises ClusterUnreachableError if nobody ever can.
     """
     is_ipv6 = "[" in address or _has_ipv6_only(address)
-    subscriber = Subscriber(topics, bytes_max)
+    subscriber = Subscriber(topics, bytes_max, passport)
     subscriber._socket.setsockopt(zmq.IPV6, is_ipv6)
     try:
         _connect(subscriber._socket, address)
@@ -295,11 +405,25 @@ def subscribe(address: str, topics: Sequence[bytes], bytes_max: int) -> Subscrib
 
 
 def _bind(socket: zmq.Socket[bytes], address: str) -> str:
+    # The file of a Unix socket is for this user alone from the moment it is there.
+    umask = os.umask(0o177) if address.startswith("ipc://") else -1
     try:
         socket.bind(address[:-2] + ":*" if address.endswith(":0") else address)
     except zmq.ZMQError as error:
         raise ConfigError(f"cannot bind {address}: {os.strerror(error.errno or 0)}") from error
+    finally:
+        if umask >= 0:
+            os.umask(umask)
     return socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+
+def _show(socket: zmq.Socket[bytes], passport: Passport | None) -> None:
+    """Let a socket show this to whom it connects to, and speak to nobody else."""
+    if passport is not None:
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_WITH_KEYS_MS)
+        socket.setsockopt(zmq.CURVE_SERVERKEY, passport.server.encode())
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, passport.pair.public.encode())
+        socket.setsockopt(zmq.CURVE_SECRETKEY, passport.pair.secret.encode())
 
 
 def _connect(socket: zmq.Socket[bytes], address: str) -> None:
@@ -311,17 +435,31 @@ def _connect(socket: zmq.Socket[bytes], address: str) -> None:
         ) from error
 
 
-def connect(address: str, peer: bytes, io_threads: int = 1) -> ZmqLink:
+def connect(
+    address: str,
+    peer: bytes,
+    io_threads: int = 1,
+    passport: Passport | None = None,
+    *,
+    asks_why: bool = False,
+) -> ZmqLink:
     """Return a spoke that connects to ``address`` as ``peer``, now or when the hub is there.
+
+    Without a ``passport`` it speaks in the open. If it ``asks_why``, its :attr:`ZmqLink.refusal`
+    says why nothing comes, until :meth:`ZmqLink.end_handshake`.
 
     Raises ClusterUnreachableError if nothing can ever answer at such an address.
     """
+    address = split_key(address)[0]
     is_ipv6 = "[" in address or _has_ipv6_only(address)
     context = zmq.Context(io_threads)
     link = ZmqLink(context, zmq.DEALER)
     socket = link._socket
     socket.setsockopt(zmq.ROUTING_ID, peer)
     socket.setsockopt(zmq.IPV6, is_ipv6)
+    _show(socket, passport)
+    if asks_why and address.startswith("tcp://"):
+        link._handshake = Handshake(context, socket, passport)
     try:
         _connect(socket, address)
     except ClusterUnreachableError:

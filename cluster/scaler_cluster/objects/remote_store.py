@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.storage.transfer import SILENCE_S, Download, Flow
 from scaler_cluster.errors import MissingObjectsError, StorageFullError, StorageUnreachableError
+from scaler_cluster.links.link import split_key
 from scaler_cluster.objects.source import Source
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from scaler_cluster.links.curve import Passport
 
 LOOK_S = 0.5
 """A signal is answered at least so often while nothing arrives."""
@@ -47,8 +50,10 @@ class Incoming(Download):
 class RemoteStore:
     """One storage; its transfers take turns."""
 
-    def __init__(self, address: str, scheduler: str, peer: bytes) -> None:
-        self._connect = partial(Source, address, scheduler, peer)
+    def __init__(
+        self, address: str, scheduler: str, peer: bytes, passport: Passport | None = None
+    ) -> None:
+        self._connect = partial(Source, address, scheduler, peer, passport)
         self._source = self._connect()
         self._is_torn = False
         """True if a signal may have taken what had arrived."""
@@ -185,6 +190,7 @@ class RemoteStore:
             source.wait(min(LOOK_S, end - now))
 
     def _silence(self) -> StorageUnreachableError:
+        address = split_key(self._source.address)[0]
         return StorageUnreachableError(
-            f"the object storage at {self._source.address} has not answered for {SILENCE_S:.0f} s"
+            f"the object storage at {address} has not answered for {SILENCE_S:.0f} s"
         )

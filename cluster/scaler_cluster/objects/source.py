@@ -15,6 +15,8 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scaler_cluster.links.curve import Passport
+
 DRAIN_LIMIT = 64
 BEAT_S = 2.0
 """After this silence the storage is spoken to: one that was started anew then says so, and need not
@@ -25,17 +27,24 @@ class Source:
     """Sends messages to a storage, as ``peer``, and takes in what it answers.
 
     ``scheduler`` is the address by which this process reaches the scheduler: a storage that
-    listens everywhere is where that is. A scheduler has a ``name``.
+    listens everywhere is where that is. The ``passport`` is shown to the storage. A scheduler has a
+    ``name``.
     """
 
     def __init__(
-        self, address: str, scheduler: str, peer: bytes, role: str = m.CLIENT, name: str = ""
+        self,
+        address: str,
+        scheduler: str,
+        peer: bytes,
+        passport: Passport | None,
+        role: str = m.CLIENT,
+        name: str = "",
     ) -> None:
         self.address = address
         who = role, m.PROTOCOL_VERSION, "", os.getpid(), ""
         self._hello = m.Hello(*who, name=name)
         self._exchange = Exchange(new_incarnation())
-        self._link = zmq_link.connect(as_reached(address, scheduler), peer)
+        self._link = zmq_link.connect(as_reached(address, scheduler), peer, passport=passport)
         self.fd = self._link.fd
         self._has_answered = False
         self._beat_at = clock() + BEAT_S

@@ -21,6 +21,7 @@ from scaler_cluster.process.process_config import (
     SupervisorOptions,
     SupervisorProcessConfig,
 )
+from scaler_cluster.users import MONITOR, WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,6 +69,10 @@ class EmbeddedCluster:
         # The scheduler makes the directories: a client that is killed while it starts leaves none.
         self._dirs = ClusterDirs.named(object_memory_bytes)
         options = scheduling or SchedulerOptions()
+        supervising = supervising or SupervisorOptions()
+        keys, workers_keys = options.credentials.resolved(address or "").for_child(WORKER)
+        keys, self._monitor_keys = keys.for_child(MONITOR)
+        options = replace(options, credentials=keys)
         # With storages of their own, the workers learn from the scheduler where objects lie.
         is_home = not options.storages
         door = _open_door() if dashboard else None
@@ -94,7 +99,7 @@ class EmbeddedCluster:
                 authkey=bytes(multiprocessing.current_process().authkey),
                 initializer=packed,
                 inherited=inherited,
-                options=supervising or SupervisorOptions(),
+                options=replace(supervising, credentials=workers_keys),
             )
             self._start_engine()
             # Not even the storage of a scheduler that was killed removes the sockets' directory.
@@ -162,6 +167,7 @@ class EmbeddedCluster:
         watched = as_reached(self.monitor_address, "")
         settings = WebSettings(monitor_address=watched, logging_paths=())
         config = DashboardProcessConfig.from_settings(settings, door)
+        config = replace(config, credentials=self._monitor_keys)
         self._start("dashboard", config, reports=True, pass_fds=(config.fd,)).await_ready()
 
     def _start_again(self, name: str) -> None:

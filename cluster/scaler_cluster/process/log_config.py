@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scaler_cluster.config.sections import Logging
+    from scaler_cluster.config.shared_settings import Logging
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 """Of warnings on stderr."""

@@ -20,6 +20,8 @@ from scaler_cluster.core.supervisor.config import HEARTBEAT_S
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.process.process import PYTHON_VERSION, address_after, host_name, usable_cpus
+from scaler_cluster.security.credentials import Credentials, is_loopback
+from scaler_cluster.users import MONITOR, SCHEDULER, STORAGE, WORKER
 
 if TYPE_CHECKING:
     from scaler_cluster.config.sections import (
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from scaler_cluster.process.dashboard_listener import DashboardListener
     from scaler_cluster.process.process import Ready
     from scaler_cluster.wire.messages import Capabilities
+
+SCHEDULERS_OWN, WORKERS_OWN, STORAGES_OWN = map(Credentials.of, (SCHEDULER, WORKER, STORAGE))
+"""The keys of a process that was given none."""
 
 
 # -- the scheduler -----------------------------------------------------------------------------
@@ -54,18 +59,21 @@ class SchedulerOptions:
     """Where monitors connect; None: two ports after the scheduler's address."""
     check: bool = False
     """Whether the invariants of the core are checked after each turn, which takes long."""
+    credentials: Credentials = SCHEDULERS_OWN
     logging: LogConfig | None = None
 
     @classmethod
     def from_settings(cls, settings: SchedulerSettings) -> SchedulerOptions:
         """Return what a user's settings mean for a scheduler."""
         idle_s = settings.load_balance_seconds * settings.load_balance_trigger_times
+        # Where anybody may come in, nobody of them may end the cluster.
+        is_open = settings.insecure and not is_loopback(settings.scheduler_address)
         return cls(
             core=SchedulerConfig(
                 PYTHON_VERSION,
                 tasks_max=settings.per_worker_task_queue_size or TASKS_MAX,
                 tasks_waiting_max=settings.max_number_of_tasks_waiting,
-                protected=settings.protected,
+                protected=settings.protected or is_open,
                 client_timeout_s=settings.client_timeout_seconds,
                 supervisor_timeout_s=settings.worker_timeout_seconds,
                 idle_s=idle_s if idle_s >= 0 else math.inf,
@@ -79,6 +87,7 @@ class SchedulerOptions:
             storages=settings.object_storage_address,
             known_as=settings.advertised_object_storage_address,
             monitor_address=settings.monitor_address,
+            credentials=Credentials.of(SCHEDULER, settings.given_keys),
             logging=LogConfig.from_settings(settings),
         )
 
@@ -113,6 +122,8 @@ class SchedulerProcessConfig:
     ) -> SchedulerProcessConfig:
         """Return what a scheduler is told; others find its storage at the next port."""
         address, beside = settings.scheduler_address, ""
+        options = SchedulerOptions.from_settings(settings)
+        options.credentials.check_listening(address)
         if address.startswith("tcp://"):
             beside = address_after(address, 1)
         return cls(
@@ -120,7 +131,7 @@ class SchedulerProcessConfig:
             dirs=ClusterDirs.named(),
             beside="" if beside.endswith(":0") else beside,
             dashboard=dashboard,
-            options=SchedulerOptions.from_settings(settings),
+            options=options,
         )
 
     def of_next(self, ready: Ready) -> SchedulerProcessConfig:
@@ -166,6 +177,7 @@ class SupervisorOptions:
     """How often a worker collects garbage, between tasks; 0: never."""
     trim_above_bytes: int = 0
     """Resident memory beyond which a worker then gives free memory back."""
+    credentials: Credentials = WORKERS_OWN
     logging: LogConfig | None = None
 
     @classmethod
@@ -185,6 +197,7 @@ class SupervisorOptions:
             preload=settings.preload,
             collect_interval_s=settings.garbage_collect_interval_seconds,
             trim_above_bytes=settings.trim_memory_threshold_bytes,
+            credentials=Credentials.of(WORKER, settings.given_keys),
             logging=LogConfig.from_settings(settings),
         )
 
@@ -216,6 +229,9 @@ class SupervisorProcessConfig:
     @classmethod
     def from_settings(cls, settings: ClusterSettings) -> SupervisorProcessConfig:
         """Return what the supervisor of a machine is told."""
+        options = SupervisorOptions.from_settings(settings)
+        # If it needs keys that are not there, nothing is to be started.
+        options.credentials.passport(settings.scheduler_address)
         workers = settings.num_of_workers or len(settings.worker_names)
         if not workers:
             workers = max(usable_cpus() - settings.cpus_left, 1)
@@ -226,7 +242,7 @@ class SupervisorProcessConfig:
             leaves_if_broken=True,
             # The workers find modules in the current directory as well.
             sys_path=(*sys.path, str(Path.cwd())),
-            options=SupervisorOptions.from_settings(settings),
+            options=options,
         )
 
     def name_of(self, slot: int) -> str:
@@ -246,6 +262,7 @@ class StorageServerConfig:
     """Where it listens."""
     memory_limit: int | None
     """Bytes of shared memory that objects may take; None: the default share of the machine's."""
+    credentials: Credentials
     logging: LogConfig | None
 
     @classmethod
@@ -254,6 +271,7 @@ class StorageServerConfig:
         return cls(
             address=settings.object_storage_address,
             memory_limit=settings.memory_limit,
+            credentials=Credentials.of(STORAGE, settings.given_keys),
             logging=LogConfig.from_settings(settings),
         )
 
@@ -273,6 +291,8 @@ class StorageProcessConfig:
     """Descriptor of the socket that listens, inherited by this number; -1: there is none."""
     supervisor: bytes = b""
     """Peer id of the machine's supervisor; empty: this is the scheduler's machine."""
+    credentials: Credentials = STORAGES_OWN
+    """Of the process that started it."""
 
 
 # -- what shows a cluster ----------------------------------------------------------------------
@@ -298,6 +318,7 @@ class DashboardProcessConfig:
     """By which names a browser may call it, besides IP addresses and localhost."""
     link: str
     """What it reports once it is ready."""
+    credentials: Credentials
     interval_s: float
     """How often browsers get news."""
     rows_max: int
@@ -318,6 +339,7 @@ class DashboardProcessConfig:
             prefix=door.prefix,
             hosts=(door.host, host_name(), *settings.hosts),
             link=door.link,
+            credentials=Credentials.of(MONITOR, settings.given_keys),
             interval_s=settings.broadcast_interval_seconds,
             rows_max=settings.task_log_max_size,
             logging=LogConfig.from_settings(settings),
@@ -329,6 +351,7 @@ class ReportProcessConfig:
     """What the process is told that writes a report."""
 
     monitor_address: str
+    credentials: Credentials
     path: str
     """The file to write."""
     fd: int

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.client.events import ClientEvent
     from scaler_cluster.core.worker.subtasks import OwnGraph, Subtask
     from scaler_cluster.objects.client_store import ClientStore
+    from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire import messages as m
 
 
@@ -27,11 +28,15 @@ class NestedConnection(Connection):
     starts_over = False
 
     def __init__(
-        self, address: str, worker: bytes, may_run: Callable[[m.TaskOptions], bool]
+        self,
+        address: str,
+        credentials: Credentials,
+        worker: bytes,
+        may_run: Callable[[m.TaskOptions], bool],
     ) -> None:
         self.callbacks = CallbackWatch()
         self._nested = NestedCore(may_run)
-        super().__init__(address, self._nested, worker)
+        super().__init__(address, credentials, self._nested, worker)
 
     @property
     def deadline(self) -> float:

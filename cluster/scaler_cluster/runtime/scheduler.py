@@ -22,6 +22,8 @@ from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import TOPICS
 from scaler_cluster.links import zmq_link
+from scaler_cluster.links.curve import AllowList
+from scaler_cluster.links.link import split_key
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.log_config import set_up_logging
 from scaler_cluster.process.process import (
@@ -36,6 +38,7 @@ from scaler_cluster.process.process import (
 )
 from scaler_cluster.process.process_config import SchedulerProcessConfig
 from scaler_cluster.runtime.full_house import RESERVED_FILES, FullHouse
+from scaler_cluster.runtime.key_watch import KeyWatch
 from scaler_cluster.runtime.roster_file import RosterFile
 from scaler_cluster.runtime.scheduler_shell import SchedulerShell
 from scaler_cluster.runtime.storage_process import (
@@ -45,11 +48,13 @@ from scaler_cluster.runtime.storage_process import (
     listen_beside,
 )
 from scaler_cluster.runtime.storages import Storages
+from scaler_cluster.security.credentials import FEED_DOOR, TASKS_DOOR
 
 if TYPE_CHECKING:
     import socket
 
     from scaler_cluster.core.scheduler.config import SchedulerConfig
+    from scaler_cluster.security.credentials import Credentials
 
 log = logging.getLogger("scaler.scheduler")
 
@@ -68,20 +73,24 @@ async def serve(config: SchedulerProcessConfig) -> None:
     Raises ConfigError if it cannot bind, or finds no object storage where there must be one.
     """
     options, dirs = config.options, config.dirs
+    credentials = options.credentials.resolved(config.address)
     listener = listen_at(options.storages[0]) if len(options.storages) == 1 else None
     storages = None
     if options.storages and listener is None:
-        storages = Storages(options.storages, options.known_as, Path(dirs.directory).name)
+        name = Path(dirs.directory).name
+        storages = Storages(options.storages, credentials, options.known_as, name)
         dirs = replace(dirs, storage=StorageDirs())
+    allowed = AllowList({})
     try:
+        guard = credentials.guard(config.address, TASKS_DOOR, allowed)
         if config.dirs_are_there:
             dirs.hold()
         else:
             dirs.make()
-        link = zmq_link.bind(config.address, io_threads=options.io_threads)
+        link = zmq_link.bind(config.address, io_threads=options.io_threads, guard=guard)
         if storages is None and listener is None:
             listener = _listen_beside(link, config)
-        publisher = _publish(link, config)
+        publisher = _publish(link, config, credentials, allowed)
     except ConfigError:
         if storages is not None:
             storages.close()
@@ -93,7 +102,7 @@ async def serve(config: SchedulerProcessConfig) -> None:
     else:
         where = options.known_as[0] if options.known_as else address_of(listener)
         homes = (dirs.storage.served_at(where),)
-        storage = StorageProcess(link.address, dirs, listener, known_as=where)
+        storage = StorageProcess(link.address, dirs, listener, credentials, known_as=where)
     roster_file = RosterFile(dirs.directory)
     core_config = replace(
         options.core,
@@ -106,18 +115,16 @@ async def serve(config: SchedulerProcessConfig) -> None:
         monitor=publisher.address,
         dashboard=config.dashboard,
     )
-    core = SchedulerCore(core_config, clock())
-    shell = SchedulerShell(
-        link, core, storage, storages, publisher, roster_file, check=options.check
-    )
+    core = SchedulerCore(core_config, clock(), link.user_of)
+    core.let_in(allowed.users)
+    sockets = link, core, storage, storages, publisher
+    watch = KeyWatch(credentials, allowed)
+    shell = SchedulerShell(*sockets, roster_file, watch, check=options.check)
     loop = asyncio.get_running_loop()
     full_house = FullHouse(loop, link.address, () if listener is None else (listener.fileno(),))
     _end_by_signal(loop, shell.over)
     loop.add_reader(LIFELINE_FD, _on_lifeline, shell.over, config.is_kept)
-    if config.follows:
-        # The command has the same log files, but only one process may rotate them.
-        log.warning("%s: another one takes its place", config.follows)
-    _log_addresses(link.address, core_config)
+    _log_beginning(config, link.address, core_config, credentials)
     say_ready(Ready(link.address, publisher.address, address_of(listener)))
     dirs.remove_stale()
     # The imported modules stay: the garbage collector need not look at them again.
@@ -139,11 +146,18 @@ def _end_by_signal(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None
     loop.add_signal_handler(signal.SIGTERM, on_signal)
 
 
-def _log_addresses(address: str, config: SchedulerConfig) -> None:
+def _log_beginning(
+    told: SchedulerProcessConfig, address: str, config: SchedulerConfig, credentials: Credentials
+) -> None:
+    if told.follows:
+        # The command has the same log files, but only one process may rotate them.
+        log.warning("%s: another one takes its place", told.follows)
     log.info("Scheduler: listen to scheduler address %s", address)
     for home in config.homes:
-        log.info("Scheduler: connect to object storage server %s", home.address or home.disk)
+        where = split_key(home.address)[0] or home.disk
+        log.info("Scheduler: connect to object storage server %s", where)
     log.info("Scheduler: listen to scheduler monitor address %s", config.monitor)
+    credentials.warn_if_open(log, address)
 
 
 def _on_lifeline(over: asyncio.Event, is_kept: bool) -> None:
@@ -173,11 +187,17 @@ def _listen_beside(link: zmq_link.ZmqLink, config: SchedulerProcessConfig) -> so
     return listener
 
 
-def _publish(link: zmq_link.ZmqLink, config: SchedulerProcessConfig) -> zmq_link.Publisher:
+def _publish(
+    link: zmq_link.ZmqLink,
+    config: SchedulerProcessConfig,
+    credentials: Credentials,
+    allowed: AllowList,
+) -> zmq_link.Publisher:
     """Return the publisher of the feed, by default two ports after the scheduler's."""
     address = config.options.monitor_address or address_after(config.address, 2, "_monitor")
     try:
-        return zmq_link.publish(link, address, TOPICS)
+        guard = credentials.guard(address, FEED_DOOR, allowed)
+        return zmq_link.publish(link, address, TOPICS, guard)
     except ConfigError as error:
         link.close(linger_ms=0)
         raise ConfigError(

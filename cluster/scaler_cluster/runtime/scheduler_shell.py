@@ -21,13 +21,15 @@ from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.process.process import with_the_last_files
+from scaler_cluster.runtime.feed_door import FeedDoor
+from scaler_cluster.runtime.key_watch import LOOK_S
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scaler_cluster.core.scheduler.scheduler import SchedulerCore
-    from scaler_cluster.runtime.feed_encoder import FeedEncoder
+    from scaler_cluster.runtime.key_watch import KeyWatch
     from scaler_cluster.runtime.roster_file import RosterFile
     from scaler_cluster.runtime.storage_process import StorageProcess
     from scaler_cluster.runtime.storages import Storages
@@ -67,6 +69,7 @@ class SchedulerShell:
         storages: Storages | None,
         publisher: zmq_link.Publisher,
         roster_file: RosterFile,
+        key_watch: KeyWatch,
         *,
         check: bool = False,
     ) -> None:
@@ -77,11 +80,8 @@ class SchedulerShell:
         """The storages that run by themselves; None if clients do not store in them."""
         self._is_storage_wanted = False
         """True once there was a need for the storage beside this scheduler."""
-        self._publisher = publisher
-        """Sends the feed to monitors."""
-        self._feed_encoder: FeedEncoder | None = None
-        """Made when the first monitor connects."""
         self._roster_file = roster_file
+        self._key_watch = key_watch
         self._core = core
         self._check = check
         self._exchange = Exchange(new_incarnation(), UNREAD_BYTES_MAX)
@@ -102,8 +102,9 @@ class SchedulerShell:
             self._loop.add_reader(fd, self._turn)
         if storage is not None and storage.listener is not None:
             self._loop.add_reader(storage.listener, self._on_knock)
-        self._loop.add_reader(publisher.fd, self._on_listener)
+        self._feed_door = FeedDoor(publisher, core.feed, link.address, self._loop, self._turn_now)
         self._turn()
+        self._look_at_keys()
 
     def close(self) -> None:
         """Stop, tell the clients that are still connected, and close the link."""
@@ -122,8 +123,7 @@ class SchedulerShell:
             self._send(peer, [m.Goodbye(SHUT_DOWN)], clock())
         if self._core.is_over:
             self._await_supervisors()
-        self._loop.remove_reader(self._publisher.fd)
-        self._publisher.close()
+        self._feed_door.close()
         self._link.close(zmq_link.LINGER_MS if clients else 0)
         if self._storages is not None:
             for fd in self._storages.fds:
@@ -212,6 +212,7 @@ class SchedulerShell:
             return
         if messages and type(messages[0]) is m.Unknown:
             self._link.send(peer, exchange.unknown())
+            self._link.forget(peer)
         else:
             self._receive(peer, messages, now)
 
@@ -243,6 +244,7 @@ class SchedulerShell:
             self._send(peer, [goodbye], now)
         self._core.peer_lost(peer, now)
         self._exchange.drop(peer)
+        self._link.forget(peer)
         self._log(now, f"dropped peer {peer.hex()[:40]}: {error}", is_bug=False)
 
     def _send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
@@ -279,6 +281,7 @@ class SchedulerShell:
         if core.table.outbox.parting:
             for peer in core.take_gone():
                 exchange.drop(peer)
+                link.forget(peer)
         if core.is_over:
             self.over.set()
         if core.to_watch:
@@ -296,7 +299,7 @@ class SchedulerShell:
             for peer, frames in exchange.tick(now):
                 link.send(peer, frames)
         if now >= core.feed.due:
-            self._publish(now)
+            self._feed_door.publish(now)
         if self._check:
             invariants.check(core)
 
@@ -326,32 +329,19 @@ class SchedulerShell:
             self._loop.remove_reader(fd)
             os.close(fd)
 
-    def _publish(self, now: float) -> None:
-        """Send monitors the part of the feed that is due."""
-        assert self._feed_encoder is not None
-        start = clock()
-        for message in self._core.feed.take(now):
-            self._publisher.send(self._feed_encoder.frames(message))
-        self._core.feed.took(clock() - start, start)
-        self._look_for_listeners(start)
-
-    def _look_for_listeners(self, now: float) -> None:
-        if not self._publisher.look():
+    def _look_at_keys(self) -> None:
+        """End what users have here whose keys were removed; do so again in a while."""
+        if not self._key_watch.is_needed or self._is_closing:
             return
-        if self._feed_encoder is None:
-            # Most schedulers are never monitored, and need not wait for this import.
-            from scaler_cluster.runtime.feed_encoder import FeedEncoder
-
-            self._feed_encoder = FeedEncoder(self._link.address)
-        if not self._core.feed.is_open:
-            self._feed_encoder.restart()
-        self._core.feed.watch(self._publisher.topics, now)
-
-    def _on_listener(self) -> None:
-        """A monitor has connected, or has left."""
-        self._look_for_listeners(clock())
-        self._tick_at = -math.inf
-        self._turn()
+        self._loop.call_later(LOOK_S, self._look_at_keys)
+        gone = self._key_watch.look()
+        if gone is None:
+            return
+        self._core.let_in(self._key_watch.allowed.users)
+        if gone:
+            self._core.expel(gone, clock())
+            self._feed_door.drop_listeners()
+        self._turn_now()
 
     def _needs_storage(self) -> bool:
         """Return True if there are objects, or may be, or another machine is about to send some.
@@ -403,5 +393,9 @@ class SchedulerShell:
     def _on_timer(self) -> None:
         self._timer = None
         self._timer_at = math.inf
+        self._turn_now()
+
+    def _turn_now(self) -> None:
+        """Take a turn that looks at the time."""
         self._tick_at = -math.inf
         self._turn()

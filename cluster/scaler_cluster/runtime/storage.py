@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.core.storage.storage import UPSTREAM, StorageCore
-from scaler_cluster.errors import ClusterUnreachableError, RemoteProtocolError
+from scaler_cluster.errors import ClusterUnreachableError, ConfigError, RemoteProtocolError
 from scaler_cluster.ids import segment_names
 from scaler_cluster.links import zmq_link
+from scaler_cluster.links.curve import AllowList
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.source import Source
@@ -33,6 +34,7 @@ from scaler_cluster.process.process import (
     read_config,
 )
 from scaler_cluster.process.process_config import StorageProcessConfig
+from scaler_cluster.security.credentials import STORAGE_DOOR
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -71,10 +73,19 @@ class StorageShell:
             config.supervisor,
             place=self._place.served_at(config.known_as or serve),
         )
-        self._core = StorageCore(segments, hello, waits=not scheduler)
+        self._core = StorageCore(segments, hello, self._user_of, waits=not scheduler)
         self._exchange = Exchange(new_incarnation())
-        self._link = zmq_link.connect(scheduler, peer) if scheduler else None
-        self._hub = zmq_link.bind(serve, config.listener) if serve else None
+        self._credentials = keys = config.credentials
+        self._link = None
+        if scheduler:
+            self._link = zmq_link.connect(scheduler, peer, passport=keys.passport(scheduler))
+        self._hub = None
+        self._allowed = AllowList({})
+        """Who is let in; the scheduler says who that is besides those whom this knows itself."""
+        if serve:
+            guard = keys.guard(serve, STORAGE_DOOR, self._allowed)
+            self._hub = zmq_link.bind(serve, config.listener, guard=guard)
+        self._known = self._allowed.users
         self._reached_by = scheduler or serve
         """An address of this machine, for storages that only say that they listen everywhere."""
         self._sources: dict[str, Source] = {}
@@ -151,6 +162,11 @@ class StorageShell:
                 self._send(peer, frames)
         for peer in core.take_gone():
             self._exchange.drop(peer)
+            if self._hub is not None:
+                self._hub.forget(peer)
+        if core.users is not None:
+            self._allowed.replace({**core.users, **self._known})
+            core.users = None
         for peer, frames in self._exchange.tick(now):
             self._send(peer, frames)
         for address in self._sources.keys() - core.sources:
@@ -173,6 +189,8 @@ class StorageShell:
             messages = self._exchange.receive(peer, frames, now)
             if peer != UPSTREAM and messages and type(messages[0]) is m.Unknown:
                 self._send(peer, self._exchange.unknown())
+                if self._hub is not None:
+                    self._hub.forget(peer)
             else:
                 self._core.receive(peer, messages, now)
         except RemoteProtocolError:
@@ -180,6 +198,9 @@ class StorageShell:
         except Exception as error:
             self._survive(error, f"a message of peer {peer.hex()[:40]}")
             self._core.peer_lost(peer)
+
+    def _user_of(self, peer: bytes) -> str:
+        return self._hub.user_of(peer) if self._hub is not None else ""
 
     def _survive(self, error: Exception, what: str) -> None:
         """Log what one peer has caused: the others go on.
@@ -196,8 +217,9 @@ class StorageShell:
         source = self._sources.get(address)
         if source is None:
             try:
-                source = Source(address, self._reached_by, make_peer_id("F"))
-            except ClusterUnreachableError as error:
+                passport = self._credentials.passport(address)
+                source = Source(address, self._reached_by, make_peer_id("F"), passport)
+            except (ClusterUnreachableError, ConfigError) as error:
                 reason = f"the machine that holds it cannot be reached: {error}"
                 self._core.source_lost(address, reason, now)
                 return

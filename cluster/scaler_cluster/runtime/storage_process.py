@@ -13,6 +13,7 @@ from scaler_cluster.process.process_config import StorageProcessConfig
 
 if TYPE_CHECKING:
     from scaler_cluster.process.directories import ClusterDirs
+    from scaler_cluster.security.credentials import Credentials
 
 LOOK_S = 1.0
 """How often the parent looks whether the storage runs."""
@@ -34,6 +35,7 @@ class StorageProcess:
         scheduler: str,
         dirs: ClusterDirs,
         listener: socket.socket | None,
+        credentials: Credentials,
         *,
         supervisor: bytes = b"",
         known_as: str = "",
@@ -48,6 +50,7 @@ class StorageProcess:
             known_as=known_as,
             listener=listener.fileno() if listener is not None else -1,
             supervisor=supervisor,
+            credentials=credentials,
         )
         self._child: subprocess.Popen[bytes] | None = None
 

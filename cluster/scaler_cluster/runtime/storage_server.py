@@ -46,7 +46,19 @@ def run(config: StorageServerConfig, lifeline: int, tell: Callable[[Ready], obje
     # A storage that was killed at this address left its directories, which clients know by name.
     name = blake2b(serve.encode(), digest_size=8).hexdigest()
     dirs = ClusterDirs.named(config.memory_limit, name)
-    alone = StorageProcessConfig(dirs=dirs, serve=serve, listener=listener.detach())
+    credentials = config.credentials
+    try:
+        known_as = credentials.with_key(serve)
+    except ConfigError:
+        listener.close()
+        raise
+    alone = StorageProcessConfig(
+        dirs=dirs,
+        serve=serve,
+        known_as=known_as,
+        listener=listener.detach(),
+        credentials=credentials,
+    )
     dirs.remove_stale()
     dirs.make()
     try:
@@ -54,6 +66,7 @@ def run(config: StorageServerConfig, lifeline: int, tell: Callable[[Ready], obje
         place = dirs.storage
         room = f"up to {place.memory_limit / 1e6:.0f} MB in {place.memory}, then"
         log.info("object storage at %s: %s %s", serve, room, place.disk)
+        credentials.warn_if_open(log, serve)
         tell(Ready(serve))
         shell.run()
     finally:

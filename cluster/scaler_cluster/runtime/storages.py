@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.errors import ConfigError, ScalerError
 from scaler_cluster.objects.source import Source
 from scaler_cluster.process.process import make_peer_id
+from scaler_cluster.users import STORAGE
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from scaler_cluster.security.credentials import Credentials
 
 CONNECT_TIMEOUT_S = 5.0
 """A storage that has not answered after this is not there."""
@@ -28,15 +31,21 @@ class Storages:
     """
 
     def __init__(
-        self, addresses: Sequence[str], known_as: Sequence[str] = (), name: str = ""
+        self,
+        addresses: Sequence[str],
+        credentials: Credentials,
+        known_as: Sequence[str] = (),
+        name: str = "",
     ) -> None:
         peer = make_peer_id("S")
-        self._known_as = dict(zip(addresses, known_as or addresses, strict=True))
+        self._known_as: dict[str, str] = {}
         self._sources: dict[bytes, Source] = {}
         self._news: list[tuple[bytes, m.Message]] = []
         try:
-            for address in addresses:
-                source = Source(address, address, peer, m.SCHEDULER, name)
+            for address, known in zip(addresses, known_as or addresses, strict=True):
+                passport = credentials.passport(address, STORAGE)
+                self._known_as[address] = credentials.known_as(address, known, STORAGE)
+                source = Source(address, address, peer, passport, m.SCHEDULER, name)
                 self._sources[self._known_as[address].encode()] = source
             hellos = [self._await_hello(source) for source in self._sources.values()]
             self.homes = tuple(hello.place for hello in hellos)

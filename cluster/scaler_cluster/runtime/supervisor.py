@@ -124,7 +124,9 @@ class SupervisorShell:
         if config.is_home:
             config.dirs.hold()
         self._exchange = Exchange(new_incarnation())
-        self._link = zmq_link.connect(config.address, self._peer)
+        self._keys = options.credentials
+        passport = self._keys.passport(config.address)
+        self._link = zmq_link.connect(config.address, self._peer, passport=passport, asks_why=True)
         self._stderr: dict[int, WorkerStderr] = {}
         self._passage = Passage()
         self._is_dismissed = False
@@ -143,17 +145,7 @@ class SupervisorShell:
         self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
         self._selector.register(self._server, selectors.EVENT_READ, self._on_server)
         self._selector.register(self._link.fd, selectors.EVENT_READ, self._on_link)
-        self._hello = m.Hello(
-            m.SUPERVISOR,
-            m.PROTOCOL_VERSION,
-            PYTHON_VERSION,
-            os.getpid(),
-            self._host,
-            b"",
-            0,
-            config.workers,
-            pid_space=pid_space(),
-        )
+        self._hello = _hello_of(config.workers, self._host)
         self._send([self._hello])
 
     def run(self) -> str:
@@ -195,7 +187,9 @@ class SupervisorShell:
         """Look at what is due to be looked at."""
         if now >= self._impatient_at and self._objects is None:
             self._impatient_at = math.inf
-            log.warning("ClusterProcess: %s does not answer yet", self._config.address)
+            reason = self._link.refusal
+            why = f": {reason}" if reason else ""
+            log.warning("ClusterProcess: %s does not answer yet%s", self._config.address, why)
         if now >= self._next_sample():
             self._sample(now)
         if now >= self._look_at:
@@ -300,8 +294,11 @@ class SupervisorShell:
             dirs.remove_stale()
             dirs.make()
             listener = listen_towards(address)
-            self._storage = StorageProcess(address, dirs, listener, supervisor=self._peer)
-            self._settle(MachineStorage(dirs.storage, address_of(listener)))
+            served_at = self._keys.with_key(address_of(listener))
+            self._storage = StorageProcess(
+                address, dirs, listener, self._keys, known_as=served_at, supervisor=self._peer
+            )
+            self._settle(MachineStorage(dirs.storage, served_at))
         else:
             place = here[0] if here else StorageDirs()
             self._settle(MachineStorage(place, is_home=len(homes) == 1))
@@ -311,6 +308,7 @@ class SupervisorShell:
         return self._config.is_home or self._storage is not None or welcome.homes == self._homes
 
     def _settle(self, objects: MachineStorage) -> None:
+        self._link.end_handshake()
         self._objects = objects
         self._core.start(clock())
 
@@ -427,6 +425,12 @@ class SupervisorShell:
             self._send(words)
             linger_ms = zmq_link.LINGER_MS
         self._link.close(linger_ms)
+
+
+def _hello_of(workers: int, host: str) -> m.Hello:
+    """Return what a supervisor says first that keeps so many workers."""
+    who = m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host
+    return m.Hello(m.SUPERVISOR, *who, workers=workers, pid_space=pid_space())
 
 
 class Supervisor:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from scaler_cluster.core.worker.work import FunctionEntry, Work
+    from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire import messages as m
 
 
@@ -15,6 +16,10 @@ class TaskHost(Protocol):
     @property
     def address(self) -> str:
         """Address of the scheduler."""
+
+    @property
+    def credentials(self) -> Credentials:
+        """The keys with which it reaches the scheduler."""
 
     @property
     def peer(self) -> bytes:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from scaler_cluster.runtime.memory_maintenance import MemoryMaintenance
     from scaler_cluster.runtime.nested import NestedSession
     from scaler_cluster.runtime.profile import Took
+    from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire.batch import Buffer
 
 TICK_S = 0.005
@@ -73,10 +74,12 @@ class WorkerShell:
         store: WorkerStore,
         hello: m.Hello,
         address: str,
+        credentials: Credentials,
         peer: bytes,
         maintenance: MemoryMaintenance,
     ) -> None:
         self.address = address
+        self.credentials = credentials
         """Of the scheduler."""
         self.peer = peer
         name = f"the worker {hello.name}, " if hello.name else "the worker "

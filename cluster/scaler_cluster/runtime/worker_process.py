@@ -115,7 +115,9 @@ class WorkerProcess:
             capabilities=options.capabilities,
             queue=options.queue,
         )
-        link = zmq_link.connect(config.address, order.peer, options.io_threads)
+        keys = options.credentials
+        passport = keys.passport(config.address)
+        link = zmq_link.connect(config.address, order.peer, options.io_threads, passport)
         slot = self._slots.of(order.slot)
         slot[SLOT_READY] = 1
         core = WorkerCore()
@@ -125,7 +127,8 @@ class WorkerProcess:
         maintenance = MemoryMaintenance(
             options.collect_interval_s, options.trim_above_bytes, kept_max
         )
-        WorkerShell(link, core, slot, store, hello, config.address, order.peer, maintenance).run()
+        reach = config.address, keys
+        WorkerShell(link, core, slot, store, hello, *reach, order.peer, maintenance).run()
         link.close()
 
     def _kept_max(self, dirs: StorageDirs) -> float:

@@ -162,6 +162,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Keep: lambda x: f"Keep {_names(x.objects)} in {_names(x.segments)}",
     m.Release: lambda x: f"Release {_names(x.objects)}",
     m.Inventory: lambda x: f"Inventory {_names(x.objects)}",
+    m.LetIn: lambda x: f"LetIn {len(x.users)}",
     m.Purge: lambda x: f"Purge {name(x.prefix)} but {_names(x.keep)}",
     m.Copy: lambda x: f"Copy {name(x.segment)} from {x.address}",
     m.Arrived: lambda x: f"Arrived {_names(x.objects)}",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch, Buffer
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 # How a payload becomes a call.
 CALL_ARGS = 0
@@ -825,6 +825,17 @@ class Keep(Message):
     segments: tuple[bytes, ...]
     sizes: tuple[int, ...]
     """Bytes in each of the segments."""
+
+
+@dataclass(slots=True)
+class LetIn(Message):
+    """Scheduler to storage: besides those whom it knows itself, it lets these users in alone.
+
+    ``users`` holds them by their public keys, in Z85.
+    """
+
+    tag = 72
+    users: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -69,7 +69,7 @@ async def _serve(
         watch = Replay(config.replay)
     else:
         assert config.monitor_address is not None
-        watch = LiveWatch(config.monitor_address, config.record)
+        watch = LiveWatch(config.monitor_address, config.credentials, config.record)
     with contextlib.closing(watch):
         guard = Guard(config.token, listener.getsockname()[1], config.prefix, config.hosts)
         dashboard = Dashboard(

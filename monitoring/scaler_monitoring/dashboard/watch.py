@@ -9,11 +9,12 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
-from scaler_monitoring.feed import Feed
+from scaler_monitoring.feed import OWN_KEYS, Feed
 from scaler_monitoring.model import Model
 from scaler_monitoring.recording import Recorder, read
 
 if TYPE_CHECKING:
+    from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire import feed
 
 log = logging.getLogger("scaler.dashboard")
@@ -53,10 +54,12 @@ class LiveWatch(Watch):
     cannot be written, ClusterUnreachableError if nothing can ever answer at the address.
     """
 
-    def __init__(self, address: str, record: str | None = None) -> None:
+    def __init__(
+        self, address: str, credentials: Credentials = OWN_KEYS, record: str | None = None
+    ) -> None:
         super().__init__(address)
         self._loop = asyncio.get_running_loop()
-        self._feed = Feed(address)
+        self._feed = Feed(address, credentials)
         self._recorder = Recorder(record) if record else None
         self._timer: asyncio.TimerHandle | None = None
         """There is one while it listens."""

@@ -21,6 +21,7 @@ from scaler_cluster.core.scheduler.outcomes import Outcomes
 from scaler_cluster.core.scheduler.pools import WorkerPools
 from scaler_cluster.core.scheduler.rebalance import Rebalancer
 from scaler_cluster.core.scheduler.resumption import Resumption
+from scaler_cluster.core.scheduler.roles import may_be
 from scaler_cluster.core.scheduler.spares import Spares
 from scaler_cluster.core.scheduler.stopping import Stopping
 from scaler_cluster.core.scheduler.storage_handlers import StorageHandlers
@@ -33,7 +34,7 @@ from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from scaler_cluster.core.records.roster import Roster
     from scaler_cluster.core.scheduler.config import SchedulerConfig
@@ -46,12 +47,18 @@ LAG_S = 1.0
 
 
 class SchedulerCore:
-    """Decides; the shell in ``runtime/scheduler.py`` moves the bytes."""
+    """Decides; the shell in ``runtime/scheduler.py`` moves the bytes.
 
-    def __init__(self, config: SchedulerConfig, now: float) -> None:
+    ``user_of`` says whose key a peer has; empty: nobody needs one.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, now: float, user_of: Callable[[bytes], str] = lambda _: ""
+    ) -> None:
         self.config = config
         self.table = table = Table(
             config.homes,
+            user_of,
             are_elsewhere=config.homes_are_elsewhere,
             retention_s=config.object_retention_s,
             workers_expected=config.workers_expected,
@@ -265,6 +272,19 @@ class SchedulerCore:
                 table.backlog.hold_back(session.number)
                 table.journal.client_reads(session, now, does_read=False)
 
+    def let_in(self, users: Mapping[str, str]) -> None:
+        """Have the storages let these users in, by their public keys."""
+        self._storages.let_in(users)
+
+    def expel(self, users: Collection[str], now: float) -> None:
+        """Give up all peers of users whose keys were removed."""
+        table = self.table
+        peers = [*table.sessions, *table.supervisors, *table.workers]
+        for peer in peers:
+            if table.user_of(peer) in users:
+                table.send(peer, m.Goodbye("its key was removed"))
+                self.peer_lost(peer, now, reason="its key was removed")
+
     @property
     def roster(self) -> Roster:
         """What the next scheduler is to know if this one is killed now."""
@@ -280,6 +300,9 @@ class SchedulerCore:
     # -- what peers of all roles say -----------------------------------------------------------
 
     def _on_hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        user = self.table.user_of(peer)
+        if not may_be(user, hello):
+            raise RemoteProtocolError(f"a {hello.role:.40} with the key of {user}")
         if hello.role != m.SUPERVISOR or peer not in self.table.supervisors:
             self.peer_lost(peer, now, reason="it began anew")
         reason = self._reason_to_refuse(hello)

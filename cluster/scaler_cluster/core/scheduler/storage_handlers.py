@@ -8,7 +8,7 @@ from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from scaler_cluster.core.scheduler.adoption import Adoption
     from scaler_cluster.core.scheduler.config import SchedulerConfig
@@ -33,6 +33,8 @@ class StorageHandlers:
         self._adoption = adoption
         self._config = config
         self._graphs = graphs
+        self._users: dict[str, str] = {}
+        """Who is let in, by their public keys; none: nobody needs a key."""
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Inventory: self._on_inventory,
             m.Transferred: self._on_transferred,
@@ -50,10 +52,18 @@ class StorageHandlers:
             table.outbox.part_with(peer)
             return
         table.send(peer, self._config.welcome())
+        if self._users:
+            table.send(peer, m.LetIn(self._users))
         before = table.objects.add_storage(peer, key, hello.place)
         self._adoption.storage_came(key)
         if before is not None:
             table.outbox.part_with(before)
+
+    def let_in(self, users: Mapping[str, str]) -> None:
+        """Tell the storages whom to let in."""
+        self._users = dict(users)
+        for peer in self._table.objects.storages:
+            self._table.send(peer, m.LetIn(self._users))
 
     def lose(self, peer: bytes) -> None:
         """A storage has ended; another one may come in its place."""

@@ -20,7 +20,7 @@ from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from scaler_cluster.core.graph.graph import GraphRecord
     from scaler_cluster.core.graph.ready_nodes import ReadyNodes
@@ -39,11 +39,14 @@ class Table:
     def __init__(
         self,
         homes: Sequence[m.StorageEndpoint],
+        user_of: Callable[[bytes], str],
         *,
         are_elsewhere: bool,
         retention_s: float,
         workers_expected: int,
     ) -> None:
+        self.user_of = user_of
+        """Says whose key a peer has; empty: nobody needs one."""
         self.outbox = Outbox()
         self.send = self.outbox.send
         self.sessions: dict[bytes, SessionRecord] = {}

@@ -13,6 +13,7 @@ from scaler_cluster.core.storage.copies import Copies
 from scaler_cluster.core.storage.transfer import PART_BYTES_MAX, SILENCE_S
 from scaler_cluster.core.storage.uploads import Uploads
 from scaler_cluster.errors import MissingObjectsError, RemoteProtocolError
+from scaler_cluster.users import OWNER, SCHEDULER, role_of
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import in_pieces
 
@@ -34,11 +35,20 @@ class StorageCore:
     """Does what the scheduler says.
 
     ``hello`` is what it says of itself. With ``waits`` it does not connect to a scheduler, but
-    waits for one to come, then for the next.
+    waits for one to come, then for the next. ``user_of`` says whose key a peer has that connects;
+    empty: nobody needs one.
     """
 
-    def __init__(self, files: Files, hello: m.Hello, *, waits: bool) -> None:
+    def __init__(
+        self,
+        files: Files,
+        hello: m.Hello,
+        user_of: Callable[[bytes], str] = lambda _: "",
+        *,
+        waits: bool,
+    ) -> None:
         self._files = files
+        self._user_of = user_of
         self._hello = hello
         self._waits = waits
         self._scheduler = UPSTREAM
@@ -55,10 +65,14 @@ class StorageCore:
         self._gone: list[bytes] = []
         self.leave = False
         """True once there is no scheduler to serve any more."""
+        self.users: dict[str, str] | None = None
+        """Who is let in from now on, by their public keys, as the scheduler said; the shell takes
+        it. None: it said nothing new."""
         self._orders: dict[type[m.Message], Callable[[Any, float], None]] = {
             m.Release: self._on_release,
             m.Purge: self._on_purge,
             m.Copy: self._on_copy,
+            m.LetIn: self._on_let_in,
             m.Welcome: self._on_welcome,
             m.Refused: self._on_end,
             m.Unknown: self._on_end,
@@ -68,7 +82,7 @@ class StorageCore:
         self._requests: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Fetch: self._on_fetch,
             m.Put: self._on_put,
-            m.Part: self._on_part,
+            m.Part: self._uploads.receive,
             m.Hello: self._on_hello,
         }
         """What anybody may say that connects."""
@@ -179,6 +193,9 @@ class StorageCore:
     def _on_copy(self, message: m.Copy, now: float) -> None:
         self._copies.want(message.segment, message.address, now)
 
+    def _on_let_in(self, message: m.LetIn, now: float) -> None:
+        self.users = message.users
+
     def _on_welcome(self, message: m.Welcome, now: float) -> None:
         if self._hello.supervisor:
             self._beat_at = now + HEARTBEAT_S
@@ -226,13 +243,12 @@ class StorageCore:
     def _on_put(self, peer: bytes, message: m.Put, now: float) -> None:
         self._uploads.begin(peer, message.segment, now)
 
-    def _on_part(self, peer: bytes, message: m.Part, now: float) -> None:
-        self._uploads.receive(peer, message, now)
-
     def _on_hello(self, peer: bytes, message: m.Hello, now: float) -> None:
         """A scheduler comes to a storage that waits for one: it may be the next one."""
         if message.role != m.SCHEDULER:
             return
+        if role_of(self._user_of(peer)) not in ("", SCHEDULER, OWNER):
+            raise RemoteProtocolError("only a scheduler's key lets a scheduler in")
         if not self._waits:
             raise RemoteProtocolError("this storage has its scheduler")
         follows = bool(message.name) and message.name == self._scheduler_name

@@ -1,0 +1,58 @@
+"""Settings that several sections have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaler_cluster.config.option import Section, option
+from scaler_cluster.config.values import FILE, FILES, FLAG, choice
+from scaler_cluster.errors import ConfigError
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+INSECURE = "insecure"
+"""Said in place of a path of keys: without keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logging(Section):
+    """Of everything that writes a log."""
+
+    logging_paths: tuple[str, ...] = option(
+        "where to log: a file, which is rotated at midnight, /dev/stdout or -, or /dev/stderr",
+        FILES,
+        "-lp",
+        default=("/dev/stdout",),
+    )
+    logging_level: str = option("the lowest level to log", choice(*LEVELS), "-ll", default="INFO")
+    logging_config_file: str | None = option(
+        "a file for logging.config.fileConfig, used instead of paths and level",
+        FILE,
+        "-lcf",
+        "-lc",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secured(Section):
+    """Of everything that listens or connects."""
+
+    keys: str | None = option(
+        "a file or directory that scaler_keys made (default: SCALER_KEYS; a loopback address needs "
+        "none)",
+        FILE,
+        "-k",
+        default=None,
+    )
+    insecure: bool = option(
+        "go without keys: whoever reaches the address can run code, and nothing is encrypted",
+        FLAG,
+        default=False,
+    )
+
+    @property
+    def given_keys(self) -> str | None:
+        """Return what to make credentials of; raises ConfigError if it is both."""
+        if self.insecure and self.keys is not None:
+            raise ConfigError("keys and insecure are opposites: give only one")
+        return INSECURE if self.insecure else self.keys

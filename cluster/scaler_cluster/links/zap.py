@@ -1,0 +1,160 @@
+"""Who is let in where keys are needed: a thread answers ZAP requests (RFC 27), one a handshake.
+
+libzmq asks it for each connection whose handshake got so far: the peer knows the server's key, and
+has the secret of the public key that it shows. What fails earlier has no request: a peer without a
+key, or with another server's. The events of the sockets tell of these, so that the log names them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket as sockets
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import zmq
+
+from scaler_cluster.links.curve import key_of
+from scaler_cluster.links.handshake import AUTH, EVENT, FAILED, listen_to
+
+if TYPE_CHECKING:
+    from scaler_cluster.links.curve import Guard
+
+log = logging.getLogger("scaler.keys")
+
+ZAP_ADDRESS = "inproc://zeromq.zap.01"
+VERSION = b"1.0"
+OK, REFUSED = b"200", b"400"
+LOG_EVERY_S = 1.0
+"""Refusals are logged at most this often: strangers must not fill a disk."""
+HANDSHAKE_MS = 5000
+"""A connection whose handshake takes longer is closed."""
+ACCEPTED_MAX = 4096
+"""Connections whose peers' addresses are remembered until their handshake is over."""
+EVENTS = FAILED | int(zmq.EVENT_ACCEPTED) | int(zmq.EVENT_DISCONNECTED)
+NO_KEY = "it speaks without a key, or knows another key of this cluster"
+
+
+class Doorkeeper:
+    """Lets peers in at the guarded sockets of one context, and logs whom it refuses.
+
+    Its thread ends with the context.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self._context = context
+        self._guards: dict[bytes, Guard] = {}
+        """By the domain that stands in the requests."""
+        self._events: dict[zmq.Socket[bytes], _Refusals] = {}
+        self._refused = 0
+        self._logged_at = float("-inf")
+        self._requests = context.socket(zmq.REP)
+        self._requests.linger = 0
+        self._requests.bind(ZAP_ADDRESS)
+        # Sockets are added before they listen, by the thread that makes them; this wakes ours.
+        self._bell = context.socket(zmq.PAIR)
+        self._bell.bind("inproc://guarded")
+        self._ring = context.socket(zmq.PAIR)
+        self._ring.connect("inproc://guarded")
+        self._added: list[zmq.Socket[bytes]] = []
+        self._thread = threading.Thread(target=self._run, name="scaler-keys", daemon=True)
+        self._thread.start()
+
+    def watch(self, socket: zmq.Socket[bytes], guard: Guard) -> None:
+        """Guard a socket that does not listen yet."""
+        domain = guard.door.encode()
+        self._guards[domain] = guard
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, guard.pair.secret.encode())
+        socket.setsockopt(zmq.ZAP_DOMAIN, domain)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        self._added.append(listen_to(self._context, socket, EVENTS))
+        self._ring.send(guard.door.encode())
+
+    def close(self) -> None:
+        """Let go of what this thread made; the other thread ends with the context."""
+        self._ring.close(0)
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._requests, zmq.POLLIN)
+        poller.register(self._bell, zmq.POLLIN)
+        try:
+            while True:
+                for socket, _ in poller.poll():
+                    if socket is self._requests:
+                        self._answer(self._requests.recv_multipart())
+                    elif socket is self._bell:
+                        door = self._bell.recv().decode()
+                        added = self._added.pop(0)
+                        self._events[added] = _Refusals(door)
+                        poller.register(added, zmq.POLLIN)
+                    else:
+                        refused = self._events[socket].take(socket.recv_multipart())
+                        if refused:
+                            self._log(refused)
+        except zmq.ContextTerminated:
+            for one in (self._requests, self._bell, *self._events, *self._added):
+                one.close(0)
+
+    def _answer(self, request: list[bytes]) -> None:
+        """Answer whether the key of a request is let in where it knocks."""
+        number = request[1] if len(request) > 1 else b""
+        user = ""
+        with contextlib.suppress(KeyError, ValueError):
+            version, _, domain, address, _, mechanism, *shown = request
+            if version == VERSION and mechanism == b"CURVE" and len(shown) == 1:
+                key = key_of(shown[0])
+                user = self._guards[domain].admit(key)
+                if not user:
+                    place, door = address.decode("ascii", "replace"), domain.decode()
+                    self._log(f"a connection from {place} to the {door}: it has no key for that")
+        status = OK if user else REFUSED
+        self._requests.send_multipart([VERSION, number, status, b"", user.encode(), b""])
+
+    def _log(self, refused: str) -> None:
+        self._refused += 1
+        now = monotonic()
+        if now - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = now
+            log.warning("refused %s (refusal %d so far)", refused, self._refused)
+
+
+class _Refusals:
+    """The events of one socket: whose handshakes failed."""
+
+    def __init__(self, door: str) -> None:
+        self._door = door
+        self._accepted: dict[int, str] = {}
+        """Addresses of peers by the descriptors of their connections."""
+        self._has_failed = False
+
+    def take(self, frames: list[bytes]) -> str:
+        """Return what is to be said about an event; empty: nothing."""
+        event, value = EVENT.unpack(frames[0])
+        if event == zmq.EVENT_ACCEPTED:
+            if len(self._accepted) >= ACCEPTED_MAX:
+                self._accepted.clear()
+            self._accepted[value] = _peer_of(value)
+        elif event == zmq.EVENT_DISCONNECTED:
+            # It follows at once if the handshake failed, and tells which connection that was.
+            place = self._accepted.pop(value, "")
+            failed, self._has_failed = self._has_failed, False
+            if failed:
+                return f"a connection from {place or 'somewhere'} to the {self._door}: {NO_KEY}"
+        elif event != AUTH:
+            self._has_failed = True
+        return ""
+
+
+def _peer_of(fd: int) -> str:
+    """Return the address of a connection's other end; empty if it is gone already."""
+    try:
+        with sockets.socket(fileno=os.dup(fd)) as connection:
+            host = connection.getpeername()[0]
+    except (OSError, IndexError):
+        return ""
+    return str(host)

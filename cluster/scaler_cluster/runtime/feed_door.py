@@ -1,0 +1,76 @@
+"""The scheduler's door for monitors: who listens, and what they are sent."""
+
+from __future__ import annotations
+
+from time import perf_counter as clock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from scaler_cluster.core.scheduler.feed import Feed
+    from scaler_cluster.links.zmq_link import Publisher
+    from scaler_cluster.runtime.feed_encoder import FeedEncoder
+
+
+class FeedDoor:
+    """Sends the feed of a scheduler at this address to whoever listens.
+
+    ``on_listener`` is called after one has come or left.
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        feed: Feed,
+        address: str,
+        loop: asyncio.AbstractEventLoop,
+        on_listener: Callable[[], None],
+    ) -> None:
+        self._publisher = publisher
+        self._feed = feed
+        self._address = address
+        self._loop = loop
+        self._on_listener = on_listener
+        self._encoder: FeedEncoder | None = None
+        """Made when the first monitor connects."""
+        loop.add_reader(publisher.fd, self._on_readable)
+
+    def close(self) -> None:
+        """Let go of the socket, before the link of the scheduler does."""
+        self._loop.remove_reader(self._publisher.fd)
+        self._publisher.close()
+
+    def publish(self, now: float) -> None:
+        """Send the part of the feed that is due."""
+        assert self._encoder is not None
+        start = clock()
+        for message in self._feed.take(now):
+            self._publisher.send(self._encoder.frames(message))
+        self._feed.took(clock() - start, start)
+        self._look(start)
+
+    def drop_listeners(self) -> None:
+        """Let those alone listen on who may still come in."""
+        self._loop.remove_reader(self._publisher.fd)
+        self._publisher.drop_listeners()
+        self._loop.add_reader(self._publisher.fd, self._on_readable)
+        if self._feed.is_open:
+            self._feed.watch((), clock())
+
+    def _on_readable(self) -> None:
+        self._look(clock())
+        self._on_listener()
+
+    def _look(self, now: float) -> None:
+        if not self._publisher.look():
+            return
+        if self._encoder is None:
+            # Most schedulers are never monitored, and need not wait for this import.
+            from scaler_cluster.runtime.feed_encoder import FeedEncoder
+
+            self._encoder = FeedEncoder(self._address)
+        if not self._feed.is_open:
+            self._encoder.restart()
+        self._feed.watch(self._publisher.topics, now)

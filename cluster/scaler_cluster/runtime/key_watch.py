@@ -1,0 +1,55 @@
+"""Looks at the file that says who is let in, and has it read again when it has changed."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaler_cluster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from scaler_cluster.links.curve import AllowList
+    from scaler_cluster.security.credentials import Credentials
+
+log = logging.getLogger("scaler.keys")
+
+LOOK_S = 1.0
+"""A key that was removed is out after this, and what it takes to tell the storages."""
+
+
+class KeyWatch:
+    """The list of who is let in, as a file of keys has it at any time."""
+
+    def __init__(self, credentials: Credentials, allowed: AllowList) -> None:
+        self._credentials = credentials
+        self.allowed = allowed
+        self._seen = self._status()
+        self.is_needed = bool(credentials.path)
+        """False: there is no file."""
+
+    def look(self) -> frozenset[str] | None:
+        """Return the users who are out, now that the file has changed; None: it has not.
+
+        A file that cannot be read changes nothing: that is logged.
+        """
+        status = self._status()
+        if status == self._seen:
+            return None
+        self._seen = status
+        try:
+            credentials = self._credentials.reread()
+        except ConfigError as error:
+            log.warning("the keys stay as they were: %s", error)
+            return None
+        assert credentials.keys is not None
+        gone = self.allowed.replace(credentials.keys.users)
+        log.info("keys read again: %d are let in", len(self.allowed.users))
+        return gone
+
+    def _status(self) -> tuple[int, ...]:
+        try:
+            status = Path(self._credentials.path).stat()
+        except OSError:
+            return ()
+        return status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,0 +1,246 @@
+"""What keys a process has, and which of them it needs at which address."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from scaler_cluster.config.shared_settings import INSECURE
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.links.curve import AllowList, Guard, Passport
+from scaler_cluster.links.link import split_key
+from scaler_cluster.security.key_files import SUFFIX, loopback_keys, read_keys
+from scaler_cluster.security.keys import Keys, PublicKey, parse
+from scaler_cluster.texts import shown
+from scaler_cluster.users import CLIENT, MONITOR, OWNER, SCHEDULER, STORAGE, WORKER
+
+if TYPE_CHECKING:
+    import logging
+
+KEYS_VARIABLE = "SCALER_KEYS"
+"""The environment variable with a path of keys, or with INSECURE."""
+KEY_VARIABLE = "SCALER_KEY"
+"""The environment variable with what such a file holds, for containers."""
+
+TASKS_DOOR, FEED_DOOR, STORAGE_DOOR = "scheduler", "monitor address", "object storage"
+DOORS = MappingProxyType(
+    {
+        TASKS_DOOR: (CLIENT, WORKER, SCHEDULER, OWNER),
+        FEED_DOOR: (MONITOR, CLIENT, OWNER),
+        STORAGE_DOOR: (CLIENT, WORKER, STORAGE, SCHEDULER, OWNER),
+    }
+)
+"""What listens, and the roles that have something to do there."""
+HINT = (
+    "make keys with scaler_keys new, and name them with keys= or --keys, or in SCALER_KEYS; "
+    "or say --insecure"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """The keys of a process of a ``role``: those that it was given, else those that it finds.
+
+    At a loopback address it finds those of its user, elsewhere those that the environment names.
+    """
+
+    role: str
+    keys: Keys | None = None
+    """What it was given; None: nothing."""
+    path: str = ""
+    """The file with these keys; empty: there is none."""
+    extra: tuple[PublicKey, ...] = ()
+    """Keys that it knows besides those in the file."""
+    is_insecure: bool = False
+    """Whether it is to go without."""
+
+    @classmethod
+    def of(cls, role: str, given: str | os.PathLike[str] | None = None) -> Credentials:
+        """Return the credentials of a process that was given a path of keys, INSECURE, or nothing.
+
+        A path of a directory means the file of the role in it. Raises ConfigError.
+        """
+        if given is None:
+            return cls(role=role)
+        if given == INSECURE:
+            return cls(role=role, is_insecure=True)
+        path = _file_of(role, Path(given).expanduser())
+        return cls(
+            role=role, path=str(path.absolute()), keys=_fit(read_keys(path), role, str(path))
+        )
+
+    def resolved(self, address: str) -> Credentials:
+        """Return the same as given, where those for an address come from the environment."""
+        if self._is_local(address) or self.keys is not None:
+            return self
+        if path := os.environ.get(KEYS_VARIABLE, ""):
+            return Credentials.of(self.role, path)
+        return replace(self, keys=self._found())
+
+    def for_child(self, role: str) -> tuple[Credentials, Credentials]:
+        """Return these, which let in a child without a file of its own, and that child's."""
+        if self.keys is None:
+            return self, replace(self, role=role)
+        child = Keys.new(role, "embedded", self.keys.own)
+        mine = replace(self, keys=self.keys.knowing(child.own), extra=(*self.extra, child.own))
+        return mine, Credentials(role=role, keys=child)
+
+    def reread(self) -> Credentials:
+        """Return the same with what is in its file now; raises ConfigError."""
+        if not self.path:
+            return self
+        keys = _fit(read_keys(Path(self.path)), self.role, self.path)
+        return replace(self, keys=keys.knowing(*self.extra))
+
+    # -- who listens ---------------------------------------------------------------------------
+
+    def guard(self, address: str, door: str, allowed: AllowList) -> Guard | None:
+        """Return what guards a door at an address; None: it needs no keys.
+
+        Whom these keys know is added to those who are ``allowed``. Raises ConfigError if the
+        address needs keys, and there are none.
+        """
+        keys = self._listening(address)
+        if keys is None:
+            return None
+        allowed.replace({**allowed.users, **keys.users})
+        return Guard(keys.pair, allowed, DOORS[door], door)
+
+    def check_listening(self, address: str) -> None:
+        """Raise ConfigError if an address needs keys, and there are none."""
+        self._listening(address)
+
+    def with_key(self, address: str) -> str:
+        """Return the address of a storage with the key that it has there.
+
+        Whoever knows the scheduler knows its key: so that is not added.
+        """
+        keys = self._listening(address) if address else None
+        if keys is None or keys.own.role == SCHEDULER:
+            return address
+        return f"{address}#{keys.own.public}"
+
+    def warn_if_open(self, log: logging.Logger, address: str) -> None:
+        """Say in the log if anybody who reaches an address may run code there."""
+        if address.startswith("tcp://") and self._listening(address) is None:
+            log.warning("without keys: whoever reaches %s can run code here", address)
+
+    # -- who connects --------------------------------------------------------------------------
+
+    def passport(self, address: str, to: str = SCHEDULER) -> Passport | None:
+        """Return what to show at an address, to the cluster's one process of a role.
+
+        None: no keys are needed there. Raises ConfigError if they are, and there are none.
+        """
+        place, key = split_key(address)
+        if self._needs_none(place):
+            return None
+        if self.keys is None and is_loopback(place):
+            keys = loopback_keys()[1]
+            return Passport(keys.pair, key or keys.server(SCHEDULER))
+        found = self._found()
+        if found is None:
+            raise ConfigError(f"{place} is not a loopback address, so it needs keys: {HINT}")
+        server = key or found.server(to)
+        if not server:
+            raise ConfigError(f"the keys of {found.own.user} do not know the key of the {to}")
+        return Passport(found.pair, server)
+
+    def known_as(self, address: str, others: str, role: str) -> str:
+        """Return by which address ``others`` reach the one process of a role, with its key.
+
+        That is left out where everybody has the same keys.
+        """
+        passport = None if self._is_local(address) else self.passport(address, role)
+        return others if passport is None else f"{others}#{passport.server}"
+
+    def refused_at(self, address: str) -> str:
+        """Return what else may be wrong where a process at an address refuses these; or nothing."""
+        is_set = KEYS_VARIABLE in os.environ or KEY_VARIABLE in os.environ
+        if not is_set or self.keys is not None or self.is_insecure or not is_loopback(address):
+            return ""
+        return f"; at a loopback address {KEYS_VARIABLE} does not count: pass keys"
+
+    # -- which keys ----------------------------------------------------------------------------
+
+    def _needs_none(self, address: str) -> bool:
+        if not address.startswith("tcp://") or self.is_insecure:
+            return True
+        is_said = os.environ.get(KEYS_VARIABLE, "") == INSECURE
+        return is_said and self.keys is None and not is_loopback(address)
+
+    def _is_local(self, address: str) -> bool:
+        """Return True for an address that needs no keys but those that this user has anyway."""
+        return self._needs_none(address) or (self.keys is None and is_loopback(address))
+
+    def _listening(self, address: str) -> Keys | None:
+        """Return the keys of who listens at an address; None: it needs none."""
+        if self._needs_none(address):
+            return None
+        if self.keys is None and is_loopback(address):
+            return loopback_keys()[0]
+        found = self._found()
+        if found is None:
+            raise ConfigError(f"anybody who reaches {address} could run code here: {HINT}")
+        return found
+
+    def _found(self) -> Keys | None:
+        """Return the keys that were given, or that the environment names or holds."""
+        if self.keys is not None:
+            return self.keys
+        if path := os.environ.get(KEYS_VARIABLE, ""):
+            return Credentials.of(self.role, path).keys
+        if text := os.environ.get(KEY_VARIABLE, ""):
+            return _fit(parse(text, KEY_VARIABLE)[0], self.role, KEY_VARIABLE)
+        return None
+
+
+def read_keys_argument(
+    keys: str | os.PathLike[str] | None, security_config: object = None
+) -> str | None:
+    """Return the keys that a program gives, by one of two names.
+
+    Raises TypeError, or ConfigError for what TLS would need.
+    """
+    if security_config is not None and not isinstance(security_config, (str, os.PathLike)):
+        raise ConfigError(
+            "security_config must be a path of keys that scaler_keys made: there is no TLS between "
+            "processes, but keys for both sides (CURVE)"
+        )
+    if keys is not None and security_config is not None:
+        raise ConfigError("keys and security_config are the same: give only one")
+    given = security_config if keys is None else keys
+    if given is not None and not isinstance(given, (str, os.PathLike)):
+        raise TypeError(f"keys must be a path, not {shown(given)}")
+    return None if given is None else os.fspath(given)
+
+
+def is_loopback(address: str) -> bool:
+    """Return True for an address of TCP that other machines cannot reach."""
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(ip_address(str(place[0]).partition("%")[0]).is_loopback for *_, place in found)
+
+
+def _file_of(role: str, path: Path) -> Path:
+    return path / f"{role}{SUFFIX}" if path.is_dir() else path
+
+
+def _fit(keys: Keys, role: str, source: str) -> Keys:
+    if keys.own.role != role:
+        raise ConfigError(
+            f"{source} has the keys of a {keys.own.role}; this needs those of a {role}"
+        )
+    return keys

@@ -1,0 +1,181 @@
+"""Files of keys: nobody but their user can read them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.security.keys import Keys, check_name, new_cluster, parse
+from scaler_cluster.users import MANY, OWNER, SCHEDULER
+
+BYTES_MAX = 4 << 20
+"""More than 30,000 keys; a longer file is none of ours."""
+SUFFIX = ".key"
+LOOPBACK = "loopback.key"
+"""The keys of a user for loopback addresses: the scheduler's pair, then the owner's."""
+
+
+def read_text(path: Path) -> str:
+    """Return what is in a file; raises ConfigError, also if other users can read it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0))
+    except OSError as error:
+        raise ConfigError(f"cannot read the keys in {path}: {error.strerror}") from None
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"the keys in {path} cannot be read: it is not a file")
+        if sys.platform != "win32":
+            if status.st_mode & 0o077:
+                raise ConfigError(
+                    f"other users can read the keys in {path}: chmod 600 {path}, and make new keys "
+                    "if they may have read it"
+                )
+            if status.st_uid not in (os.geteuid(), 0):
+                raise ConfigError(f"the keys in {path} belong to another user")
+        data = file.read(BYTES_MAX + 1)
+    try:
+        return data.decode("ascii")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a file of scaler_keys") from None
+
+
+def write_text(path: Path, text: str, *, anew: bool = False) -> None:
+    """Write a file that nobody else can read, as a whole; raises ConfigError.
+
+    Raises FileExistsError if it is there and is to be made ``anew``.
+    """
+    try:
+        fd, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(fd, "w", encoding="ascii") as file:
+                file.write(text)
+            if anew and sys.platform != "win32":
+                os.link(draft, path)
+            elif anew:
+                Path(draft).rename(path)
+            else:
+                Path(draft).replace(path)
+        finally:
+            Path(draft).unlink(missing_ok=True)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def read_keys(path: Path) -> Keys:
+    """Return the keys in a file; raises ConfigError."""
+    found = parse(read_text(path), str(path))
+    if len(found) > 1:
+        raise ConfigError(f"{path} has several secret keys: it is not a file of scaler_keys")
+    return found[0]
+
+
+# -- the directory of a cluster's keys -----------------------------------------------------------
+
+
+def make_cluster(directory: Path) -> list[Path]:
+    """Make a directory with the keys of a new cluster; return its files.
+
+    Raises ConfigError if keys are there already, or if they cannot be written.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {directory}: {error.strerror}") from None
+    if any(directory.glob(f"*{SUFFIX}")):
+        raise ConfigError(f"{directory} has keys already: choose another directory")
+    files = []
+    for role, keys in new_cluster().items():
+        files.append(directory / f"{role}{SUFFIX}")
+        write_text(files[-1], str(keys), anew=True)
+    return files
+
+
+def scheduler_file(directory: Path) -> Path:
+    """Return the file that says who is let in."""
+    return directory / f"{SCHEDULER}{SUFFIX}"
+
+
+def add(directory: Path, role: str, name: str) -> Path:
+    """Make a key for one more user, and let it in; return its file. Raises ConfigError."""
+    scheduler = read_keys(scheduler_file(directory))
+    if role not in MANY:
+        raise ConfigError(f"a cluster has one key for the {role}: add one of {', '.join(MANY)}")
+    if any(one.name == check_name(name) for one in (scheduler.own, *scheduler.known)):
+        raise ConfigError(f"there is a key of the name {name!r} already")
+    keys = Keys.new(role, name, scheduler.own)
+    path = directory / f"{name}{SUFFIX}"
+    try:
+        write_text(path, str(keys), anew=True)
+    except FileExistsError:
+        raise ConfigError(f"{path} is there already") from None
+    write_text(scheduler_file(directory), str(scheduler.knowing(keys.own)))
+    return path
+
+
+def remove(directory: Path, name: str) -> None:
+    """Let a user in no more, and delete its file if it is here. Raises ConfigError."""
+    scheduler = read_keys(scheduler_file(directory))
+    if all(one.name != name for one in scheduler.known):
+        raise ConfigError(f"there is no key of the name {name!r}: see scaler_keys list")
+    write_text(scheduler_file(directory), str(scheduler.without(name)))
+    (directory / f"{name}{SUFFIX}").unlink(missing_ok=True)
+
+
+# -- the keys of a user for this machine -----------------------------------------------------------
+
+
+def loopback_keys() -> tuple[Keys, Keys]:
+    """Return the keys of this user for loopback addresses: of who listens, and of who connects.
+
+    They are made when they are first needed, by whoever comes first. Raises ConfigError.
+    """
+    path = _loopback_file()
+    try:
+        text = read_text(path) if path.exists() else ""
+        if not text:
+            scheduler = Keys.new(SCHEDULER, "loopback")
+            owner = Keys.new(OWNER, "loopback")
+            lines = (f"{one.own} {one.pair.secret}\n" for one in (scheduler, owner))
+            with contextlib.suppress(FileExistsError):
+                write_text(path, "".join(lines), anew=True)
+            text = read_text(path)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    found = {one.own.role: one for one in parse(text, str(path))}
+    if found.keys() != {SCHEDULER, OWNER}:
+        raise ConfigError(f"{path} is damaged: remove it, and it is made anew")
+    scheduler, owner = found[SCHEDULER], found[OWNER]
+    return scheduler.knowing(owner.own), owner.knowing(scheduler.own)
+
+
+def _loopback_file() -> Path:
+    """Return where they lie: in the user's state, or in /tmp for a user without a home."""
+    with contextlib.suppress(RuntimeError, OSError):
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        directory = Path(state) / "scaler"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (directory / LOOPBACK).exists() or os.access(directory, os.W_OK):
+            return directory / LOOPBACK
+    user = os.getuid() if sys.platform != "win32" else os.environ.get("USERNAME", "")
+    # Not the one that TMPDIR names: all programs of this user are to find it.
+    shared = "/tmp" if sys.platform != "win32" else tempfile.gettempdir()  # noqa: S108
+    directory = Path(shared) / f"scaler-{user}"
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        status = directory.lstat()
+    except OSError as error:
+        raise ConfigError(f"cannot make {directory}: {error.strerror}") from None
+    is_ours = stat.S_ISDIR(status.st_mode)
+    if sys.platform != "win32":
+        is_ours = is_ours and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    if not is_ours:
+        raise ConfigError(f"{directory} is not this user's alone: set XDG_STATE_HOME")
+    return directory / LOOPBACK
