@@ -1,7 +1,8 @@
 """A worker that knows nothing but the protocol: ZeroMQ, msgpack, and what docs/protocol.md says.
 
 ``python worker_from_scratch.py tcp://127.0.0.1:8516`` joins a scheduler as one worker with its
-supervisor, and runs single tasks and maps until the scheduler is gone.
+supervisor, and runs single tasks and maps until the scheduler is gone. For an address that is no
+loopback address, the second argument is a file of keys for workers, which ``scaler_keys`` made.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import secrets
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -30,14 +32,33 @@ PROTOCOL = 7
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 
 
+def read_keys(path: Path) -> tuple[str, str, str]:
+    """Return the scheduler's public key, and the pair of the last line that has one."""
+    lines = [line.split() for line in path.read_text().splitlines() if not line.startswith("# ")]
+    server = next(words[2] for words in lines if words[:1] == ["scheduler"])
+    public, secret = next(words[2:4] for words in reversed(lines) if len(words) == 4)
+    return server, public, secret
+
+
+def loopback_keys() -> Path:
+    """Return the file of the keys that this user has for loopback addresses."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "scaler" / "loopback.key"
+
+
 class Peer:
     """One connection to the scheduler: what is sent arrives once, and in order."""
 
-    def __init__(self, context: zmq.Context[Any], address: str, role: str) -> None:
+    def __init__(self, context: zmq.Context[Any], address: str, role: str, keys: Path) -> None:
         self.name = role.encode() + secrets.token_bytes(12)
         self.socket = context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.ROUTING_ID, self.name)
         self.socket.setsockopt(zmq.LINGER, 500)
+        if address.startswith("tcp://"):
+            server, public, secret = read_keys(keys)
+            self.socket.curve_serverkey = server.encode()
+            self.socket.curve_publickey = public.encode()
+            self.socket.curve_secretkey = secret.encode()
         self.socket.connect(address)
         self.seq = self.received = self.acknowledged = 0
         self.unacknowledged: dict[int, tuple[float, list[bytes]]] = {}
@@ -92,10 +113,10 @@ class Peer:
 class Worker:
     """Runs what it is given, and reports for the supervisor that it must have."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, keys: Path) -> None:
         context = zmq.Context()
-        self.supervisor = Peer(context, address, "S")
-        self.worker = Peer(context, address, "W")
+        self.supervisor = Peer(context, address, "S", keys)
+        self.worker = Peer(context, address, "W", keys)
         self.functions: dict[bytes, Any] = {}
         self.leaves = False
         self.heard = time.monotonic()
@@ -178,4 +199,4 @@ def _payloads(batch: list[Any], frames: list[bytes]) -> list[bytes]:
 
 
 if __name__ == "__main__":
-    Worker(sys.argv[1]).run()
+    Worker(sys.argv[1], Path(sys.argv[2]) if len(sys.argv) > 2 else loopback_keys()).run()

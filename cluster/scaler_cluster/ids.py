@@ -4,20 +4,28 @@ A *task id* is an unsigned 64-bit number, unique within its session: the upper b
 call that made it (0: every ``submit``; 1, 2, ...: one ``map`` each), the lower bits count within
 that call. So the tasks of one map are contiguous however they interleave with other work.
 
-A *peer id* is the ZeroMQ routing id of a process: one letter for its role, then random bytes.
+A *peer id* is the ZeroMQ routing id of a process: one letter for its role, then random bytes. It is
+a secret of the peer and the scheduler, and of a worker's supervisor: whoever knows it could speak
+in the name of that peer. Others know the *alias* of a peer, which is made of it.
 
 An *object id* is the digest of the object's bytes, or for a result the name of its *segment*: the
-file that holds them, named by the peer that wrote it and a number.
+file that holds them. Its name has the alias of the peer that wrote it, a number, and random bytes:
+nobody who was not told of a segment can ask for it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+from functools import lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from typing_extensions import Buffer
 
 SESSION_BITS = 24
 """A scheduler has fewer sessions; what is above tells its sessions from those of others."""
@@ -31,12 +39,18 @@ HUB = b""
 """How the spokes of a link call their only peer, the hub."""
 FUNCTION_ID_BYTES = 16
 """Length of the BLAKE2b digest that names a pickled function."""
+ALIAS_BYTES = 8
+"""Length of the BLAKE2b digest in an alias; before it stands the letter of the role."""
+ALIASES_KEPT = 16_384
 FUNCTION_NAME_CHARS_MAX = 200
 """What people call it; longer names are cut."""
 
 OBJECT_ID_BYTES = 16
 """Length of the BLAKE3 digest that names an object."""
 SEGMENT_NAME_BYTES_MAX = 64
+TAIL = "z"
+"""In the name of a segment: what follows is random."""
+TAIL_BYTES = 12
 DRAFT = b"draft-"
 """The name of a segment that is being written begins so."""
 
@@ -50,6 +64,20 @@ INCARNATION_BYTES = 7
 
 SNAPSHOT, EVENTS = TOPICS = b"snapshot", b"events"
 """Of the feed, for those who watch. To subscribe to one does not make the other be built."""
+
+
+def function_id(payload: Buffer, objects: Iterable[bytes] = ()) -> bytes:
+    """Return the digest that names a pickled function whose buffers have these ids."""
+    digest = blake2b(payload, digest_size=FUNCTION_ID_BYTES)
+    for one in objects:
+        digest.update(one)
+    return digest.digest()
+
+
+@lru_cache(ALIASES_KEPT)
+def alias_of(secret: bytes) -> bytes:
+    """Return what others know a peer or an object by, and cannot use; empty stays empty."""
+    return secret and secret[:1] + blake2b(secret, digest_size=ALIAS_BYTES).digest()
 
 
 def session_label(session: int) -> int:
@@ -80,18 +108,23 @@ def home_of(one: bytes, homes: int) -> int:
 
 def segment_prefix(owner: bytes) -> bytes:
     """Return how the name of every segment begins that a peer writes."""
-    return owner.hex().encode() + b"-"
+    return alias_of(owner).hex().encode() + b"-"
 
 
 def segment_names(owner: bytes) -> Iterator[str]:
     """Return names for the segments that a peer writes; threads may share them."""
-    return map((segment_prefix(owner).decode() + "{:x}").format, itertools.count())
+    prefix = segment_prefix(owner).decode()
+
+    def name(number: int) -> str:
+        return f"{prefix}{number:x}{TAIL}{os.urandom(TAIL_BYTES).hex()}"
+
+    return map(name, itertools.count())
 
 
 def segment_number(name: bytes) -> int:
     """Return which of its owner's segments this is; -1 if its name does not say that."""
     with contextlib.suppress(ValueError):
-        return int(name.partition(b"-")[2], 16)
+        return int(name.partition(b"-")[2].partition(TAIL.encode())[0], 16)
     return -1
 
 

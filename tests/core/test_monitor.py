@@ -14,12 +14,14 @@ from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.events import BATCH_MAX, BATCH_S, Sampler
 from scaler_cluster.core.scheduler.monitor import PATIENCE_S, SHARE, SOON_S
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import EVENTS, SNAPSHOT
+from scaler_cluster.ids import EVENTS, SNAPSHOT, alias_of
 from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello
 from scaler_cluster.wire import feed as f
 from scaler_cluster.wire import messages as m
 
 BOTH = SNAPSHOT, EVENTS
+
+W1, S1 = alias_of(b"W1"), alias_of(b"S1")
 
 
 def vitals(sent_at, workers=(), **fields):
@@ -380,7 +382,7 @@ def test_what_a_worker_does(one):
     one.now += 2.0
 
     (row,) = one.snapshot().workers
-    assert (row.worker, row.machine, row.pid) == (b"W1", b"S1", 1)
+    assert (row.worker, row.machine, row.pid) == (W1, S1, 1)
     assert (row.session, row.task, row.function) == (1, 2, "f")
     assert row.age_s == pytest.approx(2.0)
     assert (row.tasks, row.given) == (4, 6)
@@ -419,7 +421,7 @@ def test_a_worker_that_gets_nothing_has_no_room(one, state):
         one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
         one.feed(b"N1", m.Blocked(is_blocked=True))
 
-    row = next(row for row in one.snapshot().workers if row.worker == worker.peer)
+    row = next(row for row in one.snapshot().workers if row.worker == alias_of(worker.peer))
     assert getattr(row, state)
     assert row.free == 0
 
@@ -574,8 +576,8 @@ def test_contiguous_tasks_are_one_event(watched):
     assigned, done, *_ = watched.events()
     at = assigned.at
     assert given > 100
-    assert assigned == f.Assigned(at, b"W1", 1, 1, given, "f")
-    assert done == f.Done(at, b"W1", 1, 1, given, "f", pytest.approx(given * 0.001), 1)
+    assert assigned == f.Assigned(at, W1, 1, 1, given, "f")
+    assert done == f.Done(at, W1, 1, 1, given, "f", pytest.approx(given * 0.001), 1)
 
 
 def test_a_failure_says_why(watched):
@@ -585,7 +587,7 @@ def test_a_failure_says_why(watched):
     watched.feed(b"W1", m.Erred(1, 0, 0.5, m.FAILED_EXCEPTION, b"", detail))
 
     _, failed = watched.events()
-    assert (failed.worker, failed.first, failed.count, failed.busy_s) == (b"W1", 0, 1, 0.5)
+    assert (failed.worker, failed.first, failed.count, failed.busy_s) == (W1, 0, 1, 0.5)
     assert (failed.reason, failed.error) == ("exception", "KeyError")
     assert len(failed.message) < 1000
     assert failed.traceback.endswith("end")
@@ -621,7 +623,7 @@ def test_what_moves_is_told(watched):
     watched.feed(b"W1", m.Revoked(1, 2, 9, 0))
 
     moved = next(event for event in watched.events() if isinstance(event, f.Moved))
-    assert moved == f.Moved(moved.at, b"W1", 1, 2, 9, "f")
+    assert moved == f.Moved(moved.at, W1, 1, 2, 9, "f")
     assert watched.snapshot().tasks.moved == 9
 
 
@@ -633,7 +635,7 @@ def test_cancelled_tasks_are_told_once(watched):
     watched.feed(b"W1", m.Aborted(1, 0, 1))
 
     cancelled = [event for event in watched.events() if isinstance(event, f.Cancelled)]
-    assert [(one.worker, one.first, one.count) for one in cancelled] == [(b"W1", 0, 1)]
+    assert [(one.worker, one.first, one.count) for one in cancelled] == [(W1, 0, 1)]
 
 
 def test_what_is_cancelled_tells_how_long_it_ran(watched):
@@ -673,10 +675,10 @@ def test_a_death_is_told_with_its_diagnosis(watched):
 
     _, died, failed = watched.events()
     assert died == f.WorkerDied(
-        died.at, b"W1", b"S1", "host", 1, "", 1, 0, "f", None, 11, 5, False, "",
+        died.at, W1, S1, "host", 1, "", 1, 0, "f", None, 11, 5, False, "",
         "Segmentation fault",
     )  # fmt: skip
-    assert (failed.reason, failed.worker) == ("worker_died", b"W1")
+    assert (failed.reason, failed.worker) == ("worker_died", W1)
 
 
 def test_a_death_is_told_with_the_task_of_its_session(watched):
@@ -746,7 +748,7 @@ def test_who_comes_and_leaves(bench):
         "machine_joined", "worker_joined", "client_joined", "graph_begun", "assigned",
         "graph_over", "done", "client_left",
     ]  # fmt: skip
-    assert events[1] == f.WorkerJoined(bench.now - 0.2, b"W1", b"S1", "host", 1, "", False)
+    assert events[1] == f.WorkerJoined(bench.now - 0.2, W1, S1, "host", 1, "", False)
     over = events[5]
     assert (over.nodes, over.done, over.failed, over.cancelled) == (1, 1, 0, 0)
 

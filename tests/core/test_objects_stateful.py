@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from scaler_cluster.core.scheduler.config import SchedulerConfig
-from scaler_cluster.testing.bench import PYTHON, SchedulerBench, function_id, object_id, segment
+from scaler_cluster.ids import function_id
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench, object_id, segment
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -114,15 +115,15 @@ class ObjectsMachine(RuleBasedStateMachine):
           retries=st.integers(0, 1))  # fmt: skip
     def submit(self, data, letters, function, heavy, count, retries):
         client = data.draw(st.sampled_from(sorted(self.table.sessions)))
-        digest = function_id(function.upper() if heavy else function)
         objects = (object_id("a"),) if heavy else ()
+        digest = function_id(function.encode(), objects)
         ids = tuple(map(object_id, sorted(letters)))
         batch = Batch.of([b"p"] * count)
         options = m.TaskOptions(retries=retries)
         first, self.next_task = self.next_task, self.next_task + count
         self.feed(
             client,
-            m.Function(digest, b"f", objects),
+            m.Function(digest, function.encode(), objects),
             m.Submit(first, digest, m.CALL_ARGS, options, batch, ids),
         )
 

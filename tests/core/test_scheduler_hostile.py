@@ -119,8 +119,8 @@ def test_a_client_must_forget(one, monkeypatch):
     """A client that teaches without end is refused; what it knows already costs nothing."""
     monkeypatch.setattr(module, "SESSION_FUNCTIONS_MAX", 3)
     for letter in "abc":
-        one.feed(b"C1", m.Function(function_id(letter), b""))
-    one.feed(b"C1", m.Function(function_id("a"), b""))
+        one.feed(b"C1", m.Function(function_id(letter), letter.encode()))
+    one.feed(b"C1", m.Function(function_id("a"), b"a"))
 
     with pytest.raises(RemoteProtocolError, match="never forgets"):
         one.feed(b"C1", m.Function(function_id("d"), b""))

@@ -8,11 +8,13 @@ from scaler_cluster.core.scheduler import objects as module
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.objects import STORAGE_DOWN_MAX_S
 from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.ids import alias_of
+from scaler_cluster.ids import function_id as digest_of_function
 from scaler_cluster.testing.bench import (
     PYTHON,
     SchedulerBench,
-    function_id,
     hello,
+    named,
     object_id,
     segment,
     submission,
@@ -166,12 +168,14 @@ def test_a_storage_that_never_comes_is_not_waited_for(far):
 
 def test_a_function_is_brought_with_each_task(far):
     """A function whose copy failed is fetched again for the next task."""
-    function = m.Function(function_id("f"), b"f", (object_id("a"),))
-    _, submit = submission(0)
+    objects = (object_id("a"),)
+    function = m.Function(digest_of_function(b"f", objects), b"f", objects)
+    (_, submit), (_, again) = submission(0), submission(1)
+    submit, again = named(function, submit), named(function, again)
     assert far.feed(b"C1", function, submit)["O2"] == [COPY]
     transferred(far, "cut")
 
-    assert far.feed(b"C1", submission(1)[1])["O2"] == [COPY]
+    assert far.feed(b"C1", again)["O2"] == [COPY]
 
 
 def test_a_result_is_fetched_where_it_was_made(far):
@@ -399,8 +403,8 @@ def test_the_report_tells_what_lies_where(small):
     assert (snapshot.objects, snapshot.objects_bytes) == (5, 9000)
     home, there = snapshot.stores
     assert (home.address, home.objects, home.nbytes) == ("tcp://home", 5, 9000)
-    assert there == feed.Store(b"S2", "tcp://S2", 1, 1000, 2000, 1, is_up=True)
-    assert snapshot.largest[0] == feed.LargeObject(object_id("e"), 5000, 1, 0, 1)
+    assert there == feed.Store(alias_of(b"S2"), "tcp://S2", 1, 1000, 2000, 1, is_up=True)
+    assert snapshot.largest[0] == feed.LargeObject(alias_of(object_id("e")), 5000, 1, 0, 1)
 
 
 # -- storages that run by themselves ---------------------------------------------------------

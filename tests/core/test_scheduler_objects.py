@@ -6,7 +6,8 @@ import pytest
 
 from scaler_cluster.core.scheduler import objects as module
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.testing.bench import function_id, object_id, segment, submission
+from scaler_cluster.ids import function_id as digest_of_function
+from scaler_cluster.testing.bench import named, object_id, segment, submission
 from scaler_cluster.wire import messages as m
 
 RESULT = segment(b"W1", 0)
@@ -136,14 +137,17 @@ def test_naming_what_one_has_not_fails_the_tasks(stored, name):
 
 def test_the_objects_of_a_function_live_with_it(stored):
     """A heavy function is forgotten by its workers, with its objects, when its client is done."""
+    objects = (object_id("a"),)
+    function = m.Function(digest_of_function(b"f", objects), b"f", objects)
     _, submit = submission(0)
-    function = m.Function(function_id("f"), b"f", (object_id("a"),))
+    submit = named(function, submit)
 
     sent = stored.feed(b"C1", function, submit, m.Release((object_id("a"),)))
-    assert sent["W1"] == [f"Function f with {text(C1_0)}", "Assign 1:0 f"]
+    name = function.function.hex()
+    assert sent["W1"] == [f"Function {name} with {text(C1_0)}", f"Assign 1:0 {name}"]
     stored.done(0)
     assert stored.feed(b"C1", m.Forget(function.function)) == {
-        "W1": ["Forget f", f"Release {text(C1_0)}"],
+        "W1": [f"Forget {name}", f"Release {text(C1_0)}"],
         "O1": [f"Release {text(C1_0)}"],
     }
 
@@ -273,13 +277,16 @@ def test_an_object_may_be_announced_again(stored):
 
 def test_a_function_whose_objects_are_gone_fails_its_tasks(stored):
     """Tasks of a function whose objects were cleared fail, and the client goes on."""
-    function = m.Function(function_id("g"), b"g", (object_id("x"),))
-    _, submit = submission(0, 2, "g")
+    lost, whole = (
+        m.Function(digest_of_function(b"g", (one,)), b"g", (one,))
+        for one in (object_id("x"), object_id("a"))
+    )
+    (_, submit), (_, again) = submission(0, 2, "g"), submission(2, 1, "g")
+    submit, again = named(lost, submit), named(whole, again)
 
-    assert stored.feed(b"C1", function, submit) == {"C1": ["FailedRange 0-1 missing"]}
-    stored.feed(b"C1", m.Forget(function_id("g")))
-    whole = m.Function(function_id("g"), b"g", (object_id("a"),))
-    assert stored.feed(b"C1", whole, submission(2, 1, "g")[1])["W1"][-1] == "Assign 1:2 g"
+    assert stored.feed(b"C1", lost, submit) == {"C1": ["FailedRange 0-1 missing"]}
+    stored.feed(b"C1", m.Forget(lost.function))
+    assert stored.feed(b"C1", whole, again)["W1"][-1].startswith("Assign 1:2")
 
 
 def test_drafts_of_the_living_are_spared(one):

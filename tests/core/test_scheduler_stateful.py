@@ -18,7 +18,7 @@ from scaler_cluster.core.scheduler import invariants
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.core.worker.worker import WorkerCore
-from scaler_cluster.ids import EVENTS, SNAPSHOT
+from scaler_cluster.ids import EVENTS, SNAPSHOT, alias_of
 from scaler_cluster.testing.bench import PYTHON, function_id, hello, payloads_of
 from scaler_cluster.testing.worker_driver import WorkerDriver
 from scaler_cluster.wire import feed as f
@@ -388,7 +388,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert on_workers + handed_over == totals.assigned + totals.running
         assert all(row.pending >= 0 for row in snapshot.functions)
         assert all(row.pending >= 0 for row in snapshot.clients)
-        assert {row.worker for row in snapshot.workers} == self.core.table.workers.keys()
+        assert {row.worker for row in snapshot.workers} == set(
+            map(alias_of, self.core.table.workers)
+        )
 
     # -- the end -----------------------------------------------------------------------------
 

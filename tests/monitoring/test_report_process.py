@@ -14,6 +14,7 @@ class Listener:
     """A feed that says these, and then nothing."""
 
     address = "tcp://10.0.0.1:8518"
+    credentials = None
 
     def __init__(self, *messages):
         self.messages = list(messages)

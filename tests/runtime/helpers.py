@@ -22,9 +22,12 @@ from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.ids import HUB
 from scaler_cluster.process.process import PYTHON_VERSION
 from scaler_cluster.process.process_config import SchedulerOptions
+from scaler_cluster.security.credentials import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import zmq
 
 BOUND_S = 30.0
 """What must end ends within this, however busy the machine is."""
@@ -196,6 +199,15 @@ def wait_workers(count: int, supervisors: int = 1) -> None:
 def scheduling(**limits) -> SchedulerOptions:
     """Return the options of a scheduler whose core has these limits."""
     return SchedulerOptions(core=SchedulerConfig(PYTHON_VERSION, **limits))
+
+
+def show_keys(socket: zmq.Socket[bytes], address: str, role: str = "client") -> None:
+    """Let a socket of a test show the keys that this user has for an address."""
+    passport = Credentials.of(role).passport(address)
+    if passport is not None:
+        socket.curve_serverkey = passport.server.encode()
+        socket.curve_publickey = passport.pair.public.encode()
+        socket.curve_secretkey = passport.pair.secret.encode()
 
 
 def environment() -> dict[str, str]:

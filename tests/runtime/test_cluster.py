@@ -32,6 +32,7 @@ from tests.runtime.helpers import (
     cluster_process,
     find_process,
     free_port,
+    show_keys,
     wait_gone,
     wait_until,
 )
@@ -344,6 +345,7 @@ class Raw:
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.ROUTING_ID, name)
         self.socket.linger = 0
+        show_keys(self.socket, address)
         self.socket.connect(address)
 
     def __enter__(self):
@@ -469,7 +471,7 @@ def test_garbage_below_the_protocol_hurts_nobody(start_program, flags) -> None:
     lines = err.splitlines()
     # Some of it passes for a message of ZeroMQ's first version.
     assert len(lines) <= 4, err
-    assert all("dropped peer" in line for line in lines), err
+    assert all("dropped peer" in line or "refused a connection" in line for line in lines), err
 
 
 def test_a_peer_that_claims_a_huge_message_is_dropped(executor) -> None:

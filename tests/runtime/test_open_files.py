@@ -17,7 +17,7 @@ from scaler_cluster.process.process import PYTHON_VERSION, make_peer_id
 from scaler_cluster.runtime.full_house import RESERVED_FILES
 from scaler_cluster.wire import messages as m
 from scaler_exec import Client
-from tests.runtime.helpers import BOUND_S, free_port, wait_until
+from tests.runtime.helpers import BOUND_S, free_port, show_keys, wait_until
 from tests.runtime.shell import Shell
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
@@ -51,6 +51,7 @@ class Crowd:
             one.linger = 0
             one.setsockopt(zmq.ROUTING_ID, make_peer_id("C"))
             one.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+            show_keys(one, address)
             one.connect(address)
             (frames,) = Exchange(new_incarnation()).send(HUB, [hello], time.perf_counter())
             one.send_multipart(frames)

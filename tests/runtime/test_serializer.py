@@ -247,7 +247,9 @@ def test_a_client_that_sees_no_files_goes_by_the_network(blind) -> None:
 def test_a_segment_that_was_sent_is_not_sent_again(blind) -> None:
     """A segment that is sent twice is stored once, and neither sender hangs."""
     connection = blind._session.connection
-    storage = RemoteStore(connection.welcome.homes[0].address, connection.address, b"F1")
+    home = connection.welcome.homes[0].address
+    passport = connection.credentials.passport(home)
+    storage = RemoteStore(home, connection.address, b"F1", passport)
     mine = segment_prefix(connection.peer) + b"77"
     try:
         storage.push(mine, memoryview(bytes(MB)))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from hashlib import blake2b
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.errors import PayloadError
-from scaler_cluster.ids import FUNCTION_ID_BYTES, FUNCTION_NAME_CHARS_MAX
+from scaler_cluster.ids import FUNCTION_NAME_CHARS_MAX, function_id
 from scaler_cluster.pickling import reloads
 from scaler_cluster.pickling.by_value import REGISTERED
 from scaler_cluster.pickling.function_cache import FunctionCache, Snapshot
@@ -67,8 +66,8 @@ class FunctionPickler:
         if self._stored is not None and buffers:
             objects = self._stored().hold(buffers)
             held += objects
-        digest = blake2b(payload + b"".join(objects), digest_size=FUNCTION_ID_BYTES).digest()
-        packed = digest, payload, objects, function_name(function)[:FUNCTION_NAME_CHARS_MAX]
+        name = function_name(function)[:FUNCTION_NAME_CHARS_MAX]
+        packed = function_id(payload, objects), payload, objects, name
         if self._stored is not None and objects:
             self._stored().pin_to_owner(getattr(function, "__self__", function), packed)
         if is_function or is_constant:

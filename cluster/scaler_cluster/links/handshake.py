@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import struct
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import zmq
@@ -12,17 +14,15 @@ if TYPE_CHECKING:
 
 EVENT = struct.Struct("=HI")
 """An event of a socket: its number and its value, in the first frame."""
-AUTH = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 PROTOCOL = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
 NO_DETAIL = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
-FAILED = AUTH | PROTOCOL | NO_DETAIL
+FAILED = PROTOCOL | NO_DETAIL
 SUCCEEDED = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-FAILURES_MAX = 30
-"""They take three seconds: a scheduler that was just told of a new key knows it by then."""
+REFUSED_S = 3.0
+"""A scheduler that was just told of a new key knows it by then."""
 
-NOT_ALLOWED = "it does not let this key in"
-NO_KEY = "it asks for a key, and this side has none: pass keys, or set SCALER_KEYS"
-OTHER_KEYS = "it is not the cluster that these keys are for, or it was started without keys"
+NO_KEY = "it asks for a key, and this side goes without"
+NOT_THIS_KEY = "it does not let this key in, is another cluster's, or goes without keys"
 
 
 def listen_to(
@@ -52,26 +52,28 @@ class Handshake:
         self._has_passport = passport is not None
         self._events = listen_to(context, socket, FAILED | SUCCEEDED)
         self._refusal = ""
-        self._failures = 0
-        """Of handshakes, one after the other."""
+        self._since = math.inf
+        """When the first of the handshakes failed that have failed one after the other."""
+        self._is_over = False
+        """True once libzmq does not try again."""
 
     @property
     def is_refused(self) -> bool:
-        """Return True if so many handshakes have failed that the next ones will, too."""
-        return bool(self.refusal) and self._failures >= FAILURES_MAX
+        """Return True if handshakes have failed for so long that the next ones will, too."""
+        is_late = monotonic() >= self._since + REFUSED_S
+        return bool(self.refusal) and (self._is_over or is_late)
 
     @property
     def refusal(self) -> str:
         """Return why the last handshake failed; empty: it did not, or there was none."""
         while self._events.poll(0):
             event, _ = EVENT.unpack(self._events.recv_multipart()[0])
-            self._failures += 1
             if event == SUCCEEDED:
-                self._refusal, self._failures = "", 0
-            elif event == AUTH:
-                self._refusal = NOT_ALLOWED
+                self._refusal, self._since = "", math.inf
             else:
-                self._refusal = OTHER_KEYS if self._has_passport else NO_KEY
+                self._since = min(self._since, monotonic())
+                self._refusal = NOT_THIS_KEY if self._has_passport else NO_KEY
+                self._is_over |= event == PROTOCOL
         return self._refusal
 
     def close(self) -> None:

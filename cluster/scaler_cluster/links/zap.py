@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from scaler_cluster.links.curve import key_of
-from scaler_cluster.links.handshake import AUTH, EVENT, FAILED, listen_to
+from scaler_cluster.links.handshake import EVENT, FAILED, listen_to
 
 if TYPE_CHECKING:
     from scaler_cluster.links.curve import Guard
@@ -27,7 +27,9 @@ log = logging.getLogger("scaler.keys")
 
 ZAP_ADDRESS = "inproc://zeromq.zap.01"
 VERSION = b"1.0"
-OK, REFUSED = b"200", b"400"
+OK, REFUSED = b"200", b"300"
+"""Refused for now: whoever was told of another number would never try again, and a key may be let
+in a moment later."""
 LOG_EVERY_S = 1.0
 """Refusals are logged at most this often: strangers must not fill a disk."""
 HANDSHAKE_MS = 5000
@@ -145,7 +147,7 @@ class _Refusals:
             failed, self._has_failed = self._has_failed, False
             if failed:
                 return f"a connection from {place or 'somewhere'} to the {self._door}: {NO_KEY}"
-        elif event != AUTH:
+        else:
             self._has_failed = True
         return ""
 

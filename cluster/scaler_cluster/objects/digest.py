@@ -15,6 +15,8 @@ PART_BYTES = 16 << 20
 THREADS_MAX = 8
 """More do not help: by then the memory is what they wait for."""
 
+_key = os.urandom(blake3.key_size)
+"""Nobody else can name what this process stores: equal content has another name elsewhere."""
 _threads = blake3.AUTO
 _cpus = os.cpu_count() or 1
 _seed = int.from_bytes(os.urandom(8), "little")
@@ -22,8 +24,8 @@ _seed = int.from_bytes(os.urandom(8), "little")
 
 
 def digest_of(data: memoryview) -> bytes:
-    """Return the digest that names this content: the same in every process, forged by nobody."""
-    return blake3(data, max_threads=_threads).digest(OBJECT_ID_BYTES)
+    """Return the digest that names this content in this process, and that nobody else can make."""
+    return blake3(data, key=_key, max_threads=_threads).digest(OBJECT_ID_BYTES)
 
 
 def fingerprint_of(data: memoryview) -> bytes:

@@ -280,6 +280,8 @@ class StorageServerConfig:
 class StorageProcessConfig:
     """What an object storage is told once its directories have names and its socket listens."""
 
+    peer: bytes = b""
+    """The peer id that it has; empty: one that it makes."""
     scheduler: str = ""
     """Address of the scheduler to connect to; empty: wait until one connects."""
     dirs: ClusterDirs

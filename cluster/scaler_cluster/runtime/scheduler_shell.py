@@ -18,6 +18,7 @@ from scaler_cluster.core.scheduler import invariants
 from scaler_cluster.core.scheduler.objects import HOME
 from scaler_cluster.core.scheduler.scheduler import SHUT_DOWN
 from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.ids import alias_of
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.process.process import with_the_last_files
@@ -100,8 +101,10 @@ class SchedulerShell:
         self._loop.add_reader(link.fd, self._turn)
         for fd in storages.fds if storages is not None else ():
             self._loop.add_reader(fd, self._turn)
-        if storage is not None and storage.listener is not None:
-            self._loop.add_reader(storage.listener, self._on_knock)
+        if storage is not None:
+            core.expect_storage(storage.peer)
+            if storage.listener is not None:
+                self._loop.add_reader(storage.listener, self._on_knock)
         self._feed_door = FeedDoor(publisher, core.feed, link.address, self._loop, self._turn_now)
         self._turn()
         self._look_at_keys()
@@ -208,7 +211,7 @@ class SchedulerShell:
             self._drop(peer, error, now)
             return
         except Exception:
-            self._failed(f"an envelope of peer {peer.hex()[:40]}", now)
+            self._failed(f"an envelope of peer {alias_of(peer).hex()}", now)
             return
         if messages and type(messages[0]) is m.Unknown:
             self._link.send(peer, exchange.unknown())
@@ -225,7 +228,7 @@ class SchedulerShell:
                 self._drop(peer, error, now)
             except Exception:
                 # The peer is innocent: its next messages are handled.
-                self._failed(f"a message of peer {peer.hex()[:40]}", now)
+                self._failed(f"a message of peer {alias_of(peer).hex()}", now)
                 continue
             return
 
@@ -245,7 +248,7 @@ class SchedulerShell:
         self._core.peer_lost(peer, now)
         self._exchange.drop(peer)
         self._link.forget(peer)
-        self._log(now, f"dropped peer {peer.hex()[:40]}: {error}", is_bug=False)
+        self._log(now, f"dropped peer {alias_of(peer).hex()}: {error}", is_bug=False)
 
     def _send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
         for frames in self._exchange.send(peer, messages, now):
@@ -361,6 +364,7 @@ class SchedulerShell:
         self._is_storage_wanted = True
         with with_the_last_files():
             self._storage.look_after(clock())
+        self._core.expect_storage(self._storage.peer)
 
     def _look_after(self, storage: StorageProcess, now: float) -> None:
         if not storage.look_at:
@@ -374,6 +378,7 @@ class SchedulerShell:
             # The machine is out of descriptors, processes or memory: that may be over soon.
             self._log(now, f"cannot start the object storage: {error}", is_bug=False)
             return
+        self._core.expect_storage(storage.peer)
         if had_died:
             # The storage before has died.
             for peer, key in list(self._core.table.objects.storages.items()):

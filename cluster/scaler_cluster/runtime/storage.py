@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.core.storage.storage import UPSTREAM, StorageCore
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError, RemoteProtocolError
-from scaler_cluster.ids import segment_names
+from scaler_cluster.ids import alias_of, segment_names
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.curve import AllowList
 from scaler_cluster.links.link import new_incarnation
@@ -57,7 +57,7 @@ class StorageShell:
 
     def __init__(self, config: StorageProcessConfig, lifeline: int = LIFELINE_FD) -> None:
         allow_many_files()
-        peer = make_peer_id("O")
+        peer = config.peer or make_peer_id("O")
         self._place = config.dirs.storage
         segments = Segments(self._place, segment_names(peer))
         segments.recount()
@@ -196,7 +196,7 @@ class StorageShell:
         except RemoteProtocolError:
             self._core.peer_lost(peer)
         except Exception as error:
-            self._survive(error, f"a message of peer {peer.hex()[:40]}")
+            self._survive(error, f"a message of peer {alias_of(peer).hex()}")
             self._core.peer_lost(peer)
 
     def _user_of(self, peer: bytes) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
-from scaler_cluster.process.process import write_config
+from scaler_cluster.process.process import make_peer_id, write_config
 from scaler_cluster.process.process_config import StorageProcessConfig
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class StorageProcess:
             credentials=credentials,
         )
         self._child: subprocess.Popen[bytes] | None = None
+        self.peer = b""
+        """Peer id of the storage that was started last: nobody else knows it before it speaks."""
 
     def look_after(self, now: float) -> bool:
         """Start the storage unless it runs; return True if it had died."""
@@ -60,6 +63,7 @@ class StorageProcess:
         if self._child is not None and self._child.poll() is None:
             return False
         had_died = self._child is not None
+        self.peer = make_peer_id("O")
         self._child = subprocess.Popen(
             [sys.executable, "-m", "scaler_cluster.runtime.storage"],
             stdin=subprocess.PIPE,
@@ -67,7 +71,7 @@ class StorageProcess:
             pass_fds=(self.listener.fileno(),) if self.listener is not None else (),
         )
         assert self._child.stdin is not None
-        write_config(self._child.stdin, self._config)
+        write_config(self._child.stdin, replace(self._config, peer=self.peer))
         return had_died
 
     def stop(self) -> None:

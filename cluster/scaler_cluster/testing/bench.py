@@ -7,6 +7,7 @@ payload of a task is ``p`` and its result ``r``, each with the task's id.
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from scaler_cluster.core.scheduler import invariants
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.ids import OBJECT_ID_BYTES, SNAPSHOT, segment_prefix
+from scaler_cluster.ids import function_id as digest_of_function
 from scaler_cluster.testing.describe import describe_all
 from scaler_cluster.wire import feed as f
 from scaler_cluster.wire import messages as m
@@ -30,7 +32,13 @@ TURNS_MAX = 100_000
 
 def function_id(letter: str) -> bytes:
     """Return the digest that a function of one letter is known by on the bench."""
-    return letter.encode() * 16
+    return digest_of_function(letter.encode())
+
+
+def named(function: m.Function, submit: m.Message) -> m.Submit:
+    """Return a submission of another function."""
+    assert isinstance(submit, m.Submit)
+    return replace(submit, function=function.function)
 
 
 def object_id(letter: str) -> bytes:

@@ -6,8 +6,10 @@ and client; contiguous tasks read ``first-last``.
 
 from __future__ import annotations
 
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.ids import function_id
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import numbers
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from scaler_cluster.wire.batch import Batch, Buffer
+
+_FUNCTIONS = {function_id(letter.encode()): letter for letter in ascii_letters}
+"""Functions of one letter, by their digest."""
 
 
 def describe(message: m.Message) -> str:
@@ -28,8 +33,13 @@ def describe_all(actions: Mapping[bytes, Sequence[m.Message]]) -> dict[str, list
 
 
 def name(identifier: Buffer) -> str:
-    """Return an id of bytes as text: itself if it is readable, its start if it repeats a letter."""
+    """Return an id of bytes as text: itself if it is readable, its start if it repeats a letter.
+
+    Functions of one letter read as that.
+    """
     identifier = bytes(identifier)
+    if identifier in _FUNCTIONS:
+        return _FUNCTIONS[identifier]
     if len(identifier) == 16 and len(set(identifier)) == 1:
         identifier = identifier[:1]
     if identifier.isascii() and (text := identifier.decode()).isprintable():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import HUB
+from scaler_cluster.ids import HUB, function_id
 from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.testing.bench import PYTHON, segment
 from scaler_cluster.testing.graphs import SimulatedGraph
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scaler_cluster.testing.world import World
     from scaler_cluster.wire.batch import Buffer
 
-FUNCTION = b"R" * 16
+FUNCTION = function_id(b"function")
 ROLES = (m.CLIENT, m.CLIENT, m.CLIENT, m.SUPERVISOR)
 """What it says it is. What a worker or a storage says is believed: it must be neither. So is
 what a supervisor says of its initializer: it never says that."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.client.events import InputWanted, Settled
 from scaler_cluster.core.client.liveness import Liveness
 from scaler_cluster.errors import MissingObjectsError
-from scaler_cluster.ids import CALL_BITS, HUB
+from scaler_cluster.ids import CALL_BITS, HUB, function_id
 from scaler_cluster.objects.digest import digest_of
 from scaler_cluster.testing.asked import Asked
 from scaler_cluster.testing.bench import segment
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HEARTBEAT_S = 2.5
 """Seldom: what happens while nothing is under way is always the same."""
 FUNCTIONS: tuple[Function, ...] = tuple(
-    (bytes([n]) * 16, b"function", (), f"function{n}") for n in range(4)
+    (function_id(b"function%d" % n), b"function%d" % n, (), f"function{n}") for n in range(4)
 )
 
 

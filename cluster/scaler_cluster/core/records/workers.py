@@ -15,6 +15,7 @@ from scaler_cluster.core.records.announced import Announced
 from scaler_cluster.core.records.lifecycle import TRANSITIONS, Event, State
 from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.errors import LocalProtocolError
+from scaler_cluster.ids import alias_of
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Run:
 
     def __str__(self) -> str:
         """Tell the run's story in one line, for errors and logs."""
-        place = f" on worker {self.worker.peer.hex()}" if self.worker is not None else ""
+        place = f" on worker {alias_of(self.worker.peer).hex()}" if self.worker is not None else ""
         return (
             f"tasks {self.first}..{self.stop - 1} of session {self.session}: "
             f"{self.state.name}{place}, tries {self.tries}, losses {self.losses}"

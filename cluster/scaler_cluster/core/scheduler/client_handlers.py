@@ -14,7 +14,7 @@ from scaler_cluster.core.records.returning import Deferred
 from scaler_cluster.core.records.workers import Run
 from scaler_cluster.core.scheduler.session import SessionRecord
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import FUNCTION_NAME_CHARS_MAX, SESSION_BITS, TASK_ID_MAX
+from scaler_cluster.ids import FUNCTION_NAME_CHARS_MAX, SESSION_BITS, TASK_ID_MAX, function_id
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class ClientHandlers:
             table.send(peer, m.Refused("the worker that ran this task is gone"))
             table.outbox.part_with(peer)
             return
+        if worker is not None and (worker.pid, worker.host) != (hello.pid, hello.host):
+            raise RemoteProtocolError("the session of a worker's tasks is in another process")
         number = self._number_of(hello)
         session = SessionRecord(number, peer, hello.host, hello.pid, now, worker=hello.worker)
         session.is_resumed = number == hello.resume
@@ -179,6 +181,9 @@ class ClientHandlers:
             # They were released: tasks that name it fail.
             session.functions[message.function] = False
             return
+        if message.function != function_id(message.payload, message.objects):
+            # Others would run it in place of their own.
+            raise RemoteProtocolError("a function under the name of another one")
         session.functions[message.function] = True
         record = self._table.functions.get(message.function)
         if record is None:

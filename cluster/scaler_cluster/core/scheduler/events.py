@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.scheduler.observer import Observer
+from scaler_cluster.ids import alias_of
 from scaler_cluster.wire import feed
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class EventRecorder(Observer):
         if self._wants(feed.Assigned):
             self._events.append(
                 feed.Assigned(
-                    self.now, worker.peer, run.session, run.first, run.count,
+                    self.now, alias_of(worker.peer), run.session, run.first, run.count,
                     self._name(run.function),
                 )
             )  # fmt: skip
@@ -131,7 +132,7 @@ class EventRecorder(Observer):
         if self._wants(feed.Done):
             self._events.append(
                 feed.Done(
-                    self.now, worker.peer, run.session, first, count,
+                    self.now, alias_of(worker.peer), run.session, first, count,
                     self._name(run.function), busy_s, _attempt(run),
                 )
             )  # fmt: skip
@@ -160,7 +161,7 @@ class EventRecorder(Observer):
         if self._wants(feed.Moved):
             self._events.append(
                 feed.Moved(
-                    self.now, worker.peer, run.session, run.first, run.count,
+                    self.now, alias_of(worker.peer), run.session, run.first, run.count,
                     self._name(run.function),
                 )
             )  # fmt: skip
@@ -208,19 +209,21 @@ class EventRecorder(Observer):
         if self._wants(feed.MachineJoined):
             self._events.append(
                 feed.MachineJoined(
-                    self.now, supervisor.peer, supervisor.host, supervisor.workers_wanted
+                    self.now, alias_of(supervisor.peer), supervisor.host, supervisor.workers_wanted
                 )
             )
 
     def machine_left(self, supervisor: SupervisorRecord) -> None:
         if self._wants(feed.MachineLeft):
-            self._events.append(feed.MachineLeft(self.now, supervisor.peer, supervisor.host))
+            self._events.append(
+                feed.MachineLeft(self.now, alias_of(supervisor.peer), supervisor.host)
+            )
 
     def client_joined(self, session: SessionRecord) -> None:
         if self._wants(feed.ClientJoined):
             self._events.append(
                 feed.ClientJoined(
-                    self.now, session.number, session.host, session.pid, session.worker
+                    self.now, session.number, session.host, session.pid, alias_of(session.worker)
                 )
             )
 
@@ -251,11 +254,12 @@ def _attempt(run: Run) -> int:
 
 
 def _worker_of(run: Run) -> bytes:
-    return run.worker.peer if run.worker is not None else b""
+    return alias_of(run.worker.peer) if run.worker is not None else b""
 
 
 def _identity(worker: WorkerRecord) -> tuple[bytes, bytes, str, int, str]:
-    return worker.peer, worker.supervisor, worker.host, worker.pid, worker.name
+    peers = alias_of(worker.peer), alias_of(worker.supervisor)
+    return *peers, worker.host, worker.pid, worker.name
 
 
 def _text(detail: Mapping[str, Any], key: str, chars: int = TEXT_CHARS_MAX) -> str:

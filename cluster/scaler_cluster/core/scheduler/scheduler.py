@@ -272,6 +272,10 @@ class SchedulerCore:
                 table.backlog.hold_back(session.number)
                 table.journal.client_reads(session, now, does_read=False)
 
+    def expect_storage(self, peer: bytes) -> None:
+        """Take no other storage for the scheduler's own from now on."""
+        self._storages.own = peer
+
     def let_in(self, users: Mapping[str, str]) -> None:
         """Have the storages let these users in, by their public keys."""
         self._storages.let_in(users)

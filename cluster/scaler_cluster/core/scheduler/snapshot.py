@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.records import totals as t
 from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.core.records.placement import describe
+from scaler_cluster.ids import alias_of
 from scaler_cluster.wire import feed
 
 if TYPE_CHECKING:
@@ -140,16 +141,16 @@ def _graph(graph: GraphRecord, paths: CriticalPaths, name: str) -> feed.Graph:
 
 def _client(session: SessionRecord, totals: t.Totals, now: float) -> feed.Client:
     return feed.Client(
-        session.number, session.host, session.pid, session.worker, totals.submitted, totals.done,
-        totals.failed, totals.cancelled, totals.recalled, len(session.graphs),
+        session.number, session.host, session.pid, alias_of(session.worker), totals.submitted,
+        totals.done, totals.failed, totals.cancelled, totals.recalled, len(session.graphs),
         len(session.functions), len(session.objects), now - session.last_seen,
     )  # fmt: skip
 
 
 def _machine(supervisor: SupervisorRecord, now: float) -> feed.Machine:
     row = feed.Machine(
-        supervisor.peer, supervisor.host, supervisor.workers_wanted, len(supervisor.workers),
-        len(supervisor.spares), now - supervisor.last_seen,
+        alias_of(supervisor.peer), supervisor.host, supervisor.workers_wanted,
+        len(supervisor.workers), len(supervisor.spares), now - supervisor.last_seen,
     )  # fmt: skip
     vitals = supervisor.vitals
     if vitals is not None:
@@ -166,7 +167,7 @@ def _machine(supervisor: SupervisorRecord, now: float) -> feed.Machine:
 def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
     count = worker.count
     row = feed.Worker(
-        worker.peer, worker.supervisor, worker.host, worker.name, worker.pid,
+        alias_of(worker.peer), alias_of(worker.supervisor), worker.host, worker.name, worker.pid,
         worker.pool.offered, count, 0, worker.given, worker.backlog_s,
     )  # fmt: skip
     if worker.runs:
@@ -192,8 +193,8 @@ def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
 def _stores(objects: ObjectTable) -> list[feed.Store]:
     return [
         feed.Store(
-            key, store.place.address, store.objects, store.nbytes, store.place.memory_limit,
-            len(store.copies), store.peer is not None,
+            alias_of(key), store.place.address.partition("#")[0], store.objects, store.nbytes,
+            store.place.memory_limit, len(store.copies), store.peer is not None,
         )
         for key, store in objects.stores.items()
     ]  # fmt: skip
@@ -202,6 +203,8 @@ def _stores(objects: ObjectTable) -> list[feed.Store]:
 def _largest(objects: ObjectTable, count: int) -> list[feed.LargeObject]:
     records = islice(objects.records.items(), OBJECTS_MAX)
     return [
-        feed.LargeObject(one, record.nbytes, record.users, len(record.workers), len(record.stores))
+        feed.LargeObject(
+            alias_of(one), record.nbytes, record.users, len(record.workers), len(record.stores)
+        )
         for one, record in nlargest(count, records, key=lambda item: item[1].nbytes)
     ]

@@ -33,6 +33,8 @@ class StorageHandlers:
         self._adoption = adoption
         self._config = config
         self._graphs = graphs
+        self.own: bytes | None = None
+        """Peer id of the storage that this scheduler started; None: it is not known."""
         self._users: dict[str, str] = {}
         """Who is let in, by their public keys; none: nobody needs a key."""
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
@@ -47,6 +49,8 @@ class StorageHandlers:
         if peer in table.objects.homes:
             key = peer
             table.objects.stores[peer].last_seen = now
+        elif not hello.supervisor and self.own not in (None, peer):
+            raise RemoteProtocolError("this scheduler did not start that storage")
         if hello.supervisor and hello.supervisor not in table.supervisors:
             table.send(peer, m.Goodbye("its supervisor is not here"))
             table.outbox.part_with(peer)

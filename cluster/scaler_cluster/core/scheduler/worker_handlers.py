@@ -254,8 +254,13 @@ class WorkerHandlers:
             self._stopping.started(worker, message.session, message.task, now)
 
     def _on_printed(self, peer: bytes, message: m.Printed, now: float) -> None:
+        worker = self._reporting(peer)
         session = self._table.session_by_number.get(message.session)
-        if session is not None:
+        if worker is None or session is None:
+            return
+        # Its own tasks print to its session, also those that nobody gave it. The first run is the
+        # one whose task runs.
+        if session.worker == peer or any(run.session == session.number for run in worker.runs):
             self._table.send(session.peer, m.Output(message.task, message.stream, message.text))
 
     def _on_profile(self, peer: bytes, message: m.Profile, now: float) -> None:
