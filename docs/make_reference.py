@@ -43,6 +43,30 @@ ROUTER socket. Every other process is a *peer* and has a DEALER socket. The rout
 socket is the *peer id*: one letter for the role (C, W, S, O) and {ids.PEER_RANDOM_BYTES} random
 bytes. {page}
 
+A peer id is a secret: whoever knows it can speak in the name of that peer. Others are told its
+*alias*: the letter, and BLAKE2b of {ids.ALIAS_BYTES} bytes of the id. The name of a segment is the
+alias of the peer that wrote it, `-`, the number of the segment, `{ids.TAIL}`, and {ids.TAIL_BYTES}
+random bytes, all in hexadecimal.
+
+## Keys
+
+At TCP, sockets use CURVE (RFC 26). A peer has a pair of keys, and knows the key of whom it connects
+to. [security.md](security.md) says where keys lie; a file of keys has lines `role name public`, and
+the secret as a fourth word on its own line. The address of an object storage that does not have the
+scheduler's key ends in `#` and the key in Z85.
+
+The role of a peer's key says what its Hello may be:
+
+| role of the key | role in the Hello |
+|---|---|
+| `client` | `client`, without a `worker` |
+| `worker` | `supervisor`, `worker`, `storage` with a `supervisor`, `client` with a `worker` |
+| `scheduler` | `storage` without a `supervisor`; `scheduler`, to a storage that runs by itself |
+| `owner` (loopback addresses) | all of these |
+
+The scheduler drops a peer that says another Hello, and takes nothing in that another user says
+with a peer's id.
+
 ## Envelopes
 
 One ZeroMQ message is one *envelope*. Its first frame is msgpack, at most
@@ -133,7 +157,8 @@ map. Each map has `version`, besides the fields below.
   `done`, are always exact.
 - A task is named by its client's `session` and its number. Times are seconds of the scheduler's
   clock; `clock` and `time` of a snapshot are the same moment. CPU is counted in whole CPUs. Ids of
-  workers and machines are bytes. nil means that a value is not known.
+  workers, machines and objects are bytes: aliases, which nobody can use. nil means that a value is
+  not known.
 
 """
 

@@ -136,6 +136,29 @@ def test_a_storage_that_the_scheduler_did_not_start_is_refused() -> None:
     assert bench.core.table.objects.storages == {b"O1": b""}
 
 
+def test_the_link_of_the_dashboard_is_for_programs_alone() -> None:
+    """Who is told of it may look: no worker, no storage, and no task need that."""
+    bench = SchedulerBench(SchedulerConfig(PYTHON, dashboard="http://x/?token=t"))
+    for peer, one in {
+        b"S1": hello(m.SUPERVISOR, workers=1),
+        b"W1": hello(m.WORKER, supervisor=b"S1"),
+        b"O1": hello(m.STORAGE),
+        b"C1": hello(m.CLIENT),
+        b"N1": hello(m.CLIENT, worker=b"W1"),
+    }.items():
+        bench.core.receive(peer, [one], bench.now)
+
+    told = {
+        peer: one.dashboard
+        for peer, sent in bench.act_raw().items()
+        for one in sent
+        if isinstance(one, m.Welcome)
+    }
+
+    assert told.pop(b"C1") == "http://x/?token=t"
+    assert set(told.values()) == {""}
+
+
 # -- names -----------------------------------------------------------------------------------------
 
 

@@ -221,7 +221,11 @@ class Shutdown(Message):
 
 @dataclass(slots=True)
 class Function(Message):
-    """A pickled function. It is sent once; other messages name it by its digest."""
+    """A pickled function. It is sent once; other messages name it by its digest.
+
+    That is BLAKE2b of 16 bytes, of the payload and then of the ids of its buffers. The scheduler
+    drops a client whose digest is another one.
+    """
 
     tag = 10
     function: bytes
@@ -801,8 +805,9 @@ class Blocked(Message):
 class Object(Message):
     """Client to scheduler: this segment holds the content with this id; the client will name it.
 
-    The id is the digest of the content. If the content is already stored, the segment is removed,
-    and the scheduler says with an Object which one holds it.
+    The id is a digest of the content that nobody else can make: a keyed one, for example. If the
+    content is already stored, the segment is removed, and the scheduler says with an Object which
+    one holds it.
     """
 
     tag = 50

@@ -113,7 +113,9 @@ class ClientHandlers:
         if hello.resume and not asks_first:
             table.deferred[peer] = Deferred()
         adopts = table.objects.adopts
-        welcome = self._config.welcome(number, workers, asks_first=asks_first, adopts=adopts)
+        welcome = self._config.welcome(
+            number, workers, asks_first=asks_first, adopts=adopts, is_program=worker is None
+        )
         table.send(peer, welcome)
         if table.broken:
             table.send(peer, m.Broken(table.broken))

@@ -69,7 +69,8 @@ class SchedulerConfig:
         *,
         asks_first: bool = False,
         adopts: bool = False,
+        is_program: bool = False,
     ) -> m.Welcome:
-        """Return what a peer is told that is welcome."""
-        where = self.homes, asks_first, self.monitor, self.dashboard
+        """Return what a peer is told that is welcome; a program gets the dashboard's link."""
+        where = self.homes, asks_first, self.monitor, self.dashboard if is_program else ""
         return m.Welcome(session, workers, *where, adopts=adopts)
