@@ -7,6 +7,8 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from scaler_cluster.errors import RemoteProtocolError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -17,8 +19,14 @@ BATCH_BYTES_MAX = 1 << 31
 
 
 def numbers(buffer: Buffer, kind: str = "I") -> list[int]:
-    """Return the numbers in a buffer that came in a message: 32-bit ones, or 64-bit ("Q")."""
-    return array(kind, bytes(buffer)).tolist()
+    """Return the numbers in a buffer that came in a message: 32-bit ones, or 64-bit ("Q").
+
+    Raises RemoteProtocolError if they are none.
+    """
+    try:
+        return array(kind, bytes(buffer)).tolist()
+    except ValueError:
+        raise RemoteProtocolError("numbers that end in the middle of one") from None
 
 
 class Batch:
