@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import guard
@@ -13,17 +13,18 @@ from scaler_cluster.config.sections import MetricsSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import SNAPSHOT
 from scaler_monitoring.feed import Feed, keys_of
+from scaler_monitoring.metrics_server import serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from prometheus_client import CollectorRegistry
+    from collections.abc import Sequence
 
 PROGRAM = "scaler_metrics"
 ABOUT = (
     "Serve metrics of a cluster to Prometheus, until Ctrl-C. It may start before the scheduler "
     "and outlives it; the metric scaler_up says whether there is a scheduler."
 )
+TOKEN_VARIABLE = "SCALER_METRICS_TOKEN"  # noqa: S105
+"""The environment variable with a token, where none is given."""
 LOOK_S = 10.0
 """How long it waits for the next message, before it waits again."""
 
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(settings: MetricsSettings) -> None:
     try:
-        from prometheus_client import CollectorRegistry
+        from prometheus_client import CollectorRegistry, make_wsgi_app
     except ImportError:
         raise ConfigError(
             "scaler_metrics needs prometheus_client, which is not installed: "
@@ -45,38 +46,22 @@ def _run(settings: MetricsSettings) -> None:
 
     collector, registry = ClusterCollector(), CollectorRegistry()
     registry.register(collector)
+    token = settings.token or os.environ.get(TOKEN_VARIABLE, "")
     # Snapshots say all that is counted; while nobody else watches, no event is made.
     with (
         Feed(settings.monitor_address, keys_of(settings), (SNAPSHOT,)) as feed,
-        _serving(registry, settings.address, settings.port) as port,
+        serving(
+            make_wsgi_app(registry), settings.address, settings.port, settings.tls, token
+        ) as port,
     ):
+        scheme = "http" if settings.tls is None else "https"
         host = f"[{settings.address}]" if ":" in settings.address else settings.address
-        sys.stdout.write(f"metrics at http://{host}:{port}/metrics\n")
+        sys.stdout.write(f"metrics at {scheme}://{host}:{port}/metrics\n")
         sys.stdout.flush()
         while True:
             message = feed.next(LOOK_S)
             if message is not None:
                 collector.apply(message)
-
-
-@contextmanager
-def _serving(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
-    """Answer at an address, in threads of its own; yield the port."""
-    from prometheus_client import start_http_server
-
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen at {host}, port {port}: {error.strerror}; choose another with "
-            "--address and --port"
-        ) from None
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 if __name__ == "__main__":

@@ -35,7 +35,9 @@ def gui(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: WebSettings) -> None:
-    door = DashboardListener(*settings.host_and_port, token=settings.token, prefix=settings.prefix)
+    door = DashboardListener(
+        *settings.host_and_port, token=settings.token, prefix=settings.prefix, tls=settings.tls
+    )
     config = DashboardProcessConfig.from_settings(settings, door)
     door.listener.detach()
     serve(config, lifeline_of_signals(), _say)

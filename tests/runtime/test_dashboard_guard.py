@@ -9,6 +9,7 @@ import os
 import re
 import socket
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 import pytest
 
@@ -144,6 +145,46 @@ def test_nobody_else_gets_in(door, path):
 
     assert answer.status in {403, 404}
     assert "bokeh" not in answer.body.lower()
+
+
+def test_who_has_no_token_is_asked_for_it(door):
+    """The refusal is a page with a form, which leads to what was asked for."""
+    asked = door.ask("/scaler/tasks?more=1")
+    assert asked.status == 403
+    assert asked.headers["Content-Type"].startswith("text/html")
+    assert '<input type="password" name="token"' in asked.body
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+
+    for given in (
+        ENCODED,
+        f"http://127.0.0.1:{door.port}/scaler/?token={ENCODED}",
+        f" {ENCODED}\n",
+    ):
+        answer = door.ask("/scaler/tasks?more=1", "POST", urlencode({"token": given}), **form)
+
+        assert (303, "/scaler/tasks?more=1") == (answer.status, answer.headers["Location"])
+        assert answer.headers["Set-Cookie"].partition(";")[0] == door.cookie
+        assert all(part in answer.headers["Set-Cookie"] for part in ("HttpOnly", "SameSite=Lax"))
+
+
+@pytest.mark.parametrize("given", ["token=wrong", "token=", "", "token=%ff", "x" * 5000])
+def test_a_wrong_token_is_asked_for_again(door, given):
+    """The page says that it was wrong, and sets nothing."""
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+
+    answer = door.ask("/scaler/", "POST", given, **form)
+
+    assert answer.status in {400, 403}
+    assert "Set-Cookie" not in answer.headers
+    if answer.status == 403:
+        assert "That is not the token of this dashboard." in answer.body
+
+
+def test_another_site_cannot_sign_in(door):
+    """A form of another page is not taken."""
+    form = {"Content_Type": "application/x-www-form-urlencoded", "Origin": "http://evil.example"}
+
+    assert "Set-Cookie" not in door.ask("/scaler/", "POST", f"token={ENCODED}", **form).headers
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "HEAD"])

@@ -149,6 +149,7 @@ def test_what_a_dashboard_is_told(open_door) -> None:
         prefix="/p",
         hosts=("127.0.0.1", socket.gethostname(), "proxy"),
         link=door.link,
+        tls=None,
         credentials=Credentials(role="monitor"),
         interval_s=0.5,
         rows_max=50_000,

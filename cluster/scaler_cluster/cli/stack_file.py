@@ -95,7 +95,9 @@ class StackFile:
             self._start_engine()
             return
         web = self._web
-        door = DashboardListener(*web.host_and_port, token=web.token, prefix=web.prefix)
+        door = DashboardListener(
+            *web.host_and_port, token=web.token, prefix=web.prefix, tls=web.tls
+        )
         try:
             monitor = self._start_engine("" if web.replay else door.link_to_tell)
             if web.monitor_address == OWN:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from scaler_cluster.config.option import Section, option
-from scaler_cluster.config.shared_settings import Logging, Secured
+from scaler_cluster.config.shared_settings import Encrypted, Logging, Secured
 from scaler_cluster.config.values import (
     CAPABILITIES,
     CONNECT,
@@ -347,7 +347,7 @@ class TopSettings(Secured):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricsSettings(Secured):
+class MetricsSettings(Secured, Encrypted):
     """Of what tells Prometheus how a cluster is."""
 
     names: ClassVar[tuple[str, ...]] = ("metrics",)
@@ -358,6 +358,12 @@ class MetricsSettings(Secured):
     address: str = option("host name or address to listen on, or 0.0.0.0 for all",
                           TEXT, default="127.0.0.1")  # fmt: skip
     port: int = option("port to listen on; 0: any free port", PORT, "-p", default=9518)
+    token: str | None = option(
+        "what Prometheus must show; better in SCALER_METRICS_TOKEN, which other users cannot see "
+        "(default: nothing)",
+        TOKEN,
+        default=None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,7 +393,7 @@ class TraceSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WebSettings(Secured, Logging):
+class WebSettings(Secured, Encrypted, Logging):
     """Of the monitor for browsers."""
 
     names: ClassVar[tuple[str, ...]] = ("webui", "gui")
@@ -426,7 +432,8 @@ class WebSettings(Secured, Logging):
         default=(),
     )
     token: str | None = option(
-        "the secret in the link, which a browser must know (default: a new one each time)",
+        "the secret in the link, which a browser must know; better in SCALER_DASHBOARD_TOKEN, "
+        "which other users cannot see (default: a new one each time)",
         TOKEN,
         default=None,
     )

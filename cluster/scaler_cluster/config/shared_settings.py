@@ -34,6 +34,25 @@ class Logging(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Encrypted(Section):
+    """Of what answers by HTTP."""
+
+    tls_cert: str | None = option(
+        "a certificate, with its chain, in PEM: answer by HTTPS alone", FILE, default=None
+    )
+    tls_key: str | None = option("its key, in a file that nobody else can read", FILE, default=None)
+
+    @property
+    def tls(self) -> tuple[str, str] | None:
+        """Return both files; None: there are none. Raises ConfigError if one of them is missing."""
+        if self.tls_cert is not None and self.tls_key is not None:
+            return self.tls_cert, self.tls_key
+        if self.tls_cert is None and self.tls_key is None:
+            return None
+        raise ConfigError("tls_cert and tls_key go together: give both, or none")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Secured(Section):
     """Of everything that listens or connects."""
 

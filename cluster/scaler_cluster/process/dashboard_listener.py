@@ -10,9 +10,12 @@ from urllib.parse import quote
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
+from scaler_cluster.process.tls import tls_context
 
 TOKEN_BYTES = 24
 """Long enough that a token cannot be guessed, and the link still fits a line."""
+TOKEN_VARIABLE = "SCALER_DASHBOARD_TOKEN"  # noqa: S105
+"""The environment variable with a token, where none is given."""
 BACKLOG = 128
 
 
@@ -22,16 +25,27 @@ class DashboardListener:
     So the link is known and the port taken before anything is started. A browser that comes too
     early waits.
     ``token`` is what a browser must know, by default a new one. The path of each page begins with
-    ``prefix``, as ``/scaler``. Raises ConfigError if it cannot listen there.
+    ``prefix``, as ``/scaler``; ``tls`` are the files of a certificate and its key. Raises
+    ConfigError if it cannot listen there, or not with that.
     """
 
     def __init__(
-        self, host: str = "127.0.0.1", port: int = 0, *, token: str | None = None, prefix: str = ""
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        token: str | None = None,
+        prefix: str = "",
+        tls: tuple[str, str] | None = None,
     ) -> None:
+        if tls is not None:
+            # What is wrong with it is said before anything is started.
+            tls_context(tls)
+        self._scheme = "http" if tls is None else "https"
         self.host = host.strip("[]")
         self.listener = _listen(self.host, port)
         self.port: int = self.listener.getsockname()[1]
-        self.token = token or secrets.token_urlsafe(TOKEN_BYTES)
+        self.token = token or os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(TOKEN_BYTES)
         self.prefix = prefix
 
     @property
@@ -43,7 +57,9 @@ class DashboardListener:
     def link_to_tell(self) -> str:
         """The link for clients anywhere; if it listens at all addresses, they put the host in."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}{self.prefix}/?token={quote(self.token, safe='')}"
+        return (
+            f"{self._scheme}://{host}:{self.port}{self.prefix}/?token={quote(self.token, safe='')}"
+        )
 
     def close(self) -> None:
         """Close the socket; a child that inherited it keeps its copy. Idempotent."""

@@ -320,6 +320,8 @@ class DashboardProcessConfig:
     """By which names a browser may call it, besides IP addresses and localhost."""
     link: str
     """What it reports once it is ready."""
+    tls: tuple[str, str] | None
+    """Files of a certificate and its key; None: it answers by HTTP."""
     credentials: Credentials
     interval_s: float
     """How often browsers get news."""
@@ -341,6 +343,7 @@ class DashboardProcessConfig:
             prefix=door.prefix,
             hosts=(door.host, host_name(), *settings.hosts),
             link=door.link,
+            tls=settings.tls,
             credentials=Credentials.of(MONITOR, settings.given_keys),
             interval_s=settings.broadcast_interval_seconds,
             rows_max=settings.task_log_max_size,

@@ -30,6 +30,8 @@ GOING_AWAY = 1001
 """What a WebSocket says when its server ends."""
 GOODBYE_S = 1.0
 """Whoever does not answer by then is left alone."""
+UNKNOWN_VISITOR = "the token is missing or wrong: use the whole link, with ?token=..., as printed"
+"""The refusal after which a user may try again."""
 FRAME = "iframe"
 FRAMES = "http://127.0.0.1:* http://localhost:* https://localhost:*"
 """Notebooks of this machine may show it in a frame."""
@@ -66,12 +68,19 @@ class Guard:
         if request.path.startswith(f"{self._prefix}/static/"):
             return ""
         if not (self.is_token(_query(request)) or self.is_token(self._cookie(request))):
-            return "the token is missing or wrong: use the whole link, with ?token=..., as printed"
+            return UNKNOWN_VISITOR
         return ""
 
     def is_token(self, given: str) -> bool:
         """Return True if this is the token."""
         return hmac.compare_digest(given.encode(), self._token.encode())
+
+    def let_in(self, handler: RequestHandler, token: str) -> None:
+        """Let the browser bring the token from now on, and show it to no script."""
+        is_encrypted = handler.request.protocol == "https"
+        handler.set_cookie(
+            self.cookie, token, httponly=True, samesite="Lax", path="/", secure=is_encrypted
+        )
 
     def _cookie(self, request: HTTPServerRequest) -> str:
         morsel = request.cookies.get(self.cookie)
@@ -96,6 +105,14 @@ def name_in(host: str) -> str:
     return (found["address"] or found["name"]).lower() if found else ""
 
 
+def own_path(request: HTTPServerRequest) -> str:
+    """Return where a request leads on this server, without the token."""
+    # Else "//" would begin the name of another host.
+    path = "/" + request.path.lstrip("/\\")
+    query = [one for one in parse_qsl(request.query) if one[0] != TOKEN]
+    return path + (f"?{urlencode(query)}" if query else "")
+
+
 def _query(request: HTTPServerRequest) -> str:
     return request.query_arguments.get(TOKEN, [b""])[-1].decode(errors="replace")
 
@@ -103,9 +120,13 @@ def _query(request: HTTPServerRequest) -> str:
 class GuardedTornado(BokehTornado):
     """Answers only what its guard lets through; a token in a link becomes a cookie."""
 
-    def __init__(self, *args: Any, guard: Guard, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, guard: Guard, sign_in: type[RequestHandler], **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._guard = guard
+        self._sign_in = sign_in
+        """Asks for the token where it is missing; made with the guard and the ``reason``."""
         self._tabs: dict[ServerConnection, WSHandler] = {}
         self._no_tabs = asyncio.Event()
         self._is_over = False
@@ -118,9 +139,12 @@ class GuardedTornado(BokehTornado):
         if self._is_over:
             return self.get_handler_delegate(request, Gone)
         refusal = guard.refusal(request)
+        is_page = request.method == "GET" and "Upgrade" not in request.headers
+        if refusal == UNKNOWN_VISITOR and (is_page or request.method == "POST"):
+            asked = {"guard": guard, "reason": refusal}
+            return self.get_handler_delegate(request, self._sign_in, asked)
         if refusal:
             return self.get_handler_delegate(request, Refuse, {"reason": refusal})
-        is_page = request.method == "GET" and "Upgrade" not in request.headers
         if is_page and guard.is_token(_query(request)) and not is_framed(request):
             return self.get_handler_delegate(request, TakeToken, {"guard": guard})
         return super().find_handler(request, **kwargs)
@@ -191,13 +215,8 @@ class TakeToken(RequestHandler):
         self._guard = guard
 
     def get(self, *_: str) -> None:
-        # Else "//" would begin the name of another host.
-        path = "/" + self.request.path.lstrip("/\\")
-        query = [one for one in parse_qsl(self.request.query) if one[0] != TOKEN]
-        self.set_cookie(
-            self._guard.cookie, _query(self.request), httponly=True, samesite="Lax", path="/"
-        )
-        self.redirect(path + (f"?{urlencode(query)}" if query else ""))
+        self._guard.let_in(self, _query(self.request))
+        self.redirect(own_path(self.request))
 
 
 class Headers(OutputTransform):

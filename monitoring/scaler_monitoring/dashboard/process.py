@@ -21,6 +21,7 @@ from scaler_cluster.process.process import (
     say_ready,
 )
 from scaler_cluster.process.process_config import DashboardProcessConfig
+from scaler_cluster.process.tls import tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +80,7 @@ async def _serve(
             config.prefix,
             interval_s=config.interval_s,
             rows_max=config.rows_max,
+            tls=tls_context(config.tls) if config.tls is not None else None,
         )
 
         def look() -> None:

@@ -17,9 +17,11 @@ from scaler_monitoring.dashboard.guard import GOODBYE_S, Guard, GuardedTornado
 from scaler_monitoring.dashboard.page import open_page
 from scaler_monitoring.dashboard.pages import PAGES
 from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, SettingsHandler
+from scaler_monitoring.dashboard.sign_in import SignIn
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Callable
 
     from bokeh.document import Document
@@ -47,6 +49,7 @@ class Dashboard:
         prefix: Where it begins, as ``/scaler``; empty: at the root.
         interval_s: How often pages are brought up to date.
         rows_max: How many tasks are listed.
+        tls: With what it speaks HTTPS; None: it speaks HTTP.
 
     """
 
@@ -59,6 +62,7 @@ class Dashboard:
         *,
         interval_s: float,
         rows_max: int,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         def opener(kind: type[Page]) -> Callable[[Document], None]:
             return lambda document: open_page(document, kind, watch, prefix, interval_s, rows_max)
@@ -69,6 +73,7 @@ class Dashboard:
         tornado = GuardedTornado(
             applications,
             guard=guard,
+            sign_in=SignIn,
             prefix=prefix,
             extra_patterns=[
                 (r"/settings", SettingsHandler, {"prefix": prefix, "source": watch.source}),
@@ -87,7 +92,7 @@ class Dashboard:
             # Else a page has its own path in it, and is not found behind a proxy.
             absolute_url=None,
         )
-        http = HTTPServer(tornado, max_body_size=BODY_BYTES_MAX)
+        http = HTTPServer(tornado, ssl_options=tls, max_body_size=BODY_BYTES_MAX)
         http.add_socket(listener)
         self._tornado = tornado
         self._http = http

@@ -1,0 +1,132 @@
+"""HTTPS and tokens of the dashboard and of the metrics."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import ssl
+import subprocess
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.process.tls import tls_context
+from tests.runtime.helpers import BOUND_S, free_port
+from tests.runtime.shell import Shell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates"),
+]
+
+
+def certificate(directory: Path, name: str) -> tuple[str, str]:
+    """Return the files of a new certificate for 127.0.0.1, and of its key."""
+    files = directory / f"{name}.pem", directory / f"{name}.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-days", "2", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-out", files[0], "-keyout", files[1]],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    files[1].chmod(0o600)
+    return str(files[0]), str(files[1])
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def ask(link: str, trusted: str | None = None, **headers: str) -> tuple[int, str]:
+    """Return status and body of an answer; a certificate must be the trusted one."""
+    parts = urlsplit(link)
+    assert parts.hostname is not None
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=trusted)
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=BOUND_S, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=BOUND_S)
+    try:
+        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers.get("Set-Cookie", "") + answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_a_dashboard_speaks_https(shell, tmp_path) -> None:
+    """The link says so, the certificate is the given one, and the cookie is for HTTPS alone."""
+    cert, key = certificate(tmp_path, "own")
+    watched = f"tcp://127.0.0.1:{free_port()}"
+    command = shell.start(f"scaler_ui {watched} --port 0 --tls-cert {cert} --tls-key {key}")
+    link = command.address("dashboard at ")
+    assert link.startswith("https://127.0.0.1:")
+
+    status, cookie = ask(link, cert)
+
+    assert status == 302
+    assert "Secure" in cookie
+    with pytest.raises((ConnectionError, http.client.HTTPException)):
+        ask(link.replace("https:", "http:"))
+
+
+def test_metrics_speak_https_and_ask_for_a_token(shell, tmp_path) -> None:
+    """Whoever does not show the token gets 401, and nothing of the cluster."""
+    cert, key = certificate(tmp_path, "own")
+    watched = f"tcp://127.0.0.1:{free_port()}"
+    options = f"--tls-cert {cert} --tls-key {key} --token a-secret"
+    command = shell.start(f"scaler_metrics {watched} --port 0 {options}")
+    link = command.address("metrics at ")
+    assert link.startswith("https://127.0.0.1:")
+
+    assert ask(link, cert)[0] == 401
+    assert ask(link, cert, Authorization="Bearer another")[0] == 401
+    assert ask(link, cert, Authorization="Bearer \xff")[0] == 401
+    status, body = ask(link, cert, Authorization="Bearer a-secret")
+    assert status == 200
+    assert "scaler_up 0.0" in body
+
+
+def test_tokens_need_not_be_in_a_command_line(shell, monkeypatch) -> None:
+    """The environment has them, which other users cannot see."""
+    monkeypatch.setenv("SCALER_METRICS_TOKEN", "of-metrics")
+    monkeypatch.setenv("SCALER_DASHBOARD_TOKEN", "of-the-dashboard")
+    watched = f"tcp://127.0.0.1:{free_port()}"
+    dashboard = shell.start(f"scaler_ui {watched} --port 0")
+    metrics = shell.start(f"scaler_metrics {watched} --port 0")
+
+    assert dashboard.address("dashboard at ").endswith("?token=of-the-dashboard")
+    link = metrics.address("metrics at ")
+    assert ask(link)[0] == 401
+    assert ask(link, Authorization="Bearer of-metrics")[0] == 200
+
+
+def test_what_is_no_certificate_is_refused_at_the_door(shell, tmp_path) -> None:
+    """A wrong pair, a key that others can read, one file without the other."""
+    (cert, key), (_, other) = certificate(tmp_path, "own"), certificate(tmp_path, "other")
+    with pytest.raises(ConfigError, match="are no certificate and its key: KEY_VALUES_MISMATCH"):
+        tls_context((cert, other))
+    with pytest.raises(ConfigError, match="cannot read"):
+        tls_context((str(tmp_path / "gone.pem"), key))
+    with pytest.raises(ConfigError, match="cannot read the keys in"):
+        tls_context((cert, str(tmp_path / "gone.key")))
+    (tmp_path / "own.key").chmod(0o644)
+    with pytest.raises(ConfigError, match="other users can read the keys in"):
+        tls_context((cert, key))
+
+    command = shell.run(f"scaler_ui tcp://127.0.0.1:1 --port 0 --tls-cert {cert}")
+
+    assert command.process.returncode == 2
+    assert "tls_cert and tls_key go together" in command.err
