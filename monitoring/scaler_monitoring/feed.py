@@ -38,8 +38,8 @@ class Feed:
     def __init__(
         self,
         address: str,
-        credentials: Credentials = OWN_KEYS,
         topics: tuple[bytes, ...] = TOPICS,
+        credentials: Credentials = OWN_KEYS,
     ) -> None:
         self.address = address
         self.credentials = credentials

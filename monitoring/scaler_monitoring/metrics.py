@@ -49,7 +49,7 @@ def _run(settings: MetricsSettings) -> None:
     token = settings.token or os.environ.get(TOKEN_VARIABLE, "")
     # Snapshots say all that is counted; while nobody else watches, no event is made.
     with (
-        Feed(settings.monitor_address, keys_of(settings), (SNAPSHOT,)) as feed,
+        Feed(settings.monitor_address, (SNAPSHOT,), keys_of(settings)) as feed,
         serving(
             make_wsgi_app(registry), settings.address, settings.port, settings.tls, token
         ) as port,

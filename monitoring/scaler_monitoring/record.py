@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(settings: RecordSettings) -> None:
     with (
-        Feed(settings.monitor_address, keys_of(settings)) as feed,
+        Feed(settings.monitor_address, credentials=keys_of(settings)) as feed,
         Recorder(settings.file) as recorder,
     ):
         _say(f"listening to {feed.address}")

@@ -39,7 +39,7 @@ def main() -> None:
     with ExitStack() as held:
         try:
             _try(config.path)
-            listener = held.enter_context(Feed(config.monitor_address, config.credentials, TOPICS))
+            listener = held.enter_context(Feed(config.monitor_address, TOPICS, config.credentials))
             period = _begin(listener)
         except ScalerError as error:
             say_error(str(error))
@@ -102,7 +102,7 @@ def _end(listener: Feed, period: Period) -> bool:
 
     Whoever begins to listen is sent a snapshot, and so is everybody else.
     """
-    with Feed(listener.address, listener.credentials, (SNAPSHOT,)) as newcomer:
+    with Feed(listener.address, (SNAPSHOT,), listener.credentials) as newcomer:
         fresh = newcomer.next(LAST_S)
     assert fresh is None or isinstance(fresh, feed.Snapshot)
     if fresh is None:

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(settings: TopSettings) -> None:
     try:
-        with Feed(settings.monitor_address, keys_of(settings)) as feed:
+        with Feed(settings.monitor_address, credentials=keys_of(settings)) as feed:
             if settings.json or settings.once:
                 model = _look(feed, settings.timeout)
                 _print_json(model) if settings.json else _print(model)

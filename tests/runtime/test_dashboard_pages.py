@@ -199,7 +199,7 @@ def test_memory(open_page):
     page = open_page("/memory")
 
     wait_for(page, "976.6 KiB", "home")
-    largest = page.locator(".slick-row", has_text=re.compile("[0-9a-f]{32}"))
+    largest = page.locator(".slick-row", has_text=re.compile("[0-9a-f]{18}"))
     wait_until(lambda: largest.count() == 1, "the object is not listed")
     assert cells(largest.first)[1:3] == ["976.6 KiB", "1"]
     page.close()

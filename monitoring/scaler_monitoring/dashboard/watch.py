@@ -59,7 +59,7 @@ class LiveWatch(Watch):
     ) -> None:
         super().__init__(address)
         self._loop = asyncio.get_running_loop()
-        self._feed = Feed(address, credentials)
+        self._feed = Feed(address, credentials=credentials)
         self._recorder = Recorder(record) if record else None
         self._timer: asyncio.TimerHandle | None = None
         """There is one while it listens."""
