@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
+from benchmarks.own_keys import use_own_keys
 from benchmarks.soak.site import await_true, send
 from scaler_cluster.objects.storage_dirs import SHARED_MEMORY_VARIABLE
 from scaler_exec import ScalerExecutor
@@ -48,6 +49,8 @@ STOP_S = 70.0
 CUT_S = 30.0
 BACK_S = 60.0
 PORT = 8516
+VISIBLE = "/var/tmp"
+"""Seen by both machines."""
 COMMAND = "import sys; from scaler_cluster.cli.{name} import main; sys.exit(main())"
 
 
@@ -258,8 +261,10 @@ def main() -> int:
     wanted = parser.parse_args().names or names
     if not can_make_machines():
         parser.error("making network namespaces needs root, unshare, nsenter and ip")
-    with tempfile.TemporaryDirectory() as shared:
+    # The other machine has a directory of its own where temporary ones are.
+    with tempfile.TemporaryDirectory() as shared, tempfile.TemporaryDirectory(dir=VISIBLE) as keys:
         os.environ[SHARED_MEMORY_VARIABLE] = shared
+        use_own_keys(Path(keys) / "keys")
         is_right = [slow() if name == "slow" else silence(name) for name in wanted]
     return 0 if all(is_right) else 1
 

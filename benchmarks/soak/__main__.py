@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.own_keys import use_own_keys
 from benchmarks.soak.faults import CALM, WILD
 from benchmarks.soak.soak import Soak
 from tests.runtime.machines import can_make_machines
@@ -78,6 +79,7 @@ def main() -> int:
     directory = os.environ.get(INSIDE)
     if directory is None:
         return run_in_namespaces()
+    use_own_keys(Path(directory) / "keys")
     soak = Soak(
         Path(directory),
         seed=options.seed,
