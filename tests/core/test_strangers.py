@@ -59,10 +59,9 @@ def test_a_user_whose_key_is_removed_is_out() -> None:
     bench = SchedulerBench(SchedulerConfig(PYTHON))
     bench.client(b"C1")
     bench.client(b"C2")
-    bench.core.table.user_of = {b"C1": "client:alice", b"C2": "client:bob"}.__getitem__
     bench.submit(0)
 
-    bench.core.expel(frozenset(("client:alice",)), bench.now)
+    bench.core.expel([b"C1", b"C7"], bench.now)
 
     assert bench.act()["C1"] == ["Goodbye: its key was removed"]
     assert list(bench.core.table.sessions) == [b"C2"]

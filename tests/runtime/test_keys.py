@@ -288,6 +288,27 @@ def test_a_removed_key_is_out_at_once(stack, tmp_path) -> None:
         Client(stack.address, keys=kept)
 
 
+def test_a_new_key_of_a_name_is_not_the_one_before(stack) -> None:
+    """Whoever has the key that was replaced is out, also on a connection that is open."""
+    with stack.read_again():
+        old = key_files.read_keys(key_files.add(stack.directory, "client", "alice"))
+    server = old.server("scheduler")
+    with Peer(stack.address, old.pair, server) as peer:
+        assert peer.is_answered(hello(m.CLIENT))
+        with stack.read_again():
+            # At once: the name is never missing when the scheduler looks.
+            keys = key_files.read_keys(stack.keys("scheduler")).without("alice")
+            new = Keys.new("client", "alice", *old.known)
+            key_files.write_text(stack.keys("scheduler"), str(keys.knowing(new.own)))
+        # The last word to it may still be under way.
+        while peer.is_answered():
+            peer.socket.recv_multipart()
+
+        assert not peer.is_answered(hello(m.CLIENT))
+    with Peer(stack.address, new.pair, server) as peer:
+        assert peer.is_answered(hello(m.CLIENT))
+
+
 def test_every_port_off_loopback_asks_for_keys(stack) -> None:
     """What listens where others can reach it answers nobody who shows no key."""
     pids = {process.pid for one in stack.shell.commands for process in tree(one.pid)}

@@ -43,23 +43,16 @@ class AllowList:
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = dict(users)
-        self._names = frozenset(self._users.values())
 
     @property
     def users(self) -> dict[str, str]:
         """Return the users by their public keys."""
         return self._users
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Return the users."""
-        return self._names
-
-    def replace(self, users: Mapping[str, str]) -> frozenset[str]:
-        """Let these in from now on; return the users who are not let in any more."""
-        before = self._names
-        self._users, self._names = dict(users), frozenset(users.values())
-        return before - self._names
+    def replace(self, users: Mapping[str, str]) -> bool:
+        """Let these in from now on; return True if somebody is not let in any more."""
+        before, self._users = self._users, dict(users)
+        return not before.items() <= self._users.items()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +66,9 @@ class Guard:
     door: str
     """What this socket is, for the log."""
 
-    def admit(self, key: str) -> str:
-        """Return the user who has a public key; empty: there is none, or none of these roles."""
-        user = self.allowed.users.get(key, "")
-        return user if role_of(user) in self.roles else ""
+    def admits(self, key: str) -> bool:
+        """Return True if whoever has a public key has something to do here."""
+        return role_of(self.allowed.users.get(key, "")) in self.roles
 
 
 def new_key_pair() -> KeyPair:

@@ -105,17 +105,18 @@ class Doorkeeper:
     def _answer(self, request: list[bytes]) -> None:
         """Answer whether the key of a request is let in where it knocks."""
         number = request[1] if len(request) > 1 else b""
-        user = ""
+        key = ""
         with contextlib.suppress(KeyError, ValueError):
             version, _, domain, address, _, mechanism, *shown = request
             if version == VERSION and mechanism == b"CURVE" and len(shown) == 1:
-                key = key_of(shown[0])
-                user = self._guards[domain].admit(key)
-                if not user:
+                if self._guards[domain].admits(key_of(shown[0])):
+                    key = key_of(shown[0])
+                else:
                     place, door = address.decode("ascii", "replace"), domain.decode()
                     self._log(f"a connection from {place} to the {door}: it has no key for that")
-        status = OK if user else REFUSED
-        self._requests.send_multipart([VERSION, number, status, b"", user.encode(), b""])
+        # What such a peer says comes with its key: a name may be given to another key later.
+        status = OK if key else REFUSED
+        self._requests.send_multipart([VERSION, number, status, b"", key.encode(), b""])
 
     def _log(self, refused: str) -> None:
         self._refused += 1

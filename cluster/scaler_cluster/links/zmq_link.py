@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from functools import partial
-from socket import AF_INET6, EAI_AGAIN, SOCK_STREAM, gaierror, getaddrinfo
 from typing import TYPE_CHECKING
 
 import zmq
@@ -18,6 +17,7 @@ import zmq
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.ids import HUB
 from scaler_cluster.links.handshake import Handshake
+from scaler_cluster.links.host_names import has_ipv6_only
 from scaler_cluster.links.link import split_key
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
@@ -52,6 +52,8 @@ SUBSCRIPTION_BYTES_MAX = 1024
 REBIND_S = 1.0
 """A socket that was closed has let go of its address after this."""
 REBIND_LOOK_S = 0.005
+REMOVED = "removed:key"
+"""The user of a peer whose key is not let in any more: it may be nothing."""
 CROWDED_S = 0.001
 """Who gets the CPU back so long after it gave it away is not alone."""
 CROWDED_PAUSE_S = 0.02
@@ -91,9 +93,9 @@ class ZmqLink:
         self._doorkeeper: Doorkeeper | None = None
         self._handshake: Handshake | None = None
         """Until the first answer, for a spoke that is asked for :attr:`refusal`."""
-        self._users: dict[bytes, str] = {}
-        """The user that each peer of a guarded hub has: what another user says in its name is not
-        taken in."""
+        self._keys: dict[bytes, str] = {}
+        """The key that each peer of a guarded hub has: what comes with another key in its name is
+        not taken in."""
         # Each look costs system calls, so none is taken twice; this way it costs no Python, as
         # asking for the option EVENTS would.
         self._look: Callable[[], Sequence[object]] = partial(zmq.zmq_poll, [(socket, POLLIN)], 0)
@@ -139,17 +141,25 @@ class ZmqLink:
         return received
 
     def _is_let_in(self, guard: Guard, peer: bytes, frame: zmq.Frame) -> bool:
-        """Return True if the user who sent this still has a key, and is the one this peer had."""
-        user = str(frame.get("User-Id"))
-        return self._users.setdefault(peer, user) == user and user in guard.allowed.names
+        """Return True if this comes with the key that the peer has had, and that is let in."""
+        key = str(frame.get("User-Id"))
+        return self._keys.setdefault(peer, key) == key and key in guard.allowed.users
 
     def user_of(self, peer: bytes) -> str:
         """Return the user of a peer that has spoken, as ``role:name``; empty: no keys are used."""
-        return self._users.get(peer, "")
+        if self._guard is None or peer not in self._keys:
+            return ""
+        return self._guard.allowed.users.get(self._keys[peer], REMOVED)
+
+    @property
+    def expelled(self) -> list[bytes]:
+        """Return the peers that have spoken and whose key is not let in any more."""
+        known = self._guard.allowed.users if self._guard is not None else {}
+        return [peer for peer, key in self._keys.items() if key not in known]
 
     def forget(self, peer: bytes) -> None:
-        """Let a peer be another user's from now on: nobody has it any more."""
-        self._users.pop(peer, None)
+        """Let a peer have another key from now on: nobody has it any more."""
+        self._keys.pop(peer, None)
 
     def readable(self) -> bool:
         """Return True if something has arrived."""
@@ -393,7 +403,7 @@ def subscribe(
 
     Without a ``passport`` it speaks in the open. Raises ClusterUnreachableError if nobody ever can.
     """
-    is_ipv6 = "[" in address or _has_ipv6_only(address)
+    is_ipv6 = "[" in address or has_ipv6_only(address)
     subscriber = Subscriber(topics, bytes_max, passport)
     subscriber._socket.setsockopt(zmq.IPV6, is_ipv6)
     try:
@@ -451,7 +461,7 @@ def connect(
     Raises ClusterUnreachableError if nothing can ever answer at such an address.
     """
     address = split_key(address)[0]
-    is_ipv6 = "[" in address or _has_ipv6_only(address)
+    is_ipv6 = "[" in address or has_ipv6_only(address)
     context = zmq.Context(io_threads)
     link = ZmqLink(context, zmq.DEALER)
     socket = link._socket
@@ -467,26 +477,3 @@ def connect(
         raise
     link.address = address
     return link
-
-
-def _has_ipv6_only(address: str) -> bool:
-    """Return True for the name of a host that has no other.
-
-    Raises ClusterUnreachableError for none.
-
-    ZeroMQ looks names up as well, each time that it connects, and says nothing if there is no such
-    host.
-    """
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
-    if not address.startswith("tcp://") or not host[-1:].isalpha():
-        return False
-    try:
-        found = getaddrinfo(host, port, type=SOCK_STREAM)
-    except gaierror as error:
-        if error.errno == EAI_AGAIN:
-            return False
-        reason = f"cannot connect to {address}: there is no host {host!r}"
-        raise ClusterUnreachableError(reason) from error
-    except OSError:
-        return False
-    return all(family == AF_INET6 for family, *_ in found)

@@ -28,8 +28,8 @@ class KeyWatch:
         self.is_needed = bool(credentials.path)
         """False: there is no file."""
 
-    def look(self) -> frozenset[str] | None:
-        """Return the users who are out, now that the file has changed; None: it has not.
+    def look(self) -> bool | None:
+        """Return whether somebody is out, now that the file has changed; None: it has not.
 
         A file that cannot be read changes nothing: that is logged.
         """
@@ -43,9 +43,9 @@ class KeyWatch:
             log.warning("the keys stay as they were: %s", error)
             return None
         assert credentials.keys is not None
-        gone = self.allowed.replace(credentials.keys.users)
+        is_out = self.allowed.replace(credentials.keys.users)
         log.info("keys read again: %d are let in", len(self.allowed.users))
-        return gone
+        return is_out
 
     def _status(self) -> tuple[int, ...]:
         try:

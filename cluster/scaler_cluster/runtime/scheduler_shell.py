@@ -337,12 +337,12 @@ class SchedulerShell:
         if not self._key_watch.is_needed or self._is_closing:
             return
         self._loop.call_later(LOOK_S, self._look_at_keys)
-        gone = self._key_watch.look()
-        if gone is None:
+        is_out = self._key_watch.look()
+        if is_out is None:
             return
         self._core.let_in(self._key_watch.allowed.users)
-        if gone:
-            self._core.expel(gone, clock())
+        if is_out:
+            self._core.expel(self._link.expelled, clock())
             self._feed_door.drop_listeners()
         self._turn_now()
 

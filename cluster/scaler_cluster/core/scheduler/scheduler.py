@@ -280,13 +280,11 @@ class SchedulerCore:
         """Have the storages let these users in, by their public keys."""
         self._storages.let_in(users)
 
-    def expel(self, users: Collection[str], now: float) -> None:
-        """Give up all peers of users whose keys were removed."""
-        table = self.table
-        peers = [*table.sessions, *table.supervisors, *table.workers]
+    def expel(self, peers: Iterable[bytes], now: float) -> None:
+        """Give up peers whose keys were removed."""
         for peer in peers:
-            if table.user_of(peer) in users:
-                table.send(peer, m.Goodbye("its key was removed"))
+            if self.table.knows(peer):
+                self.table.send(peer, m.Goodbye("its key was removed"))
                 self.peer_lost(peer, now, reason="its key was removed")
 
     @property
