@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from scaler_cluster.config.load import load
 from scaler_cluster.config.sections import MetricsSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import SNAPSHOT
+from scaler_cluster.process.tokens import chosen_token
 from scaler_monitoring.feed import Feed, keys_of
 from scaler_monitoring.metrics_server import serving
 
@@ -46,7 +46,7 @@ def _run(settings: MetricsSettings) -> None:
 
     collector, registry = ClusterCollector(), CollectorRegistry()
     registry.register(collector)
-    token = settings.token or os.environ.get(TOKEN_VARIABLE, "")
+    token = chosen_token(settings.token, TOKEN_VARIABLE)
     # Snapshots say all that is counted; while nobody else watches, no event is made.
     with (
         Feed(settings.monitor_address, (SNAPSHOT,), keys_of(settings)) as feed,

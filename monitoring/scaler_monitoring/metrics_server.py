@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def serving(
-    app: WSGIApplication, host: str, port: int, tls: tuple[str, str] | None, token: str
+    app: WSGIApplication, host: str, port: int, tls: tuple[str, str] | None, token: str | None
 ) -> Iterator[int]:
     """Answer at an address, in threads of its own; yield the port.
 

@@ -228,7 +228,7 @@ def test_a_page_goes_on_with_the_next_dashboard(shell, open_window):
     """A page goes on with a later dashboard of the same port and token, and says until then."""
     port = free_port()
     begin = f"scaler_ui tcp://127.0.0.1:1 --port {port} --token"
-    first = shell.start(f"{begin} ours")
+    first = shell.start(f"{begin} the-token-of-ours")
     window = open_window()
     for expected in ("ERR_CONNECTION", "403", "failed:", "WebSocket", "/settings"):
         window.excuse(expected)
@@ -237,12 +237,12 @@ def test_a_page_goes_on_with_the_next_dashboard(shell, open_window):
 
     os.killpg(first.pid, signal.SIGKILL)
     page.get_by_text("The dashboard has gone").wait_for()
-    second = shell.start(f"{begin} ours")
+    second = shell.start(f"{begin} the-token-of-ours")
     page.locator("#lost").wait_for(state="hidden")
     page.get_by_text("no scheduler was heard yet").wait_for()
 
     assert second.interrupt() == 0
-    shell.start(f"{begin} other").wait_for("dashboard at ")
+    shell.start(f"{begin} a-token-of-others").wait_for("dashboard at ")
     page.get_by_text("There is another dashboard now").wait_for()
     page.close()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import shlex
 import shutil
 import ssl
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,9 +16,6 @@ from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.tls import tls_context
 from tests.runtime.helpers import BOUND_S, free_port
 from tests.runtime.shell import Shell
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.system,
@@ -86,7 +84,7 @@ def test_metrics_speak_https_and_ask_for_a_token(shell, tmp_path) -> None:
     """Whoever does not show the token gets 401, and nothing of the cluster."""
     cert, key = certificate(tmp_path, "own")
     watched = f"tcp://127.0.0.1:{free_port()}"
-    options = f"--tls-cert {cert} --tls-key {key} --token a-secret"
+    options = f"--tls-cert {cert} --tls-key {key} --token a-secret-of-ours"
     command = shell.start(f"scaler_metrics {watched} --port 0 {options}")
     link = command.address("metrics at ")
     assert link.startswith("https://127.0.0.1:")
@@ -94,14 +92,14 @@ def test_metrics_speak_https_and_ask_for_a_token(shell, tmp_path) -> None:
     assert ask(link, cert)[0] == 401
     assert ask(link, cert, Authorization="Bearer another")[0] == 401
     assert ask(link, cert, Authorization="Bearer \xff")[0] == 401
-    status, body = ask(link, cert, Authorization="Bearer a-secret")
+    status, body = ask(link, cert, Authorization="Bearer a-secret-of-ours")
     assert status == 200
     assert "scaler_up 0.0" in body
 
 
 def test_tokens_need_not_be_in_a_command_line(shell, monkeypatch) -> None:
     """The environment has them, which other users cannot see."""
-    monkeypatch.setenv("SCALER_METRICS_TOKEN", "of-metrics")
+    monkeypatch.setenv("SCALER_METRICS_TOKEN", "that-of-metrics-")
     monkeypatch.setenv("SCALER_DASHBOARD_TOKEN", "of-the-dashboard")
     watched = f"tcp://127.0.0.1:{free_port()}"
     dashboard = shell.start(f"scaler_ui {watched} --port 0")
@@ -110,11 +108,38 @@ def test_tokens_need_not_be_in_a_command_line(shell, monkeypatch) -> None:
     assert dashboard.address("dashboard at ").endswith("?token=of-the-dashboard")
     link = metrics.address("metrics at ")
     assert ask(link)[0] == 401
-    assert ask(link, Authorization="Bearer of-metrics")[0] == 200
+    assert ask(link, Authorization="Bearer that-of-metrics-")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("token", "says"),
+    [
+        ("", "must have 16 characters or more"),
+        ("fifteen-letters", "must have 16 characters or more"),
+        ("with-a-line-feed\n", "must consist of letters, digits, -, ., _ and ~"),
+        ("with spaces inside", "must consist of letters, digits, -, ., _ and ~"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [("scaler_ui", "SCALER_DASHBOARD_TOKEN"), ("scaler_metrics", "SCALER_METRICS_TOKEN")],
+)
+def test_what_is_no_token_opens_nothing(shell, monkeypatch, command, variable, token, says) -> None:
+    """A token that is wrong, short or empty is refused, in one line that does not show it."""
+    given = shell.run(f"{command} tcp://127.0.0.1:1 --port 0 --token {shlex.quote(token)}")
+    monkeypatch.setenv(variable, token)
+    found = shell.run(f"{command} tcp://127.0.0.1:1 --port 0")
+
+    for done, name in ((given, "--token"), (found, variable)):
+        assert done.process.returncode == 2
+        assert " at http" not in done.out
+        assert done.err == f"{command}: {name} {done.err.partition(name)[2].strip()}\n"
+        assert says in done.err
+        assert not token or token.strip() not in done.err
 
 
 def test_what_is_no_certificate_is_refused_at_the_door(shell, tmp_path) -> None:
-    """A wrong pair, a key that others can read, one file without the other."""
+    """A wrong pair, no key, a key that others can read, one file without the other."""
     (cert, key), (_, other) = certificate(tmp_path, "own"), certificate(tmp_path, "other")
     with pytest.raises(ConfigError, match="are no certificate and its key: KEY_VALUES_MISMATCH"):
         tls_context((cert, other))
@@ -122,11 +147,18 @@ def test_what_is_no_certificate_is_refused_at_the_door(shell, tmp_path) -> None:
         tls_context((str(tmp_path / "gone.pem"), key))
     with pytest.raises(ConfigError, match="cannot read the keys in"):
         tls_context((cert, str(tmp_path / "gone.key")))
+    Path(other).write_bytes("Schl\u00fcssel".encode())
+    with pytest.raises(ConfigError, match="are no certificate and its key"):
+        tls_context((cert, other))
     (tmp_path / "own.key").chmod(0o644)
     with pytest.raises(ConfigError, match="other users can read the keys in"):
         tls_context((cert, key))
 
-    command = shell.run(f"scaler_ui tcp://127.0.0.1:1 --port 0 --tls-cert {cert}")
+    for name in ("scaler_ui", "scaler_metrics"):
+        command = shell.run(f"{name} tcp://127.0.0.1:1 --port 0 --tls-cert {cert}")
 
-    assert command.process.returncode == 2
-    assert "tls_cert and tls_key go together" in command.err
+        assert command.process.returncode == 2
+        assert command.err == f"{name}: tls_cert and tls_key go together: give both, or none\n"
+    file = shell.write("stack.toml", '[webui]\nreplay = "x.rec"\ntls_key = "a.key"\n')
+    place = f"{file}, line 1: [webui]"
+    assert f"{place}: tls_cert and tls_key go together" in shell.run(f"scaler {file}").err

@@ -455,7 +455,8 @@ class WebSettings(Secured, Encrypted, Logging):
     )
 
     def __post_init__(self) -> None:
-        """Raise ConfigError unless there is one thing to show."""
+        """Raise ConfigError unless there is one thing to show, and what belongs together."""
+        super().__post_init__()
         if self.monitor_address is None and self.replay is None:
             raise ConfigError("nothing to show: neither monitor_address nor replay is given")
         if self.replay is not None and (self.monitor_address or self.record):

@@ -42,14 +42,17 @@ class Encrypted(Section):
     )
     tls_key: str | None = option("its key, in a file that nobody else can read", FILE, default=None)
 
+    def __post_init__(self) -> None:
+        """Raise ConfigError if one of the two is given without the other."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("tls_cert and tls_key go together: give both, or none")
+
     @property
     def tls(self) -> tuple[str, str] | None:
-        """Return both files; None: there are none. Raises ConfigError if one of them is missing."""
-        if self.tls_cert is not None and self.tls_key is not None:
-            return self.tls_cert, self.tls_key
-        if self.tls_cert is None and self.tls_key is None:
+        """Return both files; None: there are none."""
+        if self.tls_cert is None or self.tls_key is None:
             return None
-        raise ConfigError("tls_cert and tls_key go together: give both, or none")
+        return self.tls_cert, self.tls_key
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SOCKET_PATH_MAX = 107
 """Bytes that the path of a Unix socket may have."""
 PORT_MAX = 65535
+TOKEN_CHARS_MIN = 16
+"""Whoever reaches a port may try as many tokens as it answers: length makes that hopeless."""
 FOREIGN = ("inproc", "tls", "ws", "wss")
 """Transports that others speak."""
 
@@ -245,9 +247,13 @@ def _read_host_and_port(value: str) -> str:
 
 
 def _read_token(text: str) -> str:
-    # It stands in links and cookies as it is.
-    if not re.fullmatch(r"[\w.~-]+", text, re.ASCII):
-        raise ValueError(f"must consist of letters, digits, -, ., _ and ~, not {text!r}")
+    # It stands in links and cookies as it is. No error shows it: errors are logged.
+    if not re.fullmatch(r"[\w.~-]*", text, re.ASCII):
+        raise ValueError("must consist of letters, digits, -, ., _ and ~")
+    if len(text) < TOKEN_CHARS_MIN:
+        raise ValueError(
+            f"must have {TOKEN_CHARS_MIN} characters or more, so that nobody can guess it"
+        )
     return text
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.process.tls import tls_context
+from scaler_cluster.process.tokens import chosen_token
 
 TOKEN_BYTES = 24
 """Long enough that a token cannot be guessed, and the link still fits a line."""
@@ -24,9 +25,9 @@ class DashboardListener:
 
     So the link is known and the port taken before anything is started. A browser that comes too
     early waits.
-    ``token`` is what a browser must know, by default a new one. The path of each page begins with
-    ``prefix``, as ``/scaler``; ``tls`` are the files of a certificate and its key. Raises
-    ConfigError if it cannot listen there, or not with that.
+    ``token`` is what a browser must know, by default that of the environment, else a new one. The
+    path of each page begins with ``prefix``, as ``/scaler``; ``tls`` are the files of a certificate
+    and its key. Raises ConfigError if it cannot listen there, or not with that.
     """
 
     def __init__(
@@ -41,11 +42,11 @@ class DashboardListener:
         if tls is not None:
             # What is wrong with it is said before anything is started.
             tls_context(tls)
+        self.token = chosen_token(token, TOKEN_VARIABLE) or secrets.token_urlsafe(TOKEN_BYTES)
         self._scheme = "http" if tls is None else "https"
         self.host = host.strip("[]")
         self.listener = _listen(self.host, port)
         self.port: int = self.listener.getsockname()[1]
-        self.token = token or os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(TOKEN_BYTES)
         self.prefix = prefix
 
     @property

@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 from scaler_cluster.errors import ConfigError
-from scaler_cluster.security.key_files import read_text
+from scaler_cluster.security.key_files import read_private
 
 
 def tls_context(files: tuple[str, str]) -> ssl.SSLContext:
@@ -16,7 +16,7 @@ def tls_context(files: tuple[str, str]) -> ssl.SSLContext:
     belongs to another certificate.
     """
     certificate, key = files
-    read_text(Path(key))
+    read_private(Path(key))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(certificate, key, password="")

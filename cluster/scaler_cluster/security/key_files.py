@@ -20,7 +20,7 @@ LOOPBACK = "loopback.key"
 """The keys of a user for loopback addresses: the scheduler's pair, then the owner's."""
 
 
-def read_text(path: Path) -> str:
+def read_private(path: Path) -> bytes:
     """Return what is in a file; raises ConfigError, also if other users can read it."""
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0))
@@ -38,9 +38,13 @@ def read_text(path: Path) -> str:
                 )
             if status.st_uid not in (os.geteuid(), 0):
                 raise ConfigError(f"the keys in {path} belong to another user")
-        data = file.read(BYTES_MAX + 1)
+        return file.read(BYTES_MAX + 1)
+
+
+def read_text(path: Path) -> str:
+    """Return what is in a file of scaler_keys; raises ConfigError as :func:`read_private` does."""
     try:
-        return data.decode("ascii")
+        return read_private(path).decode("ascii")
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not a file of scaler_keys") from None
 
