@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import os
 import signal
@@ -247,12 +248,42 @@ def test_a_page_goes_on_with_the_next_dashboard(shell, open_window):
     page.close()
 
 
+# -- who may look ------------------------------------------------------------------------------
+
+
+def test_a_token_can_be_pasted(shell, open_window):
+    """The page for a missing token takes the token or the link, and leads to what was asked for."""
+    commands = [shell.start("scaler_ui tcp://127.0.0.1:1 --port 0 --prefix /p") for _ in range(2)]
+    links = [one.address("dashboard at ") for one in commands]
+    token = links[1].partition("token=")[2]
+    window = open_window()
+    window.excuse("403")
+
+    for link, pasted in ((links[0], links[0]), (links[1], token)):
+        page = window.open(link.partition("?")[0] + "tasks?more=1")
+        page.get_by_label("Token").fill("a-token-of-another-dashboard")
+        page.get_by_role("button", name="Open").click()
+        page.get_by_text("That is not the token of this dashboard.").wait_for()
+        assert page.get_by_label("Token").input_value() == ""
+        page.get_by_label("Token").fill(pasted)
+        page.keyboard.press("Enter")
+        page.get_by_text("no scheduler was heard yet").wait_for()
+        assert page.url == link.partition("?")[0] + "tasks?more=1"
+        page.close()
+    # Both are ports of one host, and each has a cookie of its own.
+    for link in links:
+        page = window.open(link.partition("?")[0])
+        page.get_by_text("no scheduler was heard yet").wait_for()
+        page.close()
+    assert not any("token=" in url for url in window.requests)
+
+
 # -- where it is shown -------------------------------------------------------------------------
 
 
-def test_it_can_stand_in_a_page_of_this_machine(shell, open_window):
-    """A dashboard can be shown in a frame of a page of another origin, as notebooks do."""
-    link = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0").address("dashboard at ")
+@contextlib.contextmanager
+def notebook(link):
+    """Serve a page that shows a dashboard, as notebooks do; yield the page's address."""
 
     class Notebook(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -269,9 +300,22 @@ def test_it_can_stand_in_a_page_of_this_machine(shell, open_window):
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
+        # Not the host of the dashboard: it is another site.
+        yield f"http://localhost:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_it_can_stand_in_a_page_of_this_machine(shell, open_window):
+    """A dashboard can be shown in a frame of a page of another origin, as notebooks do."""
+    link = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0").address("dashboard at ")
+
+    with notebook(link) as address:
         window = open_window()
         window.allow(link)
-        page = window.open(f"http://localhost:{server.server_port}/")
+        page = window.open(address)
         frame = page.frame_locator("iframe")
         frame.get_by_text("no scheduler was heard yet").wait_for()
         frame.get_by_role("link", name="Settings").click()
@@ -279,10 +323,24 @@ def test_it_can_stand_in_a_page_of_this_machine(shell, open_window):
         frame.get_by_role("link", name="Overview").click()
         frame.get_by_text("no scheduler was heard yet").wait_for()
         page.close()
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+
+
+def test_a_token_that_is_pasted_into_a_frame_opens_a_tab(shell, open_window):
+    """A frame with the link of an earlier dashboard asks for the token, and opens a tab for it."""
+    link = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0").address("dashboard at ")
+
+    with notebook(link + "-of-before") as address:
+        window = open_window()
+        window.excuse("403")
+        window.allow(link)
+        page = window.open(address)
+        frame = page.frame_locator("iframe")
+        frame.get_by_label("Token").fill(link)
+        with window.context.expect_page() as opened:
+            frame.get_by_role("button", name="Open").click()
+        opened.value.get_by_text("no scheduler was heard yet").wait_for()
+        opened.value.close()
+        page.close()
 
 
 @pytest.mark.timeout(240)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import http.client
+import math
 import os
 import re
 import socket
@@ -12,11 +14,20 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import pytest
+from tornado.httpclient import AsyncHTTPClient, HTTPResponse
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application
 
+from scaler_monitoring.dashboard import sign_in
+from scaler_monitoring.dashboard.guard import Guard
 from tests.runtime.helpers import BOUND_S, free_port
 from tests.runtime.shell import Shell
 
 TOKEN = ENCODED = "a-token_of.ours~"
+COOKIE = ("HttpOnly", "SameSite=Lax", "Path=/scaler")
+FORM = "application/x-www-form-urlencoded"
+"""What a browser says of the form that it sends."""
 
 
 @dataclass
@@ -128,7 +139,8 @@ def test_the_link_lets_in(door):
 
     assert (302, "/scaler/tasks?more=1") == (answer.status, answer.headers["Location"])
     cookie = answer.headers["Set-Cookie"]
-    assert all(part in cookie for part in (str(door.port), "HttpOnly", "SameSite=Lax"))
+    assert all(part in cookie for part in (str(door.port), *COOKIE))
+    assert "Secure" not in cookie
     assert door.ask("/scaler/tasks", Cookie=door.cookie).status == 200
 
 
@@ -153,38 +165,118 @@ def test_who_has_no_token_is_asked_for_it(door):
     assert asked.status == 403
     assert asked.headers["Content-Type"].startswith("text/html")
     assert '<input type="password" name="token"' in asked.body
-    form = {"Content_Type": "application/x-www-form-urlencoded"}
 
     for given in (
         ENCODED,
         f"http://127.0.0.1:{door.port}/scaler/?token={ENCODED}",
         f" {ENCODED}\n",
     ):
-        answer = door.ask("/scaler/tasks?more=1", "POST", urlencode({"token": given}), **form)
+        answer = door.ask(
+            "/scaler/tasks?more=1", "POST", urlencode({"token": given}), Content_Type=FORM
+        )
 
         assert (303, "/scaler/tasks?more=1") == (answer.status, answer.headers["Location"])
         assert answer.headers["Set-Cookie"].partition(";")[0] == door.cookie
-        assert all(part in answer.headers["Set-Cookie"] for part in ("HttpOnly", "SameSite=Lax"))
+        assert all(part in answer.headers["Set-Cookie"] for part in COOKIE)
 
 
-@pytest.mark.parametrize("given", ["token=wrong", "token=", "", "token=%ff", "x" * 5000])
-def test_a_wrong_token_is_asked_for_again(door, given):
-    """The page says that it was wrong, and sets nothing."""
-    form = {"Content_Type": "application/x-www-form-urlencoded"}
+@pytest.mark.parametrize(
+    ("given", "status", "says"),
+    [
+        ("token=wrong", 403, "That is not the token of this dashboard."),
+        (f"token={ENCODED}x", 403, "That is not the token of this dashboard."),
+        ("token=http%3A%2F%2Fhere%2F%3Ftoken%3Dx", 403, "That is not the token of this dashboard."),
+        ("token=", 403, "the token is missing"),
+        ("", 403, "the token is missing"),
+        ("x" * 5000, 403, "the token is missing"),
+        ("token=%ff", 400, ""),
+    ],
+)
+def test_a_wrong_token_is_asked_for_again(door, given, status, says):
+    """The page says what is wrong, and sets nothing."""
+    answer = door.ask("/scaler/", "POST", given, Content_Type=FORM)
 
-    answer = door.ask("/scaler/", "POST", given, **form)
-
-    assert answer.status in {400, 403}
+    assert answer.status == status
+    assert says in answer.body
     assert "Set-Cookie" not in answer.headers
-    if answer.status == 403:
-        assert "That is not the token of this dashboard." in answer.body
 
 
 def test_another_site_cannot_sign_in(door):
     """A form of another page is not taken."""
-    form = {"Content_Type": "application/x-www-form-urlencoded", "Origin": "http://evil.example"}
+    form = {"Content_Type": FORM, "Origin": "http://evil.example"}
 
     assert "Set-Cookie" not in door.ask("/scaler/", "POST", f"token={ENCODED}", **form).headers
+
+
+def test_a_page_whose_cookie_is_gone_asks_for_the_token(door):
+    """A form of the dashboard that comes without a cookie is no wrong token."""
+    answer = door.ask("/scaler/settings", "POST", "window=60", Content_Type=FORM)
+
+    assert answer.status == 403
+    assert "the token is missing" in answer.body
+
+
+def test_in_a_frame_the_token_opens_a_page_of_its_own(door):
+    """A browser would not keep a cookie in a frame of another site: the form leads out of it."""
+    assert 'target="_blank"' in door.ask("/scaler/", Sec_Fetch_Dest="iframe").body
+    assert "target=" not in door.ask("/scaler/", Sec_Fetch_Dest="document").body
+
+
+def test_wrong_tokens_take_few_connections(monkeypatch):
+    """Beyond so many wrong tokens that wait for an answer, the next one does not wait."""
+    monkeypatch.setattr(sign_in, "WRONG_S", math.inf)
+    monkeypatch.setattr(sign_in.SignIn, "_waiting", asyncio.Semaphore(2))
+    guard = Guard(TOKEN, 80, "", ())
+    handler = (".*", sign_in.SignIn, {"guard": guard, "reason": "why"})
+
+    async def play() -> list[int]:
+        (listener,) = bind_sockets(0, "127.0.0.1")
+        server = HTTPServer(Application([handler]))
+        server.add_socket(listener)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        client = AsyncHTTPClient(force_instance=True)
+
+        def show(token: str) -> asyncio.Future[HTTPResponse]:
+            return client.fetch(url, False, method="POST", body=f"token={token}",
+                                follow_redirects=False)  # fmt: skip
+
+        waiting = {asyncio.ensure_future(show("wrong")) for _ in range(3)}
+        done, waiting = await asyncio.wait(
+            waiting, timeout=BOUND_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        statuses = [one.result().code for one in done]
+        statuses += [(await show(one)).code for one in ("wrong", TOKEN)]
+        assert len(waiting) == 2
+        client.close()
+        server.stop()
+        await server.close_all_connections()
+        return statuses
+
+    assert asyncio.run(play()) == [429, 429, 303]
+
+
+def test_behind_a_proxy_with_https(door):
+    """What a proxy says of the browser's protocol makes the cookie and the origin stricter."""
+    https = {"X_Forwarded_Proto": "https"}
+    here = f"127.0.0.1:{door.port}"
+    cookies = [
+        door.ask(f"/scaler/?token={ENCODED}", **https).headers["Set-Cookie"],
+        door.ask("/scaler/", "POST", f"token={ENCODED}", Content_Type=FORM,
+                 Origin=f"https://{here}", **https).headers["Set-Cookie"],
+    ]  # fmt: skip
+
+    assert all("Secure" in one for one in cookies)
+    # This is another page if the host has one by HTTP as well.
+    for path in ("/scaler/", "/scaler/settings"):
+        asked = door.ask(path, Cookie=door.cookie, Origin=f"http://{here}", **https)
+        assert asked.status == 403
+    assert door.upgrade("/scaler/ws", Cookie=door.cookie, Origin=f"http://{here}", **https) == 403
+    # A proxy may also say nothing.
+    for said in (https, {"X_Forwarded_Proto": "HTTPS, http"}, {}):
+        asked = door.ask("/scaler/", Cookie=door.cookie, Origin=f"https://{here}", **said)
+        assert asked.status == 200
+    asked = door.ask("/scaler/", Cookie=door.cookie, X_Forwarded_Host=here, Host="evil.example")
+    assert asked.status == 403
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "HEAD"])
@@ -291,7 +383,7 @@ def test_answers_say_what_a_browser_may_not_do(door):
 
 def test_settings_are_kept_by_the_browser(door):
     """Settings come back as a cookie, and values that are no choice are passed over."""
-    mine = {"Cookie": door.cookie, "Content_Type": "application/x-www-form-urlencoded"}
+    mine = {"Cookie": door.cookie, "Content_Type": FORM}
     chosen = door.ask("/scaler/settings", "POST", "window=60&scale=log&colours=<x>", **mine)
 
     assert chosen.status == 302

@@ -76,6 +76,10 @@ def test_a_dashboard_speaks_https(shell, tmp_path) -> None:
 
     assert status == 302
     assert "Secure" in cookie
+    mine, here = cookie.partition(";")[0], link.partition("/?")[0]
+    assert ask(f"{here}/", cert, Cookie=mine, Origin=here)[0] == 200
+    # A page by HTTP is another one.
+    assert ask(f"{here}/", cert, Cookie=mine, Origin=here.replace("s:", ":"))[0] == 403
     with pytest.raises((ConnectionError, http.client.HTTPException)):
         ask(link.replace("https:", "http:"))
 

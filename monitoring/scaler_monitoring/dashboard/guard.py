@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 TOKEN = "token"  # noqa: S105
 HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[\w.-]+))(:\d+)?", re.ASCII)
 """What stands in a Host header; it is put into another header as it is."""
+PROXY_SCHEME = "X-Forwarded-Proto"
+"""The header in which a proxy says by which protocol a browser speaks to it."""
 GOING_AWAY = 1001
 """What a WebSocket says when its server ends."""
 GOODBYE_S = 1.0
@@ -63,7 +65,7 @@ class Guard:
             return "this is not its name: call it by its IP address, or name it in --hosts"
         origin = request.headers.get("Origin")
         is_socket = request.headers.get("Upgrade", "").lower() == "websocket"
-        if (origin is not None or is_socket) and not self._is_origin(origin or "", request.host):
+        if (origin is not None or is_socket) and not _is_own(origin or "", request):
             return "it answers no other page than its own"
         if request.path.startswith(f"{self._prefix}/static/"):
             return ""
@@ -77,9 +79,15 @@ class Guard:
 
     def let_in(self, handler: RequestHandler, token: str) -> None:
         """Let the browser bring the token from now on, and show it to no script."""
-        is_encrypted = handler.request.protocol == "https"
+        # Strict would keep it from the page to which a link in a mail leads. Whatever else the
+        # proxy serves is not to get it.
         handler.set_cookie(
-            self.cookie, token, httponly=True, samesite="Lax", path="/", secure=is_encrypted
+            self.cookie,
+            token,
+            httponly=True,
+            samesite="Lax",
+            path=self._prefix or "/",
+            secure=_is_encrypted(handler.request),
         )
 
     def _cookie(self, request: HTTPServerRequest) -> str:
@@ -95,14 +103,30 @@ class Guard:
             return False
         return True
 
-    def _is_origin(self, origin: str, host: str) -> bool:
-        return urlsplit(origin).netloc.lower() == host.lower()
-
 
 def name_in(host: str) -> str:
     """Return the name or address in a Host header, without its port; empty if that is none."""
     found = HOST.fullmatch(host)
     return (found["address"] or found["name"]).lower() if found else ""
+
+
+def _is_own(origin: str, request: HTTPServerRequest) -> bool:
+    """Return True if the page that asks came from here: from this host, port and protocol.
+
+    Where nothing says that the browser speaks HTTPS, a proxy may do so, and say nothing.
+    """
+    page = urlsplit(origin)
+    schemes = {"https"} if _is_encrypted(request) else {"http", "https"}
+    return page.scheme in schemes and page.netloc.lower() == request.host.lower()
+
+
+def _is_encrypted(request: HTTPServerRequest) -> bool:
+    """Return True if the browser speaks HTTPS, to this server or to a proxy that says so.
+
+    Anybody may say so: it only keeps more from a browser. No page of others can make one say it.
+    """
+    said = request.headers.get(PROXY_SCHEME, "").partition(",")[0]
+    return "https" in (request.protocol, said.strip().lower())
 
 
 def own_path(request: HTTPServerRequest) -> str:
