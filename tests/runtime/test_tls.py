@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import re
 import shlex
 import shutil
+import socket
 import ssl
 import subprocess
 from pathlib import Path
@@ -14,9 +16,12 @@ import pytest
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.tls import tls_context
-from tests.runtime.helpers import BOUND_S, free_port
+from tests.runtime.helpers import BOUND_S, free_port, wait_until
 from tests.runtime.shell import Shell
 
+MONITORING = Path(__file__).parents[2] / "docs" / "monitoring.md"
+NGINX_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+"""Where it would write to directories of the system."""
 pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates"),
@@ -82,6 +87,56 @@ def test_a_dashboard_speaks_https(shell, tmp_path) -> None:
     assert ask(f"{here}/", cert, Cookie=mine, Origin=here.replace("s:", ":"))[0] == 403
     with pytest.raises((ConnectionError, http.client.HTTPException)):
         ask(link.replace("https:", "http:"))
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="there is no nginx")
+def test_nginx_needs_what_the_documentation_says(shell, tmp_path, browser) -> None:
+    """Behind nginx with HTTPS and a prefix, pages, their WebSocket and their forms work."""
+    # Here: not every environment that comes by has Playwright.
+    from tests.runtime.browser import Window
+
+    cert, key = certificate(tmp_path, "own")
+    command = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0 --prefix /scaler")
+    link = urlsplit(command.address("dashboard at "))
+    (location,) = re.findall(r"```nginx\n(.*?)```", MONITORING.read_text(), re.DOTALL)
+    assert location.count(":8081") == 1
+    port = free_port()
+    temporary = "".join(f"{one}_temp_path {tmp_path}/{one};\n" for one in NGINX_PATHS)
+    (tmp_path / "nginx.conf").write_text(
+        f"daemon off; master_process off; pid {tmp_path}/pid; error_log stderr;\n"
+        f"events {{}}\nhttp {{ access_log off; {temporary} server {{\n"
+        f"listen 127.0.0.1:{port} ssl; ssl_certificate {cert}; ssl_certificate_key {key};\n"
+        f"{location.replace(':8081', f':{link.port}')} }} }}\n"
+    )
+    proxy = shell.start(f"{shutil.which('nginx')} -e stderr -c {tmp_path}/nginx.conf")
+    wait_until(lambda: is_open(port) or proxy.process.poll() is not None, "nginx does not listen")
+    context = browser.new_context(ignore_https_errors=True)
+    try:
+        window = Window(context)
+        window.excuse("403")
+        page = window.open(f"https://localhost:{port}{link.path}")
+        page.get_by_label("Token").fill(link.query.removeprefix("token="))
+        page.get_by_role("button", name="Open").click()
+        page.get_by_text("no scheduler was heard yet").wait_for()
+        page.get_by_role("link", name="Settings").click()
+        page.get_by_label("1 minute").check()
+        page.get_by_role("button", name="Save").click()
+        page.get_by_label("1 minute").and_(page.locator(":checked")).wait_for()
+        cookies = {one["name"]: one for one in context.cookies()}
+        complaints = window.complaints()
+    finally:
+        context.close()
+
+    cookie = cookies[f"scaler_dashboard_{link.port}"]
+    assert (cookie["path"], cookie["secure"], cookie["httpOnly"]) == ("/scaler", True, True)
+    assert complaints == []
+    assert any(one.startswith(f"wss://localhost:{port}/scaler/ws") for one in window.requests)
+    assert proxy.interrupt() == 0
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_metrics_speak_https_and_ask_for_a_token(shell, tmp_path) -> None:
