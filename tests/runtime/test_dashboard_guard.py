@@ -189,7 +189,7 @@ def test_who_has_no_token_is_asked_for_it(door):
         ("token=", 403, "the token is missing"),
         ("", 403, "the token is missing"),
         ("x" * 5000, 403, "the token is missing"),
-        ("token=%ff", 400, ""),
+        ("token=%ff", 403, "That is not the token of this dashboard."),
     ],
 )
 def test_a_wrong_token_is_asked_for_again(door, given, status, says):
@@ -220,6 +220,39 @@ def test_in_a_frame_the_token_opens_a_page_of_its_own(door):
     """A browser would not keep a cookie in a frame of another site: the form leads out of it."""
     assert 'target="_blank"' in door.ask("/scaler/", Sec_Fetch_Dest="iframe").body
     assert "target=" not in door.ask("/scaler/", Sec_Fetch_Dest="document").body
+
+
+def test_no_error_writes_the_token_into_the_log(tmp_path):
+    """Errors of requests whose address or form has the token are logged without it."""
+    shell = Shell(tmp_path)
+    command = shell.start("scaler_ui tcp://127.0.0.1:1 --port 0 --logging-level DEBUG")
+    port, token = re.findall(r":(\d+)/\?token=(.+)", command.address("dashboard at "))[0]
+    door, shown = Door(int(port), ""), f"token={token}"
+    here, framed = f"http://127.0.0.1:{port}", {"Sec_Fetch_Dest": "iframe"}
+
+    assert door.ask("/", "POST", f"{shown}%ff", Content_Type=FORM).status == 403
+    assert door.ask(f"/?{shown}&bokeh-token=bad", **framed).status == 500
+    assert door.ask(f"/?tok%65n={token}&bokeh-token=bad", **framed).status == 500
+    assert door.ask(f"/settings?{shown}", "POST", "window=%ff", Content_Type=FORM).status == 400
+    door.upgrade(f"/ws?{shown}", Origin=here)
+
+    assert command.interrupt() == 0
+    written = command.out + command.err
+    assert "Uncaught exception GET /?bokeh-token=bad" in written
+    assert "400 POST /settings (127.0.0.1)" in written
+    assert written.count(token) == 1
+    shell.close()
+
+
+def test_settings_in_a_frame_keep_the_token(door):
+    """Without a cookie, the token stays in the links of a frame, after a form as well."""
+    link = f"/scaler/settings?token={ENCODED}"
+    mine = {"Sec_Fetch_Dest": "iframe", "Content_Type": FORM}
+
+    chosen = door.ask(link, "POST", "window=60", **mine)
+
+    assert (302, link) == (chosen.status, chosen.headers["Location"])
+    assert f'href="{link}"' in door.ask(link, **mine).body
 
 
 def test_wrong_tokens_take_few_connections(monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+from urllib.parse import urlsplit
 
+import psutil
 import pytest
 
 from scaler_cluster.cli.stack_file import StackFile
@@ -14,6 +16,7 @@ from scaler_cluster.process.process_config import DashboardProcessConfig
 from scaler_cluster.security.credentials import Credentials
 from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime.helpers import free_port
+from tests.runtime.shell import Shell
 
 
 def places_of_client() -> tuple[str, str | None]:
@@ -131,6 +134,40 @@ def test_a_door_that_cannot_be_opened(open_door, host, reason) -> None:
 
     with pytest.raises(ConfigError, match=rf"at {host}, port {port}: {reason}"):
         DashboardListener(host, port)
+
+
+def test_the_token_is_in_the_link_alone(tmp_path) -> None:
+    """No command line, no log and no feed has the token; a client has the link."""
+    shell = Shell(tmp_path)
+    port = free_port(3)
+    file = shell.write(
+        "stack.toml",
+        f'[scheduler]\nscheduler_address = "tcp://127.0.0.1:{port}"\nlogging_level = "DEBUG"\n'
+        '[cluster]\nnum_of_workers = 1\nlogging_level = "DEBUG"\n'
+        '[webui]\nport = 0\nlogging_level = "DEBUG"\n',
+    )
+    command = shell.start(f"scaler {file}")
+    link = command.address("dashboard at ")
+    token = link.partition("token=")[2]
+    with (
+        Client(f"tcp://127.0.0.1:{port}") as client,
+        socket.create_connection(("127.0.0.1", urlsplit(link).port or 0)) as browser,
+    ):
+        assert client.submit(abs, -1).result() == 1
+        assert client.dashboard_link == link
+        browser.sendall(f"GET /?token={token} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        assert browser.recv(12).endswith(b" 302")
+        feed = shell.run(f"scaler_top {client.monitor_address} --json")
+    processes = psutil.Process(command.pid).children(recursive=True)
+    lines = [" ".join(one.cmdline()) for one in processes]
+
+    assert any("dashboard" in line for line in lines)
+    assert not any(token in line for line in lines)
+    assert '"done":1' in feed.out.replace(" ", "")
+    assert token not in feed.out
+    assert command.interrupt() == 0
+    assert (command.out + command.err).count(token) == 1
+    shell.close()
 
 
 def test_what_a_dashboard_is_told(open_door) -> None:

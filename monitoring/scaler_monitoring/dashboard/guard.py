@@ -11,7 +11,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 from bokeh.server.tornado import BokehTornado
 from tornado.web import OutputTransform, RequestHandler
@@ -130,11 +130,20 @@ def _is_encrypted(request: HTTPServerRequest) -> bool:
 
 
 def own_path(request: HTTPServerRequest) -> str:
-    """Return where a request leads on this server, without the token."""
+    """Return where a request leads on this server."""
     # Else "//" would begin the name of another host.
-    path = "/" + request.path.lstrip("/\\")
-    query = [one for one in parse_qsl(request.query) if one[0] != TOKEN]
-    return path + (f"?{urlencode(query)}" if query else "")
+    return "/" + (request.uri or "").lstrip("/\\")
+
+
+def hide_token(request: HTTPServerRequest) -> None:
+    """Take the token out of the address of a request, which is logged if there is an error.
+
+    It stays in the request's arguments.
+    """
+    parts = request.query.split("&")
+    kept = "&".join(one for one in parts if unquote_plus(one.partition("=")[0]) != TOKEN)
+    request.query = kept
+    request.uri = f"{request.path}?{kept}" if kept else request.path
 
 
 def _query(request: HTTPServerRequest) -> str:
@@ -159,6 +168,7 @@ class GuardedTornado(BokehTornado):
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
         """Return what answers a request, as Tornado asks."""
         nonce.set(secrets.token_urlsafe(16))
+        hide_token(request)
         guard = self._guard
         if self._is_over:
             return self.get_handler_delegate(request, Gone)

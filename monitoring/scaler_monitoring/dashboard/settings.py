@@ -96,7 +96,7 @@ class SettingsHandler(RequestHandler):
         """Answer with the form."""
         settings = settings_of(self.get_cookie(COOKIE, "") or "")
         theme = settings.theme(self.request.headers.get(SCHEME_HEADER, ""))
-        hrefs = links(self._prefix, self.get_query_argument(guard.TOKEN, ""))
+        hrefs = self._links()
         page = template("settings.html").render(
             **variables(hrefs, PATH, theme, guard.nonce.get()),
             choices=CHOICES,
@@ -117,4 +117,7 @@ class SettingsHandler(RequestHandler):
             samesite="Lax",
             path=self._prefix or "/",
         )
-        self.redirect(self.request.uri or self._prefix + PATH)
+        self.redirect(self._links()[PATH])
+
+    def _links(self) -> dict[str, str]:
+        return links(self._prefix, self.get_query_argument(guard.TOKEN, ""))
