@@ -298,7 +298,7 @@ def test_nothing_is_lost_and_the_order_stays(limit, steps):
             pair.carry_down(number)
         elif what == "work":
             pair.work()
-        assert pair.bench.core.table.backlog.ready.count <= limit
+        assert pair.bench.core.table.backlog.count <= limit
     for _ in range(2000):
         if not any(client.busy for client in pair.clients):
             break

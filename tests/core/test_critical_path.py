@@ -15,6 +15,7 @@ from scaler_cluster.core.graph.graph import GraphRecord
 from scaler_cluster.core.graph.losses import lose
 from scaler_cluster.core.graph.node_states import DONE, READY
 from scaler_cluster.core.graph.topology import GraphPart
+from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.functions import FunctionRecord
 from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.testing.bench import function_id, graph_of
@@ -23,7 +24,7 @@ from scaler_cluster.wire import messages as m
 
 def made(*nodes, inputs=0, wanted=""):
     """Return a graph whose nodes are given by the numbers they depend on."""
-    graph = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""))
+    graph = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""), Account())
     graph.add(GraphPart(graph_of(0, *nodes, wanted=wanted)), inputs)
     return graph
 
@@ -119,7 +120,7 @@ def test_what_is_left_is_known_once_all_nodes_have_come():
         whole, start=2, batch=whole.batch.cut(2, 3), ends=whole.ends[4:8], uses=whole.uses[8:],
         dependencies=whole.dependencies[4:], wanted=whole.wanted[2:], options=(),
     )  # fmt: skip
-    graph = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""))
+    graph = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""), Account())
     graph.add(GraphPart(first), 0)
     told = watching(graph)
     before = told()

@@ -294,7 +294,7 @@ def test_a_client_that_leaves_takes_its_graphs(known):
     known.graph(0, "", "0")
     known.lose(b"C1")
 
-    assert known.core.table.backlog.ready.count == 0
+    assert known.core.table.backlog.count == 0
     known.feed(b"W1", m.Aborted(1, 0, 2))
     assert not known.core.table.functions
 
@@ -381,7 +381,7 @@ def test_a_graph_that_cannot_be_is_refused(one, field, value, reason):
     one.lose(b"C1")
 
     assert not one.core.table.functions
-    assert one.core.table.backlog.ready.count == 0
+    assert one.core.table.backlog.count == 0
 
 
 def test_tasks_have_one_number(one):

@@ -8,6 +8,7 @@ from scaler_cluster.core.graph.graph import GraphRecord
 from scaler_cluster.core.graph.losses import lose
 from scaler_cluster.core.graph.node_states import ASSIGNED, CANCELLED, DONE, FAILED, READY, WAITING
 from scaler_cluster.core.graph.topology import GraphPart
+from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.functions import FunctionRecord
 from scaler_cluster.core.records.workers import WorkerRecord
 from scaler_cluster.testing.bench import function_id, graph_of
@@ -22,7 +23,7 @@ class Graph:
     """A graph whose nodes are given by the numbers they depend on."""
 
     def __init__(self, *nodes: str, wanted: str = "", inputs: int = 0, **fields) -> None:
-        self.record = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""))
+        self.record = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""), Account())
         self.nodes = self.record.nodes
         self.record.add(GraphPart(graph_of(0, *nodes, wanted=wanted, **fields)), inputs)
         self.workers: dict[bytes, WorkerRecord] = {}
@@ -114,7 +115,7 @@ def test_nodes_of_a_later_part_are_bound_as_well():
         bytes(whole.uses)[8:], b"\1", b"", (), b"", is_last=True,
     )  # fmt: skip
     graph = Graph("", "0")
-    graph.record = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""))
+    graph.record = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""), Account())
     graph.nodes = graph.record.nodes
     graph.record.add(GraphPart(first), 0)
     graph.run(0, 9 * KB)

@@ -270,7 +270,7 @@ def test_after_a_time_such_tasks_fail():
         ["Failed", "0", "unplaced"], ["Failed", "1", "unplaced"], ["Failed", "102", "unplaced"],
         ["Unplaced"],
     ]  # fmt: skip
-    assert not bench.core.table.backlog.demanding
+    assert not any(queue.options.capabilities for queue in bench.core.table.backlog.queues())
 
 
 # -- graphs ------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from scaler_cluster.core.graph.placer import (
     WORTH,
 )
 from scaler_cluster.core.graph.topology import GraphPart
+from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.functions import FunctionRecord
 from scaler_cluster.core.records.workers import WorkerPool, WorkerRecord
 from scaler_cluster.testing.bench import function_id, graph_of
@@ -28,7 +29,7 @@ class Cluster:
 
     def __init__(self, *nodes: str, wanted: str = "", **fields) -> None:
         self.timing = FunctionRecord(b"", mean_s=UNIT_S)
-        self.graph = GraphRecord(1, 0, function_id("g"), self.timing)
+        self.graph = GraphRecord(1, 0, function_id("g"), self.timing, Account())
         self.graph.add(GraphPart(graph_of(0, *nodes, wanted=wanted, **fields)), 0)
         self.nodes, self.placer = self.graph.nodes, self.graph.placer
         self.workers = [WorkerRecord(b"W%d" % n, b"S1", n, "host", 0) for n in (1, 2, 3)]

@@ -7,16 +7,30 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.core.records.workers import Run
 from scaler_cluster.core.scheduler.queue import ReadyQueue
 from scaler_cluster.testing.bench import function_id, payloads_of
 from scaler_cluster.wire import messages as m
 
+TASK_S = 0.125
+USER = Account(Account())
+_accounts: dict[int, Account] = {}
+
+
+@pytest.fixture(autouse=True)
+def accounts():
+    """What sessions have had of the workers' time, which begins anew with each test."""
+    _accounts.clear()
+    return _accounts
+
 
 def make_run(session: int, first: int, count: int = 1, priority: int = 0) -> Run:
     options = m.TaskOptions(priority=priority)
-    return Run(session, first, function_id("f"), 0, options, payloads_of(first, count))
+    account = _accounts.setdefault(session, Account(USER))
+    batch = payloads_of(first, count)
+    return Run(session, first, function_id("f"), 0, options, batch, account=account)
 
 
 def drain(queue: ReadyQueue, limit: int = 1000) -> list[tuple[int, int, int]]:
@@ -24,6 +38,7 @@ def drain(queue: ReadyQueue, limit: int = 1000) -> list[tuple[int, int, int]]:
     taken = []
     while (head := queue.peek()) is not None:
         run = queue.take(head, limit)
+        run.account.served_s += run.count * TASK_S
         taken.append((run.session, run.first, run.count))
     return taken
 
@@ -57,7 +72,7 @@ def test_higher_priority_leaves_first(queue):
 
 
 def test_sessions_take_turns(queue):
-    """Sessions of one priority are served in turn, however much the first one queued."""
+    """Of one priority, the session that had least is next, however much the first one queued."""
     for first in range(4):
         queue.push(make_run(1, first))
     queue.push(make_run(2, 10))
@@ -72,6 +87,34 @@ def test_turns_are_taken_within_a_long_run(queue):
     queue.push(make_run(2, 10, 2))
 
     assert drain(queue, 2) == [(1, 0, 2), (2, 10, 2), (1, 2, 2), (1, 4, 2)]
+
+
+def test_turns_are_of_equal_time(queue):
+    """A session whose tasks take ten times as long gets a tenth of the tasks."""
+    for first in range(20):
+        queue.push(make_run(1, first))
+        queue.push(make_run(2, first))
+    order = []
+    while len(order) < 22 and (head := queue.peek()) is not None:
+        queue.take(head, 1)
+        head.account.served_s += (10 if head.session == 1 else 1) * TASK_S
+        order.append(head.session)
+
+    assert order == [1, *[2] * 10, 1, *[2] * 10]
+
+
+def test_what_was_counted_too_high_is_made_up_for(queue, accounts):
+    """A session whose tasks took less than expected is found again, and then has its turns."""
+    for first in range(20):
+        queue.push(make_run(1, first))
+        queue.push(make_run(2, first))
+    assert queue.peek().session == 1
+    accounts[1].served_s += 100.0
+    assert queue.peek().session == 2
+    accounts[1].served_s -= 99.0
+    accounts[2].served_s += 101.0
+
+    assert queue.peek().session == 1
 
 
 def test_a_cut_run_keeps_its_place(queue):
@@ -133,7 +176,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = ReadyQueue(m.DEFAULT_OPTIONS)
         self.model: dict[int, dict[int, list[Run]]] = {}
         self.next_task = 0
-        self.served_last = (0, 0)
+        _accounts.clear()
 
     def runs(self) -> list[Run]:
         return [run for level in self.model.values() for runs in level.values() for run in runs]
@@ -154,7 +197,6 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.push(run, front=front)
         runs = self.model.setdefault(priority, {}).setdefault(session, [])
         runs.insert(0 if front else len(runs), run)
-        self.served_last = (0, 0)
 
     @precondition(lambda self: self.model)
     @rule(limit=st.integers(1, 6))
@@ -162,6 +204,8 @@ class QueueMachine(RuleBasedStateMachine):
         level = self.model[max(self.model)]
         peeked = self.queue.peek()
         assert peeked is not None
+        least = min(_accounts[session].served_s for session in level)
+        assert _accounts[peeked.session].served_s == least
         expected = level[peeked.session][0]
         first, count = expected.first, min(expected.count, limit)
 
@@ -169,9 +213,7 @@ class QueueMachine(RuleBasedStateMachine):
 
         assert peeked is expected
         assert (taken.session, taken.first, taken.count) == (expected.session, first, count)
-        served = taken.options.priority, taken.session
-        assert served != self.served_last or len(level) == 1
-        self.served_last = served
+        _accounts[taken.session].served_s += taken.count * TASK_S
         if taken is expected:
             self.forget(expected)
 

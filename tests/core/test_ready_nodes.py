@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaler_cluster.core.graph.ready_nodes import LOOK_BACK, ReadyNodes
+from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.testing.bench import function_id
 from scaler_cluster.wire import messages as m
@@ -17,7 +18,7 @@ class Group:
 
     def __init__(self) -> None:
         self.states = bytearray([int(State.WAITING)] * COUNT)
-        self.nodes = ReadyNodes(1, 0, function_id("g"), m.DEFAULT_OPTIONS, self.states)
+        self.nodes = ReadyNodes(1, 0, function_id("g"), Account(), m.DEFAULT_OPTIONS, self.states)
 
     def free(self, *some: int) -> None:
         for node in some:

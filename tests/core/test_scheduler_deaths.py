@@ -32,8 +32,9 @@ def ready(bench):
     """Return the tasks that wait, in the order in which they are given out, and their histories."""
     return [
         (run.first, run.stop, run.tries, run.losses)
-        for level in bench.core.table.backlog.ready._levels.values()
-        for runs in level.values()
+        for queue in bench.core.table.backlog.queues()
+        for level in queue._levels.values()
+        for runs in level.waiting.values()
         for run in runs
     ]
 
@@ -271,7 +272,7 @@ def test_each_death_doubles_the_wait_up_to_a_limit(poison):
     waits = []
     for number in range(3, 11):
         start = poison.now
-        while not poison.core.table.backlog.ready.count:
+        while not any(queue.count for queue in poison.core.table.backlog.queues()):
             pause(poison, REST_S / 2)
         waits.append(poison.now - start)
         sent = kill_with(poison, number)

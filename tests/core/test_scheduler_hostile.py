@@ -153,7 +153,7 @@ def test_a_worker_reports_what_it_has(two, message):
     two.lose(b"W2")
 
     finished = len(getattr(message, "batch", ())) == 3
-    assert two.core.table.in_flight + two.core.table.backlog.ready.count == 4 - finished
+    assert two.core.table.in_flight + two.core.table.backlog.count == 4 - finished
 
 
 def test_a_dropped_client_takes_only_its_own_tasks(one):
@@ -222,7 +222,7 @@ def test_whatever_is_said_the_books_stay_right(story):
         run = runs[0]
         results += bench.done(run.first, peer=b"W9", session=run.session).get("C9", [])
     assert results == ["Results 0 [r0]"], sent
-    assert bench.core.table.backlog.ready.count == 0
+    assert bench.core.table.backlog.count == 0
 
 
 def test_a_submit_has_a_limit(one):

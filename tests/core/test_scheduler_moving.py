@@ -49,7 +49,7 @@ def test_what_comes_back_goes_elsewhere(loaded):
     loaded.wait(STALL_S * 2)
 
     assert loaded.feed(b"W1", m.Revoked(1, 1, 99, 0)) == {}
-    assert loaded.core.table.backlog.ready.count == 99
+    assert loaded.core.table.backlog.count == 99
     assert loaded.worker(b"W2")["W2"][1:3] == ["Function f", "Assign 1:1-50 f"]
 
 
@@ -71,7 +71,7 @@ def test_what_had_started_stays(loaded):
         (0, 1, State.ASSIGNED),
         (1, 3, State.ASSIGNED),
     ]
-    assert loaded.core.table.backlog.ready.count == 96
+    assert loaded.core.table.backlog.count == 96
 
 
 def test_what_finished_meanwhile_is_done(loaded):
@@ -243,7 +243,7 @@ def test_what_is_given_back_in_parts_keeps_its_order(loaded):
     loaded.feed(b"C1", m.Cancel(30, 10))
     loaded.feed(b"W1", m.Revoked(1, 1, 99, 0))
 
-    queued = [run.first for run in loaded.core.table.backlog.ready]
+    queued = [run.first for queue in loaded.core.table.backlog.queues() for run in queue]
     assert queued == [1, 40]
 
 
@@ -267,7 +267,7 @@ def test_a_cancelled_task_that_comes_back_ends(loaded):
     assert loaded.feed(b"C1", m.Cancel(1, 50)) == {"W1": ["Abort 1:1-50"]}
     loaded.feed(b"W1", m.Revoked(1, 1, 99, 0))
 
-    assert loaded.core.table.backlog.ready.count == 49
+    assert loaded.core.table.backlog.count == 49
     assert loaded.core.table.workers[b"W1"].count == 1
 
 
@@ -302,7 +302,7 @@ def test_an_impossible_answer_breaks_the_protocol(loaded, answer, reason):
         loaded.feed(b"W1", answer)
     loaded.lose(b"W1")
 
-    assert loaded.core.table.backlog.ready.count == 100
+    assert loaded.core.table.backlog.count == 100
 
 
 def test_giving_back_unasked_breaks_the_protocol(loaded):
@@ -311,4 +311,4 @@ def test_giving_back_unasked_breaks_the_protocol(loaded):
         loaded.feed(b"W1", m.Revoked(1, 0, 100, 0))
     assert loaded.lose(b"W1") == {"S1": ["Kill W1: it broke the protocol"]}
 
-    assert loaded.core.table.backlog.ready.count == 100
+    assert loaded.core.table.backlog.count == 100

@@ -71,7 +71,7 @@ def test_deeper_tasks_go_first(two) -> None:
     two.submit(0, peer=b"N1", options=m.TaskOptions(depth=1))
     two.submit(1, peer=b"N1", options=m.TaskOptions(depth=2))
 
-    ready = two.core.table.backlog.ready
+    (ready,) = two.core.table.backlog.queues()
     order = []
     while (run := ready.peek()) is not None:
         order.append((run.session, run.first))
@@ -102,7 +102,8 @@ def test_the_session_ends_with_its_worker(two) -> None:
 
     assert any(line.startswith("Abort 2:") for line in sent["W2"])
     assert b"N1" not in two.core.table.sessions
-    assert not [run for run in two.core.table.backlog.ready if run.session == 2]
+    queues = two.core.table.backlog.queues()
+    assert not [run for queue in queues for run in queue if run.session == 2]
 
 
 def test_what_it_said_before_is_no_offence(nested) -> None:

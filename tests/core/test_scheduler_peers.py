@@ -162,7 +162,7 @@ def test_a_silent_supervisor_is_given_up_with_its_workers(two):
 
     assert not two.core.table.supervisors
     assert not two.core.table.workers
-    assert two.core.table.backlog.ready.count == 4
+    assert two.core.table.backlog.count == 4
     assert sorted(two.core.take_gone()) == [b"S1", b"W1", b"W2"]
 
 
@@ -194,7 +194,7 @@ def test_a_client_that_leaves_takes_its_tasks_along(one):
     one.submit(0, 5)
 
     assert one.feed(b"C1", m.Goodbye()) == {"W1": ["Abort 1:0", "Abort 1:1"]}
-    assert one.core.table.backlog.ready.count == 0
+    assert one.core.table.backlog.count == 0
     assert one.feed(b"W1", m.Aborted(1, 1, 1), m.Aborted(1, 0, 1)) == {}
     assert not one.core.table.functions
     assert one.core.take_gone() == [b"C1"]
@@ -205,7 +205,7 @@ def test_a_supervisor_that_leaves_is_lost_with_its_workers(one):
     one.submit(0, 2)
     one.feed(b"S1", m.Goodbye())
 
-    assert one.core.table.backlog.ready.count == 2
+    assert one.core.table.backlog.count == 2
     assert sorted(one.core.take_gone()) == [b"S1", b"W1"]
 
 
@@ -303,7 +303,7 @@ def test_a_failing_initializer_breaks_the_cluster(bench):
     sent = bench.feed(b"S1", m.InitializerFailed("ZeroDivisionError"))
 
     assert sent == {"C1": ["Broken: The initializer of the workers failed:\nZeroDivisionError"]}
-    assert bench.core.table.backlog.ready.count == 0
+    assert bench.core.table.backlog.count == 0
 
 
 def test_who_comes_later_is_told_as_well(bench):

@@ -420,8 +420,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                     if isinstance(peer, Client) and peer.pending}, "lost"  # fmt: skip
         invariants.check(self.core)
         table = self.core.table
-        assert (table.backlog.ready.count, table.in_flight) == (0, 0)
-        assert not table.backlog.demanding
+        assert (table.backlog.count, table.in_flight) == (0, 0)
+        assert not any(user.demanding for user in table.backlog.users.values())
         assert not any(session.runs for session in table.sessions.values())
         for client in self.of_kind(Client):
             totals = table.sessions[client.name].totals
@@ -437,8 +437,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return not (
             any(client.pending for client in self.of_kind(Client))
             or any(peer.outbox for peer in self.peers.values())
-            or table.backlog.ready.count
-            or table.backlog.demanding
+            or table.backlog.count
+            or any(user.demanding for user in table.backlog.users.values())
             or table.in_flight
         )
 

@@ -40,7 +40,8 @@ def live(bench, duration_s):
 
 
 def ready(bench):
-    return sorted((run.first, run.stop) for run in bench.core.table.backlog.ready)
+    queues = bench.core.table.backlog.queues()
+    return sorted((run.first, run.stop) for queue in queues for run in queue)
 
 
 # -- cancelling what waits -------------------------------------------------------------------
@@ -73,9 +74,11 @@ def test_cancelling_one_by_one_costs_the_same_for_each(one):
     for task in [*range(2, 500), *range(1001, 500, -1), 500]:
         assert one.feed(b"C1", m.Cancel(task, 1)) == {}
 
-        assert len(one.core.table.backlog.ready._levels.get(0, {}).get(1, ())) <= 2
+        (queue,) = one.core.table.backlog.queues()
+        entries = [run for level in queue._levels.values() for run in level.waiting[1]]
+        assert len(entries) <= 2
 
-    assert one.core.table.backlog.ready.count == 0
+    assert one.core.table.backlog.count == 0
 
 
 def test_cancelling_what_is_unknown_does_nothing(loaded):
@@ -184,7 +187,7 @@ def test_the_death_of_a_killed_worker_is_no_failure(loaded):
     loaded.wait(GRACE_S * 1.1)
 
     assert loaded.died(0) == {}
-    assert loaded.core.table.backlog.ready.count == 19
+    assert loaded.core.table.backlog.count == 19
 
 
 @pytest.mark.parametrize("is_told", [False, True])
@@ -196,7 +199,7 @@ def test_what_runs_by_then_is_not_to_blame(loaded, is_told):
         loaded.feed(b"W1", m.Aborted(1, 0, 1))
 
     assert loaded.died(1) == {}
-    assert loaded.core.table.backlog.ready.count == 19
+    assert loaded.core.table.backlog.count == 19
 
 
 def test_what_runs_by_then_and_may_start_once_is_lost(one):
@@ -250,7 +253,7 @@ def test_a_quiet_worker_is_killed_if_it_has_that_task(loaded):
 
     assert loaded.feed(b"S1", m.Stuck(b"W1", 7, 1, 0, 60.0, m.QUIET, True, 0.0)) == {}
     assert loaded.died(0) == {"C1": ["Failed 0 worker_died"]}
-    assert loaded.core.table.backlog.ready.count == 19
+    assert loaded.core.table.backlog.count == 19
 
 
 def test_a_quiet_worker_without_that_task_stays(loaded):
@@ -408,4 +411,4 @@ def test_aborting_unasked_breaks_the_protocol(loaded):
         loaded.feed(b"W1", m.Aborted(1, 2, 1))
     loaded.lose(b"W1")
 
-    assert loaded.core.table.backlog.ready.count == 20
+    assert loaded.core.table.backlog.count == 20

@@ -63,7 +63,7 @@ def test_what_waits_can_be_cancelled(shared):
     hold_back(shared, b"C1")
     shared.submit(0, 10)
     shared.feed(b"C1", m.Cancel(3, 4))
-    assert shared.core.table.backlog.ready.count == 6
+    assert shared.core.table.backlog.count == 6
     shared.feed(b"C1", m.Cancel(0, 3))
     assert given(hold_back(shared))[0] == "1:7"
 

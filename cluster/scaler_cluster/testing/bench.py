@@ -61,7 +61,11 @@ class SchedulerBench:
 
     def __init__(self, config: SchedulerConfig | None = None) -> None:
         self.now = 100.0
-        self.core = SchedulerCore(config or SchedulerConfig(PYTHON), self.now)
+        self.users: dict[bytes, str] = {}
+        """Whose key each peer has; others have none."""
+        self.core = SchedulerCore(
+            config or SchedulerConfig(PYTHON), self.now, lambda peer: self.users.get(peer, "")
+        )
         self.published: list[f.Snapshot | f.Events] = []
         """What the core has told watchers."""
 

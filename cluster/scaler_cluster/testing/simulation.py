@@ -199,7 +199,7 @@ class Simulation:
 
     def _is_quiet(self) -> bool:
         table = self.hub.core.table
-        if table.in_flight or table.backlog.ready.count:
+        if table.in_flight or table.backlog.count:
             return False
         if not all(one.is_done for one in self.clients):
             return False

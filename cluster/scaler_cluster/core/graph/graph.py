@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.core.graph.ready_nodes import ReadyNodes
     from scaler_cluster.core.graph.topology import GraphPart
+    from scaler_cluster.core.records.accounts import Account
     from scaler_cluster.core.records.functions import FunctionRecord
     from scaler_cluster.core.records.workers import WorkerRecord
 
@@ -77,6 +78,7 @@ class GraphRecord:
         first: int,
         function: bytes,
         timing: FunctionRecord,
+        account: Account,
         *,
         is_shared: bool = False,
     ) -> None:
@@ -86,7 +88,9 @@ class GraphRecord:
         self.is_shared = is_shared
         """Nodes on one worker get the very objects that other nodes returned."""
         self.topology = Topology()
-        self.nodes = NodeStates(session, first, function, self.topology)
+        self.account = account
+        """Whose time its nodes take."""
+        self.nodes = NodeStates(session, first, function, account, self.topology)
         self.objects: list[bytes] = []
         """Ids of the objects that its payloads refer to, once for each payload."""
         self.is_begun = False
@@ -284,6 +288,7 @@ class GraphRecord:
             tries=mark[0],
             losses=mark[1],
             deaths=mark[2],
+            account=self.account,
             graph=self,
         )
 

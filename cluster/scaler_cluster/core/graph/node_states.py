@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from scaler_cluster.core.graph.topology import GraphPart, Topology
+    from scaler_cluster.core.records.accounts import Account
     from scaler_cluster.wire import messages as m
     from scaler_cluster.wire.batch import Buffer
 
@@ -32,9 +33,12 @@ class NodeStates:
     whose results their workers are to send) and ``unplaced`` (nodes that lack nothing but a place).
     """
 
-    def __init__(self, session: int, first: int, function: bytes, topology: Topology) -> None:
+    def __init__(
+        self, session: int, first: int, function: bytes, account: Account, topology: Topology
+    ) -> None:
         self._topology = topology
-        self._session, self._first, self._function = session, first, function
+        self._session, self._first = session, first
+        self._function, self._account = function, account
         self.states = bytearray()
         self.groups: list[ReadyNodes] = []
         """The ready nodes, by their options."""
@@ -105,7 +109,7 @@ class NodeStates:
         """Take in the nodes of a part that the topology has taken in."""
         topology, states, missing = self._topology, self.states, self.missing
         start, count, inputs = len(states), len(part.ends), topology.inputs
-        identity = self._session, self._first, self._function
+        identity = self._session, self._first, self._function, self._account
         self.groups += [ReadyNodes(*identity, options, states) for options in part.options]
         if topology.kinds and self._touched is None:
             self._touched = dict.fromkeys(self.groups)

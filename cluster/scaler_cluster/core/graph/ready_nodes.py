@@ -14,6 +14,7 @@ from scaler_cluster.core.records.lifecycle import State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scaler_cluster.core.records.accounts import Account
     from scaler_cluster.wire.messages import TaskOptions
 
 LOOK_BACK = 8
@@ -24,16 +25,24 @@ class ReadyNodes:
     """How many of the nodes are ready, and which come first."""
 
     __slots__ = (
-        "_free", "_states", "bound", "count", "function", "graph", "homes", "options", "session",
+        "_free", "_states", "account", "bound", "count", "function", "graph", "homes", "options",
+        "session",
     )  # fmt: skip
 
     def __init__(
-        self, session: int, graph: int, function: bytes, options: TaskOptions, states: bytearray
+        self,
+        session: int,
+        graph: int,
+        function: bytes,
+        account: Account,
+        options: TaskOptions,
+        states: bytearray,
     ) -> None:
         self.session = session
         self.graph = graph
         """First task of the graph."""
         self.function = function
+        self.account = account
         self.options = options
         self.count = 0
         """Number of nodes that are ready."""

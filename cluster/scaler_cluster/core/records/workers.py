@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.announced import Announced
 from scaler_cluster.core.records.lifecycle import TRANSITIONS, Event, State
 from scaler_cluster.core.records.limits import TASKS_MAX
@@ -55,6 +56,8 @@ class Run:
     """How often it was lost with its machine."""
     deaths: int = 0
     """How many of its tries ended with the death of its worker, while it ran there."""
+    account: Account = field(default_factory=Account, repr=False)
+    """Whose time it takes."""
     count: int = field(init=False)
     """Number of tasks."""
 
@@ -118,6 +121,7 @@ class Run:
             self.tries,
             self.losses,
             self.deaths,
+            self.account,
         )
         self.drop_head(count)
         return head
@@ -160,6 +164,8 @@ class WorkerPool:
         """Workers that have little ahead."""
         self.count = 0
         """Number of its workers."""
+        self.is_reserved = False
+        """True in a turn in which its busy workers get no more: what is next wants them idle."""
 
 
 @dataclass(slots=True, eq=False)

@@ -92,7 +92,9 @@ class Assigner:
         worker.count += count
         self._table.in_flight += count
         worker.given += count
-        worker.backlog_s += count * unit_s
+        expected_s = count * unit_s
+        worker.backlog_s += expected_s
+        run.account.charge(expected_s)
 
     def _settle(self, worker: WorkerRecord, run: Run, now: float) -> None:
         self._pools.consider(worker)
@@ -163,7 +165,7 @@ class Assigner:
                 table.objects.bring(wanted, worker)
                 del graph.handed_over[node]
                 graph.put_back(run)
-            table.backlog.queue(run.options).update(graph.nodes.group_of(node), front=True)
+            table.backlog.queue(run).update(graph.nodes.group_of(node), front=True)
 
     def _teach(self, worker: WorkerRecord, digest: bytes, function: FunctionRecord) -> None:
         known = worker.functions

@@ -1,4 +1,4 @@
-"""All that waits for a worker, in queues by what it demands of one."""
+"""All that waits for a worker, in queues by user and by what it demands of a worker."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from scaler_cluster.core.graph.graph import GraphRecord, NodeRun
+    from scaler_cluster.core.graph.ready_nodes import ReadyNodes
+    from scaler_cluster.core.records.accounts import Account
     from scaler_cluster.core.records.workers import Run
     from scaler_cluster.core.scheduler.pools import WorkerPools
 
@@ -19,36 +21,28 @@ _NO_REST = object()
 Demand: TypeAlias = "tuple[m.Capabilities, tuple[str, ...]]"
 
 
-class Backlog:
-    """The ready queues of a scheduler."""
+class UserQueues:
+    """What waits of the clients of one user."""
 
-    def __init__(self) -> None:
-        self.held_back: dict[int, None] = {}
-        """Numbers of sessions whose clients do not read what they are sent: their tasks wait."""
-        self.ready = ReadyQueue(m.DEFAULT_OPTIONS, self.held_back)
+    def __init__(self, account: Account, held_back: dict[int, None]) -> None:
+        self.account = account
+        """How much of the workers' time the user has had."""
+        self._held_back = held_back
+        self.ready = ReadyQueue(m.DEFAULT_OPTIONS, held_back)
         """What any worker may run."""
         self.demanding: dict[Demand, ReadyQueue] = {}
         """What only some workers may run, by what it demands."""
-        self.resting: dict[Run, None] = {}
-        """Single tasks that are queued again later, as they kill one worker after another."""
-        self._rests: Deadlines[Run] = Deadlines(lambda run: run not in self.resting)
+        self._changes_seen = 0
         self._fresh: dict[Demand, ReadyQueue] = {}
         """Those of which nobody knows yet whether there is a worker that could run them."""
         self._runnable: dict[Demand, ReadyQueue] = {}
         """Those that some worker could run. The others cost a turn nothing, however many there
         are, until a worker comes or goes."""
-        self.telling: dict[GraphRecord, None] = {}
-        """Graphs that have something to tell workers of the results that these keep."""
 
     @property
-    def count(self) -> int:
-        """Number of tasks that wait."""
-        waiting = sum(queue.count for queue in self.demanding.values())
-        return self.ready.count + waiting + len(self.resting)
-
-    def queues(self) -> list[ReadyQueue]:
-        """Return all queues."""
-        return [self.ready, *self.demanding.values()]
+    def is_empty(self) -> bool:
+        """True if nothing waits."""
+        return not self.ready.count and not self.demanding
 
     def queue(self, options: m.TaskOptions) -> ReadyQueue:
         """Return the queue in which tasks with these options wait."""
@@ -58,14 +52,14 @@ class Backlog:
         queue = self.demanding.get(demand)
         if queue is None:
             queue = self.demanding[demand] = self._fresh[demand] = ReadyQueue(
-                options, self.held_back
+                options, self._held_back
             )
         return queue
 
     def runnable(self, pools: WorkerPools) -> list[ReadyQueue]:
         """Return the queues with demands that some worker could run, each with its ``pools``."""
-        if pools.have_changed:
-            pools.have_changed = False
+        if pools.changes != self._changes_seen:
+            self._changes_seen = pools.changes
             self._fresh = dict(self.demanding)
             self._runnable.clear()
         if self._fresh:
@@ -76,10 +70,57 @@ class Backlog:
             self._fresh = {}
         return list(self._runnable.values())
 
-    def is_asleep(self, options: m.TaskOptions) -> bool:
+    def is_asleep(self, options: m.TaskOptions, pools: WorkerPools) -> bool:
         """Return True if the queue of tasks with these options is not among the runnable ones."""
+        if pools.changes != self._changes_seen:
+            return False
         demand = options.capabilities, options.workers
         return demand not in self._runnable and demand not in self._fresh
+
+    def drop_empty(self, queues: Iterable[ReadyQueue]) -> None:
+        """Forget those of some queues with demands in which nothing waits."""
+        for queue in queues:
+            if not queue.count and queue is not self.ready:
+                demand = queue.options.capabilities, queue.options.workers
+                for place in (self.demanding, self._fresh, self._runnable):
+                    place.pop(demand, None)
+
+
+class Backlog:
+    """The ready queues of a scheduler."""
+
+    def __init__(self) -> None:
+        self.held_back: dict[int, None] = {}
+        """Numbers of sessions whose clients do not read what they are sent: their tasks wait."""
+        self.users: dict[Account, UserQueues] = {}
+        """What waits, by the account of its user. There are as many as keys, so they all stay."""
+        self.resting: dict[Run, None] = {}
+        """Single tasks that are queued again later, as they kill one worker after another."""
+        self._rests: Deadlines[Run] = Deadlines(lambda run: run not in self.resting)
+        self.telling: dict[GraphRecord, None] = {}
+        """Graphs that have something to tell workers of the results that these keep."""
+
+    @property
+    def count(self) -> int:
+        """Number of tasks that wait."""
+        return sum(queue.count for queue in self.queues()) + len(self.resting)
+
+    def queues(self) -> list[ReadyQueue]:
+        """Return all queues."""
+        users = self.users.values()
+        return [queue for user in users for queue in (user.ready, *user.demanding.values())]
+
+    def queue(self, entry: Run | ReadyNodes) -> ReadyQueue:
+        """Return the queue in which these tasks wait."""
+        return self.of(entry.account).queue(entry.options)
+
+    def of(self, account: Account) -> UserQueues:
+        """Return what waits of the user of a client."""
+        whole = account.whole or account
+        user = self.users.get(whole)
+        if user is None:
+            user = self.users[whole] = UserQueues(whole, self.held_back)
+        return user
 
     def hold_back(self, session: int) -> None:
         """Give no tasks of a session out for now."""
@@ -107,12 +148,12 @@ class Backlog:
         """Queue the tasks that have waited long enough."""
         for run in self._rests.due(now):
             if self.resting.pop(run, _NO_REST) is None:
-                self.queue(run.options).push(run, front=True)
+                self.queue(run).push(run, front=True)
 
     def discard(self, run: Run) -> None:
         """Count a whole run out that waits, as its state is about to leave READY."""
         if self.resting.pop(run, _NO_REST) is not None:
-            self.queue(run.options).discard(run)
+            self.queue(run).discard(run)
 
     def update(self, graph: GraphRecord) -> None:
         """See which nodes of a graph are ready by now."""
@@ -121,14 +162,14 @@ class Backlog:
         if graph.placer.has_requests:
             self.telling[graph] = None
         for group in graph.nodes.take_touched():
-            self.queue(group.options).update(group, front=graph.is_begun)
+            self.queue(group).update(group, front=graph.is_begun)
 
     def withdraw(self, graph: GraphRecord) -> None:
         """Take all nodes of a graph out."""
         self.telling.pop(graph, None)
         for group in graph.nodes.groups:
             group.count = 0
-            self.queue(group.options).update(group, front=True)
+            self.queue(group).update(group, front=True)
 
     def off_worker(self, run: NodeRun, first: int, stop: int) -> None:
         """A worker does not have these nodes any more: they have ended there."""
@@ -141,11 +182,3 @@ class Backlog:
         telling = list(self.telling)
         self.telling.clear()
         return telling
-
-    def drop_empty(self, queues: Iterable[ReadyQueue]) -> None:
-        """Forget those of some queues with demands in which nothing waits."""
-        for queue in queues:
-            if not queue.count and queue is not self.ready:
-                demand = queue.options.capabilities, queue.options.workers
-                for place in (self.demanding, self._fresh, self._runnable):
-                    place.pop(demand, None)

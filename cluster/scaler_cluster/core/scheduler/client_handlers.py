@@ -98,7 +98,10 @@ class ClientHandlers:
         if worker is not None and (worker.pid, worker.host) != (hello.pid, hello.host):
             raise RemoteProtocolError("the session of a worker's tasks is in another process")
         number = self._number_of(hello)
-        session = SessionRecord(number, peer, hello.host, hello.pid, now, worker=hello.worker)
+        account = table.open_account(table.user_of(peer))
+        session = SessionRecord(
+            number, peer, hello.host, hello.pid, now, account, worker=hello.worker
+        )
         session.is_resumed = number == hello.resume
         table.add_session(session)
         table.journal.client_came(session, now)
@@ -248,9 +251,10 @@ class ClientHandlers:
             message.options,
             message.batch,
             message.objects,
+            account=table.account_of(session),
         )
         table.add_run(run)
-        table.backlog.queue(run.options).push(run)
+        table.backlog.queue(run).push(run)
 
     def _on_request_credit(self, peer: bytes, message: m.RequestCredit, now: float) -> None:
         session = self._client(peer)

@@ -43,6 +43,10 @@ class Deaths:
         """
         self._graphs.worker_lost(worker)
         runs = list(worker.runs)
+        for run in runs:
+            run.account.correct(-run.count * run.unit_s)
+        if runs:
+            runs[0].account.correct(now - worker.progress_at)
         self._table.in_flight -= worker.count
         worker.runs.clear()
         worker.count = 0

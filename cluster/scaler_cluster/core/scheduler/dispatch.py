@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,11 @@ from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from scaler_cluster.core.records.workers import Run, WorkerPool, WorkerRecord
     from scaler_cluster.core.scheduler.assignment import Assigner
-    from scaler_cluster.core.scheduler.backlog import Backlog
+    from scaler_cluster.core.scheduler.backlog import UserQueues
     from scaler_cluster.core.scheduler.pools import WorkerPools
     from scaler_cluster.core.scheduler.queue import ReadyQueue
     from scaler_cluster.core.scheduler.rebalance import Rebalancer
@@ -73,24 +73,44 @@ class Dispatch:
             self._is_due = True
         if backlog.resting:
             backlog.end_rests(now)
-        if backlog.demanding and (queues := backlog.runnable(self._pools)):
-            self._give_by_demand(backlog, queues, now)
-        else:
-            ready, pools = backlog.ready, self._pools.pools
-            while ready.count and self._give(ready, pools, now):
-                pass
+        turns = [
+            (user.account.served_s, number, user, self._giving(user, now))
+            for number, user in enumerate(backlog.users.values())
+            if not user.is_empty
+        ]
+        if turns:
+            self._pools.begin_turn()
+            heapify(turns)
+        while turns:
+            # That user is next who has had the least of the workers' time.
+            _, number, user, giving = turns[0]
+            if next(giving, None) is None:
+                heappop(turns)
+            else:
+                heapreplace(turns, (user.account.served_s, number, user, giving))
         self._is_due = False
         self._rebalancer.even_out(now)
         if backlog.telling:
             self._tell_workers()
 
-    def _give_by_demand(self, backlog: Backlog, queues: list[ReadyQueue], now: float) -> None:
+    def _giving(self, user: UserQueues, now: float) -> Iterator[bool]:
+        """Give out what waits of a user, as much at each step as one worker gets at once."""
+        if user.demanding and (queues := user.runnable(self._pools)):
+            yield from self._giving_by_demand(user, queues, now)
+            return
+        ready, pools = user.ready, self._pools.pools
+        while ready.count and self._give(ready, pools, now):
+            yield True
+
+    def _giving_by_demand(
+        self, user: UserQueues, queues: list[ReadyQueue], now: float
+    ) -> Iterator[bool]:
         """Let tasks that demand something come first among equals: fewer workers can run them.
 
         Queues without a free worker are left out first, and the others wait in a heap: there may
         be thousands of demands.
         """
-        ready = backlog.ready
+        ready = user.ready
         ready.pools = self._pools.pools
         queues.append(ready)
         offers: list[tuple[tuple[int, int], int]] = []
@@ -105,11 +125,13 @@ class Dispatch:
             # Looking for what is next may find that it is gone.
             if queue.peek() is None:
                 continue
-            if queue.rank == rank and not self._give(queue, queue.pools, now):
-                continue
+            if queue.rank == rank:
+                if not self._give(queue, queue.pools, now):
+                    continue
+                yield True
             if queue.peek() is not None:
                 heappush(offers, (queue.rank, number))
-        backlog.drop_empty(queues)
+        user.drop_empty(queues)
 
     def _give(self, queue: ReadyQueue, pools: Sequence[WorkerPool], now: float) -> bool:
         """Give some of what is next in a queue to a worker; False: no more can be given for now."""
@@ -155,6 +177,8 @@ class Dispatch:
         else:
             limit = grant(worker, unit_s, -(-queue.count // workers))
             part = queue.take(run, limit) if limit else None
+            if part is None:
+                self._pools.reserve(queue.options, pools)
         if part is None:
             if isinstance(run, ReadyNodes) and run.bound and not worker.count:
                 return self._take_over(run, takers, now)
@@ -187,7 +211,7 @@ class Dispatch:
             limit = grant(worker, unit_s, share)
             run = graph.cut_bound(group, limit, worker) if limit else None
             if run is not None:
-                queue.took_nodes(group)
+                queue.update(group, front=True)
                 self._assigner.assign(worker, run, unit_s, now)
                 return True
         return False
@@ -246,7 +270,7 @@ class Dispatch:
         if run is None:
             self._patient_until = min(self._patient_until, now + STALL_S)
         else:
-            queue.took_nodes(group)
+            queue.update(group, front=True)
         return run
 
     def _choose(
@@ -283,7 +307,13 @@ class Dispatch:
             if not graph.nodes.open or graph.session in table.backlog.held_back:
                 continue
             group = graph.nodes.group_of(last.stop - graph.first - 1)
-            queue = table.backlog.queue(group.options)
+            if any(
+                not user.is_empty
+                for whole, user in table.backlog.users.items()
+                if whole is not group.account.whole
+            ):
+                continue
+            queue = table.backlog.queue(group)
             other = queue.peek()
             if other is not None and other is not group:
                 continue

@@ -47,5 +47,5 @@ class Failures:
     def fail_queued(self, run: Run, kind: str, detail: dict[str, Any]) -> None:
         """Let the tasks of a run fail that no worker has."""
         self.fail_all(run, kind, detail)
-        self._table.backlog.queue(run.options).discard(run)
+        self._table.backlog.queue(run).discard(run)
         self._table.end(run, Event.UNPLACED)

@@ -91,7 +91,8 @@ class Graphs:
             raise RemoteProtocolError("a graph whose functions were not sent")
         timing = self._table.functions[message.function]
         identity = session.number, message.first, message.function
-        return GraphRecord(*identity, timing, is_shared=message.is_shared)
+        account = self._table.account_of(session)
+        return GraphRecord(*identity, timing, account, is_shared=message.is_shared)
 
     def _fail_short(self, session: SessionRecord, message: m.Graph) -> None:
         """Let nodes fail whose functions need objects which the client has released."""

@@ -34,16 +34,17 @@ def check(core: SchedulerCore) -> None:
             queued += run.count
             _true(run.state is State.READY and run.worker is None, "queued but not ready: %s", run)
             _true(id(run) not in places, "queued twice: %s", run)
-            _true(table.backlog.queue(run.options) is queue, "queued elsewhere: %s", run)
+            _true(table.backlog.queue(run) is queue, "queued elsewhere: %s", run)
             places[id(run)] = run
         ready = queue.ready_groups()
         _true(queued + sum(ready.values()) == queue.count, "the queue counts its tasks")
         _true(groups.keys().isdisjoint(ready), "queued twice: %r", ready)
         groups |= ready
-        if queue.count and queue is not table.backlog.ready and not core._pools.have_changed:
-            is_asleep = table.backlog.is_asleep(queue.options)
+    for user in table.backlog.users.values():
+        for queue in user.demanding.values():
+            is_asleep = user.is_asleep(queue.options, core._pools)
             is_runnable = core._pools.is_runnable(queue.options)
-            _true(not (is_asleep and is_runnable), "overlooked: %r", queue.options)
+            _true(not (queue.count and is_asleep and is_runnable), "overlooked: %r", queue.options)
     for run in table.backlog.resting:
         is_right = run.state is State.READY and run.worker is None and run.count == 1
         _true(is_right and id(run) not in places, "rests, and does not wait: %s", run)

@@ -59,7 +59,7 @@ class Outcomes:
             elif isinstance(run, NodeRun):
                 self._graphs.returned_late(run, message.first + index, count)
             measure(function, count, busy_s)
-            self._runs.finish(worker, run, count, Event.RETURNED)
+            self._runs.finish(worker, run, count, Event.RETURNED, busy_s)
             index += count
 
     def stored(self, worker: WorkerRecord, message: m.Stored) -> None:
@@ -81,7 +81,7 @@ class Outcomes:
                 for one in table.totals(run):
                     one.done += 1
             table.observer.done(worker, run, message.task, 1, message.busy_s)
-        self._runs.finish(worker, run, 1, Event.RETURNED)
+        self._runs.finish(worker, run, 1, Event.RETURNED, message.busy_s)
 
     def erred(self, worker: WorkerRecord, message: m.Erred) -> None:
         """One task raised: it fails, or is run again if it may be."""
@@ -93,17 +93,17 @@ class Outcomes:
                 and isinstance(run, NodeRun)
                 and run.graph.has_lost_input(run)
             ):
-                self._runs.requeue(worker, run, Event.SKIPPED)
+                self._runs.requeue(worker, run, Event.SKIPPED, message.busy_s)
                 return
             if message.kind == m.FAILED_EXCEPTION and run.may_retry:
                 self._failures.retried(run, message.kind, message.detail, message.busy_s)
                 run.tries += 1
-                self._runs.requeue(worker, run, Event.RETRY)
+                self._runs.requeue(worker, run, Event.RETRY, message.busy_s)
                 return
             self._table.observer.failed(run, message.kind, message.detail, message.busy_s)
             failed = m.Failed(message.task, message.kind, message.payload, message.detail)
             self._failures.fail_task(run, failed)
-        self._runs.finish(worker, run, 1, Event.RAISED)
+        self._runs.finish(worker, run, 1, Event.RAISED, message.busy_s)
 
     def skipped(self, worker: WorkerRecord, message: m.Skipped) -> None:
         """A worker could not run a node, as a node that it needs did not return there."""
@@ -111,7 +111,7 @@ class Outcomes:
         if not isinstance(run, NodeRun):
             raise RemoteProtocolError(f"skipped without a reason: {run}")
         if run.state is State.CANCELLING:
-            self._runs.finish(worker, run, 1, Event.SKIPPED)
+            self._runs.finish(worker, run, 1, Event.SKIPPED, 0.0)
         else:
             self._graphs.skipped(worker, run)
             self._runs.requeue(worker, run, Event.SKIPPED)
@@ -136,15 +136,19 @@ class Outcomes:
                     run.move(Event.KEPT)
                     continue
             if run.state is State.CANCELLING:
-                self._runs.finish(worker, run, run.count, Event.GIVEN_BACK)
+                self._runs.finish(worker, run, run.count, Event.GIVEN_BACK, 0.0)
             else:
                 self._table.functions[run.function].totals.moved += run.count
                 self._table.observer.moved(worker, run)
                 self._runs.requeue(worker, run, Event.GIVEN_BACK)
 
-    def aborted(self, worker: WorkerRecord, message: m.Aborted) -> None:
-        """A worker dropped or interrupted tasks, as it was told to."""
+    def aborted(self, worker: WorkerRecord, message: m.Aborted, busy_s: float) -> None:
+        """A worker dropped or interrupted tasks, as it was told to.
+
+        It reported nothing for ``busy_s``, which the first of its tasks took if that was stopped.
+        """
         stop = message.first + message.count
+        running = worker.runs[0] if worker.runs else None
         for run in self._runs.held(worker, message.session, message.first, stop):
             if run.state is not State.CANCELLING:
                 raise RemoteProtocolError(f"aborted unasked: {run}")
@@ -154,4 +158,6 @@ class Outcomes:
                     raise RemoteProtocolError(f"aborted the middle of what it was to: {run}")
                 self._runs.finish_tail(worker, run, run.stop - message.first)
             else:
-                self._runs.finish(worker, run, min(run.stop, stop) - run.first, Event.STOPPED)
+                took_s = busy_s if run is running else 0.0
+                count = min(run.stop, stop) - run.first
+                self._runs.finish(worker, run, count, Event.STOPPED, took_s)

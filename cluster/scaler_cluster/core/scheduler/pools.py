@@ -35,8 +35,8 @@ class WorkerPools:
         self.pools: list[WorkerPool] = []
         """The pools that offer least come first, as other workers may be needed for what only they
         can run."""
-        self.have_changed = False
-        """True once a worker came or went, until :meth:`Backlog.runnable` has seen it."""
+        self.changes = 0
+        """How often a worker came or went."""
         self._by_name: dict[str, dict[bytes, WorkerRecord]] = {}
         """Workers by their names, and by the names of their machines."""
         self.loaded: OrderedDict[bytes, WorkerRecord] = OrderedDict()
@@ -59,7 +59,7 @@ class WorkerPools:
             self.pools.sort(key=lambda one: len(one.capabilities))
         pool.count += 1
         worker.pool = pool
-        self.have_changed = True
+        self.changes += 1
         for name in (worker.name, worker.host):
             self._by_name.setdefault(name, {})[worker.peer] = worker
         self.consider(worker)
@@ -107,7 +107,7 @@ class WorkerPools:
         pool.count -= 1
         if not pool.count:
             self.pools.remove(pool)
-        self.have_changed = True
+        self.changes += 1
         for name in (worker.name, worker.host):
             named = self._by_name.get(name, {})
             named.pop(worker.peer, None)
@@ -154,9 +154,24 @@ class WorkerPools:
             if pool.idle:
                 return pool.idle
         for pool in pools:
-            if pool.hungry:
+            if pool.hungry and not pool.is_reserved:
                 return pool.hungry
         return None
+
+    def reserve(self, options: TaskOptions, pools: Sequence[WorkerPool]) -> None:
+        """Give workers that are busy no more in this turn: what is next wants them idle.
+
+        Else a stream of short tasks would keep them from long tasks for ever. Tasks that name
+        their workers wait without this, as most of the pools' workers are of no use to them.
+        """
+        if not options.workers:
+            for pool in pools:
+                pool.is_reserved = True
+
+    def begin_turn(self) -> None:
+        """Forget what was reserved in the last turn."""
+        for pool in self.pools:
+            pool.is_reserved = False
 
     def _named_takers(
         self, options: TaskOptions, pools: Sequence[WorkerPool]

@@ -1,10 +1,10 @@
-"""Tasks that are ready: by priority and depth, then in turn among sessions, then in order."""
+"""Tasks of one user that are ready: by priority, by depth, in turn among sessions, and in order."""
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
-from heapq import heappop, heappush
+from collections import deque
+from heapq import heappop, heappush, heapreplace, nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,32 @@ def _rank(options: TaskOptions) -> tuple[int, int]:
     return -options.priority, -options.depth
 
 
+class Level:
+    """What waits at one rank, by session."""
+
+    __slots__ = ("turns", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, deque[Entry]] = {}
+        """By session, in order. What has become empty stays until its turn comes."""
+        self.turns: list[tuple[float, int]] = []
+        """A heap with one entry for each of these: the session, and the time of workers that it
+        had had when it was looked at last. It may have had more since."""
+
+    def of(self, session: int) -> deque[Entry]:
+        """Return what waits of a session, to add to it."""
+        entries = self.waiting.get(session)
+        if entries is None:
+            entries = self.waiting[session] = deque()
+            # It had less than nothing: so what it has had is looked at first.
+            heappush(self.turns, (-math.inf, session))
+        return entries
+
+
 class ReadyQueue:
     """Runs and groups of nodes that wait for a worker, and that all demand the same of it.
+
+    Of the sessions, that one is next which has had the least of the workers' time.
 
     The ``options`` are those of one of them. A run that is cancelled as a whole stays in its place,
     in another state, and is passed over later. So each call costs O(log ranks), except
@@ -46,8 +70,8 @@ class ReadyQueue:
         """Since when there is no worker that could run any of these; inf: there is one."""
         self.told: dict[int, str] = {}
         """Sessions that were told so, by number, with the refusal of a cluster they were told."""
-        self._levels: dict[tuple[int, int], OrderedDict[int, deque[Entry]]] = {}
-        """Runs by session, by rank. The last level stays when it becomes empty."""
+        self._levels: dict[tuple[int, int], Level] = {}
+        """What waits, by rank. The last level stays when it becomes empty."""
         self._order: list[tuple[int, int]] = []
         """A heap of the keys of the levels."""
         self._groups: dict[ReadyNodes, int] = {}
@@ -80,61 +104,72 @@ class ReadyQueue:
         if run.session in self._held_back:
             runs = self._aside.setdefault(run.session, {}).setdefault(rank, deque())
         else:
-            runs = self._level(rank).setdefault(run.session, deque())
+            runs = self._level(rank).of(run.session)
         if front:
             runs.appendleft(run)
         else:
             runs.append(run)
 
-    def _level(self, rank: tuple[int, int]) -> OrderedDict[int, deque[Entry]]:
+    def _level(self, rank: tuple[int, int]) -> Level:
         level = self._levels.get(rank)
         if level is None:
-            level = self._levels[rank] = OrderedDict()
+            level = self._levels[rank] = Level()
             heappush(self._order, rank)
         return level
 
     def hold_back(self, session: int) -> None:
         """Set what waits of a session aside, now that it is among those held back."""
         for rank, level in self._levels.items():
-            if session in level:
-                self._aside.setdefault(session, {})[rank] = level.pop(session)
+            if runs := level.waiting.get(session):
+                self._aside.setdefault(session, {})[rank] = runs
+                level.waiting[session] = deque()
 
     def let_go(self, session: int) -> None:
         """Offer again what waits of a session that is not held back any more."""
         for rank, runs in self._aside.pop(session, {}).items():
-            self._level(rank)[session] = runs
+            self._level(rank).of(session).extend(runs)
 
     def peek(self) -> Entry | None:
         """Return the run that is next, or None if nothing is queued."""
         order = self._order
         while order:
             level = self._levels[order[0]]
-            if not level:
-                if len(order) == 1:
-                    return None
-                del self._levels[heappop(order)]
-                continue
-            session, runs = next(iter(level.items()))
-            first: Entry = runs[0]
-            if first.state is State.READY:
-                return first
-            runs.popleft()
-            if isinstance(first, ReadyNodes):
-                self._groups.pop(first, None)
-            if not runs:
-                del level[session]
+            turns, waiting = level.turns, level.waiting
+            while turns:
+                served_s, session = turns[0]
+                runs = waiting[session]
+                if not runs:
+                    heappop(turns)
+                    del waiting[session]
+                    continue
+                first: Entry = runs[0]
+                if first.state is not State.READY:
+                    runs.popleft()
+                    if isinstance(first, ReadyNodes):
+                        self._groups.pop(first, None)
+                elif first.account.served_s > served_s:
+                    heapreplace(turns, (first.account.served_s, session))
+                else:
+                    return first
+            if len(order) == 1:
+                return None
+            del self._levels[heappop(order)]
         return None
 
     def entries(self, limit: int) -> Iterator[Entry]:
         """Yield what is next, and what would be if that was not there, ``limit`` at most.
 
-        Sessions take turns: the first entries of all come before the second of one.
+        The first entries of all sessions come before the second of one.
         """
         if self.peek() is None:
             return
         for rank in sorted(self._order):
+            level = self._levels[rank]
+            offered = [runs for runs in level.waiting.values() if runs]
+            if len(offered) > 1:
+                offered = nsmallest(limit, offered, key=lambda runs: runs[0].account.served_s)
             for turn in range(limit):
-                all_runs = [runs for runs in self._levels[rank].values() if turn < len(runs)]
+                all_runs = [runs for runs in offered if turn < len(runs)]
                 if not all_runs or not limit:
                     break
                 for runs in all_runs[:limit]:
@@ -147,9 +182,15 @@ class ReadyQueue:
         """The rank of the next run, by which queues are compared; call :meth:`peek` before."""
         return self._order[0]
 
+    @property
+    def is_for_any(self) -> bool:
+        """True if any worker may run these tasks."""
+        return not self.options.capabilities and not self.options.workers
+
     def sessions(self) -> list[int]:
         """Return the numbers of the sessions that have tasks here."""
-        offered = (number for level in self._levels.values() for number in level)
+        levels = self._levels.values()
+        offered = (one for level in levels for one, runs in level.waiting.items() if runs)
         return list(dict.fromkeys(chain(offered, self._aside)))
 
     def is_alone(self, entry: Entry) -> bool:
@@ -159,31 +200,14 @@ class ReadyQueue:
     def take(self, run: Run, limit: int) -> Run:
         """Take up to ``limit`` tasks off a run that :meth:`entries` yielded.
 
-        Its session goes last in turn. The rest of a run that was cut stays next in its session.
+        The rest of a run that was cut stays next in its session.
         """
-        level = self._levels[_rank(run.options)]
-        session = run.session
-        runs = level[session]
-        count = run.count
-        if count > limit:
-            count = limit
-            run = run.cut_head(limit)
-        else:
+        if run.count <= limit:
             # Nearly always the first: before it are only nodes that are bound to busy workers.
-            runs.remove(run)
-        if not runs:
-            del level[session]
-        elif len(level) > 1:
-            level.move_to_end(session)
-        self.count -= count
-        return run
-
-    def took_nodes(self, group: ReadyNodes) -> None:
-        """Nodes were taken off a group that :meth:`entries` yielded: its session goes last."""
-        self.update(group, front=True)
-        level = self._levels.get(_rank(group.options))
-        if level is not None and len(level) > 1 and group.session in level:
-            level.move_to_end(group.session)
+            self.remove(run)
+            return run
+        self.count -= limit
+        return run.cut_head(limit)
 
     def discard(self, run: Run) -> None:
         """Count a queued run out. Its state is about to leave READY, so it will be passed over."""
@@ -198,18 +222,14 @@ class ReadyQueue:
 
     def remove(self, run: Run) -> None:
         """Take a queued run out; costs O(runs of its session)."""
-        level = self._levels[_rank(run.options)]
-        runs = level[run.session]
-        runs.remove(run)
-        if not runs:
-            del level[run.session]
+        self._levels[_rank(run.options)].waiting[run.session].remove(run)
         self.count -= run.count
 
     def replace(self, run: Run, parts: list[Run]) -> None:
         """Put the parts of a queued run in its place; costs O(runs of its session)."""
         rank, session = _rank(run.options), run.session
         aside = self._aside.get(session)
-        runs = self._levels[rank][session] if aside is None else aside[rank]
+        runs = self._levels[rank].waiting[session] if aside is None else aside[rank]
         index = runs.index(run)
         del runs[index]
         for part in reversed(parts):
@@ -217,7 +237,7 @@ class ReadyQueue:
 
     def __iter__(self) -> Iterator[Run]:
         """Yield every queued run, in no promised order."""
-        offered = (level.values() for level in self._levels.values())
+        offered = (level.waiting.values() for level in self._levels.values())
         aside = (level.values() for level in self._aside.values())
         for run in chain.from_iterable(chain.from_iterable(chain(offered, aside))):
             if run.state is State.READY and not isinstance(run, ReadyNodes):

@@ -11,6 +11,7 @@ from scaler_cluster.core.records.totals import Totals
 
 if TYPE_CHECKING:
     from scaler_cluster.core.graph.graph import GraphRecord
+    from scaler_cluster.core.records.accounts import Account
     from scaler_cluster.core.records.workers import Run
 
 
@@ -23,6 +24,8 @@ class SessionRecord:
     host: str
     pid: int
     last_seen: float
+    account: Account
+    """How much of the workers' time it has had."""
     runs: ByFirst[Run] = field(default_factory=ByFirst)
     """The live runs of the client, by their first task."""
     functions: dict[bytes, bool] = field(default_factory=dict)

@@ -55,24 +55,15 @@ def take_snapshot(table: Table, paths: CriticalPaths, objects: int, now: float) 
     snapshot.objects, snapshot.objects_bytes = len(table.objects.records), table.objects.nbytes
     snapshot.stores = _stores(table.objects)
     snapshot.largest = _largest(table.objects, objects)
-    snapshot.demands = [
-        feed.Demand(
-            describe(queue.options),
-            queue.count,
-            None if queue.unmet_since == math.inf else now - queue.unmet_since,
-        )
-        for queue in islice(table.backlog.demanding.values(), ROWS_MAX)
-    ]
-    if table.backlog.ready.unmet_since < math.inf:
-        unmet_s = now - table.backlog.ready.unmet_since
-        snapshot.demands.append(feed.Demand("", table.backlog.ready.count, unmet_s))
+    demands = _demands(table, now)
+    snapshot.demands = demands[:ROWS_MAX]
     snapshot.refused = table.refused
     snapshot.errors = table.errors
     there = {
         "clients": len(table.sessions),
         "machines": len(table.supervisors),
         "workers": len(table.workers),
-        "demands": len(table.backlog.demanding),
+        "demands": len(demands),
         "graphs": sum(len(one.graphs) for one in table.sessions.values()),
     }
     for name, count in there.items():
@@ -80,6 +71,20 @@ def take_snapshot(table: Table, paths: CriticalPaths, objects: int, now: float) 
             snapshot.left_out[name] = count - len(getattr(snapshot, name))
     snapshot.tasks = _tasks(snapshot, table, [one for _, one in functions.values()], handed_over)
     return snapshot
+
+
+def _demands(table: Table, now: float) -> list[feed.Demand]:
+    """Return what waits by what it demands, and what waits for any worker if there is none."""
+    rows: dict[object, feed.Demand] = {}
+    for queue in table.backlog.queues():
+        unmet_s = None if queue.unmet_since == math.inf else now - queue.unmet_since
+        if queue.is_for_any and unmet_s is None:
+            continue
+        # Users who demand the same have a queue each.
+        demand = queue.options.capabilities, queue.options.workers
+        row = rows.setdefault(demand, feed.Demand(describe(queue.options), 0, unmet_s))
+        row.tasks += queue.count
+    return list(rows.values())
 
 
 def _add_graphs(

@@ -13,6 +13,7 @@ from scaler_cluster.core.supervisor.supervisor import spares_max
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
+    from scaler_cluster.core.records.accounts import Account
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.core.scheduler.pools import WorkerPools
@@ -32,6 +33,8 @@ class Spares:
         self._pools = pools
         self._rebalancer = rebalancer
         self._sleeping: dict[bytes, WorkerRecord] = {}
+        self._waits: dict[bytes, tuple[Account, float]] = {}
+        """Whose task waits on each blocked worker, and since when: it takes nobody's time."""
 
     def set_blocked(self, worker: WorkerRecord, now: float, *, is_blocked: bool) -> None:
         """A worker only waits for others, or does no more."""
@@ -40,6 +43,11 @@ class Spares:
         worker.blocked = is_blocked
         if is_blocked:
             self._rebalancer.clear(worker)
+            if worker.runs:
+                self._waits[worker.peer] = worker.runs[0].account, now
+        elif worker.peer in self._waits:
+            account, since = self._waits.pop(worker.peer)
+            account.correct(since - now)
         self._pools.consider(worker)
         self._balance(worker, now)
 
@@ -51,6 +59,7 @@ class Spares:
     def left(self, worker: WorkerRecord, now: float) -> None:
         """A worker is gone."""
         self._sleeping.pop(worker.peer, None)
+        self._waits.pop(worker.peer, None)
         if worker.spare or worker.blocked:
             self._balance(worker, now)
 

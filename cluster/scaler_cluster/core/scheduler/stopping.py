@@ -69,7 +69,7 @@ class Stopping:
 
     def _drop(self, run: Run, first: int, stop: int, now: float) -> None:
         if run.state is State.READY:
-            queue = self._table.backlog.queue(run.options)
+            queue = self._table.backlog.queue(run)
             before, middle, after = self._runs.cut_range(run, first, stop)
             if before is not None:
                 # ``run`` itself is the last part. Cancelled tasks need no place in the queue.

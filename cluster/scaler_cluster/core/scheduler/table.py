@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
+from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.lifecycle import ENDS, Event, State
 from scaler_cluster.core.records.totals import Names, Totals
 from scaler_cluster.core.scheduler.answers import Answers
@@ -49,6 +50,9 @@ class Table:
         """Says whose key a peer has; empty: nobody needs one."""
         self.outbox = Outbox()
         self.send = self.outbox.send
+        self._everybody = Account()
+        self._accounts: dict[str, Account] = {}
+        """Those of users, who may come and go: what each has had counts on."""
         self.sessions: dict[bytes, SessionRecord] = {}
         self.session_by_number: dict[int, SessionRecord] = {}
         self.supervisors: dict[bytes, SupervisorRecord] = {}
@@ -125,6 +129,18 @@ class Table:
             supervisor.last_seen += lag_s
         for store in self.objects.stores.values():
             store.last_seen += lag_s
+
+    def open_account(self, user: str) -> Account:
+        """Return an account for a new client of a user."""
+        whole = self._accounts.get(user)
+        if whole is None:
+            whole = self._accounts[user] = Account(self._everybody)
+        return Account(whole)
+
+    def account_of(self, session: SessionRecord) -> Account:
+        """Return the account of what a client submits now: a task submits for its own client."""
+        worker = self.workers.get(session.worker)
+        return worker.runs[0].account if worker is not None and worker.runs else session.account
 
     def add_session(self, session: SessionRecord) -> None:
         """Take a client in."""
@@ -251,7 +267,7 @@ class Table:
             if rest_until > -math.inf:
                 self.backlog.rest(run, rest_until)
                 return
-            self.backlog.queue(run.options).push(run, front=True)
+            self.backlog.queue(run).push(run, front=True)
             return
         run.graph.put_back(run)
         self.backlog.update(run.graph)

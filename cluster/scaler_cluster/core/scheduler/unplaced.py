@@ -46,14 +46,15 @@ class Unplaced:
                 continue
             queue.unmet_since = min(queue.unmet_since, now)
             waited_s = now - queue.unmet_since
-            is_any = queue is self._table.backlog.ready
+            is_any = queue.is_for_any
             if not is_any and waited_s >= self._timeout_s:
                 self._fail(queue)
             elif waited_s >= (STARTING_S if to_come else NO_WORKER_S if is_any else 0.0):
                 self._tell(queue, to_come)
         if untold:
             self._untell(untold, queues)
-        self._table.backlog.drop_empty(queues)
+        for user in self._table.backlog.users.values():
+            user.drop_empty(list(user.demanding.values()))
 
     def _tell(self, queue: ReadyQueue, to_come: int) -> None:
         """Tell each client once, and again if a cluster was refused since then."""

@@ -244,8 +244,9 @@ class WorkerHandlers:
         worker = self._reporting(peer)
         if worker is None:
             return
+        busy_s = now - worker.progress_at
         self._pools.progressed(worker, now)
-        self._outcomes.aborted(worker, message)
+        self._outcomes.aborted(worker, message, busy_s)
         self._pools.consider(worker)
 
     def _on_started(self, peer: bytes, message: m.Started, now: float) -> None:

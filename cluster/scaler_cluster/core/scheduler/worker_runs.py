@@ -74,7 +74,7 @@ class WorkerRuns:
 
     def take_queued(self, run: Run, first: int, stop: int) -> Run:
         """Take tasks of a queued run out of its queue, as a run of their own."""
-        queue = self._table.backlog.queue(run.options)
+        queue = self._table.backlog.queue(run)
         if first <= run.first and run.stop <= stop:
             queue.remove(run)
             return run
@@ -85,9 +85,11 @@ class WorkerRuns:
         queue.discard(middle)
         return middle
 
-    def finish(self, worker: WorkerRecord, run: Run, count: int, event: Event) -> None:
-        """Let the first ``count`` tasks of a worker's run end."""
-        self._unload(worker, run, count)
+    def finish(
+        self, worker: WorkerRecord, run: Run, count: int, event: Event, busy_s: float
+    ) -> None:
+        """Let the first ``count`` tasks of a worker's run end, which took so long together."""
+        self._unload(worker, run, count, busy_s)
         if count < run.count:
             self._table.drop_head(run, count)
             return
@@ -99,25 +101,27 @@ class WorkerRuns:
 
         The rest stays the same run, which its deadline refers to.
         """
-        self._unload(worker, run, count)
+        self._unload(worker, run, count, 0.0)
         if isinstance(run, NodeRun):
             self._table.backlog.off_worker(run, run.stop - count, run.stop)
         run.drop_tail(count)
 
-    def requeue(self, worker: WorkerRecord, run: Run, event: Event) -> None:
-        """Put a worker's run back into the ready queue, before its session's others."""
+    def requeue(self, worker: WorkerRecord, run: Run, event: Event, busy_s: float = 0.0) -> None:
+        """Put a worker's run, which took so long, back before its session's others."""
         # First of all: a move that is illegal must leave the run where it is.
         run.move(event)
-        self._unload(worker, run, run.count)
+        self._unload(worker, run, run.count, busy_s)
         if event is Event.GIVEN_BACK:
             worker.given -= run.count
         self._remove(worker, run)
         self._table.put_back(run)
 
-    def _unload(self, worker: WorkerRecord, run: Run, count: int) -> None:
+    def _unload(self, worker: WorkerRecord, run: Run, count: int, busy_s: float) -> None:
         worker.count -= count
         self._table.in_flight -= count
-        worker.backlog_s = worker.backlog_s - count * run.unit_s if worker.count else 0.0
+        expected_s = count * run.unit_s
+        worker.backlog_s = worker.backlog_s - expected_s if worker.count else 0.0
+        run.account.correct(busy_s - expected_s)
 
     def _remove(self, worker: WorkerRecord, run: Run) -> None:
         if worker.runs[0] is run:
