@@ -94,7 +94,7 @@ def test_turns_are_of_equal_time(queue):
     for first in range(20):
         queue.push(make_run(1, first))
         queue.push(make_run(2, first))
-    order = []
+    order: list[int] = []
     while len(order) < 22 and (head := queue.peek()) is not None:
         queue.take(head, 1)
         head.account.served_s += (10 if head.session == 1 else 1) * TASK_S
