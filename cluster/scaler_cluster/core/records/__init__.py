@@ -16,8 +16,8 @@ graphs, queues or messages under way; ``core.graph`` and ``core.scheduler`` buil
   story. The diagram in the documentation is drawn from this table.
 - ``credit.py``: how much work a worker is given ahead, from how long tasks were measured to take.
   ``limits.py`` has the two numbers that records begin with.
-- ``accounts.py``: how much of the workers' time each client and user has had. Whoever had the least is
-  served next.
+- ``accounts.py``: how much of the workers' time each client and user has had. Whoever had the least
+  is served next.
 - ``placement.py``: whether a worker has what a task demands.
 - ``totals.py``: how many tasks of each client and function came to what.
 
