@@ -39,15 +39,8 @@ class UserQueues:
         """Those that some worker could run. The others cost a turn nothing, however many there
         are, until a worker comes or goes."""
 
-    @property
-    def is_empty(self) -> bool:
-        """True if nothing waits."""
-        return not self.ready.count and not self.demanding
-
-    def queue(self, options: m.TaskOptions) -> ReadyQueue:
-        """Return the queue in which tasks with these options wait."""
-        if not options.capabilities and not options.workers:
-            return self.ready
+    def demanding_queue(self, options: m.TaskOptions) -> ReadyQueue:
+        """Return the queue in which tasks wait that demand this."""
         demand = options.capabilities, options.workers
         queue = self.demanding.get(demand)
         if queue is None:
@@ -112,15 +105,14 @@ class Backlog:
 
     def queue(self, entry: Run | ReadyNodes) -> ReadyQueue:
         """Return the queue in which these tasks wait."""
-        return self.of(entry.account).queue(entry.options)
-
-    def of(self, account: Account) -> UserQueues:
-        """Return what waits of the user of a client."""
-        whole = account.whole or account
+        whole = entry.account.whole or entry.account
         user = self.users.get(whole)
         if user is None:
             user = self.users[whole] = UserQueues(whole, self.held_back)
-        return user
+        options = entry.options
+        if not options.capabilities and not options.workers:
+            return user.ready
+        return user.demanding_queue(options)
 
     def hold_back(self, session: int) -> None:
         """Give no tasks of a session out for now."""

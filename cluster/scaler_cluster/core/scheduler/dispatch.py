@@ -73,25 +73,32 @@ class Dispatch:
             self._is_due = True
         if backlog.resting:
             backlog.end_rests(now)
-        turns = [
-            (user.account.served_s, number, user, self._giving(user, now))
-            for number, user in enumerate(backlog.users.values())
-            if not user.is_empty
-        ]
-        if turns:
-            self._pools.begin_turn()
-            heapify(turns)
-        while turns:
-            # That user is next who has had the least of the workers' time.
-            _, number, user, giving = turns[0]
-            if next(giving, None) is None:
-                heappop(turns)
-            else:
-                heapreplace(turns, (user.account.served_s, number, user, giving))
+        waiting = [one for one in backlog.users.values() if one.ready.count or one.demanding]
+        if len(waiting) == 1:
+            for _ in self._giving(waiting[0], now):
+                continue
+        elif waiting:
+            self._give_in_turn(waiting, now)
+        if self._pools.reserved:
+            self._pools.end_turn()
         self._is_due = False
         self._rebalancer.even_out(now)
         if backlog.telling:
             self._tell_workers()
+
+    def _give_in_turn(self, users: list[UserQueues], now: float) -> None:
+        """Give out what waits of several users: who has had least of the workers' time is next."""
+        turns = [
+            (user.account.served_s, number, self._giving(user, now))
+            for number, user in enumerate(users)
+        ]
+        heapify(turns)
+        while turns:
+            _, number, giving = turns[0]
+            if next(giving, None) is None:
+                heappop(turns)
+            else:
+                heapreplace(turns, (users[number].account.served_s, number, giving))
 
     def _giving(self, user: UserQueues, now: float) -> Iterator[bool]:
         """Give out what waits of a user, as much at each step as one worker gets at once."""
@@ -308,7 +315,7 @@ class Dispatch:
                 continue
             group = graph.nodes.group_of(last.stop - graph.first - 1)
             if any(
-                not user.is_empty
+                user.ready.count or user.demanding
                 for whole, user in table.backlog.users.items()
                 if whole is not group.account.whole
             ):

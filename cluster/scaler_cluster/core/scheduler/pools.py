@@ -35,6 +35,8 @@ class WorkerPools:
         self.pools: list[WorkerPool] = []
         """The pools that offer least come first, as other workers may be needed for what only they
         can run."""
+        self.reserved: list[WorkerPool] = []
+        """Pools whose busy workers get no more in this turn."""
         self.changes = 0
         """How often a worker came or went."""
         self._by_name: dict[str, dict[bytes, WorkerRecord]] = {}
@@ -165,13 +167,15 @@ class WorkerPools:
         their workers wait without this, as most of the pools' workers are of no use to them.
         """
         if not options.workers:
+            self.reserved += pools
             for pool in pools:
                 pool.is_reserved = True
 
-    def begin_turn(self) -> None:
-        """Forget what was reserved in the last turn."""
-        for pool in self.pools:
+    def end_turn(self) -> None:
+        """All that is next was looked at: the next turn reserves anew."""
+        for pool in self.reserved:
             pool.is_reserved = False
+        self.reserved.clear()
 
     def _named_takers(
         self, options: TaskOptions, pools: Sequence[WorkerPool]

@@ -139,8 +139,10 @@ class Table:
 
     def account_of(self, session: SessionRecord) -> Account:
         """Return the account of what a client submits now: a task submits for its own client."""
-        worker = self.workers.get(session.worker)
-        return worker.runs[0].account if worker is not None and worker.runs else session.account
+        if not session.worker:
+            return session.account
+        runs = self.workers[session.worker].runs
+        return runs[0].account if runs else session.account
 
     def add_session(self, session: SessionRecord) -> None:
         """Take a client in."""
