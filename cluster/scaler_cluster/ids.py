@@ -57,6 +57,8 @@ DRAFT = b"draft-"
 NAME_CHARS_MAX = 255
 """The name of a machine, a worker or a capability; names in DNS have the same limit."""
 
+PROOF_BYTES = 16
+"""What shows that a session is its client's."""
 PEER_RANDOM_BYTES = 12
 """What tells a peer id from all others; before it stands the letter of the role."""
 INCARNATION_BYTES = 7
@@ -68,10 +70,22 @@ SNAPSHOT, EVENTS = TOPICS = b"snapshot", b"events"
 
 def function_id(payload: Buffer, objects: Iterable[bytes] = ()) -> bytes:
     """Return the digest that names a pickled function whose buffers have these ids."""
-    digest = blake2b(payload, digest_size=FUNCTION_ID_BYTES)
-    for one in objects:
+    ids = tuple(objects)
+    # Their lengths say where each ends, so that no part of a payload can be taken for an id.
+    digest = blake2b(bytes(map(len, ids)) + bytes(1), digest_size=FUNCTION_ID_BYTES)
+    for one in ids:
         digest.update(one)
+    digest.update(payload)
     return digest.digest()
+
+
+def session_proof(secret: bytes, session: int, user: str) -> bytes:
+    """Return what a client shows to have its session again: only its scheduler can make it.
+
+    So does the next one, which has the same ``secret``; without one there is no proof.
+    """
+    text = f"{session} {user}".encode(errors="surrogatepass")
+    return secret and blake2b(text, key=secret, digest_size=PROOF_BYTES).digest()
 
 
 @lru_cache(ALIASES_KEPT)

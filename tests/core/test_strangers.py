@@ -10,7 +10,15 @@ from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.roles import may_be
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import alias_of
-from scaler_cluster.testing.bench import PYTHON, SchedulerBench, function_id, hello, submission
+from scaler_cluster.ids import function_id as digest_of
+from scaler_cluster.testing.bench import (
+    PYTHON,
+    SchedulerBench,
+    function_id,
+    hello,
+    segment,
+    submission,
+)
 from scaler_cluster.wire import messages as m
 
 SQRT = function_id("f")
@@ -178,3 +186,43 @@ def test_the_feed_names_no_peer(one) -> None:
     secrets = {b"W1", b"S1", b"O1", b"C1", *one.core.table.objects.records}
     assert ids
     assert secrets.isdisjoint(ids)
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+def test_a_client_has_its_session_again_and_nobody_elses() -> None:
+    """The next scheduler gives a session to whom the one before has given it, and to no other."""
+    configs = (SchedulerConfig(PYTHON, secret=b"schedulers' own", epoch=one) for one in (1, 2))
+    before, after = map(SchedulerBench, configs)
+    for bench in (before, after):
+        bench.users |= {b"C1": "client:alice", b"C2": "client:mallory"}
+    welcome, other = (raw_welcome(before, peer, hello(m.CLIENT)) for peer in (b"C1", b"C2"))
+    stolen = hello(m.CLIENT, resume=welcome.session, proof=other.proof)
+    shown = hello(m.CLIENT, resume=welcome.session, proof=welcome.proof)
+
+    assert raw_welcome(after, b"C2", hello(m.CLIENT, resume=99)).session != 99
+    assert raw_welcome(after, b"C2", stolen).session != welcome.session
+    assert raw_welcome(after, b"C2", shown).session != welcome.session
+    again = raw_welcome(after, b"C1", shown)
+    assert (again.session, again.proof) == (welcome.session, welcome.proof)
+
+
+def raw_welcome(bench, peer, greeting) -> m.Welcome:
+    """Let a client come; return its welcome."""
+    bench.core.receive(peer, [greeting], bench.now)
+    (welcome,) = (one for one in bench.act_raw()[peer] if isinstance(one, m.Welcome))
+    return welcome
+
+
+# -- functions -------------------------------------------------------------------------------------
+
+
+def test_no_end_of_a_function_is_taken_for_its_buffers(one) -> None:
+    """The digest of a function says where its payload ends."""
+    payload, end = b"a function with ", b"a tail of 16 chr"
+    digest = digest_of(payload + end)
+    one.feed(b"C1", m.Object(end, segment(b"C1", 0), 1000))
+
+    with pytest.raises(RemoteProtocolError, match="under the name of another"):
+        one.feed(b"C1", m.Function(digest, payload, (end,)))

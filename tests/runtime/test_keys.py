@@ -28,7 +28,7 @@ from scaler_exec import (
     ScalerExecutor,
 )
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, Flags, free_port, wait_until
+from tests.runtime.helpers import BOUND_S, Flags, cluster_process, free_port, wait_until
 from tests.runtime.shell import Command, Shell
 from tests.runtime.test_cluster import hello
 
@@ -67,10 +67,8 @@ class Stack:
 
     @cached_property
     def removed(self) -> KeyPair:
-        """Return a pair that was let in for a while."""
-        with self.read_again():
-            path = key_files.add(self.directory, "client", "mallory")
-        pair = key_files.read_keys(path).pair
+        """Return a pair that was let in from the start, and is not any more."""
+        pair = key_files.read_keys(self.keys("mallory")).pair
         with self.read_again():
             key_files.remove(self.directory, "mallory")
         return pair
@@ -105,6 +103,7 @@ def stack(tmp_path, shell):
     """Return a cluster whose ports all need the keys of a directory."""
     directory = tmp_path / "keys"
     key_files.make_cluster(directory)
+    key_files.add(directory, "client", "mallory")
     key_files.make_cluster(tmp_path / "others")
     port = free_port(3)
     scheduler = shell.start(f"scaler_scheduler --keys {directory} tcp://{HOST}:{port}")
@@ -307,6 +306,31 @@ def test_a_new_key_of_a_name_is_not_the_one_before(stack) -> None:
         assert not peer.is_answered(hello(m.CLIENT))
     with Peer(stack.address, new.pair, server) as peer:
         assert peer.is_answered(hello(m.CLIENT))
+
+
+def test_a_removed_key_stays_out_when_the_scheduler_is_started_again(stack) -> None:
+    """What the command has read at its start does not count for the next scheduler."""
+    pair, server = shown(stack, "scheduler", "removed")
+    cluster_process("scheduler", stack.scheduler.pid).kill()
+
+    stack.scheduler.wait_for("another one takes its place")
+    with Peer(stack.address, *shown(stack, "scheduler", "right")) as peer:
+        assert peer.is_answered(hello(m.CLIENT))
+    with Peer(stack.address, pair, server) as peer:
+        assert not peer.is_answered(hello(m.CLIENT))
+
+
+@pytest.mark.parametrize("how", ["--insecure", "--keys insecure", "SCALER_KEYS"])
+def test_whom_nobody_knows_does_not_end_the_cluster(shell, monkeypatch, how) -> None:
+    """Without keys, whichever way that was said, no client may end the cluster."""
+    option = "" if how == "SCALER_KEYS" else how
+    if not option:
+        monkeypatch.setenv("SCALER_KEYS", "insecure")
+    address = f"tcp://{HOST}:{free_port(3)}"
+    shell.start(f"scaler_scheduler {option} {address}").wait_for("monitor address")
+
+    with pytest.raises(ValueError, match="protected mode"):
+        Client(address, keys="insecure").shutdown()
 
 
 def test_every_port_off_loopback_asks_for_keys(stack) -> None:

@@ -22,7 +22,7 @@ from scaler_cluster.links.link import split_key
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from scaler_cluster.links.curve import Guard, Passport
     from scaler_cluster.links.zap import Doorkeeper
@@ -93,9 +93,13 @@ class ZmqLink:
         self._doorkeeper: Doorkeeper | None = None
         self._handshake: Handshake | None = None
         """Until the first answer, for a spoke that is asked for :attr:`refusal`."""
+        self.knows: Callable[[bytes], bool] = lambda peer: False
+        """Says for a guarded hub whether a peer has said Hello, and is still there."""
         self._keys: dict[bytes, str] = {}
         """The key that each peer of a guarded hub has: what comes with another key in its name is
         not taken in."""
+        self._strangers: dict[bytes, str] = {}
+        """The keys of those that the hub does not know, or did not until the last envelopes."""
         # Each look costs system calls, so none is taken twice; this way it costs no Python, as
         # asking for the option EVENTS would.
         self._look: Callable[[], Sequence[object]] = partial(zmq.zmq_poll, [(socket, POLLIN)], 0)
@@ -120,8 +124,12 @@ class ZmqLink:
             return
 
     def receive(self, limit: int) -> list[tuple[bytes, list[Buffer]]]:
-        """Return up to ``limit`` envelopes that have arrived, with who sent them."""
+        """Return what is let in of up to ``limit`` envelopes that have arrived, and who sent it."""
         received: list[tuple[bytes, list[Buffer]]] = []
+        users = self._guard.allowed.users if self._guard is not None else None
+        if self._strangers:
+            self._get_to_know()
+        count = 0
         recv = self._socket.recv
         is_hub = self._is_hub
         look = self._look
@@ -131,35 +139,56 @@ class ZmqLink:
             peer = recv(NOBLOCK) if is_hub else HUB
             frame = recv(NOBLOCK, copy=False)
             frames: list[Buffer] = [frame.bytes]
-            is_let_in = self._guard is None or self._is_let_in(self._guard, peer, frame)
+            is_let_in = users is None or self._is_let_in(peer, frame, users)
             while frame.more:
                 frame = recv(NOBLOCK, copy=False)
                 frames.append(frame.buffer)
             if is_let_in:
                 received.append((peer, frames))
-            arrived = len(received) < limit and look()
+            # Also those that are refused, or their flood would never let this return.
+            count += 1
+            arrived = count < limit and look()
         return received
 
-    def _is_let_in(self, guard: Guard, peer: bytes, frame: zmq.Frame) -> bool:
+    def _is_let_in(self, peer: bytes, frame: zmq.Frame, users: Mapping[str, str]) -> bool:
         """Return True if this comes with the key that the peer has had, and that is let in."""
-        key = str(frame.get("User-Id"))
-        return self._keys.setdefault(peer, key) == key and key in guard.allowed.users
+        key = frame.get("User-Id")
+        assert isinstance(key, str)
+        if key not in users:
+            return False
+        known = self._keys.get(peer)
+        if known is None:
+            known = self._strangers.setdefault(peer, key)
+        return known == key
+
+    def _get_to_know(self) -> None:
+        for peer, key in self._strangers.items():
+            if self.knows(peer):
+                self._keys[peer] = key
+        self._strangers.clear()
 
     def user_of(self, peer: bytes) -> str:
-        """Return the user of a peer that has spoken, as ``role:name``; empty: no keys are used."""
-        if self._guard is None or peer not in self._keys:
+        """Return the user of a peer that has just spoken, or that the hub knows: ``role:name``.
+
+        Empty: no keys are used.
+        """
+        if self._guard is None:
             return ""
-        return self._guard.allowed.users.get(self._keys[peer], REMOVED)
+        key = self._keys.get(peer) or self._strangers.get(peer, "")
+        return self._guard.allowed.users.get(key, REMOVED)
 
     @property
     def expelled(self) -> list[bytes]:
-        """Return the peers that have spoken and whose key is not let in any more."""
-        known = self._guard.allowed.users if self._guard is not None else {}
-        return [peer for peer, key in self._keys.items() if key not in known]
+        """Return the peers that the hub knows and whose key is not let in any more."""
+        self._get_to_know()
+        users = self._guard.allowed.users if self._guard is not None else {}
+        return [peer for peer, key in self._keys.items() if key not in users]
 
     def forget(self, peer: bytes) -> None:
-        """Let a peer have another key from now on: nobody has it any more."""
-        self._keys.pop(peer, None)
+        """Let a peer have another key once what has arrived is handled, unless it comes again."""
+        key = self._keys.pop(peer, None)
+        if key is not None:
+            self._strangers[peer] = key
 
     def readable(self) -> bool:
         """Return True if something has arrived."""

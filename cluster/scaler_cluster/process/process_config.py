@@ -20,7 +20,7 @@ from scaler_cluster.core.supervisor.config import HEARTBEAT_S
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.process.process import PYTHON_VERSION, address_after, host_name, usable_cpus
-from scaler_cluster.security.credentials import Credentials, is_loopback
+from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import MONITOR, SCHEDULER, STORAGE, WORKER
 
 if TYPE_CHECKING:
@@ -66,14 +66,12 @@ class SchedulerOptions:
     def from_settings(cls, settings: SchedulerSettings) -> SchedulerOptions:
         """Return what a user's settings mean for a scheduler."""
         idle_s = settings.load_balance_seconds * settings.load_balance_trigger_times
-        # Where anybody may come in, nobody of them may end the cluster.
-        is_open = settings.insecure and not is_loopback(settings.scheduler_address)
         return cls(
             core=SchedulerConfig(
                 PYTHON_VERSION,
                 tasks_max=settings.per_worker_task_queue_size or TASKS_MAX,
                 tasks_waiting_max=settings.max_number_of_tasks_waiting,
-                protected=settings.protected or is_open,
+                protected=settings.protected,
                 client_timeout_s=settings.client_timeout_seconds,
                 supervisor_timeout_s=settings.worker_timeout_seconds,
                 idle_s=idle_s if idle_s >= 0 else math.inf,

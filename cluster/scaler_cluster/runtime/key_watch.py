@@ -22,34 +22,43 @@ class KeyWatch:
     """The list of who is let in, as a file of keys has it at any time."""
 
     def __init__(self, credentials: Credentials, allowed: AllowList) -> None:
-        self._credentials = credentials
+        self.credentials = credentials
+        """As they were read last."""
         self.allowed = allowed
-        self._seen = self._status()
+        self._seen: tuple[int, ...] | None = None
+        """What the file was like when it was read last; None: it may have changed since then."""
+        self._error = ""
+        """Why it could not be read; it is tried again."""
         self.is_needed = bool(credentials.path)
         """False: there is no file."""
 
     def look(self) -> bool | None:
         """Return whether somebody is out, now that the file has changed; None: it has not.
 
-        A file that cannot be read changes nothing: that is logged.
+        A file that cannot be read changes nothing: that is logged once.
         """
         status = self._status()
         if status == self._seen:
             return None
-        self._seen = status
         try:
-            credentials = self._credentials.reread()
+            credentials = self.credentials.reread()
         except ConfigError as error:
-            log.warning("the keys stay as they were: %s", error)
+            if str(error) != self._error:
+                log.warning("the keys stay as they were: %s", error)
+            self._error = str(error)
             return None
         assert credentials.keys is not None
+        self._seen, self._error = status, ""
+        self.credentials = credentials
+        if credentials.keys.users == self.allowed.users:
+            return None
         is_out = self.allowed.replace(credentials.keys.users)
         log.info("keys read again: %d are let in", len(self.allowed.users))
         return is_out
 
     def _status(self) -> tuple[int, ...]:
         try:
-            status = Path(self._credentials.path).stat()
+            status = Path(self.credentials.path).stat()
         except OSError:
             return ()
         return status.st_ino, status.st_mtime_ns, status.st_size

@@ -73,7 +73,8 @@ async def serve(config: SchedulerProcessConfig) -> None:
     Raises ConfigError if it cannot bind, or finds no object storage where there must be one.
     """
     options, dirs = config.options, config.dirs
-    credentials = options.credentials.resolved(config.address)
+    # What a command has read may have changed since then.
+    credentials = options.credentials.resolved(config.address).reread()
     listener = listen_at(options.storages[0]) if len(options.storages) == 1 else None
     storages = None
     if options.storages and listener is None:
@@ -106,6 +107,9 @@ async def serve(config: SchedulerProcessConfig) -> None:
     roster_file = RosterFile(dirs.directory)
     core_config = replace(
         options.core,
+        # Where anybody may come in, nobody of them may end the cluster.
+        protected=options.core.protected or (guard is None and link.address.startswith("tcp://")),
+        secret=credentials.secret_at(config.address),
         epoch=config.epoch if config.epoch is not None else secrets.randbits(EPOCH_BITS),
         pid_space=pid_space(),
         homes=homes,

@@ -86,6 +86,7 @@ class SchedulerShell:
         self._core = core
         self._check = check
         self._exchange = Exchange(new_incarnation(), UNREAD_BYTES_MAX)
+        link.knows = self._exchange.knows
         self._loop = asyncio.get_running_loop()
         self.over = asyncio.Event()
         """Set when it is time to end."""
@@ -215,7 +216,6 @@ class SchedulerShell:
             return
         if messages and type(messages[0]) is m.Unknown:
             self._link.send(peer, exchange.unknown())
-            self._link.forget(peer)
         else:
             self._receive(peer, messages, now)
 
@@ -341,6 +341,8 @@ class SchedulerShell:
         if is_out is None:
             return
         self._core.let_in(self._key_watch.allowed.users)
+        if self._storage is not None:
+            self._storage.begin_with(self._key_watch.credentials)
         if is_out:
             self._core.expel(self._link.expelled, clock())
             self._feed_door.drop_listeners()

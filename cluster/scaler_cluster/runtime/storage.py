@@ -81,11 +81,11 @@ class StorageShell:
             self._link = zmq_link.connect(scheduler, peer, passport=keys.passport(scheduler))
         self._hub = None
         self._allowed = AllowList({})
-        """Who is let in; the scheduler says who that is besides those whom this knows itself."""
+        """Who is let in; the scheduler says who that is, once it is there."""
         if serve:
             guard = keys.guard(serve, STORAGE_DOOR, self._allowed)
             self._hub = zmq_link.bind(serve, config.listener, guard=guard)
-        self._known = self._allowed.users
+            self._hub.knows = self._exchange.knows
         self._reached_by = scheduler or serve
         """An address of this machine, for storages that only say that they listen everywhere."""
         self._sources: dict[str, Source] = {}
@@ -165,7 +165,7 @@ class StorageShell:
             if self._hub is not None:
                 self._hub.forget(peer)
         if core.users is not None:
-            self._allowed.replace({**core.users, **self._known})
+            self._allowed.replace(core.users)
             core.users = None
         for peer, frames in self._exchange.tick(now):
             self._send(peer, frames)
@@ -189,8 +189,6 @@ class StorageShell:
             messages = self._exchange.receive(peer, frames, now)
             if peer != UPSTREAM and messages and type(messages[0]) is m.Unknown:
                 self._send(peer, self._exchange.unknown())
-                if self._hub is not None:
-                    self._hub.forget(peer)
             else:
                 self._core.receive(peer, messages, now)
         except RemoteProtocolError:

@@ -57,6 +57,10 @@ class StorageProcess:
         self.peer = b""
         """Peer id of the storage that was started last: nobody else knows it before it speaks."""
 
+    def begin_with(self, credentials: Credentials) -> None:
+        """Give the next storage that is started other keys."""
+        self._config = replace(self._config, credentials=credentials)
+
     def look_after(self, now: float) -> bool:
         """Start the storage unless it runs; return True if it had died."""
         self.look_at = now + LOOK_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
@@ -129,6 +130,11 @@ class Credentials:
         """Say in the log if anybody who reaches an address may run code there."""
         if address.startswith("tcp://") and self._listening(address) is None:
             log.warning("without keys: whoever reaches %s can run code here", address)
+
+    def secret_at(self, address: str) -> bytes:
+        """Return what only those know who listen there with these keys; empty: it needs none."""
+        keys = self._listening(address)
+        return blake2b(keys.pair.secret.encode()).digest() if keys is not None else b""
 
     # -- who connects --------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch, Buffer
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 # How a payload becomes a call.
 CALL_ARGS = 0
@@ -138,6 +138,8 @@ class Hello(Message):
     resume: int = 0
     """From a client that another scheduler knew: the number that its session had there. From a
     supervisor or a worker: 1 if another scheduler knew it; a worker then says what it holds."""
+    proof: bytes = b""
+    """With ``resume`` from a client: what the other scheduler's Welcome had."""
 
 
 @dataclass(slots=True)
@@ -159,6 +161,8 @@ class Welcome(Message):
     adopts: bool = False
     """What a client stored through the scheduler before this one is still there, if the homes are
     the same: the client is to say with Keep what it still names."""
+    proof: bytes = b""
+    """What the client shows to the next scheduler to have this session there, too."""
 
 
 @dataclass(slots=True)
@@ -223,8 +227,9 @@ class Shutdown(Message):
 class Function(Message):
     """A pickled function. It is sent once; other messages name it by its digest.
 
-    That is BLAKE2b of 16 bytes, of the payload and then of the ids of its buffers. The scheduler
-    drops a client whose digest is another one.
+    That is BLAKE2b of 16 bytes: of the lengths of the ids of its buffers, a byte for each, of a
+    zero byte, of these ids, and of the payload. The scheduler drops a client whose digest is
+    another one.
     """
 
     tag = 10

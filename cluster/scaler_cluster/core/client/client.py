@@ -75,6 +75,8 @@ class ClientCore:
     def __init__(self, *, asks_again: bool = True) -> None:
         self.welcome = m.Welcome(0, 0)
         """What the scheduler said; its session is 0 before."""
+        self._was = self.welcome
+        """What the last one said that there was."""
         self.lazy_result: Callable[[m.Returned], object] = lambda message: message
         """Makes what is handed on for a value that lies in segments."""
         self.first_segment: Callable[[], int] = lambda: 0
@@ -181,10 +183,10 @@ class ClientCore:
         tasks must not start twice. If it has this client ask first, or if they are nodes of graphs,
         it does not: then they fail as lost, and so do the graphs.
         """
-        number = self.welcome.session or self.requests.resumed
         self.welcome = replace(self.welcome, session=0)
         self.waits_as = ""
-        self.requests.start_over(replace(hello, resume=number))
+        was = self._was
+        self.requests.start_over(replace(hello, resume=was.session, proof=was.proof))
 
     def take_back(self) -> None:
         """Ask for everything back that has not gone to a worker yet."""
@@ -235,7 +237,8 @@ class ClientCore:
     # -- answers -----------------------------------------------------------------------------
 
     def _on_welcome(self, message: m.Welcome) -> None:
-        before, self.welcome = self.welcome, message
+        before = self._was
+        self._was = self.welcome = message
         if self.requests.starts_over and self.requests.unfinished is not None:
             self.events.news.append(message)
             self.is_stored = message.adopts and message.homes == before.homes

@@ -42,8 +42,6 @@ class Requests:
         self.unfinished = Unfinished(waiters) if asks_again else None
         self._greeting: list[m.Message] | None = None
         """What alone may be said until the scheduler has answered it; None: it has."""
-        self.resumed = 0
-        """Number of the session before, with a scheduler that forgot this client."""
         self.next_task = 0
         """Id that the next single task will have."""
         self._next_call = 1
@@ -180,7 +178,6 @@ class Requests:
     def start_over(self, hello: m.Hello) -> None:
         """Say this to a scheduler that forgot this client, and nothing else until it answers."""
         self._greeting = [hello]
-        self.resumed = hello.resume
 
     def beat(self) -> None:
         """Ask the scheduler for a sign of life, also one that has not answered the Hello yet.

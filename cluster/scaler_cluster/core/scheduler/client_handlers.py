@@ -5,6 +5,7 @@ A task that submits tasks is a client as well: its session belongs to the worker
 
 from __future__ import annotations
 
+from secrets import compare_digest
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.graph.graph import NodeRun
@@ -14,7 +15,13 @@ from scaler_cluster.core.records.returning import Deferred
 from scaler_cluster.core.records.workers import Run
 from scaler_cluster.core.scheduler.session import SessionRecord
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import FUNCTION_NAME_CHARS_MAX, SESSION_BITS, TASK_ID_MAX, function_id
+from scaler_cluster.ids import (
+    FUNCTION_NAME_CHARS_MAX,
+    SESSION_BITS,
+    TASK_ID_MAX,
+    function_id,
+    session_proof,
+)
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -97,8 +104,9 @@ class ClientHandlers:
             return
         if worker is not None and (worker.pid, worker.host) != (hello.pid, hello.host):
             raise RemoteProtocolError("the session of a worker's tasks is in another process")
-        number = self._number_of(hello)
-        account = table.open_account(table.user_of(peer))
+        user = table.user_of(peer)
+        number = self._number_of(hello, user)
+        account = table.open_account(user)
         session = SessionRecord(
             number, peer, hello.host, hello.pid, now, account, worker=hello.worker
         )
@@ -117,20 +125,28 @@ class ClientHandlers:
             table.deferred[peer] = Deferred()
         adopts = table.objects.adopts
         welcome = self._config.welcome(
-            number, workers, asks_first=asks_first, adopts=adopts, is_program=worker is None
+            number,
+            workers,
+            asks_first=asks_first,
+            adopts=adopts,
+            is_program=worker is None,
+            proof=session_proof(self._config.secret, number, user),
         )
         table.send(peer, welcome)
         if table.broken:
             table.send(peer, m.Broken(table.broken))
 
-    def _number_of(self, hello: m.Hello) -> int:
+    def _number_of(self, hello: m.Hello, user: str) -> int:
         """Return the number for a new session: that which it had with another scheduler, if any.
 
-        Once only: workers here may still have tasks of those that had it before.
+        Once only: workers here may still have tasks of those that had it before. A client without
+        proof gets another one, so what it asks for again is run again.
         """
         made = self._config.epoch << SESSION_BITS
         is_own = made < hello.resume <= self._sessions_made
-        if hello.resume and not is_own and hello.resume not in self._resumed:
+        proof = session_proof(self._config.secret, hello.resume, user)
+        is_proven = compare_digest(hello.proof, proof)
+        if hello.resume and not is_own and is_proven and hello.resume not in self._resumed:
             self._resumed.add(hello.resume)
             return hello.resume
         self._sessions_made += 1

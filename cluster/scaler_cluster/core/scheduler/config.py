@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records.limits import TASKS_MAX
@@ -31,6 +31,8 @@ class SchedulerConfig:
     """Workers that come with the scheduler, and are on their way before they say so."""
     predecessor: Roster | None = None
     """What the scheduler before this one has left; None: there was none, or nobody knows."""
+    secret: bytes = field(default=b"", repr=False)
+    """What this scheduler, and those before and after it, know alone; empty: they have no keys."""
     epoch: int = 0
     """Tells the numbers of this scheduler's sessions from those of others at this address."""
     homes: tuple[m.StorageEndpoint, ...] = (m.NOWHERE,)
@@ -70,7 +72,8 @@ class SchedulerConfig:
         asks_first: bool = False,
         adopts: bool = False,
         is_program: bool = False,
+        proof: bytes = b"",
     ) -> m.Welcome:
         """Return what a peer is told that is welcome; a program gets the dashboard's link."""
         where = self.homes, asks_first, self.monitor, self.dashboard if is_program else ""
-        return m.Welcome(session, workers, *where, adopts=adopts)
+        return m.Welcome(session, workers, *where, adopts=adopts, proof=proof)
