@@ -4,8 +4,9 @@ It is a child of the supervisor, forked before the supervisor has threads or soc
 thread it forks on command, reaps, and reports. When the supervisor is gone, the fork server kills
 the workers and ends; when it is itself gone, the kernel kills them.
 
-Orders and reports are pickled records over a socket pair. The stderr of a new worker comes with the
-report of its start, as a file descriptor. A report may wait until the supervisor reads it, or is
+Orders and reports are records over a socket pair: orders are pickled, reports are JSON, as a
+supervisor unpickles nothing. The stderr of a new worker comes with the report of its start, as a
+file descriptor. A report may wait until the supervisor reads it, or is
 gone. The supervisor must never wait for the fork server: if both waited, neither would see the
 other's end. So the supervisor has at most ``STARTS_MAX`` orders under way, and the socket has room
 for many more.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import multiprocessing
 import os
 import pickle
@@ -22,7 +24,7 @@ import selectors
 import signal
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -77,6 +79,12 @@ class WorkerEnded:
     exit_code: int | None
     signal: int | None
     peak_rss_bytes: int
+
+
+def read_report(data: bytes) -> WorkerStarted | WorkerEnded:
+    """Return what the fork server has written."""
+    fields = json.loads(data)
+    return WorkerEnded(**fields) if "exit_code" in fields else WorkerStarted(**fields)
 
 
 class WorkerMain(Protocol):
@@ -196,10 +204,13 @@ def _obey(
     order: WorkerOrder = pickle.loads(request)
     pid, errors_fd = _fork_worker(order, worker_main, inherited)
     children[pid] = order.slot
-    report = pickle.dumps(WorkerStarted(order.slot, pid))
-    socket.send_fds(channel, [report], [errors_fd])
+    socket.send_fds(channel, [_written(WorkerStarted(order.slot, pid))], [errors_fd])
     os.close(errors_fd)
     return True
+
+
+def _written(report: WorkerStarted | WorkerEnded) -> bytes:
+    return json.dumps(asdict(report)).encode()
 
 
 def _drain(fd: int) -> None:
@@ -229,7 +240,7 @@ def _reap(channel: socket.socket, children: dict[int, int]) -> None:
         exit_code = None if was_killed else os.WEXITSTATUS(status)
         number = os.WTERMSIG(status) if was_killed else None
         report = WorkerEnded(slot, pid, exit_code, number, usage.ru_maxrss * 1024)
-        channel.send(pickle.dumps(report))
+        channel.send(_written(report))
 
 
 def _fork_worker(

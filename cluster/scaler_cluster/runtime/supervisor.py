@@ -47,12 +47,7 @@ from scaler_cluster.process.process import (
 )
 from scaler_cluster.process.process_config import SupervisorProcessConfig
 from scaler_cluster.runtime import forkserver
-from scaler_cluster.runtime.forkserver import (
-    MachineStorage,
-    WorkerEnded,
-    WorkerOrder,
-    WorkerStarted,
-)
+from scaler_cluster.runtime.forkserver import MachineStorage, WorkerEnded, WorkerOrder
 from scaler_cluster.runtime.oom import OomWatch
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
 from scaler_cluster.runtime.stuck import StuckWatch
@@ -323,7 +318,7 @@ class SupervisorShell:
         if not data:
             self._leave = "its fork server died"
             return
-        report: WorkerStarted | WorkerEnded = pickle.loads(data)
+        report = forkserver.read_report(data)
         if isinstance(report, WorkerEnded):
             self._on_end(report)
             return
