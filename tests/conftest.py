@@ -28,6 +28,10 @@ KEYS = tempfile.TemporaryDirectory(prefix="scaler-tests-keys-")
 and write none of whoever runs them."""
 os.environ["XDG_STATE_HOME"] = KEYS.name
 os.environ["SCALER_KEYS"] = str(Path(KEYS.name) / "keys")
+UNPICKLED = Path(KEYS.name) / "unpickled"
+"""Where processes report that they unpickle and must not, see ``tests/hook/sitecustomize.py``."""
+UNPICKLED.mkdir()
+os.environ["SCALER_TEST_UNPICKLED"] = str(UNPICKLED)
 # A shell starts what runs in its background with SIGINT ignored, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if str(ROOT) not in sys.path:
@@ -35,9 +39,18 @@ if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))
 
 from scaler_cluster.security.key_files import make_cluster  # noqa: E402 - after the environment
-from tests.runtime.helpers import wait_until  # noqa: E402 - it is found by that path
+from tests.runtime.helpers import (  # noqa: E402 - it is found by that path
+    HOOK,
+    nobody_unpickled,
+    wait_until,
+)
 
 make_cluster(Path(os.environ["SCALER_KEYS"]))
+if str(HOOK.parent) not in sys.path:
+    # Both: some programs are given this process's path, and others only its environment.
+    sys.path.append(str(HOOK.parent))
+    paths = filter(None, [str(HOOK.parent), os.environ.get("PYTHONPATH")])
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def our_processes() -> list[psutil.Process]:
@@ -67,6 +80,20 @@ def _is_below(process: psutil.Process, above: set[int]) -> bool:
         return True  # It has ended since it was found.
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nobody_unpickles_at_the_end():
+    """Fail the last test for what was reported since: by processes of a whole module, say."""
+    yield
+    nobody_unpickled(UNPICKLED)
+
+
+@pytest.fixture(autouse=True)
+def nobody_unpickles():
+    """Fail a test if any but clients and workers unpickled."""
+    yield
+    nobody_unpickled(UNPICKLED)
+
+
 @pytest.fixture(scope="module")
 def standing() -> set[int]:
     """Return the ids of processes of a whole module, which end all that they start by themselves.
@@ -77,7 +104,7 @@ def standing() -> set[int]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(request, tmp_path_factory, monkeypatch, standing):
+def nothing_left(nobody_unpickles, request, tmp_path_factory, monkeypatch, standing):
     """Fail a test that leaves a process, a temporary directory or a shared segment behind."""
     if not any(part in REAL_PROCESSES for part in request.path.relative_to(ROOT).parts):
         yield

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 BOUND_S = 30.0
 """What must end ends within this, however busy the machine is."""
+HOOK = Path(__file__).parents[1] / "hook" / "sitecustomize.py"
+"""What runs first in every Python that the tests start."""
 
 
 class Flags:
@@ -55,6 +57,20 @@ class Flags:
         """Wait until a task got so far; return the number in its file."""
         wait_until(lambda: self.seen(name), f"no task came to {name!r}")
         return int((self.directory / name).read_text() or 0)
+
+
+def plant(directory: Path, source: str) -> None:
+    """Let every Python that finds this directory run this first as well."""
+    (directory / HOOK.name).write_text(f"{HOOK.read_text()}\n{source}")
+
+
+def nobody_unpickled(reports: Path) -> None:
+    """Raise AssertionError with what processes reported that unpickled and must not; remove it."""
+    found = sorted(reports.iterdir())
+    texts = [path.read_text() for path in found]
+    for path in found:
+        path.unlink()
+    assert not texts, "\n".join(["only clients and workers may unpickle:", *texts])
 
 
 def segments() -> list[str]:

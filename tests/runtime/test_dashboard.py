@@ -16,7 +16,7 @@ from scaler_cluster.process.dashboard_link import DashboardLink
 from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
 from scaler_monitoring.recording import read
 from tests.runtime.browser import DESKTOP, watched
-from tests.runtime.helpers import free_port, wait_gone, wait_until
+from tests.runtime.helpers import free_port, plant, wait_gone, wait_until
 from tests.runtime.shell import Shell
 
 TABS = 20
@@ -62,7 +62,7 @@ def test_an_embedded_cluster_brings_its_own(open_window, make):
 
 def test_without_bokeh_there_is_none(tmp_path, monkeypatch):
     """Without Bokeh dashboard=True is an error that names the extra, and nothing is left."""
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['bokeh'] = None")
+    plant(tmp_path, "import sys; sys.modules['bokeh'] = None")
     path = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}" if path else str(tmp_path))
 

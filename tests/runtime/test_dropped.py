@@ -8,7 +8,7 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 from scaler_exec import Client, ClusterBrokenError, SchedulerClusterCombo
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, wait_until
+from tests.runtime.helpers import BOUND_S, plant, wait_until
 
 WRONG = m.TaskOptions(priority="high")  # type: ignore[arg-type]
 
@@ -65,7 +65,7 @@ if "scaler_cluster.runtime.scheduler" in sys.orig_argv:
 
 def test_a_bug_of_the_scheduler_drops_nobody(tmp_path, monkeypatch) -> None:
     """A bug of the scheduler is logged with its traceback, and the peer goes on."""
-    (tmp_path / "sitecustomize.py").write_text(PLANTED)
+    plant(tmp_path, PLANTED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     path = tmp_path / "log"
     with SchedulerClusterCombo(1, logging_paths=[str(path)]) as cluster, Client(cluster) as client:

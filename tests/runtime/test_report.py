@@ -9,6 +9,7 @@ import pytest
 
 from scaler_exec import ConfigError, WorkerDiedError
 from tests.runtime.browser import DESKTOP, PHONE
+from tests.runtime.helpers import plant
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -178,7 +179,7 @@ def test_a_disk_that_is_lost(client, tmp_path) -> None:
 
 def test_without_bokeh(client, tmp_path, monkeypatch) -> None:
     """Without Bokeh the error says what to install, before the body runs."""
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['bokeh'] = None")
+    plant(tmp_path, "import sys; sys.modules['bokeh'] = None")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 
     with (

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from scaler_exec import ScalerExecutor
-from tests.runtime.helpers import free_port, wait_until
+from tests.runtime.helpers import free_port, plant, wait_until
 from tests.runtime.shell import Shell
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def shell(tmp_path):
 
 def test_a_stopped_program_gets_all_its_results_later(shell, tmp_path, monkeypatch) -> None:
     """While a program is stopped, its results do not fill the scheduler, and others go on."""
-    (tmp_path / "sitecustomize.py").write_text(CUSTOMIZE)
+    plant(tmp_path, CUSTOMIZE)
     monkeypatch.syspath_prepend(tmp_path)
     address = f"tcp://127.0.0.1:{free_port(3)}"
     scheduler = shell.start(f"scaler_scheduler {address}")
