@@ -33,10 +33,10 @@ def watch(reports: str) -> None:
     import pickle
 
     watched = os.getpid()
-    is_told = False
+    is_told = is_reported = False
 
     def refuse() -> None:
-        nonlocal is_told
+        nonlocal is_told, is_reported
         if os.getpid() != watched:
             return
         caller = sys._getframe(2)
@@ -44,11 +44,14 @@ def watch(reports: str) -> None:
         if here == "scaler_cluster.process.process.read_config" and not is_told:
             is_told = True
             return
-        import tempfile
-        import traceback
+        if not is_reported:
+            # Once: the next ones may be a million.
+            is_reported = True
+            import tempfile
+            import traceback
 
-        with tempfile.NamedTemporaryFile("w", dir=reports, delete=False) as file:
-            file.write(f"{' '.join(sys.orig_argv)}\n{''.join(traceback.format_stack()[:-1])}")
+            with tempfile.NamedTemporaryFile("w", dir=reports, delete=False) as file:
+                file.write(f"{' '.join(sys.orig_argv)}\n{''.join(traceback.format_stack()[:-1])}")
         raise RuntimeError("this process must not unpickle")
 
     def refusing(function):
