@@ -157,6 +157,19 @@ def test_cancelled_runs_do_not_pile_up(queue):
     assert not queue._levels
 
 
+def test_what_has_ended_hides_nothing(queue, accounts):
+    """A session of which only ended runs are left does not take the place of one that has some."""
+    gone, stays = make_run(1, 0), make_run(2, 5)
+    queue.push(gone)
+    queue.push(stays)
+    accounts[2].served_s = TASK_S
+    queue.peek()
+    queue.discard(gone)
+    gone.state = State.CANCELLED
+
+    assert list(queue.entries(1)) == [stays]
+
+
 def test_parts_take_the_place_of_the_whole(queue):
     """The parts that replace a run are served where it would have been."""
     before, whole, after = make_run(1, 0), make_run(1, 10, 4), make_run(1, 20)

@@ -210,6 +210,8 @@ class WorkerRecord:
     """Peer id of the session of its tasks; empty: its tasks have submitted nothing."""
     blocked: bool = False
     """True: its task only waits for others. It gets nothing, and a spare worker takes its place."""
+    waited_s: float = 0.0
+    """How long its task was blocked, which counts as nobody's time."""
     spare: bool = False
     """True: it is there to take the place of blocked workers."""
     asleep_at: float = math.inf

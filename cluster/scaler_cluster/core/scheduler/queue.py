@@ -137,16 +137,10 @@ class ReadyQueue:
             turns, waiting = level.turns, level.waiting
             while turns:
                 served_s, session = turns[0]
-                runs = waiting[session]
-                if not runs:
+                first = self._first_of(waiting[session])
+                if first is None:
                     heappop(turns)
                     del waiting[session]
-                    continue
-                first: Entry = runs[0]
-                if first.state is not State.READY:
-                    runs.popleft()
-                    if isinstance(first, ReadyNodes):
-                        self._groups.pop(first, None)
                 elif first.account.served_s > served_s:
                     heapreplace(turns, (first.account.served_s, session))
                 else:
@@ -154,6 +148,17 @@ class ReadyQueue:
             if len(order) == 1:
                 return None
             del self._levels[heappop(order)]
+        return None
+
+    def _first_of(self, entries: deque[Entry]) -> Entry | None:
+        """Return the first of these that is ready; those before it have no place here any more."""
+        while entries:
+            first = entries[0]
+            if first.state is State.READY:
+                return first
+            entries.popleft()
+            if isinstance(first, ReadyNodes):
+                self._groups.pop(first, None)
         return None
 
     def entries(self, limit: int) -> Iterator[Entry]:
@@ -165,7 +170,7 @@ class ReadyQueue:
             return
         for rank in sorted(self._order):
             level = self._levels[rank]
-            offered = [runs for runs in level.waiting.values() if runs]
+            offered = [runs for runs in level.waiting.values() if self._first_of(runs) is not None]
             if len(offered) > 1:
                 offered = nsmallest(limit, offered, key=lambda runs: runs[0].account.served_s)
             for turn in range(limit):

@@ -13,7 +13,6 @@ from scaler_cluster.core.supervisor.supervisor import spares_max
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from scaler_cluster.core.records.accounts import Account
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.core.scheduler.pools import WorkerPools
@@ -33,8 +32,8 @@ class Spares:
         self._pools = pools
         self._rebalancer = rebalancer
         self._sleeping: dict[bytes, WorkerRecord] = {}
-        self._waits: dict[bytes, tuple[Account, float]] = {}
-        """Whose task waits on each blocked worker, and since when: it takes nobody's time."""
+        self._waits: dict[bytes, float] = {}
+        """Since when the task of each blocked worker waits."""
 
     def set_blocked(self, worker: WorkerRecord, now: float, *, is_blocked: bool) -> None:
         """A worker only waits for others, or does no more."""
@@ -43,11 +42,9 @@ class Spares:
         worker.blocked = is_blocked
         if is_blocked:
             self._rebalancer.clear(worker)
-            if worker.runs:
-                self._waits[worker.peer] = worker.runs[0].account, now
-        elif worker.peer in self._waits:
-            account, since = self._waits.pop(worker.peer)
-            account.correct(since - now)
+            self._waits[worker.peer] = now
+        else:
+            worker.waited_s += now - self._waits.pop(worker.peer)
         self._pools.consider(worker)
         self._balance(worker, now)
 

@@ -119,6 +119,9 @@ class WorkerRuns:
     def _unload(self, worker: WorkerRecord, run: Run, count: int, busy_s: float) -> None:
         worker.count -= count
         self._table.in_flight -= count
+        if worker.waited_s and busy_s:
+            busy_s = max(busy_s - worker.waited_s, 0.0)
+            worker.waited_s = 0.0
         expected_s = count * run.unit_s
         worker.backlog_s = worker.backlog_s - expected_s if worker.count else 0.0
         run.account.correct(busy_s - expected_s)
