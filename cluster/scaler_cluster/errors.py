@@ -20,6 +20,7 @@
     │   └── MissingObjectsError                  an object is gone, or is not this client's
     ├── RemoteError                              stands in for an exception that cannot travel
     ├── NoSuitableWorkerError                    no worker with what it demands joined in time
+    ├── QuotaExceededError                       its client has as much there as one client may
     ├── TaskTimeoutError(TimeoutError)           the task ran longer than its ``timeout``
     ├── WorkerDiedError(BrokenExecutor)          the process that ran the task died
     │   └── TaskLostError                        the task was lost with its machine or worker
@@ -124,6 +125,14 @@ class RemoteError(ScalerError):
 
 class NoSuitableWorkerError(ScalerError):
     """The task demands what no worker has, and no worker that has it joined in time."""
+
+
+class QuotaExceededError(ScalerError):
+    """The scheduler did not take the task in: its client has as much there as one client may.
+
+    The message names the setting. Nothing else of the client is affected: submit it again once
+    other tasks have ended.
+    """
 
 
 class TaskTimeoutError(ScalerError, TimeoutError):

@@ -18,11 +18,13 @@ from scaler_cluster.wire.feed import Events
 from scaler_exec import (
     Client,
     MissingObjectsError,
+    QuotaExceededError,
     ScalerExecutor,
     TaskLostError,
     TaskTimeoutError,
 )
 from scaler_monitoring.feed import Feed
+from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, free_port, is_gone, wait_gone, wait_until
 from tests.runtime.shell import Shell
 
@@ -315,6 +317,23 @@ def test_a_client_ends_everything(shell, address) -> None:
     client.shutdown()
 
     assert [part.end() for part in (storage, scheduler, cluster)] == [0, 0, 0]
+
+
+def test_a_client_that_has_its_quota_is_told_so(shell, address, flags) -> None:
+    """Its further tasks fail with the name of the setting; those that it has are not affected."""
+    shell.start(f"scaler_scheduler --max-tasks-per-client 2 {address}")
+    shell.start(f"scaler_cluster -n 1 {address}")
+
+    with Client(address) as client:
+        first = client.submit(tasks.hold, flags.path("begun"), flags.path("go"))
+        flags.wait("begun")
+        second = client.submit(abs, -3)
+        with pytest.raises(QuotaExceededError, match="max_tasks_per_client"):
+            client.submit(abs, -4).result(BOUND_S)
+        flags.set("go")
+        first.result(BOUND_S)
+        assert second.result(BOUND_S) == 3
+        assert client.submit(abs, -5).result(BOUND_S) == 5
 
 
 def test_a_protected_scheduler_is_not_ended_by_clients(shell, address) -> None:

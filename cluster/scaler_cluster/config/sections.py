@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from scaler_cluster.config.option import Section, option
+from scaler_cluster.config.quota_settings import ClientQuotas
 from scaler_cluster.config.shared_settings import Encrypted, Logging, Secured
 from scaler_cluster.config.values import (
     CAPABILITIES,
@@ -37,7 +38,7 @@ LOOPS = ("builtin", "uvloop")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchedulerSettings(Secured, Logging):
+class SchedulerSettings(ClientQuotas, Secured, Logging):
     """Of a scheduler."""
 
     names: ClassVar[tuple[str, ...]] = ("scheduler",)

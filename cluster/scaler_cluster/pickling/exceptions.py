@@ -260,6 +260,8 @@ def failure_to_exception(failure: m.Failed) -> BaseException:
         return errors.MissingObjectsError(
             str(detail.get("message", "the task names an object that this client does not have"))
         )
+    if kind == m.FAILED_QUOTA:
+        return errors.QuotaExceededError(f"the scheduler takes no {detail.get('message', 'more')}")
     if kind == m.FAILED_UNPLACED:
         return errors.NoSuitableWorkerError(
             str(detail.get("message", "no worker could run the task"))

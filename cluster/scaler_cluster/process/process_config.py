@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records.limits import TASKS_MAX
-from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.core.scheduler.config import QuotaConfig, SchedulerConfig
 from scaler_cluster.core.supervisor.config import HEARTBEAT_S
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.log_config import LogConfig
@@ -71,6 +71,11 @@ class SchedulerOptions:
                 PYTHON_VERSION,
                 tasks_max=settings.per_worker_task_queue_size or TASKS_MAX,
                 tasks_waiting_max=settings.max_number_of_tasks_waiting,
+                quotas=QuotaConfig(
+                    settings.max_tasks_per_client,
+                    settings.max_graphs_per_client,
+                    settings.max_bytes_per_client,
+                ),
                 protected=settings.protected,
                 client_timeout_s=settings.client_timeout_seconds,
                 supervisor_timeout_s=settings.worker_timeout_seconds,

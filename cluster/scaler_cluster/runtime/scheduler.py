@@ -106,18 +106,12 @@ async def serve(config: SchedulerProcessConfig) -> None:
         storage = StorageProcess(link.address, dirs, listener, credentials, known_as=where)
     roster_file = RosterFile(dirs.directory)
     core_config = replace(
-        options.core,
-        # Where anybody may come in, nobody of them may end the cluster.
-        protected=options.core.protected or (guard is None and link.address.startswith("tcp://")),
-        secret=credentials.secret_at(config.address),
-        epoch=config.epoch if config.epoch is not None else secrets.randbits(EPOCH_BITS),
-        pid_space=pid_space(),
+        _core_config(config, credentials, link.address, is_open=guard is None),
         homes=homes,
         homes_are_elsewhere=storages is not None,
         predecessor=roster_file.read(),
         adopts=config.dirs_are_there if storages is None else storages.are_stored,
         monitor=publisher.address,
-        dashboard=config.dashboard,
     )
     core = SchedulerCore(core_config, clock(), link.user_of)
     core.let_in(allowed.users)
@@ -138,6 +132,22 @@ async def serve(config: SchedulerProcessConfig) -> None:
     full_house.close()
     shell.close()
     dirs.let_go(is_last=True)
+
+
+def _core_config(
+    config: SchedulerProcessConfig, credentials: Credentials, address: str, *, is_open: bool
+) -> SchedulerConfig:
+    """Return the settings of the core, without what is found out at the start."""
+    core = config.options.core
+    return replace(
+        core,
+        # Where anybody may come in, nobody of them may end the cluster.
+        protected=core.protected or (is_open and address.startswith("tcp://")),
+        secret=credentials.secret_at(config.address),
+        epoch=config.epoch if config.epoch is not None else secrets.randbits(EPOCH_BITS),
+        pid_space=pid_space(),
+        dashboard=config.dashboard,
+    )
 
 
 def _end_by_signal(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:

@@ -319,6 +319,7 @@ class FailedRange(Message):
     first: int
     count: int
     kind: str
+    detail: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -408,6 +409,8 @@ FAILED_LOST = "lost"
 """The task was lost with its machine or worker, and may not run again."""
 FAILED_MISSING = "missing"
 """An object that the task needs is gone."""
+FAILED_QUOTA = "quota"
+"""The client has more in the scheduler than it may; the task was not taken in."""
 FAILED_UNPLACED = "unplaced"
 """No worker with what the task demands joined in time."""
 

@@ -37,7 +37,8 @@ def _on_object(core: ClientCore, message: m.Object) -> None:
 
 def _on_failed_range(core: ClientCore, message: m.FailedRange) -> None:
     tasks = range(message.first, message.first + message.count)
-    core.receive([m.Failed(task, message.kind) for task in tasks], core.heard_at)
+    failed = [m.Failed(task, message.kind, b"", message.detail) for task in tasks]
+    core.receive(failed, core.heard_at)
 
 
 class MapSink(Protocol):

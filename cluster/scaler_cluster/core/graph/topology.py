@@ -52,8 +52,17 @@ class Topology:
     """Which nodes each node depends on, and what each node carries."""
 
     __slots__ = (
-        "_batches", "_declared", "_starts", "dependents", "ends", "flat", "inputs", "is_whole",
-        "kinds", "kinds_count", "owned",
+        "_declared",
+        "_starts",
+        "batches",
+        "dependents",
+        "ends",
+        "flat",
+        "inputs",
+        "is_whole",
+        "kinds",
+        "kinds_count",
+        "owned",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -75,7 +84,7 @@ class Topology:
         """Ids of the objects that the payloads of nodes refer to."""
         self._declared: list[int] = []
         """How many nodes depend on each, in all that is still to come as well."""
-        self._batches: list[Batch] = []
+        self.batches: list[Batch] = []
         """The payloads of nodes."""
         self._starts: list[int] = []
         """The first node of each batch."""
@@ -92,7 +101,7 @@ class Topology:
     def batch_of(self, node: int) -> tuple[int, Batch]:
         """Return the batch that has the payload of a node, and the first node of that batch."""
         index = bisect_right(self._starts, node) - 1
-        return self._starts[index], self._batches[index]
+        return self._starts[index], self.batches[index]
 
     def add(self, part: GraphPart, inputs: int) -> None:
         """Take a part in, of which the first ``inputs`` nodes are not to be run.
@@ -112,7 +121,7 @@ class Topology:
         self.is_whole = part.is_last
         self.owned.update(part.owned)
         self._starts.append(start)
-        self._batches.append(part.batch)
+        self.batches.append(part.batch)
         offset = len(self.flat)
         self.flat += flat
         self.ends += [offset + end for end in part.ends]

@@ -5,7 +5,7 @@ A task that submits tasks is a client as well: its session belongs to the worker
 
 from __future__ import annotations
 
-from secrets import compare_digest
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.graph.graph import NodeRun
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.config import SchedulerConfig
     from scaler_cluster.core.scheduler.dispatch import Dispatch
     from scaler_cluster.core.scheduler.graph_moves import Graphs
+    from scaler_cluster.core.scheduler.quotas import Quotas
     from scaler_cluster.core.scheduler.spares import Spares
     from scaler_cluster.core.scheduler.stopping import Stopping
     from scaler_cluster.core.scheduler.table import Table
@@ -55,8 +56,8 @@ class ClientHandlers:
         dispatch: Dispatch,
         assigner: Assigner,
         spares: Spares,
-        admission: AdmissionControl | None,
         adoption: Adoption,
+        limits: tuple[AdmissionControl | None, Quotas | None],
     ) -> None:
         self._table = table
         self._config = config
@@ -65,7 +66,7 @@ class ClientHandlers:
         self._dispatch = dispatch
         self._assigner = assigner
         self._spares = spares
-        self._admission = admission
+        self._admission, self._quotas = limits
         self._adoption = adoption
         self._sessions_made = config.epoch << SESSION_BITS
         self._resumed: set[int] = set()
@@ -161,6 +162,8 @@ class ClientHandlers:
         self._table.objects.release(session.objects)
         if self._admission is not None:
             self._admission.forget(session)
+        if self._quotas is not None:
+            self._quotas.forget(session)
         if session.number in self._table.backlog.held_back:
             self._table.backlog.let_go(session.number)
         self._table.drop_session(session)
@@ -226,6 +229,8 @@ class ClientHandlers:
         session = self._client(peer)
         session.last_seen = now
         self._table.objects.announce(session, message)
+        if self._quotas is not None:
+            self._quotas.stored(session, message.nbytes)
 
     def _on_keep(self, peer: bytes, message: m.Keep, now: float) -> None:
         session = self._client(peer)
@@ -257,15 +262,23 @@ class ClientHandlers:
             self._admission.submitted(session, count)
         is_whole = session.functions[message.function]
         if not is_whole or (message.objects and not session.objects.keys() >= set(message.objects)):
-            self._fail_short(session, message)
+            self._fail_from(session, message, 0, m.FAILED_MISSING, {})
             return
+        batch = message.batch
+        if self._quotas is not None:
+            kept, reason = self._quotas.admit(session, batch)
+            if kept < count:
+                self._fail_from(session, message, kept, m.FAILED_QUOTA, {"message": reason})
+                if not kept:
+                    return
+                batch = batch.cut(0, kept)
         run = Run(
             session.number,
             message.first,
             message.function,
             message.call,
             message.options,
-            message.batch,
+            batch,
             message.objects,
             account=table.account_of(session),
         )
@@ -278,16 +291,24 @@ class ClientHandlers:
             raise RemoteProtocolError("asks for what it may do")
         self._admission.wants(session, message.more - message.fewer)
 
-    def _fail_short(self, session: SessionRecord, message: m.Submit) -> None:
-        """Let tasks fail that need objects which the client has released."""
-        count = len(message.batch)
+    def _fail_from(
+        self,
+        session: SessionRecord,
+        message: m.Submit,
+        start: int,
+        kind: str,
+        detail: dict[str, Any],
+    ) -> None:
+        """Let the tasks of a message fail that are not taken in: those from ``start`` on."""
+        count = len(message.batch) - start
         counted = [session.totals]
         if message.function in self._table.functions:
             counted.append(self._table.functions[message.function].totals)
         for one in counted:
             one.submitted += count
             one.failed += count
-        self._table.send(session.peer, m.FailedRange(message.first, count, m.FAILED_MISSING))
+        failed = m.FailedRange(message.first + start, count, kind, detail)
+        self._table.send(session.peer, failed)
 
     def _on_graph(self, peer: bytes, message: m.Graph, now: float) -> None:
         session = self._client(peer)

@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class QuotaConfig:
+    """How much one client may have in the scheduler at once; 0: there is no limit."""
+
+    tasks_max: int = 0
+    """Tasks that have not ended, nodes of graphs among them."""
+    graphs_max: int = 0
+    bytes_max: int = 0
+    """Of payloads, functions and objects."""
+
+
+@dataclass(frozen=True)
 class SchedulerConfig:
     """Settings of a scheduler, in seconds."""
 
@@ -44,6 +55,7 @@ class SchedulerConfig:
     """How many tasks a worker is given at most."""
     tasks_waiting_max: int = -1
     """How many tasks may wait in the scheduler; others wait at their clients. -1: no limit."""
+    quotas: QuotaConfig = QuotaConfig()
     protected: bool = True
     """No client may end the cluster."""
     unplaced_timeout_s: float = math.inf

@@ -6,7 +6,7 @@ import operator
 from array import array
 from collections import deque
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.core.graph.graph import GraphRecord, NodeRun
 from scaler_cluster.core.graph.losses import lose
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scaler_cluster.core.records.workers import Run, WorkerRecord
+    from scaler_cluster.core.scheduler.quotas import Quotas
     from scaler_cluster.core.scheduler.session import SessionRecord
     from scaler_cluster.core.scheduler.table import Table
     from scaler_cluster.wire.batch import Batch
@@ -37,8 +38,9 @@ GRAPH_INPUTS_MAX = 1_000_000
 class Graphs:
     """Moves the graphs of a table."""
 
-    def __init__(self, table: Table, stop: Stop) -> None:
+    def __init__(self, table: Table, stop: Stop, quotas: Quotas | None) -> None:
         self._table = table
+        self._quotas = quotas
         self._stop = stop
         self.stopping: deque[tuple[int, int, int]] = deque()
         """Sessions and ranges of their tasks that are to be stopped at the end of a step."""
@@ -52,9 +54,13 @@ class Graphs:
             raise RemoteProtocolError("too many nodes or inputs in one message")
         part = GraphPart(message)
         graph = session.graphs.get(message.first)
+        if self._quotas is not None and (reason := self._quotas.refuses(session, message)):
+            self._fail_all(session, message, m.FAILED_QUOTA, {"message": reason})
+            return
         if graph is None:
             if not session.functions.get(message.function, True):
-                self._fail_short(session, message)
+                # They need objects which the client has released.
+                self._fail_all(session, message, m.FAILED_MISSING, {})
                 return
             if message.start:
                 raise RemoteProtocolError("the rest of a graph that has not begun")
@@ -94,11 +100,13 @@ class Graphs:
         account = self._table.account_of(session)
         return GraphRecord(*identity, timing, account, is_shared=message.is_shared)
 
-    def _fail_short(self, session: SessionRecord, message: m.Graph) -> None:
-        """Let nodes fail whose functions need objects which the client has released."""
+    def _fail_all(
+        self, session: SessionRecord, message: m.Graph, kind: str, detail: dict[str, Any]
+    ) -> None:
+        """Let nodes fail that are not taken in."""
         for node, is_wanted in enumerate(message.wanted, message.first + message.start):
             if is_wanted:
-                self._table.answers.answer(session.number, m.Failed(node, m.FAILED_MISSING))
+                self._table.answers.answer(session.number, m.Failed(node, kind, b"", detail))
 
     def cancel(self, session: SessionRecord, first: int, stop: int) -> None:
         """The client does not want these tasks any more, as far as they are nodes."""

@@ -11,6 +11,7 @@ from scaler_cluster.core.scheduler.adoption import Adoption
 from scaler_cluster.core.scheduler.assignment import Assigner
 from scaler_cluster.core.scheduler.claims import Claims
 from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
+from scaler_cluster.core.scheduler.config import QuotaConfig, SchedulerConfig
 from scaler_cluster.core.scheduler.deaths import Deaths
 from scaler_cluster.core.scheduler.dispatch import Dispatch
 from scaler_cluster.core.scheduler.failures import Failures
@@ -19,6 +20,7 @@ from scaler_cluster.core.scheduler.graph_moves import Graphs
 from scaler_cluster.core.scheduler.inventories import Inventories
 from scaler_cluster.core.scheduler.outcomes import Outcomes
 from scaler_cluster.core.scheduler.pools import WorkerPools
+from scaler_cluster.core.scheduler.quotas import Quotas
 from scaler_cluster.core.scheduler.rebalance import Rebalancer
 from scaler_cluster.core.scheduler.resumption import Resumption
 from scaler_cluster.core.scheduler.roles import may_be
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from scaler_cluster.core.records.roster import Roster
-    from scaler_cluster.core.scheduler.config import SchedulerConfig
 
 SHUT_DOWN = "the cluster was shut down"
 LAST_WORDS_S = 0.5
@@ -73,7 +74,8 @@ class SchedulerCore:
         self._dispatch = Dispatch(table, pools, assigner, self._rebalancer)
         runs, failures = WorkerRuns(table), Failures(table)
         self._stopping = stopping = Stopping(table, runs, failures, config.cancel_grace_s)
-        self._graphs = graphs = Graphs(table, stopping.cancel)
+        quotas = Quotas(table, config.quotas) if config.quotas != QuotaConfig() else None
+        self._graphs = graphs = Graphs(table, stopping.cancel, quotas)
         outcomes = Outcomes(table, runs, failures, graphs)
         deaths = Deaths(table, runs, failures, graphs)
         self._spares = spares = Spares(table, pools, self._rebalancer)
@@ -82,6 +84,7 @@ class SchedulerCore:
         self._admission = AdmissionControl(table, limit) if limit >= 0 else None
         inventories = Inventories(table, config)
         self._adoption = Adoption(table, config, inventories, now)
+        limits = self._admission, quotas
         self._clients = clients = ClientHandlers(
             table,
             config,
@@ -90,8 +93,8 @@ class SchedulerCore:
             self._dispatch,
             assigner,
             spares,
-            self._admission,
             self._adoption,
+            limits,
         )
         claims = Claims(table, runs, assigner, stopping, failures, pools)
         self._workers = WorkerHandlers(
