@@ -74,17 +74,14 @@ class SchedulerCore:
         self._dispatch = Dispatch(table, pools, assigner, self._rebalancer)
         runs, failures = WorkerRuns(table), Failures(table)
         self._stopping = stopping = Stopping(table, runs, failures, config.cancel_grace_s)
-        quotas = Quotas(table, config.quotas) if config.quotas != QuotaConfig() else None
+        self._admission, quotas = limits = _limits(table, config)
         self._graphs = graphs = Graphs(table, stopping.cancel, quotas)
         outcomes = Outcomes(table, runs, failures, graphs)
         deaths = Deaths(table, runs, failures, graphs)
         self._spares = spares = Spares(table, pools, self._rebalancer)
         self._unplaced = Unplaced(table, pools, failures, config.unplaced_timeout_s)
-        limit = config.tasks_waiting_max
-        self._admission = AdmissionControl(table, limit) if limit >= 0 else None
         inventories = Inventories(table, config)
         self._adoption = Adoption(table, config, inventories, now)
-        limits = self._admission, quotas
         self._clients = clients = ClientHandlers(
             table,
             config,
@@ -389,3 +386,12 @@ class SchedulerCore:
         for peer, key in list(table.objects.storages.items()):
             if now - table.objects.stores[key].last_seen >= config.storage_timeout_s:
                 self.peer_lost(peer, now)
+
+
+def _limits(table: Table, config: SchedulerConfig) -> tuple[AdmissionControl | None, Quotas | None]:
+    """Return what limits the tasks of all clients, and of each; None: nothing does."""
+    most, quotas = config.tasks_waiting_max, config.quotas
+    return (
+        AdmissionControl(table, most) if most >= 0 else None,
+        Quotas(table, quotas) if quotas != QuotaConfig() else None,
+    )
