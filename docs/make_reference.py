@@ -43,6 +43,9 @@ ROUTER socket. Every other process is a *peer* and has a DEALER socket. The rout
 socket is the *peer id*: one letter for the role (C, W, S, O) and {ids.PEER_RANDOM_BYTES} random
 bytes. {page}
 
+An object storage has a ROUTER socket as well, at the address that Welcome and Returned name. A peer
+says Hello there too, in an envelope with what it wants; only a scheduler is answered with a Hello.
+
 A peer id is a secret: whoever knows it can speak in the name of that peer. Others are told its
 *alias*: the letter, and BLAKE2b of {ids.ALIAS_BYTES} bytes of the id. The name of a segment is the
 alias of the peer that wrote it, `-`, the number of the segment, `{ids.TAIL}`, and {ids.TAIL_BYTES}
@@ -52,8 +55,8 @@ random bytes, all in hexadecimal.
 
 At TCP, sockets use CURVE (RFC 26). A peer has a pair of keys, and knows the key of whom it connects
 to. [security.md](security.md) says where keys lie; a file of keys has lines `role name public`, and
-the secret as a fourth word on its own line. The address of an object storage that does not have the
-scheduler's key ends in `#` and the key in Z85.
+the secret as a fourth word on its own line; lines that begin with `#` are comments. The address of
+an object storage that does not have the scheduler's key ends in `#` and the key in Z85.
 
 The role of a peer's key says what its Hello may be:
 
@@ -71,10 +74,12 @@ with a peer's id.
 
 One ZeroMQ message is one *envelope*. Its first frame is msgpack, at most
 {codec.HEADER_BYTES_MAX:,} bytes: `[incarnation, to, seq, ack, *messages]`. The first envelope of
-a peer, which begins with Hello, has a first frame of at most {codec.HELLO_BYTES_MAX:,} bytes.
-Senders split messages that are longer together into several envelopes. A message is
-`[tag, *fields]` with all fields, in order. A buffer of {codec.FRAME_BYTES:,} bytes or more is a
-separate frame, and the number of the frame, counted from 1, takes its place in the message. An
+a peer, which begins with Hello, has a first frame of at most {codec.HELLO_BYTES_MAX:,} bytes. A
+first frame of more than {codec.PLAIN_BYTES_MAX:,} bytes has at most {codec.PARTS_MAX:,} values:
+each name, number and list counts as one. Senders split messages that are longer together into
+several envelopes. A message is `[tag, *fields]` with all fields, in order. A buffer of
+{codec.FRAME_BYTES:,} bytes or more is a separate frame, and the number of the frame, counted from
+1, takes its place in the message. An
 envelope has at most {codec.FRAMES_MAX:,} frames.
 
 - `incarnation` is a number other than 0 that a peer keeps as long as it is connected (here a random

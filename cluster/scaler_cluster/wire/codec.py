@@ -25,6 +25,7 @@ from scaler_cluster.ids import (
 )
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
+from scaler_cluster.wire.parts import has_more_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,9 +35,13 @@ if TYPE_CHECKING:
 FRAME_BYTES = 8 * 1024
 """From here on a buffer is a frame: below, copying 8 KiB costs less than a frame does."""
 HEADER_BYTES_MAX = 16 << 20
-"""Senders split what is longer than 1 MiB, except a single message: one with all the objects that
-it may have is 7 MB long. A header of nothing but empty lists takes 70 times its length in memory
-while it is read, and half a second for each MB."""
+"""Senders split what is longer than 256 KiB, except a single message: one with all the objects that
+it may have is 7 MB long."""
+PLAIN_BYTES_MAX = 512 << 10
+"""A longer header is looked at before it is read: one of nothing but empty lists takes 70 times its
+length in memory meanwhile, and up to half a second for each MB."""
+PARTS_MAX = 400_000
+"""Values in such a header: a Keep with all the objects that it may have is three for each."""
 HELLO_BYTES_MAX = 128 << 10
 """Bytes of the header of a peer that has not said Hello. The longest Hello, with as many
 capabilities as there may be, has 70 KB."""
@@ -129,6 +134,8 @@ def decode(frames: Sequence[Buffer]) -> Envelope:
 def _decode(frames: Sequence[Buffer]) -> Envelope:
     if not frames or len(frames) > FRAMES_MAX or len(frames[0]) > HEADER_BYTES_MAX:
         raise RemoteProtocolError("no frames, too many frames, or too large a header")
+    if len(frames[0]) > PLAIN_BYTES_MAX and has_more_parts(bytes(frames[0]), PARTS_MAX):
+        raise RemoteProtocolError("a header of too many parts")
     body = msgpack.unpackb(
         frames[0], raw=False, use_list=True, strict_map_key=True, unicode_errors=UNICODE_ERRORS
     )
