@@ -6,6 +6,7 @@ import itertools
 import time
 
 import pytest
+import zmq
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.ids import HUB
@@ -200,3 +201,25 @@ def test_nothing_to_read_is_seen(pair) -> None:
 def test_who_listens_everywhere_is_where_its_neighbour_is(address, near, reached) -> None:
     """A wildcard becomes the host by which the machine was reached; other hosts stay."""
     assert as_reached(address, near) == reached
+
+
+def test_who_floods_a_hub_has_to_wait() -> None:
+    """What a hub does not take in fills its memory only so far; then its sender cannot send."""
+    hub = zmq_link.bind("tcp://127.0.0.1:0")
+    with zmq.Context() as context, context.socket(zmq.DEALER) as spoke:
+        spoke.linger = 0
+        spoke.set_hwm(1)
+        spoke.connect(hub.address)
+        sent = 0
+        while sent < 20 * zmq_link.UNTAKEN_MAX and spoke.poll(500, zmq.POLLOUT):
+            spoke.send(bytes(10_000))
+            sent += 1
+        # The kernels keep some of it as well.
+        assert zmq_link.UNTAKEN_MAX <= sent < 10 * zmq_link.UNTAKEN_MAX
+
+        # Nothing of it is lost.
+        taken = 0
+        while taken < sent and hub.wait(BOUND_S):
+            taken += len(hub.receive(sent))
+        assert taken == sent
+    hub.close()

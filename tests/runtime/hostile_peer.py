@@ -178,6 +178,16 @@ class HostilePeer:
                 self.received = seq
                 self.throw(*self.packed(0))
 
+    def is_welcome(self) -> bool:
+        """Say Hello as a client; return True if that is welcome."""
+        self.say(hello())
+        return bool(self.hear(WELCOME))
+
+    def drain(self) -> None:
+        """Take in what has come, and acknowledge none of it."""
+        while self.socket.poll(0):
+            self.socket.recv_multipart()
+
     def is_dropped(self) -> bool:
         """Speak once more; return True if it is told that nobody knows it."""
         self.throw(*self.packed(self.seq + 1, [HEARTBEAT]))

@@ -128,3 +128,59 @@ def test_a_storage_that_cannot_start_holds_up_nothing(tmp_path, monkeypatch, cap
     lines = [one.getMessage() for one in caplog.records if "object storage" in one.getMessage()]
     assert "cannot start the object storage: [Errno 24] Too many open files" in lines[0]
     assert not any(one.exc_info for one in caplog.records)
+
+
+def test_what_takes_long_is_taken_in_by_fewer_at_once(tmp_path, monkeypatch) -> None:
+    """A flood of costly envelopes does not keep the answers to others; a cheap one goes faster."""
+    limits: list[int] = []
+    costs_s = 0.0001
+    now = 100.0
+
+    def receive(limit: int) -> list[tuple[bytes, list[bytes]]]:
+        assert len(limits) < TURNS_MAX
+        limits.append(limit)
+        return [(b"X", [b"garbage"])] * limit
+
+    def take_in(*_: object) -> None:
+        nonlocal now
+        now += costs_s
+
+    async def run() -> None:
+        nonlocal costs_s
+        link = zmq_link.bind(f"ipc://{tmp_path}/scheduler")
+        shell = make_shell(link, tmp_path, now)
+        with monkeypatch.context() as patch:
+            patch.setattr(scheduler_shell, "clock", lambda: now)
+            patch.setattr(shell, "_take_in", take_in)
+            patch.setattr(link, "receive", receive)
+            shell._turn()
+            assert limits[0] == scheduler_shell.DRAIN_LIMIT
+            assert limits[-1] == scheduler_shell.DRAIN_LEAST
+            costs_s = 0.000001
+            shell._turn()
+            assert limits[-1] == scheduler_shell.DRAIN_LIMIT
+        shell.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
+def test_garbage_of_a_stranger_ends_nothing(tmp_path, monkeypatch, caplog) -> None:
+    """What a peer sends that nobody knows costs no look for what it might have here."""
+    lost: list[bytes] = []
+
+    async def run() -> None:
+        link = zmq_link.bind(f"ipc://{tmp_path}/scheduler")
+        shell = make_shell(link, tmp_path, 100.0)
+        monkeypatch.setattr(shell._core, "peer_lost", lambda peer, _: lost.append(peer))
+        shell._take_in(b"X1", [b"garbage"], 100.0)
+        shell._take_in(b"C1", encode(7, 1, 0, [hello(m.CLIENT)]), 100.0)
+        lost.clear()
+        shell._take_in(b"C1", [b"garbage"], 100.0)
+        shell._core.table.sessions.clear()
+        shell.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert lost == [b"C1"]
+    assert "dropped peer" in caplog.records[0].getMessage()

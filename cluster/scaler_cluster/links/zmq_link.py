@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 HIGH_WATER = 100_000
 """Envelopes queued per peer and direction; beyond, they are dropped and sent again later."""
+UNTAKEN_MAX = 1000
+"""Envelopes that wait at a hub for each peer until it takes them in; then the peer waits, as TCP
+has it. More would only take memory: a peer that floods has all there is room for."""
 RECONNECT_MS = 5
 RECONNECT_WITH_KEYS_MS = 100
 """Who is refused tries again this soon: each time costs both sides a handshake."""
@@ -75,6 +78,8 @@ class ZmqLink:
         self._socket = socket = context.socket(kind)
         socket.linger = LINGER_MS
         socket.set_hwm(HIGH_WATER)
+        if self._is_hub:
+            socket.setsockopt(zmq.RCVHWM, UNTAKEN_MAX)
         # Without a limit, a hostile length would be allocated before it is read.
         socket.setsockopt(zmq.MAXMSGSIZE, BATCH_BYTES_MAX)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)

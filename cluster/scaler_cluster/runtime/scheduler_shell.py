@@ -39,6 +39,10 @@ log = logging.getLogger("scaler.scheduler")
 
 DRAIN_LIMIT = 256
 """The shell takes in so many envelopes at most before the core acts: a bound for each answer."""
+DRAIN_LEAST = 8
+DRAIN_S = 0.001
+"""If it takes longer to take in so many, it is fewer the next time: what one peer sends without end
+must not keep the answers to others."""
 SPIN_S = 0.0003
 """How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
 TICK_S = 0.001
@@ -93,6 +97,8 @@ class SchedulerShell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._is_closing = False
+        self._drain = DRAIN_LIMIT
+        """Envelopes that are taken in before the core acts: fewer, if they take long."""
         self._tick_at = -math.inf
         self._watched: dict[int, int] = {}
         """Descriptors that become readable when a process ends, by its pid."""
@@ -152,13 +158,16 @@ class SchedulerShell:
     def _turn(self) -> None:
         """Work until nothing more arrives for a moment, or until asyncio is to have its turn."""
         link, core = self._link, self._core
-        limit = DRAIN_LIMIT
+        limit = self._drain
         end = math.inf
         while True:
             received = link.receive(limit)
             now = clock()
             for peer, frames in received:
                 self._take_in(peer, frames, now)
+            is_full = len(received) >= self._drain
+            if is_full:
+                limit = self._drain = self._fitting(clock() - now)
             has_news = self._storages is not None and self._take_from_storages(now)
             acts = received or has_news or now >= self._tick_at
             if acts:
@@ -176,14 +185,20 @@ class SchedulerShell:
             if self._storages is not None and acts:
                 # Sending to the storages may have consumed the signal that more has arrived.
                 continue
-            if len(received) < DRAIN_LIMIT:
+            if not is_full:
                 lone = core.single_in_flight
                 # With one task in flight, more messages are unlikely, and a look for them would
                 # delay the answer.
-                limit = 1 if lone else DRAIN_LIMIT
+                limit = 1 if lone else self._drain
                 if not link.spin(SPIN_S if lone else 0.0):
                     break
         self._set_timer()
+
+    def _fitting(self, took_s: float) -> int:
+        """Return how many envelopes to take in at once, after as many as may be took this long."""
+        if took_s > DRAIN_S:
+            return max(self._drain // 2, DRAIN_LEAST)
+        return min(self._drain * 2, DRAIN_LIMIT) if took_s < DRAIN_S / 4 else self._drain
 
     def _go_on(self) -> None:
         if not self._is_closing:
@@ -209,7 +224,12 @@ class SchedulerShell:
         try:
             messages = exchange.receive(peer, frames, now)
         except RemoteProtocolError as error:
-            self._drop(peer, error, now)
+            if exchange.knows(peer):
+                self._drop(peer, error, now)
+            else:
+                # Nobody knows this peer: there is nothing to end.
+                self._link.forget(peer)
+                self._log_dropped(peer, error, now)
             return
         except Exception:
             self._failed(f"an envelope of peer {alias_of(peer).hex()}", now)
@@ -248,6 +268,9 @@ class SchedulerShell:
         self._core.peer_lost(peer, now)
         self._exchange.drop(peer)
         self._link.forget(peer)
+        self._log_dropped(peer, error, now)
+
+    def _log_dropped(self, peer: bytes, error: RemoteProtocolError, now: float) -> None:
         self._log(now, f"dropped peer {alias_of(peer).hex()}: {error}", is_bug=False)
 
     def _send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
