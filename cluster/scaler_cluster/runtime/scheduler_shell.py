@@ -63,6 +63,19 @@ REASON_CHARS_MAX = 1000
 """How much of the reason a dropped client is sent: its own garbage may be part of it."""
 
 
+def fitting(drain: int, took_s: float) -> int:
+    """Return how many envelopes to take in at once, after so many took this long."""
+    if took_s > DRAIN_S:
+        return max(drain // 2, DRAIN_LEAST)
+    return min(drain * 2, DRAIN_LIMIT) if took_s < DRAIN_S / 4 else drain
+
+
+def farewell(address: str, error: RemoteProtocolError) -> m.Goodbye:
+    """Return what a client is told that the scheduler at an address drops."""
+    reason = str(error)[:REASON_CHARS_MAX]
+    return m.Goodbye(f"the scheduler at {address} dropped this client: {reason}")
+
+
 class SchedulerShell:
     """Moves bytes between the link and the core."""
 
@@ -167,7 +180,7 @@ class SchedulerShell:
                 self._take_in(peer, frames, now)
             is_full = len(received) >= self._drain
             if is_full:
-                limit = self._drain = self._fitting(clock() - now)
+                limit = self._drain = fitting(self._drain, clock() - now)
             has_news = self._storages is not None and self._take_from_storages(now)
             acts = received or has_news or now >= self._tick_at
             if acts:
@@ -194,12 +207,6 @@ class SchedulerShell:
                     break
         self._set_timer()
 
-    def _fitting(self, took_s: float) -> int:
-        """Return how many envelopes to take in at once, after as many as may be took this long."""
-        if took_s > DRAIN_S:
-            return max(self._drain // 2, DRAIN_LEAST)
-        return min(self._drain * 2, DRAIN_LIMIT) if took_s < DRAIN_S / 4 else self._drain
-
     def _go_on(self) -> None:
         if not self._is_closing:
             self._turn()
@@ -224,12 +231,7 @@ class SchedulerShell:
         try:
             messages = exchange.receive(peer, frames, now)
         except RemoteProtocolError as error:
-            if exchange.knows(peer):
-                self._drop(peer, error, now)
-            else:
-                # Nobody knows this peer: there is nothing to end.
-                self._link.forget(peer)
-                self._log_dropped(peer, error, now)
+            self._drop(peer, error, now, is_known=exchange.knows(peer))
             return
         except Exception:
             self._failed(f"an envelope of peer {alias_of(peer).hex()}", now)
@@ -257,20 +259,16 @@ class SchedulerShell:
         self._core.failed()
         self._log(now, f"{what} failed by a bug of the scheduler, please report it", is_bug=True)
 
-    def _drop(self, peer: bytes, error: RemoteProtocolError, now: float) -> None:
-        """Drop a peer that broke the protocol."""
+    def _drop(
+        self, peer: bytes, error: RemoteProtocolError, now: float, *, is_known: bool = True
+    ) -> None:
+        """Drop a peer that broke the protocol; one that is not known has nothing here to end."""
         if peer in self._core.table.sessions:
-            reason = str(error)[:REASON_CHARS_MAX]
-            goodbye = m.Goodbye(
-                f"the scheduler at {self._link.address} dropped this client: {reason}"
-            )
-            self._send(peer, [goodbye], now)
-        self._core.peer_lost(peer, now)
-        self._exchange.drop(peer)
+            self._send(peer, [farewell(self._link.address, error)], now)
+        if is_known:
+            self._core.peer_lost(peer, now)
+            self._exchange.drop(peer)
         self._link.forget(peer)
-        self._log_dropped(peer, error, now)
-
-    def _log_dropped(self, peer: bytes, error: RemoteProtocolError, now: float) -> None:
         self._log(now, f"dropped peer {alias_of(peer).hex()}: {error}", is_bug=False)
 
     def _send(self, peer: bytes, messages: Sequence[m.Message], now: float) -> None:
