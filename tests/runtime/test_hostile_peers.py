@@ -21,7 +21,7 @@ from scaler_cluster.security import key_files
 from scaler_exec import Client
 from tests.runtime import hostile_peer as h
 from tests.runtime import hostile_plays as plays
-from tests.runtime.helpers import BOUND_S, free_port, wait_until
+from tests.runtime.helpers import BOUND_S, free_port, plant, wait_until
 from tests.runtime.shell import Command, Shell
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def stack(standing, tmp_path_factory):
     shared.mkdir()
     key_files.make_cluster(keys)
     key_files.add(keys, "client", "mallory")
-    (directory / "sitecustomize.py").write_text(CUSTOMIZE)
+    plant(directory, CUSTOMIZE)
     shell = Shell(directory)
     address = f"tcp://127.0.0.1:{free_port(3)}"
     with pytest.MonkeyPatch.context() as patch, ExitStack() as ends:
