@@ -250,7 +250,7 @@ def test_a_client_that_is_refused_says_why(stack) -> None:
     others = stack.directory.parent / "others"
     stranger = Keys.new("client", "x", *key_files.read_keys(stack.keys("client")).known)
     path = stack.directory / "stranger.key"
-    key_files.write_text(path, str(stranger))
+    key_files.write_text(path, stranger.file_text())
 
     with pytest.raises(ClusterUnreachableError, match="it does not let this key in"):
         Client(stack.address, keys=path)
@@ -269,7 +269,7 @@ def test_a_removed_key_is_out_at_once(stack, tmp_path) -> None:
     with stack.read_again():
         path = key_files.add(stack.directory, "client", "alice")
     kept = tmp_path / "alice.key"
-    key_files.write_text(kept, str(key_files.read_keys(path)))
+    key_files.write_text(kept, key_files.read_keys(path).file_text())
     flags = Flags(tmp_path)
     with (
         Client(stack.address, keys=stack.directory) as other,
@@ -298,7 +298,7 @@ def test_a_new_key_of_a_name_is_not_the_one_before(stack) -> None:
             # At once: the name is never missing when the scheduler looks.
             keys = key_files.read_keys(stack.keys("scheduler")).without("alice")
             new = Keys.new("client", "alice", *old.known)
-            key_files.write_text(stack.keys("scheduler"), str(keys.knowing(new.own)))
+            key_files.write_text(stack.keys("scheduler"), keys.knowing(new.own).file_text())
         # The last word to it may still be under way.
         while peer.is_answered():
             peer.socket.recv_multipart()

@@ -107,11 +107,12 @@ def test_only_who_is_there_can_be_removed(directory) -> None:
 
 
 GOOD = Keys.new(CLIENT, "alice", PublicKey(SCHEDULER, "scheduler", new_key_pair().public))
+TEXT = GOOD.file_text()
 
 
 def test_what_is_written_is_read_again() -> None:
     """A file says all that the keys say."""
-    assert parse(f"# of alice\n\n{GOOD}", "f") == [GOOD]
+    assert parse(f"# of alice\n\n{TEXT}", "f") == [GOOD]
 
 
 @pytest.mark.parametrize(
@@ -119,14 +120,14 @@ def test_what_is_written_is_read_again() -> None:
     [
         ("", "has no secret key"),
         (str(GOOD.known[0]), "has no secret key"),
-        (f"{GOOD}client", "line 3: a line is: role name public-key"),
-        (f"{GOOD}king arthur {GOOD.own.public}", "line 3: a line is: role name public-key"),
-        (f"{GOOD}client ../x {new_key_pair().public}", "line 3: this is no name, or no public key"),
-        (f"{GOOD}client bob {'#' * 40}", "line 3: this is no name, or no public key"),
-        (f"{GOOD}client bob short", "line 3: this is no name, or no public key"),
+        (f"{TEXT}client", "line 3: a line is: role name public-key"),
+        (f"{TEXT}king arthur {GOOD.own.public}", "line 3: a line is: role name public-key"),
+        (f"{TEXT}client ../x {new_key_pair().public}", "line 3: this is no name, or no public key"),
+        (f"{TEXT}client bob {'#' * 40}", "line 3: this is no name, or no public key"),
+        (f"{TEXT}client bob short", "line 3: this is no name, or no public key"),
         (f"{GOOD.own} {new_key_pair().secret}", "line 1: the secret does not belong"),
         (f"{GOOD.own} short", "line 1: the secret does not belong"),
-        (f"{GOOD}monitor m {GOOD.own.public}", "has the key of 'alice' twice"),
+        (f"{TEXT}monitor m {GOOD.own.public}", "has the key of 'alice' twice"),
     ],
     ids="0123456789",
 )
@@ -139,8 +140,9 @@ def test_a_damaged_file_says_where(text, reason) -> None:
 
 
 def test_what_is_shown_has_no_secret() -> None:
-    """Not even a traceback with all values shows one."""
+    """Neither a traceback with all values shows one, nor a line of a log."""
     assert GOOD.pair.secret not in repr(GOOD)
+    assert GOOD.pair.secret not in f"{GOOD}"
     assert GOOD.pair.secret not in repr(GOOD.pair)
 
 
@@ -176,7 +178,7 @@ def test_a_damaged_file_of_loopback_keys_says_what_to_do(tmp_path, monkeypatch) 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     key_files.loopback_keys()
     path = tmp_path / "scaler" / "loopback.key"
-    path.write_text(str(Keys.new(CLIENT, "x")))
+    path.write_text(Keys.new(CLIENT, "x").file_text())
 
     with pytest.raises(ConfigError, match="is damaged: remove it"):
         key_files.loopback_keys()

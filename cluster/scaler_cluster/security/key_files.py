@@ -98,7 +98,7 @@ def make_cluster(directory: Path) -> list[Path]:
     files = []
     for role, keys in new_cluster().items():
         files.append(directory / f"{role}{SUFFIX}")
-        write_text(files[-1], str(keys), anew=True)
+        write_text(files[-1], keys.file_text(), anew=True)
     return files
 
 
@@ -117,10 +117,10 @@ def add(directory: Path, role: str, name: str) -> Path:
     keys = Keys.new(role, name, scheduler.own)
     path = directory / f"{name}{SUFFIX}"
     try:
-        write_text(path, str(keys), anew=True)
+        write_text(path, keys.file_text(), anew=True)
     except FileExistsError:
         raise ConfigError(f"{path} is there already") from None
-    write_text(scheduler_file(directory), str(scheduler.knowing(keys.own)))
+    write_text(scheduler_file(directory), scheduler.knowing(keys.own).file_text())
     return path
 
 
@@ -129,7 +129,7 @@ def remove(directory: Path, name: str) -> None:
     scheduler = read_keys(scheduler_file(directory))
     if all(one.name != name for one in scheduler.known):
         raise ConfigError(f"there is no key of the name {name!r}: see scaler_keys list")
-    write_text(scheduler_file(directory), str(scheduler.without(name)))
+    write_text(scheduler_file(directory), scheduler.without(name).file_text())
     (directory / f"{name}{SUFFIX}").unlink(missing_ok=True)
 
 

@@ -72,13 +72,13 @@ class Keys:
         """Return the users that it knows, itself among them, by their public keys."""
         return {one.public: one.user for one in (self.own, *self.known)}
 
-    def __str__(self) -> str:
+    def file_text(self) -> str:
         """Return the lines of its file, the secret included."""
         lines = [f"{self.own} {self.pair.secret}", *map(str, self.known)]
         return "".join(f"{line}\n" for line in lines)
 
     def __repr__(self) -> str:
-        """Return whose it is, and no secret."""
+        """Return whose it is, and no secret: also for a log."""
         return f"<keys of {self.own.user}>"
 
 
