@@ -45,7 +45,7 @@ def test_what_is_near(address, is_near) -> None:
 @pytest.mark.parametrize("door", [TASKS_DOOR, FEED_DOOR, STORAGE_DOOR])
 def test_nobody_listens_in_the_open_by_mistake(directory, door) -> None:
     """An address that others reach needs keys, or the word for doing without."""
-    with pytest.raises(ConfigError, match="anybody who reaches .* could run code here: make keys"):
+    with pytest.raises(ConfigError, match="so it needs keys .whoever reaches it could run"):
         Credentials.of(SCHEDULER).guard(FAR, door, AllowList({}))
 
     assert Credentials.of(SCHEDULER, "insecure").guard(FAR, door, AllowList({})) is None
@@ -175,14 +175,46 @@ def test_a_storage_tells_its_key(directory) -> None:
     worker = Credentials.of(WORKER, directory)
     assert worker.keys is not None
 
-    address = worker.with_key(FAR)
+    address = worker.addressed(FAR)
 
     assert address == f"{FAR}#{worker.keys.own.public}"
     passport = Credentials.of(CLIENT, directory).passport(address)
     assert passport is not None
     assert passport.server == worker.keys.own.public
-    assert Credentials.of(SCHEDULER, directory).with_key(FAR) == FAR
-    assert Credentials.of(WORKER).with_key(NEAR) == NEAR
+    assert Credentials.of(SCHEDULER, directory).addressed(FAR) == FAR
+    assert Credentials.of(WORKER).addressed(NEAR) == NEAR
+
+
+def test_a_scheduler_tells_the_key_of_the_storage(directory, monkeypatch) -> None:
+    """It is told with the address that others know; where all have the same keys, it is not."""
+    given = Credentials.of(SCHEDULER, directory)
+    storage = key_files.read_keys(directory / "storage.key").own.public
+
+    assert given.addressed(FAR, "tcp://me:1", STORAGE) == f"tcp://me:1#{storage}"
+    assert Credentials.of(SCHEDULER).addressed(NEAR, "tcp://me:1", STORAGE) == "tcp://me:1"
+    assert given.addressed("ipc:///tmp/x", "ipc:///tmp/y", STORAGE) == "ipc:///tmp/y"
+    passport = given.passport(FAR, STORAGE)
+    assert passport is not None
+    assert passport.server == storage
+    near = Credentials.of(SCHEDULER).passport(NEAR, STORAGE)
+    assert near is not None
+    assert near.server == key_files.loopback_keys()[0].own.public
+    key_files.remove(directory, "storage")
+    with pytest.raises(ConfigError, match="scheduler:scheduler do not know the key of the storage"):
+        Credentials.of(SCHEDULER, directory).passport(FAR, STORAGE)
+    monkeypatch.setenv("SCALER_KEYS", str(directory))
+    assert Credentials.of(SCHEDULER).resolved(FAR) == Credentials.of(SCHEDULER, directory)
+    assert Credentials.of(SCHEDULER).resolved(NEAR) == Credentials.of(SCHEDULER)
+
+
+def test_going_without_by_the_environment_counts_off_loopback_only(directory, monkeypatch) -> None:
+    """A scheduler that goes without where others reach it still guards its loopback addresses."""
+    monkeypatch.setenv("SCALER_KEYS", "insecure")
+
+    credentials = Credentials.of(SCHEDULER).resolved(FAR)
+
+    assert credentials.guard(FAR, TASKS_DOOR, AllowList({})) is None
+    assert credentials.guard(NEAR, FEED_DOOR, AllowList({})) is not None
 
 
 def test_what_a_program_may_give(directory) -> None:

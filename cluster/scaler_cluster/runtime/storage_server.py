@@ -48,7 +48,7 @@ def run(config: StorageServerConfig, lifeline: int, tell: Callable[[Ready], obje
     dirs = ClusterDirs.named(config.memory_limit, name)
     credentials = config.credentials
     try:
-        known_as = credentials.with_key(serve)
+        known_as = credentials.addressed(serve)
     except ConfigError:
         listener.close()
         raise

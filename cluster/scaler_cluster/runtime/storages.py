@@ -44,7 +44,7 @@ class Storages:
         try:
             for address, known in zip(addresses, known_as or addresses, strict=True):
                 passport = credentials.passport(address, STORAGE)
-                self._known_as[address] = credentials.known_as(address, known, STORAGE)
+                self._known_as[address] = credentials.addressed(address, known, STORAGE)
                 source = Source(address, address, peer, passport, m.SCHEDULER, name)
                 self._sources[self._known_as[address].encode()] = source
             hellos = [self._await_hello(source) for source in self._sources.values()]

@@ -289,7 +289,7 @@ class SupervisorShell:
             dirs.remove_stale()
             dirs.make()
             listener = listen_towards(address)
-            served_at = self._keys.with_key(address_of(listener))
+            served_at = self._keys.addressed(address_of(listener))
             self._storage = StorageProcess(
                 address, dirs, listener, self._keys, known_as=served_at, supervisor=self._peer
             )

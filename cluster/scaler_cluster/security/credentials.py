@@ -76,12 +76,13 @@ class Credentials:
         )
 
     def resolved(self, address: str) -> Credentials:
-        """Return the same as given, where those for an address come from the environment."""
-        if self._is_local(address) or self.keys is not None:
-            return self
-        if path := os.environ.get(KEYS_VARIABLE, ""):
-            return Credentials.of(self.role, path)
-        return replace(self, keys=self._found())
+        """Return the same as given, where those for an address come from the environment.
+
+        Raises ConfigError if the address needs keys, and there are none.
+        """
+        here = self._here(address)
+        # The environment says nothing of loopback addresses, which this process may have as well.
+        return self if here.is_insecure else here
 
     def for_child(self, role: str) -> tuple[Credentials, Credentials]:
         """Return these, which let in a child without a file of its own, and that child's."""
@@ -106,29 +107,20 @@ class Credentials:
         Whom these keys know is added to those who are ``allowed``. Raises ConfigError if the
         address needs keys, and there are none.
         """
-        keys = self._listening(address)
-        if keys is None:
+        found = self._at(address)
+        if found is None:
             return None
+        keys, _ = found
         allowed.replace({**allowed.users, **keys.users})
         return Guard(keys.pair, allowed, DOORS[door], door)
 
     def check_listening(self, address: str) -> None:
         """Raise ConfigError if an address needs keys, and there are none."""
-        self._listening(address)
-
-    def with_key(self, address: str) -> str:
-        """Return the address of a storage with the key that it has there.
-
-        Whoever knows the scheduler knows its key: so that is not added.
-        """
-        keys = self._listening(address) if address else None
-        if keys is None or keys.own.role == SCHEDULER:
-            return address
-        return f"{address}#{keys.own.public}"
+        self._at(address)
 
     def warn_if_open(self, log: logging.Logger, address: str) -> None:
         """Say in the log if anybody who reaches an address may run code there."""
-        if address.startswith("tcp://") and self._listening(address) is None:
+        if address.startswith("tcp://") and self._at(address) is None:
             log.warning("without keys: whoever reaches %s can run code here", address)
 
     def secret_at(self, address: str) -> bytes:
@@ -144,26 +136,25 @@ class Credentials:
         None: no keys are needed there. Raises ConfigError if they are, and there are none.
         """
         place, key = split_key(address)
-        if self._needs_none(place):
-            return None
-        if self.keys is None and is_loopback(place):
-            keys = loopback_keys()[1]
-            return Passport(keys.pair, key or keys.server(SCHEDULER))
-        found = self._found()
+        found = self._at(place)
         if found is None:
-            raise ConfigError(f"{place} is not a loopback address, so it needs keys: {HINT}")
-        server = key or found.server(to)
-        if not server:
-            raise ConfigError(f"the keys of {found.own.user} do not know the key of the {to}")
-        return Passport(found.pair, server)
+            return None
+        _, keys = found
+        return Passport(keys.pair, key or _key_of(to, keys))
 
-    def known_as(self, address: str, others: str, role: str) -> str:
-        """Return by which address ``others`` reach the one process of a role, with its key.
+    def addressed(self, address: str, others: str = "", role: str = "") -> str:
+        """Return the address of what listens there, with the key that it has.
 
-        That is left out where everybody has the same keys.
+        It is this process, or the cluster's one process of a ``role``; ``others`` may know it by
+        another address. Whoever knows the scheduler knows its key: so that is not added.
         """
-        passport = None if self._is_local(address) else self.passport(address, role)
-        return others if passport is None else f"{others}#{passport.server}"
+        found = self._at(address)
+        known_as = others or address
+        if found is None:
+            return known_as
+        _, keys = found
+        key = _key_of(role or self.role, keys)
+        return known_as if key == keys.server(SCHEDULER) else f"{known_as}#{key}"
 
     def refused_at(self, address: str) -> str:
         """Return what else may be wrong where a process at an address refuses these; or nothing."""
@@ -174,36 +165,33 @@ class Credentials:
 
     # -- which keys ----------------------------------------------------------------------------
 
-    def _needs_none(self, address: str) -> bool:
-        if not address.startswith("tcp://") or self.is_insecure:
-            return True
-        is_said = os.environ.get(KEYS_VARIABLE, "") == INSECURE
-        return is_said and self.keys is None and not is_loopback(address)
+    def _here(self, address: str) -> Credentials:
+        """Return which of them count at an address: these, or those of the environment.
 
-    def _is_local(self, address: str) -> bool:
-        """Return True for an address that needs no keys but those that this user has anyway."""
-        return self._needs_none(address) or (self.keys is None and is_loopback(address))
-
-    def _listening(self, address: str) -> Keys | None:
-        """Return the keys of who listens at an address; None: it needs none."""
-        if self._needs_none(address):
-            return None
-        if self.keys is None and is_loopback(address):
-            return loopback_keys()[0]
-        found = self._found()
-        if found is None:
-            raise ConfigError(f"anybody who reaches {address} could run code here: {HINT}")
-        return found
-
-    def _found(self) -> Keys | None:
-        """Return the keys that were given, or that the environment names or holds."""
-        if self.keys is not None:
-            return self.keys
+        At a loopback address they may have no keys: then its user's count. Raises ConfigError if
+        there are none at another address that needs keys.
+        """
+        is_said = self.keys is not None or self.is_insecure
+        if is_said or not address.startswith("tcp://") or is_loopback(address):
+            return self
         if path := os.environ.get(KEYS_VARIABLE, ""):
-            return Credentials.of(self.role, path).keys
+            return Credentials.of(self.role, path)
         if text := os.environ.get(KEY_VARIABLE, ""):
-            return _fit(parse(text, KEY_VARIABLE)[0], self.role, KEY_VARIABLE)
-        return None
+            return replace(self, keys=_fit(parse(text, KEY_VARIABLE)[0], self.role, KEY_VARIABLE))
+        raise ConfigError(
+            f"{address} is not a loopback address, so it needs keys (whoever reaches it could run "
+            f"code): {HINT}"
+        )
+
+    def _at(self, address: str) -> tuple[Keys, Keys] | None:
+        """Return the keys of who listens at an address, and of who connects; None: none are needed.
+
+        Raises ConfigError if they are, and there are none.
+        """
+        here = self._here(address)
+        if here.is_insecure or not address.startswith("tcp://"):
+            return None
+        return loopback_keys() if here.keys is None else (here.keys, here.keys)
 
 
 def read_keys_argument(
@@ -242,6 +230,14 @@ def is_loopback(address: str) -> bool:
 
 def _file_of(role: str, path: Path) -> Path:
     return path / f"{role}{SUFFIX}" if path.is_dir() else path
+
+
+def _key_of(role: str, keys: Keys) -> str:
+    """Return the public key of a cluster's one process of a role; raises ConfigError."""
+    key = keys.server(role)
+    if not key:
+        raise ConfigError(f"the keys of {keys.own.user} do not know the key of the {role}")
+    return key
 
 
 def _fit(keys: Keys, role: str, source: str) -> Keys:

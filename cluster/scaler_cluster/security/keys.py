@@ -61,10 +61,14 @@ class Keys:
         return replace(self, known=tuple(one for one in self.known if one.name != name))
 
     def server(self, role: str) -> str:
-        """Return the public key of the one process of a role; empty: it is not known."""
+        """Return the public key of the one process of a role; empty: it is not known.
+
+        All that listens at loopback addresses of an owner has the scheduler's.
+        """
         if self.own.role == role:
             return self.own.public
-        found = [one.public for one in self.known if one.role == role]
+        wanted = SCHEDULER if self.own.role == OWNER else role
+        found = [one.public for one in self.known if one.role == wanted]
         return found[0] if found else ""
 
     @property
