@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import socket
 import threading
 from dataclasses import dataclass, field
@@ -201,6 +202,16 @@ def test_who_has_the_right_key_comes_in_at_every_port(stack) -> None:
         kind = zmq.SUB if port == "monitor address" else zmq.DEALER
         with Peer(stack.addresses[port], *shown(stack, port, "right"), kind=kind) as peer:
             assert peer.is_answered(*greeting), port
+
+
+def test_a_pickled_client_finds_its_keys_from_another_directory(stack, monkeypatch) -> None:
+    """A path that was relative where the client was made leads to the same file."""
+    monkeypatch.chdir(stack.directory.parent)
+    with Client(stack.address, keys="keys") as client:
+        pickled = pickle.dumps(client)
+        monkeypatch.chdir("/")
+        with pickle.loads(pickled) as another:
+            assert another.submit(abs, -7).result(timeout=BOUND_S) == 7
 
 
 def test_a_recorded_handshake_opens_nothing(stack) -> None:

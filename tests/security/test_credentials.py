@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from scaler_cluster.errors import ConfigError
@@ -215,6 +217,16 @@ def test_going_without_by_the_environment_counts_off_loopback_only(directory, mo
 
     assert credentials.guard(FAR, TASKS_DOOR, AllowList({})) is None
     assert credentials.guard(NEAR, FEED_DOOR, AllowList({})) is not None
+
+
+def test_a_path_that_a_program_gives_holds_in_every_directory(directory, monkeypatch) -> None:
+    """A client takes it along when it is pickled, wherever it is unpickled."""
+    monkeypatch.chdir(directory.parent)
+    monkeypatch.setenv("HOME", str(directory.parent))
+
+    for given in ("keys", "./keys", Path("keys"), "~/keys"):
+        assert read_keys_argument(given) == str(directory), given
+    assert read_keys_argument("insecure") == "insecure"
 
 
 def test_what_a_program_may_give(directory) -> None:

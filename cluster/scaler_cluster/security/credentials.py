@@ -197,9 +197,10 @@ class Credentials:
 def read_keys_argument(
     keys: str | os.PathLike[str] | None, security_config: object = None
 ) -> str | None:
-    """Return the keys that a program gives, by one of two names.
+    """Return the keys that a program gives, by one of two names, with a path that is absolute.
 
-    Raises TypeError, or ConfigError for what TLS would need.
+    A client that is pickled takes the path along, and another process has another directory. Raises
+    TypeError, or ConfigError for what TLS would need.
     """
     if security_config is not None and not isinstance(security_config, (str, os.PathLike)):
         raise ConfigError(
@@ -209,9 +210,11 @@ def read_keys_argument(
     if keys is not None and security_config is not None:
         raise ConfigError("keys and security_config are the same: give only one")
     given = security_config if keys is None else keys
-    if given is not None and not isinstance(given, (str, os.PathLike)):
+    if given is None:
+        return None
+    if not isinstance(given, (str, os.PathLike)):
         raise TypeError(f"keys must be a path, not {shown(given)}")
-    return None if given is None else os.fspath(given)
+    return INSECURE if given == INSECURE else str(Path(given).expanduser().absolute())
 
 
 def is_loopback(address: str) -> bool:
