@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -155,6 +156,20 @@ def test_what_a_key_is() -> None:
     assert not any(map(is_key, ("", "a" * 39, "a" * 41, "~" * 40, "#" * 40, "ä" * 40)))
     with pytest.raises(ValueError, match="not a key"):
         public_key_of("#" * 40)
+
+
+@pytest.mark.slow
+def test_whoever_writes_no_keys_imports_nothing_for_it() -> None:
+    """Every client and worker imports this package: it costs each of them time and memory."""
+    program = (
+        "import sys, scaler_exec; print(*{'tempfile', 'shutil', 'bz2', 'lzma'} & {*sys.modules})"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "\n"
 
 
 # -- loopback addresses ----------------------------------------------------------------------------

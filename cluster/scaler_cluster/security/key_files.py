@@ -6,7 +6,6 @@ import contextlib
 import os
 import stat
 import sys
-import tempfile
 from pathlib import Path
 
 from scaler_cluster.errors import ConfigError
@@ -54,6 +53,8 @@ def write_text(path: Path, text: str, *, anew: bool = False) -> None:
 
     Raises FileExistsError if it is there and is to be made ``anew``.
     """
+    import tempfile  # brings much along, for what most processes never do
+
     try:
         fd, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
@@ -168,9 +169,13 @@ def _loopback_file() -> Path:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (directory / LOOPBACK).exists() or os.access(directory, os.W_OK):
             return directory / LOOPBACK
-    user = os.getuid() if sys.platform != "win32" else os.environ.get("USERNAME", "")
-    # Not the one that TMPDIR names: all programs of this user are to find it.
-    shared = "/tmp" if sys.platform != "win32" else tempfile.gettempdir()  # noqa: S108
+    if sys.platform == "win32":
+        import tempfile
+
+        shared, user = tempfile.gettempdir(), os.environ.get("USERNAME", "")
+    else:
+        # Not the one that TMPDIR names: all programs of this user are to find it.
+        shared, user = "/tmp", str(os.getuid())  # noqa: S108
     directory = Path(shared) / f"scaler-{user}"
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
