@@ -62,6 +62,28 @@ def test_a_file_that_others_can_read_is_refused(directory, bits) -> None:
         key_files.read_keys(path)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such owners")
+@pytest.mark.parametrize("has_name", [True, False])
+def test_keys_of_another_user_say_whose_they_are(directory, monkeypatch, has_name) -> None:
+    """Root is refused, too: what root writes there, the scheduler could not read."""
+    import pwd
+
+    uid = os.geteuid() or 1
+    users = {uid: pwd.struct_passwd(("scaler", "x", uid, uid, "", "/", "/bin/sh"))}
+    monkeypatch.setattr(pwd, "getpwuid", (users if has_name else {}).__getitem__)
+    path = directory / "scheduler.key"
+    os.chown(path, uid, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+
+    with pytest.raises(ConfigError) as caught:
+        key_files.add(directory, CLIENT, "alice")
+
+    owner = "scaler" if has_name else f"'#{uid}'"
+    assert str(caught.value) == (
+        f"the keys in {path} belong to {owner}: run this as that user, by sudo -u {owner} COMMAND"
+    )
+
+
 def test_keys_are_not_overwritten(directory) -> None:
     """A second cluster needs a directory of its own."""
     with pytest.raises(ConfigError, match="has keys already"):

@@ -36,7 +36,11 @@ def read_private(path: Path) -> bytes:
                     "if they may have read it"
                 )
             if status.st_uid not in (os.geteuid(), 0):
-                raise ConfigError(f"the keys in {path} belong to another user")
+                owner = _name_of(status.st_uid)
+                raise ConfigError(
+                    f"the keys in {path} belong to {owner}: run this as that user, by "
+                    f"sudo -u {owner} COMMAND"
+                )
         return file.read(BYTES_MAX + 1)
 
 
@@ -46,6 +50,16 @@ def read_text(path: Path) -> str:
         return read_private(path).decode("ascii")
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not a file of scaler_keys") from None
+
+
+def _name_of(uid: int) -> str:
+    """Return the name of a user; a user without one is written as sudo takes it."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"'#{uid}'"
 
 
 def write_text(path: Path, text: str, *, anew: bool = False) -> None:
