@@ -6,6 +6,8 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,45 @@ def test_who_was_added_is_known_until_removed(directory) -> None:
 
     assert screen.own.public not in key_files.read_keys(scheduler).users
     assert not path.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
+def test_all_who_change_a_list_at_once_change_it(directory) -> None:
+    """Nobody who was added is missing, and nobody who was removed is back."""
+    for number in range(8):
+        key_files.add(directory, CLIENT, f"old{number}")
+    together = threading.Barrier(16)
+
+    def change(number: int) -> None:
+        together.wait()
+        if number < 8:
+            key_files.add(directory, WORKER, f"new{number}")
+        else:
+            key_files.remove(directory, f"old{number - 8}")
+
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(change, range(16)))
+
+    names = {one.name for one in key_files.read_keys(directory / "scheduler.key").known}
+    assert names == {*ROLES, *(f"new{number}" for number in range(8))} - {SCHEDULER}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+def test_what_was_written_outlives_a_power_cut(directory, monkeypatch) -> None:
+    """The file is on the disk before it takes the place of another one, and then its name is."""
+    path = directory / "scheduler.key"
+    synced: list[tuple[int, int]] = []
+
+    def fsync(fd: int) -> None:
+        synced.append((os.fstat(fd).st_ino, path.stat().st_ino))
+
+    before = path.stat().st_ino
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    key_files.remove(directory, "client")
+
+    after = path.stat().st_ino
+    assert synced == [(after, before), (directory.stat().st_ino, after)]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,14 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.security.keys import Keys, check_name, new_cluster, parse
 from scaler_cluster.users import MANY, OWNER, SCHEDULER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BYTES_MAX = 4 << 20
 """More than 30,000 keys; a longer file is none of ours."""
@@ -65,7 +69,8 @@ def _name_of(uid: int) -> str:
 def write_text(path: Path, text: str, *, anew: bool = False) -> None:
     """Write a file that nobody else can read, as a whole; raises ConfigError.
 
-    Raises FileExistsError if it is there and is to be made ``anew``.
+    After a power cut, what was there before is there, or all of this. Raises FileExistsError if the
+    file is there and is to be made ``anew``.
     """
     import tempfile  # brings much along, for what most processes never do
 
@@ -74,6 +79,8 @@ def write_text(path: Path, text: str, *, anew: bool = False) -> None:
         try:
             with os.fdopen(fd, "w", encoding="ascii") as file:
                 file.write(text)
+                file.flush()
+                os.fsync(fd)
             if anew and sys.platform != "win32":
                 os.link(draft, path)
             elif anew:
@@ -82,10 +89,22 @@ def write_text(path: Path, text: str, *, anew: bool = False) -> None:
                 Path(draft).replace(path)
         finally:
             Path(draft).unlink(missing_ok=True)
+        _keep_names(path.parent)
     except FileExistsError:
         raise
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _keep_names(directory: Path) -> None:
+    """Have the names in a directory written to the disk, where a file system can do that."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
 
 def read_keys(path: Path) -> Keys:
@@ -124,28 +143,63 @@ def scheduler_file(directory: Path) -> Path:
 
 def add(directory: Path, role: str, name: str) -> Path:
     """Make a key for one more user, and let it in; return its file. Raises ConfigError."""
-    scheduler = read_keys(scheduler_file(directory))
-    if role not in MANY:
-        raise ConfigError(f"a cluster has one key for the {role}: add one of {', '.join(MANY)}")
-    if any(one.name == check_name(name) for one in (scheduler.own, *scheduler.known)):
-        raise ConfigError(f"there is a key of the name {name!r} already")
-    keys = Keys.new(role, name, scheduler.own)
     path = directory / f"{name}{SUFFIX}"
-    try:
-        write_text(path, keys.file_text(), anew=True)
-    except FileExistsError:
-        raise ConfigError(f"{path} is there already") from None
-    write_text(scheduler_file(directory), scheduler.knowing(keys.own).file_text())
+    with _changing(scheduler_file(directory)) as scheduler:
+        if role not in MANY:
+            raise ConfigError(f"a cluster has one key for the {role}: add one of {', '.join(MANY)}")
+        if any(one.name == check_name(name) for one in (scheduler.own, *scheduler.known)):
+            raise ConfigError(f"there is a key of the name {name!r} already")
+        keys = Keys.new(role, name, scheduler.own)
+        try:
+            write_text(path, keys.file_text(), anew=True)
+        except FileExistsError:
+            raise ConfigError(f"{path} is there already") from None
+        write_text(scheduler_file(directory), scheduler.knowing(keys.own).file_text())
     return path
 
 
 def remove(directory: Path, name: str) -> None:
     """Let a user in no more, and delete its file if it is here. Raises ConfigError."""
-    scheduler = read_keys(scheduler_file(directory))
-    if all(one.name != name for one in scheduler.known):
-        raise ConfigError(f"there is no key of the name {name!r}: see scaler_keys list")
-    write_text(scheduler_file(directory), scheduler.without(name).file_text())
-    (directory / f"{name}{SUFFIX}").unlink(missing_ok=True)
+    with _changing(scheduler_file(directory)) as scheduler:
+        if all(one.name != name for one in scheduler.known):
+            raise ConfigError(f"there is no key of the name {name!r}: see scaler_keys list")
+        write_text(scheduler_file(directory), scheduler.without(name).file_text())
+        (directory / f"{name}{SUFFIX}").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _changing(path: Path) -> Iterator[Keys]:
+    """Return the keys in a file, which nobody else changes meanwhile; raises ConfigError."""
+    keys = read_keys(path)
+    if sys.platform == "win32":
+        yield keys
+        return
+    try:
+        fd = _locked(path)
+    except OSError as error:
+        raise ConfigError(f"cannot change {path}: {error.strerror}") from None
+    try:
+        yield read_keys(path)
+    finally:
+        os.close(fd)
+
+
+def _locked(path: Path) -> int:
+    """Return a descriptor of a file that has its lock, until it is closed."""
+    import fcntl
+
+    while True:
+        # Some networks' file systems lock only what is open for writing.
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            # Whoever had the lock before may have put another file in its place.
+            if os.path.samestat(os.fstat(fd), path.stat()):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
 
 
 # -- the keys of a user for this machine -----------------------------------------------------------
