@@ -67,8 +67,8 @@ The role of a peer's key says what its Hello may be:
 | `scheduler` | `storage` without a `supervisor`; `scheduler`, to a storage that runs by itself |
 | `owner` (loopback addresses) | all of these |
 
-The scheduler drops a peer that says another Hello, and takes nothing in that another user says
-with a peer's id.
+The scheduler drops a peer that says another Hello, and takes nothing in that comes with another key
+in a peer's name.
 
 ## Envelopes
 
