@@ -75,6 +75,26 @@ def test_a_unit_starts_a_command_that_understands_it(unit: Path, monkeypatch) ->
     assert address in given
 
 
+def test_no_task_can_read_the_keys_of_the_scheduler() -> None:
+    """Tasks run as the user of the workers: it has nothing of the scheduler's, also in the page."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    whose: dict[str, dict[str, str]] = {}
+    for unit in UNITS:
+        text = unit.read_text()
+        (user,) = re.findall(r"^User=(.*)$", text, re.MULTILINE)
+        (keys,) = re.findall(r"^Environment=SCALER_KEYS=(.*)$", text, re.MULTILINE)
+        whose[unit.stem] = {"user": user, "keys": keys}
+        assert f"useradd --system --create-home {user}\n" in page
+    scheduler, workers = whose["scaler-scheduler"], whose["scaler-cluster"]
+
+    assert not scheduler.items() & workers.items()
+    assert "root" not in (scheduler["user"], workers["user"])
+    assert f"chown -R {scheduler['user']}: {scheduler['keys']} " in page
+    assert f"install -d -m 700 -o {workers['user']} {workers['keys']}\n" in page
+    # What else runs there maps the same files as the workers, and is given their directory.
+    assert whose["scaler-object-storage"] == workers
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_units_are_right(tmp_path: Path) -> None:
     """systemd has nothing to say about the units, once their commands are installed."""
