@@ -125,8 +125,8 @@ class Credentials:
 
     def secret_at(self, address: str) -> bytes:
         """Return what only those know who listen there with these keys; empty: it needs none."""
-        keys = self._listening(address)
-        return blake2b(keys.pair.secret.encode()).digest() if keys is not None else b""
+        found = self._at(address)
+        return blake2b(found[0].pair.secret.encode()).digest() if found is not None else b""
 
     # -- who connects --------------------------------------------------------------------------
 
