@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaler_cluster.ids import TOPICS
-from scaler_cluster.links import zmq_link
+from scaler_cluster.links import feed_link
 from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import MONITOR
 from scaler_cluster.wire.feed_codec import FEED_BYTES_MAX, decode
@@ -44,7 +44,7 @@ class Feed:
         self.address = address
         self.credentials = credentials
         passport = credentials.passport(address)
-        self._subscriber = zmq_link.subscribe(address, topics, FEED_BYTES_MAX, passport)
+        self._subscriber = feed_link.subscribe(address, topics, FEED_BYTES_MAX, passport)
 
     @property
     def refusal(self) -> str:

@@ -7,7 +7,7 @@ import pytest
 import zmq
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
-from scaler_cluster.links import zmq_link
+from scaler_cluster.links import feed_link, zmq_link
 from tests.runtime.helpers import free_port, wait_until
 
 TOPICS = (b"one", b"two")
@@ -19,7 +19,7 @@ BYTES_MAX = 1 << 20
 def publisher():
     """Return what publishes two topics at a free port."""
     link = zmq_link.bind("tcp://127.0.0.1:0")
-    made = zmq_link.publish(link, "tcp://127.0.0.1:0", TOPICS)
+    made = feed_link.publish(link, "tcp://127.0.0.1:0", TOPICS)
     yield made
     made.close()
     link.close(0)
@@ -30,8 +30,8 @@ def listen(publisher):
     """Return what makes listeners."""
     listeners = []
 
-    def make(*topics: bytes) -> zmq_link.Subscriber:
-        listeners.append(zmq_link.subscribe(publisher.address, topics, BYTES_MAX))
+    def make(*topics: bytes) -> feed_link.Subscriber:
+        listeners.append(feed_link.subscribe(publisher.address, topics, BYTES_MAX))
         return listeners[-1]
 
     yield make
@@ -124,8 +124,8 @@ def test_who_listens_first_is_served_later(publisher):
     """A publisher serves listeners that came before it."""
     link = zmq_link.bind("tcp://127.0.0.1:0")
     address = f"tcp://127.0.0.1:{free_port()}"
-    listener = zmq_link.subscribe(address, [b"one"], BYTES_MAX)
-    late = zmq_link.publish(link, address, TOPICS)
+    listener = feed_link.subscribe(address, [b"one"], BYTES_MAX)
+    late = feed_link.publish(link, address, TOPICS)
     try:
         wait_topics(late, b"one")
         late.send([b"one", b"here"])
@@ -142,11 +142,11 @@ def test_wrong_addresses_are_errors(publisher):
     link = zmq_link.bind("tcp://127.0.0.1:0")
     try:
         with pytest.raises(ConfigError, match=publisher.address):
-            zmq_link.publish(link, publisher.address, TOPICS)
+            feed_link.publish(link, publisher.address, TOPICS)
     finally:
         link.close(0)
     with pytest.raises(ClusterUnreachableError, match="nowhere"):
-        zmq_link.subscribe("nowhere", TOPICS, BYTES_MAX)
+        feed_link.subscribe("nowhere", TOPICS, BYTES_MAX)
 
 
 def test_what_is_no_subscription_is_passed_over(publisher):

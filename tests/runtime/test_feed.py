@@ -15,7 +15,7 @@ import pytest
 
 from scaler_cluster.core.scheduler.events import BATCH_S
 from scaler_cluster.errors import ConfigError
-from scaler_cluster.links import zmq_link
+from scaler_cluster.links import feed_link
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process_config import SchedulerOptions, SupervisorOptions
 from scaler_cluster.wire import feed as f
@@ -306,7 +306,7 @@ def test_garbage_does_not_disturb():
     """Bytes that are no ZeroMQ, and odd subscriptions, do not disturb the monitor."""
     cluster = EmbeddedCluster(1, scheduling=at("tcp://127.0.0.1:0"))
     host, port = cluster.monitor_address.removeprefix("tcp://").split(":")
-    stranger = zmq_link.subscribe(cluster.monitor_address, [b"x" * 200, b"", b"snap"], 1 << 20)
+    stranger = feed_link.subscribe(cluster.monitor_address, [b"x" * 200, b"", b"snap"], 1 << 20)
     viewer = Viewer(cluster.monitor_address)
     try:
         with socket.create_connection((host, int(port))) as connection:

@@ -10,7 +10,7 @@ from scaler_cluster.core.delivery.channel import PROBE_AFTER_S
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.ids import TOPICS
-from scaler_cluster.links import zmq_link
+from scaler_cluster.links import feed_link, zmq_link
 from scaler_cluster.links.curve import AllowList
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.directories import ClusterDirs
@@ -50,7 +50,7 @@ class Flood:
 
 def make_shell(link: zmq_link.ZmqLink, tmp_path: object, now: float) -> SchedulerShell:
     """Return a shell that asyncio runs."""
-    publisher = zmq_link.publish(link, f"ipc://{tmp_path}/feed", TOPICS)
+    publisher = feed_link.publish(link, f"ipc://{tmp_path}/feed", TOPICS)
     core = SchedulerCore(SchedulerConfig(PYTHON), now)
     watch = KeyWatch(SCHEDULERS_OWN, AllowList({}))
     return SchedulerShell(link, core, None, None, publisher, RosterFile(str(tmp_path)), watch)

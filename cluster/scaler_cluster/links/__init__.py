@@ -11,9 +11,9 @@ not at all if the connection breaks, and no call blocks. What is lost is repeate
 - ``zmq_link.py``: ROUTER and DEALER sockets. A shell waits for ``fd``, and takes in what has
   arrived with ``receive``. ZeroMQ signals a change once, and sending may use the signal up: so a
   shell looks again after it has sent, and before it waits. ``spin`` looks for a moment without
-  sleeping, for a conversation in which the answer comes sooner than a sleeping thread wakes. The
-  feed goes from a ``Publisher`` to each ``Subscriber``; a subscriber that reads too slowly loses
-  messages.
+  sleeping, for a conversation in which the answer comes sooner than a sleeping thread wakes.
+- ``feed_link.py``: the feed goes from a ``Publisher`` to each ``Subscriber``. A subscriber that
+  reads too slowly loses messages.
 - ``curve.py``, ``zap.py``, ``handshake.py``: keys. A hub and a publisher may have a *guard*, which
   says whose keys it lets in; a thread answers for it in each handshake, and logs who was refused.
   A spoke and a subscriber then show a *passport*. A guarded hub knows the user of each peer, and

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scaler_cluster.core.scheduler.feed import Feed
-    from scaler_cluster.links.zmq_link import Publisher
+    from scaler_cluster.links.feed_link import Publisher
     from scaler_cluster.runtime.feed_encoder import FeedEncoder
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import TOPICS
-from scaler_cluster.links import zmq_link
+from scaler_cluster.links import feed_link, zmq_link
 from scaler_cluster.links.curve import AllowList
 from scaler_cluster.links.link import split_key
 from scaler_cluster.objects.storage_dirs import StorageDirs
@@ -206,12 +206,12 @@ def _publish(
     config: SchedulerProcessConfig,
     credentials: Credentials,
     allowed: AllowList,
-) -> zmq_link.Publisher:
+) -> feed_link.Publisher:
     """Return the publisher of the feed, by default two ports after the scheduler's."""
     address = config.options.monitor_address or address_after(config.address, 2, "_monitor")
     try:
         guard = credentials.guard(address, FEED_DOOR, allowed)
-        return zmq_link.publish(link, address, TOPICS, guard)
+        return feed_link.publish(link, address, TOPICS, guard)
     except ConfigError as error:
         link.close(linger_ms=0)
         raise ConfigError(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scaler_cluster.core.scheduler.scheduler import SchedulerCore
+    from scaler_cluster.links.feed_link import Publisher
     from scaler_cluster.runtime.key_watch import KeyWatch
     from scaler_cluster.runtime.roster_file import RosterFile
     from scaler_cluster.runtime.storage_process import StorageProcess
@@ -85,7 +86,7 @@ class SchedulerShell:
         core: SchedulerCore,
         storage: StorageProcess | None,
         storages: Storages | None,
-        publisher: zmq_link.Publisher,
+        publisher: Publisher,
         roster_file: RosterFile,
         key_watch: KeyWatch,
         *,
