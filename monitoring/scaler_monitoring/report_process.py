@@ -28,6 +28,8 @@ LAST_S = 5.0
 """One that is not heard by then has gone away."""
 LAST_EVENTS_S = 0.5
 """What had happened before the last snapshot is told by then: events wait for others a while."""
+LOOK_S = 1.0
+"""A feed that is silent is asked this often: it may have to connect again."""
 TOPICS = (EVENTS, SNAPSHOT)
 """In this order: by the time of the first snapshot, events are told as well."""
 
@@ -91,7 +93,7 @@ def _listen(listener: Feed, period: Period) -> None:
     """Take in what happens until the lifeline comes to its end."""
     is_over = False
     while not is_over:
-        ready = select.select([listener.fd, LIFELINE_FD], [], [])[0]
+        ready = select.select([listener.fd, LIFELINE_FD], [], [], LOOK_S)[0]
         is_over = LIFELINE_FD in ready and not os.read(LIFELINE_FD, 4096)
         while (message := listener.next()) is not None:
             period.apply(message, clock())

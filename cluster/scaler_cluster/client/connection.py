@@ -120,7 +120,7 @@ class Connection:
         self.worker = worker
         """Peer id of the worker whose tasks this is of; empty: it is a program's."""
         passport = credentials.passport(address)
-        self._link = zmq_link.connect(address, self.peer, passport=passport, asks_why=True)
+        self._link = zmq_link.connect(address, self.peer, passport=passport)
 
     @property
     def fd(self) -> int:
@@ -195,7 +195,6 @@ class Connection:
 
     def reach_storages(self, storages: Sequence[str]) -> None:
         """Note at which addresses the storages are reached from here; without any, at their own."""
-        self._link.end_handshake()
         homes = self._core.welcome.homes
         self._storages = storages
         self._detours = dict(zip((home.address for home in homes), storages, strict=False))
@@ -398,6 +397,7 @@ class Connection:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
+                link.tend()
             # After the last send: that may swallow the signal that something has arrived.
             received = link.receive(DRAIN_LIMIT)
             for _, frames in received:

@@ -17,7 +17,8 @@ not at all if the connection breaks, and no call blocks. What is lost is repeate
 - ``curve.py``, ``zap.py``, ``handshake.py``: keys. A hub and a publisher may have a *guard*, which
   says whose keys it lets in; a thread answers for it in each handshake, and logs who was refused.
   A spoke and a subscriber then show a *passport*. A guarded hub knows the user of each peer, and
-  takes in nothing that another user says in the peer's name.
+  takes in nothing that another user says in the peer's name. libzmq gives an address up for good
+  where it once meets somebody who speaks something else: ``tend`` connects such a spoke again.
 - ``memory_link.py``: the same within one thread, for tests. One suite tests both (``tests/links``).
 
 Threads may share a link if a lock makes them take turns.

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import zmq
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
-from scaler_cluster.links.handshake import Handshake
+from scaler_cluster.links.handshake import RECONNECT_MAX_MS, Handshake
 from scaler_cluster.links.host_names import has_ipv6_only
 from scaler_cluster.links.zmq_link import (
     NOBLOCK,
     POLLIN,
-    RECONNECT_MAX_MS,
     RECONNECT_MS,
     bind_socket,
     connect_socket,
@@ -125,7 +124,9 @@ class Publisher:
 class Subscriber:
     """Listens to a :class:`Publisher`; made by :func:`subscribe`."""
 
-    def __init__(self, topics: Sequence[bytes], bytes_max: int, passport: Passport | None) -> None:
+    def __init__(
+        self, address: str, topics: Sequence[bytes], bytes_max: int, passport: Passport | None
+    ) -> None:
         self._context = zmq.Context()
         self._socket = socket = self._context.socket(zmq.SUB)
         socket.linger = 0
@@ -140,28 +141,26 @@ class Subscriber:
         self.fd = int(socket.getsockopt(zmq.FD))
         """Becomes readable when something may have arrived, once :meth:`receive` returned None."""
         show(socket, passport)
-        self._handshake: Handshake | None = Handshake(self._context, socket, passport)
+        self._handshake = Handshake(self._context, socket, address, passport)
 
     def receive(self, timeout_s: float = 0.0) -> list[bytes] | None:
-        """Return the frames of the next message; None if there is none before the time is over."""
+        """Return the frames of the next message; None if there is none before the time is over.
+
+        To be called now and then in any case: this connects again where libzmq has given up.
+        """
         if not self._socket.poll(int(timeout_s * 1000)):
+            self._handshake.mend()
             return None
-        self._end_handshake()
         return self._socket.recv_multipart()
 
     @property
     def refusal(self) -> str:
         """Why nothing comes: the publisher does not let this in; empty: nobody said so."""
-        return self._handshake.refusal if self._handshake is not None else ""
-
-    def _end_handshake(self) -> None:
-        if self._handshake is not None:
-            self._handshake.close()
-            self._handshake = None
+        return self._handshake.refusal
 
     def close(self) -> None:
         """Let go of everything."""
-        self._end_handshake()
+        self._handshake.close()
         self._socket.close()
         self._context.term()
 
@@ -185,7 +184,7 @@ def subscribe(
     Without a ``passport`` it speaks in the open. Raises ClusterUnreachableError if nobody ever can.
     """
     is_ipv6 = "[" in address or has_ipv6_only(address)
-    subscriber = Subscriber(topics, bytes_max, passport)
+    subscriber = Subscriber(address, topics, bytes_max, passport)
     subscriber._socket.setsockopt(zmq.IPV6, is_ipv6)
     try:
         connect_socket(subscriber._socket, address)

@@ -15,7 +15,7 @@ import zmq
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.ids import HUB
-from scaler_cluster.links.handshake import Handshake
+from scaler_cluster.links.handshake import RECONNECT_MAX_MS, WAIT_MAX_MS, Handshake
 from scaler_cluster.links.host_names import has_ipv6_only
 from scaler_cluster.links.link import split_key
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
@@ -35,7 +35,6 @@ has it. More would only take memory: a peer that floods has all there is room fo
 RECONNECT_MS = 5
 RECONNECT_WITH_KEYS_MS = 100
 """Who is refused tries again this soon: each time costs both sides a handshake."""
-RECONNECT_MAX_MS = 1000
 LINGER_MS = 500
 """How long a closed socket goes on delivering: enough for a Goodbye on a live connection."""
 CONNECT_MS = 2000
@@ -88,7 +87,7 @@ class ZmqLink:
         """Whom this hub lets in; None: anybody."""
         self._doorkeeper: Doorkeeper | None = None
         self._handshake: Handshake | None = None
-        """Until the first answer, for a spoke that is asked for :attr:`refusal`."""
+        """Of a spoke that others may reach."""
         self.knows: Callable[[bytes], bool] = lambda peer: False
         """Says for a guarded hub whether a peer has said Hello, and is still there."""
         self._keys: dict[bytes, str] = {}
@@ -99,6 +98,8 @@ class ZmqLink:
         # Each look costs system calls, so none is taken twice; this way it costs no Python, as
         # asking for the option EVENTS would.
         self._look: Callable[[], Sequence[object]] = partial(zmq.zmq_poll, [(socket, POLLIN)], 0)
+        self._awaited: list[tuple[zmq.Socket[bytes] | int, int]] = [(socket, POLLIN)]
+        self._wait_max_ms = WAIT_MAX_MS
         # Without the wrapper, which serves socket types that we do not use.
         self._send = super(zmq.Socket, socket).send
         self._arrived = False
@@ -215,9 +216,17 @@ class ZmqLink:
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
-        timeout_ms = min(int(timeout_s * 1000) + 1, 1_000_000)
-        self._arrived = arrived = bool(zmq.zmq_poll([(self._socket, POLLIN)], timeout_ms))
+        timeout_ms = min(int(timeout_s * 1000) + 1, self._wait_max_ms)
+        ready: Sequence[tuple[object, int]] = zmq.zmq_poll(self._awaited, timeout_ms)
+        self._arrived = arrived = bool(ready) and ready[0][0] is self._socket
+        if not arrived:
+            self.tend()
         return arrived
+
+    def tend(self) -> None:
+        """Connect again where libzmq has given up; every shell calls this now and then."""
+        if self._handshake is not None:
+            self._wait_max_ms = self._handshake.mend()
 
     @property
     def refusal(self) -> str:
@@ -228,12 +237,6 @@ class ZmqLink:
     def is_refused(self) -> bool:
         """Return True if that does not change any more, as far as anybody can know."""
         return self._handshake is not None and self._handshake.is_refused
-
-    def end_handshake(self) -> None:
-        """The hub has answered: there is no :attr:`refusal` any more."""
-        if self._handshake is not None:
-            self._handshake.close()
-            self._handshake = None
 
     def guard(self, socket: zmq.Socket[bytes], guard: Guard | None) -> None:
         """Let only those in whom a guard lets in, at a socket of this link's context."""
@@ -250,7 +253,8 @@ class ZmqLink:
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Let go of everything; what was sent before is still delivered for a moment."""
-        self.end_handshake()
+        if self._handshake is not None:
+            self._handshake.close()
         self._socket.close(linger_ms)
         if self._doorkeeper is not None:
             self._doorkeeper.close()
@@ -319,15 +323,11 @@ def connect(
     peer: bytes,
     io_threads: int = 1,
     passport: Passport | None = None,
-    *,
-    asks_why: bool = False,
 ) -> ZmqLink:
     """Return a spoke that connects to ``address`` as ``peer``, now or when the hub is there.
 
-    Without a ``passport`` it speaks in the open. If it ``asks_why``, its :attr:`ZmqLink.refusal`
-    says why nothing comes, until :meth:`ZmqLink.end_handshake`.
-
-    Raises ClusterUnreachableError if nothing can ever answer at such an address.
+    Without a ``passport`` it speaks in the open. Raises ClusterUnreachableError if nothing can ever
+    answer at such an address.
     """
     address = split_key(address)[0]
     is_ipv6 = "[" in address or has_ipv6_only(address)
@@ -337,12 +337,14 @@ def connect(
     socket.setsockopt(zmq.ROUTING_ID, peer)
     socket.setsockopt(zmq.IPV6, is_ipv6)
     show(socket, passport)
-    if asks_why and address.startswith("tcp://"):
-        link._handshake = Handshake(context, socket, passport)
+    link.address = address
+    if address.startswith("tcp://"):
+        link._handshake = handshake = Handshake(context, socket, address, passport)
+        # A descriptor costs less than a socket.
+        link._awaited.append((handshake.fd, POLLIN))
     try:
         connect_socket(socket, address)
     except ClusterUnreachableError:
         link.close()
         raise
-    link.address = address
     return link

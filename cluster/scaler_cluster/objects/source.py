@@ -67,6 +67,7 @@ class Source:
         now = clock()
         if now >= self._beat_at:
             self._beat_at = now + BEAT_S
+            self._link.tend()
             for frames in self._exchange.send(HUB, (), now):
                 self._link.send(HUB, frames)
         for _, frames in self._exchange.tick(now):

@@ -169,6 +169,8 @@ class StorageShell:
             core.users = None
         for peer, frames in self._exchange.tick(now):
             self._send(peer, frames)
+        if self._link is not None:
+            self._link.tend()
         for address in self._sources.keys() - core.sources:
             self._selector.unregister(self._sources[address].fd)
             self._sources.pop(address).close()

@@ -121,7 +121,7 @@ class SupervisorShell:
         self._exchange = Exchange(new_incarnation())
         self._keys = options.credentials
         passport = self._keys.passport(config.address)
-        self._link = zmq_link.connect(config.address, self._peer, passport=passport, asks_why=True)
+        self._link = zmq_link.connect(config.address, self._peer, passport=passport)
         self._stderr: dict[int, WorkerStderr] = {}
         self._passage = Passage()
         self._is_dismissed = False
@@ -221,6 +221,7 @@ class SupervisorShell:
             self._send(messages)
         for _, frames in self._exchange.tick(now):
             self._link.send(HUB, frames)
+        self._link.tend()
 
     def _send(self, messages: list[m.Message]) -> None:
         for frames in self._exchange.send(HUB, messages, clock()):
@@ -303,7 +304,6 @@ class SupervisorShell:
         return self._config.is_home or self._storage is not None or welcome.homes == self._homes
 
     def _settle(self, objects: MachineStorage) -> None:
-        self._link.end_handshake()
         self._objects = objects
         self._core.start(clock())
 

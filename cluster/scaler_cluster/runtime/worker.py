@@ -188,6 +188,7 @@ class WorkerShell:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
+                link.tend()
                 if reports.garbage:
                     self._store.remove(reports.take_garbage())
             # After the last send: that may swallow the signal that something has arrived. A worker
