@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.process.process import with_the_last_files
 from scaler_cluster.runtime.feed_door import FeedDoor
 from scaler_cluster.runtime.key_watch import LOOK_S
+from scaler_cluster.runtime.process_watch import ProcessWatch
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -114,8 +114,10 @@ class SchedulerShell:
         self._drain = DRAIN_LIMIT
         """Envelopes that are taken in before the core acts: fewer, if they take long."""
         self._tick_at = -math.inf
-        self._watched: dict[int, int] = {}
-        """Descriptors that become readable when a process ends, by its pid."""
+        self._process_watch = ProcessWatch(
+            self._loop, lambda peer: core.process_over(peer, clock())
+        )
+        """Of supervisors on this machine."""
         self._logged_at: dict[bool, float] = {}
         """When a bug of ours (True) and a fault of a peer (False) was logged last."""
         self._troubles = 0
@@ -136,8 +138,7 @@ class SchedulerShell:
         self._loop.remove_reader(self._link.fd)
         if self._timer is not None:
             self._timer.cancel()
-        for pid in list(self._watched):
-            self._unwatch(pid)
+        self._process_watch.close()
         if self._core.table.sessions:
             # The last client said Goodbye before it closed our lifeline: that is about to arrive.
             self._link.wait(0.01)
@@ -310,7 +311,9 @@ class SchedulerShell:
         if core.is_over:
             self.over.set()
         if core.to_watch:
-            self._watch(now)
+            for peer, pid in core.to_watch:
+                self._process_watch.watch(peer, pid)
+            core.to_watch.clear()
         if core.to_nudge:
             for peer in core.to_nudge:
                 link.send(peer, exchange.unknown())
@@ -327,32 +330,6 @@ class SchedulerShell:
             self._feed_door.publish(now)
         if self._check:
             invariants.check(core)
-
-    def _watch(self, now: float) -> None:
-        """Begin to watch the processes of supervisors that are in this one's pid namespace."""
-        for peer, pid in self._core.to_watch:
-            self._unwatch(pid)
-            try:
-                fd = os.pidfd_open(pid)
-            except ProcessLookupError:
-                self._core.process_over(peer, now)
-            except OSError:
-                # Not every kernel and sandbox can: then the supervisor is missed by its silence.
-                continue
-            else:
-                self._watched[pid] = fd
-                self._loop.add_reader(fd, self._on_process_over, peer, pid)
-        self._core.to_watch.clear()
-
-    def _on_process_over(self, peer: bytes, pid: int) -> None:
-        self._unwatch(pid)
-        self._core.process_over(peer, clock())
-
-    def _unwatch(self, pid: int) -> None:
-        fd = self._watched.pop(pid, -1)
-        if fd >= 0:
-            self._loop.remove_reader(fd)
-            os.close(fd)
 
     def _look_at_keys(self) -> None:
         """End what users have here whose keys were removed; do so again in a while."""

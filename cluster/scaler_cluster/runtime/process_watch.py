@@ -1,0 +1,49 @@
+"""Tells when processes end that are no children of this one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+
+class ProcessWatch:
+    """Watches processes in this one's pid namespace; ``on_over`` gets the peer whose has ended."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_over: Callable[[bytes], None]) -> None:
+        self._loop = loop
+        self._on_over = on_over
+        self._fds: dict[int, int] = {}
+        """Descriptors that become readable when a process ends, by its pid."""
+
+    def watch(self, peer: bytes, pid: int) -> None:
+        """Watch the process of a peer."""
+        self._forget(pid)
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._on_over(peer)
+        except OSError:
+            # Not every kernel and sandbox can: then the peer is missed by its silence.
+            return
+        else:
+            self._fds[pid] = fd
+            self._loop.add_reader(fd, self._on_readable, peer, pid)
+
+    def close(self) -> None:
+        """Watch none any more."""
+        for pid in list(self._fds):
+            self._forget(pid)
+
+    def _on_readable(self, peer: bytes, pid: int) -> None:
+        self._forget(pid)
+        self._on_over(peer)
+
+    def _forget(self, pid: int) -> None:
+        fd = self._fds.pop(pid, -1)
+        if fd >= 0:
+            self._loop.remove_reader(fd)
+            os.close(fd)
