@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import time
 
 import pytest
 
-from scaler_cluster.links import zmq_link
+from scaler_cluster.links import zap, zmq_link
 from scaler_cluster.links.curve import AllowList, Guard, Passport, new_key_pair
-from scaler_cluster.security.credentials import DOORS, TASKS_DOOR
+from scaler_cluster.links.feed_link import publish
+from scaler_cluster.security.credentials import DOORS, FEED_DOOR, TASKS_DOOR
 from tests.links.test_links import receive
 
 ALICE = "client:alice"
@@ -91,3 +95,81 @@ def test_who_is_refused_does_not_keep_the_hub_busy(hub) -> None:
     hub.allowed.replace({hub.pair.public: ALICE})
 
     assert receive(hub.link, FLOOD - 10) == [(b"C1", [b"flood"])] * (FLOOD - 10)
+
+
+def test_a_publisher_that_drops_its_listeners_leaves_nothing_behind(hub) -> None:
+    """What told of the handshakes of a socket is closed with it, however often that happens."""
+    pair = new_key_pair()
+    guard = Guard(pair, hub.allowed, DOORS[FEED_DOOR], FEED_DOOR)
+    publisher = publish(hub.link, "tcp://127.0.0.1:0", (b"topic",), guard)
+    doorkeeper = hub.link._doorkeeper
+    assert doorkeeper is not None
+    for _ in range(5):
+        publisher.drop_listeners()
+        until(publisher.listen_again)
+
+    until(lambda: len(doorkeeper._events) == 2 and not doorkeeper._added)
+    publisher.close()
+
+
+def test_a_publisher_waits_for_its_address(hub) -> None:
+    """Somebody else may have the port for a moment: it listens again once it is free."""
+    guard = Guard(new_key_pair(), hub.allowed, DOORS[FEED_DOOR], FEED_DOOR)
+    publisher = publish(hub.link, "tcp://127.0.0.1:0", (b"topic",), guard)
+    port = int(publisher.address.rpartition(":")[2])
+    publisher.drop_listeners()
+    with contextlib.closing(taken(port)):
+        assert not publisher.listen_again()
+
+    until(publisher.listen_again)
+    publisher.close()
+
+
+def taken(port: int) -> socket.socket:
+    """Return a socket that has a port, once that is free."""
+    made: list[socket.socket] = []
+
+    def take() -> bool:
+        with contextlib.suppress(OSError):
+            made.append(socket.create_server(("127.0.0.1", port)))
+        return bool(made)
+
+    until(take)
+    return made[0]
+
+
+def test_a_bug_costs_one_handshake_alone(hub, monkeypatch, caplog) -> None:
+    """The thread that answers for handshakes goes on after a fault, and says so in the log."""
+    doorkeeper = hub.link._doorkeeper
+    assert doorkeeper is not None
+    judge, faults = doorkeeper._admitted, iter([True])
+
+    def admitted(request: list[bytes]) -> str:
+        if next(faults, False):
+            raise RuntimeError("a bug")
+        return judge(request)
+
+    monkeypatch.setattr(doorkeeper, "_admitted", admitted)
+
+    hub.hears(b"hello")
+
+    assert "failed by a bug" in caplog.text
+
+
+def test_a_descriptor_that_is_no_connection_any_more_is_not_kept() -> None:
+    """A look for the address of a connection that has gone leaves no copy open."""
+    reader, writer = os.pipe()
+    before = len(os.listdir("/proc/self/fd"))
+    assert zap._peer_of(reader) == ""
+    assert len(os.listdir("/proc/self/fd")) == before
+    os.close(reader)
+    os.close(writer)
+    assert zap._peer_of(reader) == ""
+
+
+def until(is_so) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + BOUND_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.002)

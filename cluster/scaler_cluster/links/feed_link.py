@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import zmq
@@ -31,9 +30,6 @@ LISTENER_SILENT_MS = 15_000
 """A listener that does not answer for so long is gone, or stopped."""
 SUBSCRIPTION_BYTES_MAX = 1024
 """A handshake with keys takes up to 500 bytes."""
-REBIND_S = 1.0
-"""A socket that was closed has let go of its address after this."""
-REBIND_LOOK_S = 0.005
 
 
 class Publisher:
@@ -69,22 +65,20 @@ class Publisher:
             raise
 
     def drop_listeners(self) -> None:
-        """Let everybody connect anew who may still come in; the :attr:`fd` is another one then."""
-        address = self.address
-        self._socket.unbind(address)
+        """Let go of everybody who listens, until :meth:`listen_again`."""
         self._socket.close()
         self._wanted.clear()
-        end = time.perf_counter() + REBIND_S
-        while True:
-            try:
-                self._listen(address)
-            except ConfigError:
-                # The thread of libzmq has not closed the socket before yet.
-                if time.perf_counter() > end:
-                    raise
-                time.sleep(REBIND_LOOK_S)
-            else:
-                return
+
+    def listen_again(self) -> bool:
+        """Let come whoever may; return False if the address is not free yet.
+
+        The :attr:`fd` is another one then.
+        """
+        try:
+            self._listen(self.address)
+        except ConfigError:
+            return False
+        return True
 
     @property
     def topics(self) -> list[bytes]:

@@ -36,7 +36,8 @@ HANDSHAKE_MS = 5000
 """A connection whose handshake takes longer is closed."""
 ACCEPTED_MAX = 4096
 """Connections whose peers' addresses are remembered until their handshake is over."""
-EVENTS = FAILED | int(zmq.EVENT_ACCEPTED) | int(zmq.EVENT_DISCONNECTED)
+STOPPED = int(zmq.EVENT_MONITOR_STOPPED)
+EVENTS = FAILED | int(zmq.EVENT_ACCEPTED) | int(zmq.EVENT_DISCONNECTED) | STOPPED
 NO_KEY = "it speaks without a key, or knows another key of this cluster"
 
 
@@ -61,7 +62,7 @@ class Doorkeeper:
         self._bell.bind("inproc://guarded")
         self._ring = context.socket(zmq.PAIR)
         self._ring.connect("inproc://guarded")
-        self._added: list[zmq.Socket[bytes]] = []
+        self._added: list[tuple[str, zmq.Socket[bytes]]] = []
         self._thread = threading.Thread(target=self._run, name="scaler-keys", daemon=True)
         self._thread.start()
 
@@ -72,9 +73,11 @@ class Doorkeeper:
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, guard.pair.secret.encode())
         socket.setsockopt(zmq.ZAP_DOMAIN, domain)
+        # If nobody answered for it, nobody is to come in.
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-        self._added.append(listen_to(self._context, socket, EVENTS))
-        self._ring.send(guard.door.encode())
+        self._added.append((guard.door, listen_to(self._context, socket, EVENTS)))
+        self._ring.send(b"")
 
     def close(self) -> None:
         """Let go of what this thread made; the other thread ends with the context."""
@@ -87,36 +90,58 @@ class Doorkeeper:
         try:
             while True:
                 for socket, _ in poller.poll():
-                    if socket is self._requests:
-                        self._answer(self._requests.recv_multipart())
-                    elif socket is self._bell:
-                        door = self._bell.recv().decode()
-                        added = self._added.pop(0)
-                        self._events[added] = _Refusals(door)
-                        poller.register(added, zmq.POLLIN)
-                    else:
-                        refused = self._events[socket].take(socket.recv_multipart())
-                        if refused:
-                            self._log(refused)
+                    try:
+                        self._serve(socket, poller)
+                    except zmq.ContextTerminated:
+                        raise
+                    except Exception:
+                        # Without this thread, no handshake would end.
+                        log.exception("a look at keys failed by a bug, please report it")
         except zmq.ContextTerminated:
-            for one in (self._requests, self._bell, *self._events, *self._added):
+            added = [one for _, one in self._added]
+            for one in (self._requests, self._bell, *self._events, *added):
                 one.close(0)
+
+    def _serve(self, socket: zmq.Socket[bytes], poller: zmq.Poller) -> None:
+        if socket is self._requests:
+            self._answer(self._requests.recv_multipart())
+        elif socket is self._bell:
+            self._bell.recv()
+            door, added = self._added.pop(0)
+            self._events[added] = _Refusals(door)
+            poller.register(added, zmq.POLLIN)
+        else:
+            frames = socket.recv_multipart()
+            if EVENT.unpack(frames[0])[0] == STOPPED:
+                # The socket whose events these were is closed.
+                poller.unregister(socket)
+                del self._events[socket]
+                socket.close(0)
+            elif refused := self._events[socket].take(frames):
+                self._log(refused)
 
     def _answer(self, request: list[bytes]) -> None:
         """Answer whether the key of a request is let in where it knocks."""
         number = request[1] if len(request) > 1 else b""
         key = ""
+        try:
+            key = self._admitted(request)
+        finally:
+            # What such a peer says comes with its key: a name may be given to another key later.
+            status = OK if key else REFUSED
+            self._requests.send_multipart([VERSION, number, status, b"", key.encode(), b""])
+
+    def _admitted(self, request: list[bytes]) -> str:
+        """Return the key of a request if that is let in; empty: it is not."""
         with contextlib.suppress(KeyError, ValueError):
             version, _, domain, address, _, mechanism, *shown = request
             if version == VERSION and mechanism == b"CURVE" and len(shown) == 1:
-                if self._guards[domain].admits(key_of(shown[0])):
-                    key = key_of(shown[0])
-                else:
-                    place, door = address.decode("ascii", "replace"), domain.decode()
-                    self._log(f"a connection from {place} to the {door}: it has no key for that")
-        # What such a peer says comes with its key: a name may be given to another key later.
-        status = OK if key else REFUSED
-        self._requests.send_multipart([VERSION, number, status, b"", key.encode(), b""])
+                key = key_of(shown[0])
+                if self._guards[domain].admits(key):
+                    return key
+                place, door = address.decode("ascii", "replace"), domain.decode()
+                self._log(f"a connection from {place} to the {door}: it has no key for that")
+        return ""
 
     def _log(self, refused: str) -> None:
         self._refused += 1
@@ -155,9 +180,15 @@ class _Refusals:
 
 def _peer_of(fd: int) -> str:
     """Return the address of a connection's other end; empty if it is gone already."""
+    copy = -1
     try:
-        with sockets.socket(fileno=os.dup(fd)) as connection:
-            host = connection.getpeername()[0]
+        copy = os.dup(fd)
+        with sockets.socket(fileno=copy) as connection:
+            copy = -1
+            return str(connection.getpeername()[0])
     except (OSError, IndexError):
         return ""
-    return str(host)
+    finally:
+        if copy >= 0:
+            # It is not a socket any more.
+            os.close(copy)

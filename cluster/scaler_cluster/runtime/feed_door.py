@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from scaler_cluster.links.feed_link import Publisher
     from scaler_cluster.runtime.feed_encoder import FeedEncoder
 
+LISTEN_AGAIN_S = 0.01
+
 
 class FeedDoor:
     """Sends the feed of a scheduler at this address to whoever listens.
@@ -35,11 +37,16 @@ class FeedDoor:
         self._on_listener = on_listener
         self._encoder: FeedEncoder | None = None
         """Made when the first monitor connects."""
+        self._again: asyncio.TimerHandle | None = None
+        """When to try to listen again; None: it does."""
         loop.add_reader(publisher.fd, self._on_readable)
 
     def close(self) -> None:
         """Let go of the socket, before the link of the scheduler does."""
-        self._loop.remove_reader(self._publisher.fd)
+        if self._again is None:
+            self._loop.remove_reader(self._publisher.fd)
+        else:
+            self._again.cancel()
         self._publisher.close()
 
     def publish(self, now: float) -> None:
@@ -53,11 +60,22 @@ class FeedDoor:
 
     def drop_listeners(self) -> None:
         """Let those alone listen on who may still come in."""
+        if self._again is not None:
+            # Nobody listens now.
+            return
         self._loop.remove_reader(self._publisher.fd)
         self._publisher.drop_listeners()
-        self._loop.add_reader(self._publisher.fd, self._on_readable)
         if self._feed.is_open:
             self._feed.watch((), clock())
+        self._listen_again()
+
+    def _listen_again(self) -> None:
+        if self._publisher.listen_again():
+            self._again = None
+            self._loop.add_reader(self._publisher.fd, self._on_readable)
+        else:
+            # The thread of libzmq may not have closed the socket before yet.
+            self._again = self._loop.call_later(LISTEN_AGAIN_S, self._listen_again)
 
     def _on_readable(self) -> None:
         self._look(clock())
