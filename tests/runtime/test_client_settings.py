@@ -204,6 +204,8 @@ class Forwarder:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self.nbytes = 0
+        self.turned_away = 0
+        """Connections that were accepted while nobody was there for them."""
         self._sockets = [self._listener]
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
@@ -218,7 +220,12 @@ class Forwarder:
                 near, _ = self._listener.accept()
             except OSError:
                 return
-            far = socket.create_connection(("127.0.0.1", self._port))
+            try:
+                far = socket.create_connection(("127.0.0.1", self._port))
+            except OSError:
+                self.turned_away += 1
+                near.close()
+                continue
             self._sockets += near, far
             self._start(self._forward, near, far)
             self._start(self._forward, far, near)

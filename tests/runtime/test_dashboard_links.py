@@ -136,6 +136,7 @@ def test_a_door_that_cannot_be_opened(open_door, host, reason) -> None:
         DashboardListener(host, port)
 
 
+@pytest.mark.system
 def test_the_token_is_in_the_link_alone(tmp_path) -> None:
     """No command line, no log and no feed has the token; a client has the link."""
     shell = Shell(tmp_path)

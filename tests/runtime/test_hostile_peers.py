@@ -184,6 +184,9 @@ def peak(process: psutil.Process) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
+pytestmark = [pytest.mark.system]
+
+
 @pytest.fixture(scope="module")
 def stack(standing, tmp_path_factory):
     """Return a cluster for all tests of this module."""

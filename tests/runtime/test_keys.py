@@ -118,7 +118,15 @@ def stack(tmp_path, shell):
 class Peer:
     """A hostile peer at a port, made by hand."""
 
-    def __init__(self, address: str, pair: KeyPair | None, server: str, *, kind: int = zmq.DEALER):
+    def __init__(
+        self,
+        address: str,
+        pair: KeyPair | None,
+        server: str,
+        *,
+        kind: int = zmq.DEALER,
+        name: bytes = b"",
+    ) -> None:
         self.context = zmq.Context()
         self.socket = self.context.socket(kind)
         self.socket.linger = 0
@@ -127,7 +135,7 @@ class Peer:
             self.socket.curve_publickey = pair.public.encode()
             self.socket.curve_secretkey = pair.secret.encode()
         if kind == zmq.DEALER:
-            self.socket.setsockopt(zmq.ROUTING_ID, make_peer_id("C"))
+            self.socket.setsockopt(zmq.ROUTING_ID, name or make_peer_id("C"))
         else:
             self.socket.subscribe(SNAPSHOT)
             self.socket.subscribe(EVENTS)
@@ -342,6 +350,30 @@ def test_whom_nobody_knows_does_not_end_the_cluster(shell, monkeypatch, how) -> 
 
     with pytest.raises(ValueError, match="protected mode"):
         Client(address, keys="insecure").shutdown()
+
+
+def test_nobody_is_taken_for_a_storage_by_its_name(shell, tmp_path) -> None:
+    """A client that calls itself as a storage that runs by itself takes nothing from that."""
+    directory = tmp_path / "keys"
+    key_files.make_cluster(directory)
+    key_files.add(directory, "client", "mallory")
+    port = free_port(4)
+    address, at = f"tcp://{HOST}:{port}", f"tcp://{HOST}:{port + 3}"
+    shell.start(f"scaler_object_storage_server --keys {directory} {at}").wait_for("up to")
+    option = f"--keys {directory} --object-storage-address {at}"
+    scheduler = shell.start(f"scaler_scheduler {option} {address}")
+    scheduler.wait_for("monitor address")
+    shell.start(f"scaler_cluster --keys {directory} -n 1 {address}").wait_for("started")
+    mallory = key_files.read_keys(directory / "mallory.key")
+    with Client(address, keys=directory) as client:
+        kept = client.send_object(b"x" * 1_000_000)
+        named = f"{at}#{key_files.read_keys(directory / 'storage.key').own.public}".encode()
+        server = mallory.server("scheduler")
+        with Peer(address, mallory.pair, server, name=named) as peer:
+            assert not peer.is_answered(hello(m.CLIENT))
+
+        assert client.submit(len, kept).result(BOUND_S) == 1_000_000
+    assert "by the address of a storage" in scheduler.out
 
 
 def test_every_port_off_loopback_asks_for_keys(stack) -> None:

@@ -23,7 +23,7 @@ from scaler_cluster.errors import (
 )
 from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import new_incarnation
+from scaler_cluster.links.link import as_forwarded, new_incarnation
 from scaler_cluster.objects.reported_names import ReportedNames
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.process import make_peer_id
@@ -197,7 +197,10 @@ class Connection:
         """Note at which addresses the storages are reached from here; without any, at their own."""
         homes = self._core.welcome.homes
         self._storages = storages
-        self._detours = dict(zip((home.address for home in homes), storages, strict=False))
+        self._detours = {
+            home.address: as_forwarded(storage, home.address)
+            for home, storage in zip(homes, storages, strict=False)
+        }
         self.stores = all(home.address or StorageDirs.of(home).is_here for home in homes)
 
     # -- tasks -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket as sockets
 import struct
 from itertools import count
 from time import monotonic
@@ -33,6 +34,9 @@ REFUSED_S = 3.0
 NO_KEY = "it asks for a key, and this side goes without"
 NOT_THIS_KEY = "it does not let this key in, is another cluster's, or goes without keys"
 
+GREETING_S = 1.0
+"""Whoever speaks ZMTP greets at once."""
+
 _numbers = count()
 
 
@@ -49,6 +53,16 @@ def listen_to(
     listener.linger = 0
     listener.connect(address)
     return listener
+
+
+def _greets(address: str) -> bool:
+    """Return True if somebody at an address of TCP says something to whoever connects."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    try:
+        with sockets.create_connection((host.strip("[]"), int(port)), GREETING_S) as connection:
+            return bool(connection.recv(1))
+    except (OSError, ValueError):
+        return False
 
 
 class Handshake:
@@ -83,9 +97,19 @@ class Handshake:
 
     @property
     def is_refused(self) -> bool:
-        """Return True if handshakes have failed for so long that the next ones will, too."""
-        is_late = monotonic() >= self._since + REFUSED_S
-        return bool(self.refusal) and (self._is_final or is_late)
+        """Return True if handshakes have failed for so long that the next ones will, too.
+
+        Not so if nobody is there who could refuse: a forwarder lets a connection in before the hub
+        listens, and then closes it.
+        """
+        if not self.refusal or self._is_final:
+            return self._is_final
+        if monotonic() < self._since + REFUSED_S:
+            return False
+        if not _greets(self._address):
+            self._since = monotonic()
+            return False
+        return True
 
     @property
     def refusal(self) -> str:

@@ -45,6 +45,12 @@ def split_key(address: str) -> tuple[str, str]:
     return place, key
 
 
+def as_forwarded(address: str, to: str) -> str:
+    """Return an address that leads to another one, with the key of who listens there."""
+    key = split_key(to)[1]
+    return f"{split_key(address)[0]}#{key}" if key else address
+
+
 class Link(Protocol):
     """Carries frames between a hub and its spokes.
 

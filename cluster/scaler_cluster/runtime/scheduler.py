@@ -13,6 +13,7 @@ import os
 import secrets
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter as clock
 from time import sleep
@@ -113,7 +114,7 @@ async def serve(config: SchedulerProcessConfig) -> None:
         adopts=config.dirs_are_there if storages is None else storages.are_stored,
         monitor=publisher.address,
     )
-    core = SchedulerCore(core_config, clock(), link.user_of)
+    core = SchedulerCore(core_config, clock(), partial(_user_of, link, storages))
     core.let_in(allowed.users)
     sockets = link, core, storage, storages, publisher
     watch = KeyWatch(credentials, allowed)
@@ -132,6 +133,11 @@ async def serve(config: SchedulerProcessConfig) -> None:
     full_house.close()
     shell.close()
     dirs.let_go(is_last=True)
+
+
+def _user_of(link: zmq_link.ZmqLink, storages: Storages | None, peer: bytes) -> str:
+    """Return whose key a peer has; a storage that this process connects to has shown its own."""
+    return "" if storages is not None and peer in storages else link.user_of(peer)
 
 
 def _core_config(

@@ -230,6 +230,10 @@ class SchedulerShell:
 
     def _take_in(self, peer: bytes, frames: list[Any], now: float) -> None:
         exchange = self._exchange
+        if self._storages is not None and peer in self._storages:
+            error = RemoteProtocolError("it calls itself by the address of a storage")
+            self._drop(peer, error, now, is_known=False)
+            return
         try:
             messages = exchange.receive(peer, frames, now)
         except RemoteProtocolError as error:
