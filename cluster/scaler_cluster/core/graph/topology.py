@@ -52,17 +52,8 @@ class Topology:
     """Which nodes each node depends on, and what each node carries."""
 
     __slots__ = (
-        "_declared",
-        "_starts",
-        "batches",
-        "dependents",
-        "ends",
-        "flat",
-        "inputs",
-        "is_whole",
-        "kinds",
-        "kinds_count",
-        "owned",
+        "_declared", "_starts", "batches", "dependents", "ends", "flat", "inputs", "is_whole",
+        "kinds", "kinds_count", "owned",
     )  # fmt: skip
 
     def __init__(self) -> None:
