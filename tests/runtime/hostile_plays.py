@@ -157,9 +157,13 @@ def another_function(attack: Attack) -> None:
 
 
 def another_array(attack: Attack) -> None:
-    """V5: zeros under the name of an array: its plain digest, or in a segment of another one."""
-    wrong = bytes(ARRAY.nbytes)
-    one = blake3(memoryview(ARRAY).cast("B")).digest(16)
+    """V5: zeros under the name of an array: its plain digest, or in a segment of another one.
+
+    The honest client stores the array afterwards.
+    """
+    array = ARRAY + 1
+    wrong = bytes(array.nbytes)
+    one = blake3(memoryview(array).cast("B")).digest(16)
     peer, store = attack.client(), attack.peer(attack.stack.storage)
     assert peer is not None
     store.say(h.hello(), [h.PUT, peer.segment()])
@@ -171,6 +175,7 @@ def another_array(attack: Attack) -> None:
     assert heard[2] == ""
     peer.say([h.OBJECT, one, segment, len(wrong)])
     attack.says_in_vain(h.hello(), [h.OBJECT, os.urandom(16), segment, len(wrong)])
+    assert attack.stack.client.submit(np.sum, array).result(BOUND_S) == array.sum()
 
 
 def print_elsewhere(attack: Attack) -> None:
