@@ -231,12 +231,12 @@ class Forwarder:
             self._start(self._forward, far, near)
 
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
-        try:
+        with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self.nbytes += len(data)
                 target.sendall(data)
-        except OSError:
-            pass
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         for one in self._sockets:

@@ -50,17 +50,16 @@ def shake_hands(
                 )
         left = end - clock()
         refusal = connection.refusal
-        if refusal:
-            refusal += connection.credentials.refused_at(connection.address)
-        if refusal and connection.is_refused:
+        if refusal and (left <= 0 or connection.is_refused):
+            also = connection.credentials.refused_at(connection.address)
             raise ClusterUnreachableError(
-                f"the scheduler at {connection.address} does not listen to this process: {refusal}"
+                f"the scheduler at {connection.address} does not listen to this process: "
+                f"{refusal}{also}"
             )
         if left <= 0:
-            also = f" If it is, {refusal}." if refusal else ""
             raise ClusterUnreachableError(
                 f"no scheduler answered at {connection.address} within {timeout} s: is it running, "
-                f"and is this its address?{also}"
+                "and is this its address?"
             )
         if not connection.welcome.session:
             connection.wait(min(left, LOOK_S))

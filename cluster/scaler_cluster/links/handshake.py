@@ -21,6 +21,8 @@ NO_DETAIL = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 FAILED = PROTOCOL | NO_DETAIL
 FINAL = PROTOCOL | int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 SUCCEEDED = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+GREETING = b"\xff"
+"""With this begins what anybody says who speaks ZeroMQ."""
 LOST = int(zmq.EVENT_DISCONNECTED)
 TRIES = int(zmq.EVENT_CONNECT_RETRIED)
 """After a connection was lost, this follows at once if libzmq connects again."""
@@ -30,12 +32,12 @@ RECONNECT_MAX_MS = 1000
 WAIT_MAX_MS = 1_000_000
 REFUSED_S = 3.0
 """A scheduler that was just told of a new key knows it by then."""
+GREETED_S = 1.0
+"""Who speaks ZeroMQ greets as soon as a connection is there, and so within this."""
 
 NO_KEY = "it asks for a key, and this side goes without"
 NOT_THIS_KEY = "it does not let this key in, is another cluster's, or goes without keys"
-
-GREETING_S = 1.0
-"""Whoever speaks ZMTP greets at once."""
+NOBODY = "what accepts connections there is a forwarder, and nobody answers behind it"
 
 _numbers = count()
 
@@ -53,16 +55,6 @@ def listen_to(
     listener.linger = 0
     listener.connect(address)
     return listener
-
-
-def _greets(address: str) -> bool:
-    """Return True if somebody at an address of TCP says something to whoever connects."""
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
-    try:
-        with sockets.create_connection((host.strip("[]"), int(port)), GREETING_S) as connection:
-            return bool(connection.recv(1))
-    except (OSError, ValueError):
-        return False
 
 
 class Handshake:
@@ -90,6 +82,10 @@ class Handshake:
         """When the first of the handshakes failed that have failed one after the other."""
         self._is_final = False
         """True once who is there has shown that the next handshake fails as well."""
+        self._has_greeted = False
+        """True once this has looked whether somebody is there, and somebody was."""
+        self._is_silent = False
+        """True if nobody was."""
         self._lost_at = math.inf
         """When the connection was lost, as long as libzmq has not begun another one."""
         # Only who has looked once, and found nothing, is woken.
@@ -99,23 +95,29 @@ class Handshake:
     def is_refused(self) -> bool:
         """Return True if handshakes have failed for so long that the next ones will, too.
 
-        Not so if nobody is there who could refuse: a forwarder lets a connection in before the hub
-        listens, and then closes it.
+        A forwarder ends connections as well, as long as nobody has come up behind it: so this
+        looks whether somebody is there.
         """
         if not self.refusal or self._is_final:
             return self._is_final
         if monotonic() < self._since + REFUSED_S:
             return False
-        if not _greets(self._address):
+        if self._has_greeted:
+            return True
+        self._has_greeted = _greets(self._address)
+        self._is_silent = not self._has_greeted
+        if self._has_greeted:
+            # It may have come just now: the next handshake shows.
+            self._refusal = ""
+        else:
             self._since = monotonic()
-            return False
-        return True
+        return False
 
     @property
     def refusal(self) -> str:
         """Return why the last handshake failed; empty: it did not, or there was none."""
         self._take_in()
-        return self._refusal
+        return NOBODY if self._refusal and self._is_silent else self._refusal
 
     def mend(self) -> int:
         """Connect again if that is due; return in how many milliseconds to ask again at most."""
@@ -146,4 +148,15 @@ class Handshake:
             else:
                 self._since = min(self._since, monotonic())
                 self._refusal = NOT_THIS_KEY if self._has_passport else NO_KEY
-                self._is_final |= bool(event & FINAL)
+                if event & FINAL:
+                    self._is_final, self._is_silent = True, False
+
+
+def _greets(address: str) -> bool:
+    """Return True if somebody who speaks ZeroMQ is at an address of TCP."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    try:
+        with sockets.create_connection((host.strip("[]"), int(port)), GREETED_S) as connection:
+            return connection.recv(1) == GREETING
+    except OSError:
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
     from scaler_cluster.links.feed_link import Publisher
     from scaler_cluster.runtime.feed_encoder import FeedEncoder
 
+log = logging.getLogger("scaler.scheduler")
+
 LISTEN_AGAIN_S = 0.01
+MISSED_TOLD = 100
+"""After so many tries, the log says what is wrong: libzmq has let go of an address before."""
 
 
 class FeedDoor:
@@ -39,6 +44,8 @@ class FeedDoor:
         """Made when the first monitor connects."""
         self._again: asyncio.TimerHandle | None = None
         """When to try to listen again; None: it does."""
+        self._missed = 0
+        """How often that has failed."""
         loop.add_reader(publisher.fd, self._on_readable)
 
     def close(self) -> None:
@@ -71,10 +78,15 @@ class FeedDoor:
 
     def _listen_again(self) -> None:
         if self._publisher.listen_again():
-            self._again = None
+            self._again, self._missed = None, 0
             self._loop.add_reader(self._publisher.fd, self._on_readable)
         else:
             # The thread of libzmq may not have closed the socket before yet.
+            self._missed += 1
+            if self._missed == MISSED_TOLD:
+                log.warning(
+                    "no monitor can connect: another process has taken %s", self._publisher.address
+                )
             self._again = self._loop.call_later(LISTEN_AGAIN_S, self._listen_again)
 
     def _on_readable(self) -> None:
