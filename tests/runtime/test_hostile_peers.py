@@ -215,6 +215,14 @@ def stack(standing, tmp_path_factory):
             made.storage = welcome[3][0][0]
             made.session = welcome[1] - 1
             peer.say([h.GOODBYE, ""])
+        process = found(scheduler.pid, "runtime.scheduler")
+        # It is started once there is an object, and a moment later.
+        wait_until(
+            lambda: any(
+                "scaler_cluster.runtime.storage" in one.cmdline() for one in process.children()
+            ),
+            "no storage is started",
+        )
         supervisor = made.processes()["supervisor"]
         wait_until(lambda: len(workers_below(supervisor)) >= 2, "no workers are started")
         made.workers = workers_below(supervisor)
