@@ -118,7 +118,8 @@ def free_port(run: int = 1) -> int:
             try:
                 for step in range(run):
                     one = held.enter_context(socket.socket())
-                    one.bind(("127.0.0.1", port + step))
+                    # At no address: some tests listen at others than the loopback address.
+                    one.bind(("", port + step))
             except OSError:
                 continue
         return port

@@ -65,12 +65,13 @@ def test_a_process_that_is_killed_is_started_again(flags, name, address) -> None
         queued = [executor.submit(tasks.square, n) for n in range(100)]
         results = executor.map(tasks.square, range(1000))
         linked = executor.submit(tasks.square, queued[50])
-        worker = flags.wait("started")
-        flags.wait("once")
+        worker, other = flags.wait("started"), flags.wait("once")
 
         cluster_process(name).kill()
         if name == "supervisor":
+            # Both: one that still lives would see the flag, and return.
             wait_gone(worker)
+            wait_gone(other)
         flags.set("go")
 
         assert [future.result(BOUND_S) for future in queued] == [n * n for n in range(100)]
