@@ -206,6 +206,21 @@ def test_what_a_task_submits_counts_for_its_client(cluster) -> None:
     assert took[1] == pytest.approx(SPAN_S / 2, rel=0.2)
 
 
+def test_what_nobody_asks_for_submits_for_its_worker(cluster) -> None:
+    """Tasks of a task that is to be stopped, as its client is gone, come before nobody's."""
+    cluster.bench.users[b"N1"] = "worker:w"
+    core = cluster.bench.core
+    cluster.say(b"N1", hello(m.CLIENT, worker=b"W1"))
+    worker = core.table.workers[b"W1"]
+    core._stopping.disown(worker, 7, cluster.bench.now)
+    core._pools.consider(worker)
+
+    cluster.submit(b"N1", 5, function="h")
+
+    session = core.table.sessions[b"N1"]
+    assert [run.account for run in session.runs.values()] == [session.account]
+
+
 def test_what_waits_takes_no_time(cluster) -> None:
     """A task that only waits for others is not counted meanwhile: a spare worker has its place."""
     flood = cluster.client(FLOOD, "client:bob")

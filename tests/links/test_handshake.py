@@ -68,45 +68,32 @@ def guarded(address: str) -> zmq_link.ZmqLink:
     return made[0]
 
 
-def test_who_speaks_comes_back(meet) -> None:
-    """A spoke that is tended connects again."""
+def speaks(hub: zmq_link.ZmqLink, spoke: zmq_link.ZmqLink) -> bool:
+    """Return True if the hub hears a spoke that is tended."""
+    spoke.tend()
+    spoke.send(b"", [b"for the hub"])
+    return bool(hub.receive(1))
+
+
+def listens(hub: zmq_link.ZmqLink, spoke: zmq_link.ZmqLink) -> bool:
+    """Return True if the hub is heard by a spoke that has nothing to say, and waits."""
+    hub.send(b"C1", [b"for you"])
+    spoke.wait(0.01)
+    return bool(spoke.receive(1))
+
+
+@pytest.mark.parametrize("are_connected", [speaks, listens])
+def test_a_spoke_comes_back(meet, are_connected) -> None:
+    """Whether it speaks or waits, a spoke connects again."""
     hub = guarded("tcp://127.0.0.1:0")
     spoke = zmq_link.connect(hub.address, b"C1", passport=PASSPORT)
     try:
-        spoke.send(b"", [b"first"])
-        wait_until(lambda: hub.receive(1), "the hub hears nothing")
+        wait_until(lambda: are_connected(hub, spoke), "the spoke does not come")
         hub.close(0)
         meet(spoke.address)
         hub = guarded(spoke.address)
 
-        def is_heard() -> bool:
-            spoke.tend()
-            spoke.send(b"", [b"second"])
-            return bool(hub.receive(1))
-
-        wait_until(is_heard, "the spoke has given its hub up")
-    finally:
-        spoke.close(0)
-        hub.close(0)
-
-
-def test_who_listens_comes_back(meet) -> None:
-    """So does one that has nothing to say, and waits."""
-    hub = guarded("tcp://127.0.0.1:0")
-    spoke = zmq_link.connect(hub.address, b"C1", passport=PASSPORT)
-
-    def is_heard() -> bool:
-        hub.send(b"C1", [b"for you"])
-        spoke.wait(0.01)
-        return bool(spoke.receive(1))
-
-    try:
-        wait_until(is_heard, "the spoke hears nothing")
-        hub.close(0)
-        meet(spoke.address)
-        hub = guarded(spoke.address)
-
-        wait_until(is_heard, "the spoke has given its hub up")
+        wait_until(lambda: are_connected(hub, spoke), "the spoke has given its hub up")
     finally:
         spoke.close(0)
         hub.close(0)

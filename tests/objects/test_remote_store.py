@@ -100,3 +100,10 @@ def test_a_storage_that_was_started_anew_is_asked_at_once(storage) -> None:
     source.is_new = source.is_back = True
 
     assert store.fetch(Incoming(b"last")) == b"data"
+
+
+def test_a_connection_in_use_is_not_waited_for(storage) -> None:
+    """Whoever uses a connection tends it."""
+    store, _ = storage
+    with store._lock:
+        store.tend()

@@ -52,3 +52,13 @@ def test_who_sees_both_directories_is_there(shared, tmp_path):
     Path(place.memory).mkdir()
     assert place.is_here
     assert not StorageDirs().is_here
+
+
+def test_what_another_user_has_is_not_here(tmp_path, monkeypatch) -> None:
+    """Root could write there, but the storage could not use what root has made."""
+    place = StorageDirs(disk=str(tmp_path))
+    assert place.is_here
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+
+    assert place.exists
+    assert not place.is_here

@@ -18,6 +18,7 @@ import pytest
 
 from scaler_cluster.client.serializer import DefaultSerializer
 from scaler_cluster.core.client import liveness
+from scaler_cluster.objects.remote_store import RemoteStore
 from scaler_cluster.objects.sent import SentObjects
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_exec import (
@@ -279,6 +280,27 @@ def test_a_storage_that_is_reached_elsewhere(server, forwarder, is_blind) -> Non
             assert forwarder.nbytes > sent + 8 * MB
         with pytest.raises(ConfigError, match="1 storages: name as many addresses"):
             Client(cluster.get_address(), object_storage_address=["tcp://a:1", "tcp://b:2"])
+
+
+def test_an_idle_connection_to_a_storage_is_tended(server, is_blind, monkeypatch) -> None:
+    """What becomes of a connection that nobody uses is taken note of: else that would pile up."""
+    tended = threading.Event()
+    tend = RemoteStore.tend
+
+    def note(store: RemoteStore) -> None:
+        tend(store)
+        tended.set()
+
+    combo = SchedulerClusterCombo(1, object_storage_address=server.address)
+    with combo as cluster, Client(cluster.get_address(), heartbeat_interval_seconds=0.1) as client:
+        assert client.submit(np.sum, np.ones(MB)).result(BOUND_S) == MB
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            monkeypatch.setattr(RemoteStore, "tend", note)
+            assert tended.wait(BOUND_S)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        assert client.submit(np.sum, np.ones(MB)).result(BOUND_S) == MB
 
 
 def test_a_result_is_fetched_within_the_timeout(server, is_blind) -> None:

@@ -26,7 +26,6 @@ from scaler_exec import (
 from scaler_monitoring.feed import Feed
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, free_port, is_gone, wait_gone, wait_until
-from tests.runtime.shell import Shell
 
 SQUARES = """
 import math
@@ -36,14 +35,6 @@ with Client(address="{address}") as client:
     print(sorted(set(client.map(lambda _: __import__("os").getpid(), range(200)))))
 """
 SUM = "661.4629471031477"
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 @pytest.fixture

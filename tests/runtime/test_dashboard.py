@@ -17,7 +17,6 @@ from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCom
 from scaler_monitoring.recording import read
 from tests.runtime.browser import DESKTOP, watched
 from tests.runtime.helpers import free_port, plant, wait_gone, wait_until
-from tests.runtime.shell import Shell
 
 TABS = 20
 LOOK_S = 60.0
@@ -26,14 +25,6 @@ WARM_S = 20.0
 GROWTH_BYTES = 20e6
 ROOM_BYTES = 4096
 """Enough for what is logged, not for what is recorded."""
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    made = Shell(tmp_path)
-    yield made
-    made.close()
 
 
 def connected(page):

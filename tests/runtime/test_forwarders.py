@@ -12,7 +12,6 @@ from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.security import key_files
 from scaler_exec import Client, ClusterUnreachableError
 from tests.runtime.helpers import BOUND_S, free_port, wait_until
-from tests.runtime.shell import Shell
 from tests.runtime.test_client_settings import Forwarder
 
 pytestmark = [pytest.mark.system]
@@ -25,14 +24,6 @@ def keys(tmp_path):
     directory = tmp_path / "keys"
     key_files.make_cluster(directory)
     return directory
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 @pytest.fixture

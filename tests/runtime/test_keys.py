@@ -30,11 +30,12 @@ from scaler_exec import (
 )
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, Flags, cluster_process, free_port, wait_until
-from tests.runtime.shell import Command, Shell
 from tests.runtime.test_cluster import hello
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.runtime.shell import Command, Shell
 
 pytestmark = [pytest.mark.system]
 READ = "keys read again"
@@ -89,14 +90,6 @@ class Stack:
         before = self.scheduler.out.count(READ)
         yield
         wait_until(lambda: self.scheduler.out.count(READ) > before, "not read again")
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 @pytest.fixture

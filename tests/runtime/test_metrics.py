@@ -23,7 +23,6 @@ from scaler_monitoring.feed import Feed
 from scaler_monitoring.model import Model
 from scaler_monitoring.recording import Recorder, read
 from tests.runtime.helpers import BOUND_S, free_port, run_module, scheduling, wait_until
-from tests.runtime.shell import Shell
 from tests.runtime.tasks import raise_this
 
 NASTY = '<img src=x onerror="alert(1)">\n\\{}'
@@ -35,14 +34,6 @@ def cluster():
     made = EmbeddedCluster(2, scheduling=scheduling(feed_interval_s=0.1))
     yield made
     made.stop()
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def nasty(number):

@@ -11,7 +11,6 @@ import pytest
 
 from scaler_exec import Client, ScalerExecutor
 from tests.runtime.helpers import BOUND_S, free_port, wait_gone, wait_until
-from tests.runtime.shell import Shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,14 +20,6 @@ OF_ANOTHER_PYTHON = (
     "from scaler_cluster.cli.cluster import main;"
     'raise SystemExit(main(["-n", "1", "{address}"]))\''
 )
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 @pytest.fixture

@@ -18,17 +18,8 @@ from scaler_cluster.runtime.full_house import RESERVED_FILES
 from scaler_cluster.wire import messages as m
 from scaler_exec import Client
 from tests.runtime.helpers import BOUND_S, free_port, show_keys, wait_until
-from tests.runtime.shell import Shell
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from tests.runtime.helpers import (
     wait_gone,
     wait_until,
 )
-from tests.runtime.shell import Shell
 
 MB = 1_000_000
 
@@ -137,14 +136,6 @@ def test_equal_content_is_still_kept_once(make_executor) -> None:
         assert executor.submit(tasks.square, 2).result(BOUND_S) == 4
         assert other.submit(sum_of, same).result(BOUND_S) == MB
         assert len(segments()) == 1
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def test_a_command_starts_its_scheduler_again(shell, flags) -> None:

@@ -17,7 +17,6 @@ import pytest
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.tls import tls_context
 from tests.runtime.helpers import BOUND_S, free_port, wait_until
-from tests.runtime.shell import Shell
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring.md"
 NGINX_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -39,14 +38,6 @@ def certificate(directory: Path, name: str) -> tuple[str, str]:
     )  # fmt: skip
     files[1].chmod(0o600)
     return str(files[0]), str(files[1])
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def ask(link: str, trusted: str | None = None, **headers: str) -> tuple[int, str]:

@@ -287,6 +287,8 @@ class Connection:
         with self._lock:
             if self._core.welcome.session or self._core.requests.starts_over:
                 self._core.requests.beat()
+        for sent in filter(None, (*self._abandoned, self._sent)):
+            sent.store.tend()
 
     def say(self, message: m.Message) -> None:
         """Send a message, with the next :meth:`pump`."""

@@ -47,20 +47,20 @@ class Publisher:
 
     def _listen(self, address: str) -> None:
         self._socket = socket = self._link.context.socket(zmq.XPUB)
-        # Everyone who comes is to be noticed, also for what others listen to already.
-        socket.setsockopt(zmq.XPUB_VERBOSE, 1)
-        socket.linger = 0
-        socket.set_hwm(PUBLISHED_MAX)
-        socket.setsockopt(zmq.MAXMSGSIZE, SUBSCRIPTION_BYTES_MAX)
-        socket.setsockopt(zmq.HEARTBEAT_IVL, LISTENER_SILENT_MS // 3)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, LISTENER_SILENT_MS)
-        socket.setsockopt(zmq.IPV6, "[" in address)
-        self._link.guard(socket, self._guard)
-        self.fd = int(socket.getsockopt(zmq.FD))
-        """Becomes readable when :meth:`look` may have something to tell."""
         try:
+            # Everyone who comes is to be noticed, also for what others listen to already.
+            socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+            socket.linger = 0
+            socket.set_hwm(PUBLISHED_MAX)
+            socket.setsockopt(zmq.MAXMSGSIZE, SUBSCRIPTION_BYTES_MAX)
+            socket.setsockopt(zmq.HEARTBEAT_IVL, LISTENER_SILENT_MS // 3)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, LISTENER_SILENT_MS)
+            socket.setsockopt(zmq.IPV6, "[" in address)
+            self._link.guard(socket, self._guard)
+            self.fd = int(socket.getsockopt(zmq.FD))
+            """Becomes readable when :meth:`look` may have something to tell."""
             self.address = bind_socket(socket, address)
-        except ConfigError:
+        except (ConfigError, zmq.ZMQError):
             self.close()
             raise
 
@@ -70,13 +70,13 @@ class Publisher:
         self._wanted.clear()
 
     def listen_again(self) -> bool:
-        """Let come whoever may; return False if the address is not free yet.
+        """Let come whoever may; return False if the address, or a descriptor, is not free yet.
 
         The :attr:`fd` is another one then.
         """
         try:
             self._listen(self.address)
-        except ConfigError:
+        except (ConfigError, zmq.ZMQError):
             return False
         return True
 

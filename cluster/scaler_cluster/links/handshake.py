@@ -35,7 +35,7 @@ REFUSED_S = 3.0
 GREETED_S = 1.0
 """Who speaks ZeroMQ greets as soon as a connection is there, and so within this."""
 
-NO_KEY = "it asks for a key, and this side goes without"
+WITHOUT_KEY = "it asks for a key, and this side goes without"
 NOT_THIS_KEY = "it does not let this key in, is another cluster's, or goes without keys"
 NOBODY = "what accepts connections there is a forwarder, and nobody answers behind it"
 
@@ -147,7 +147,7 @@ class Handshake:
                 self._refusal, self._since, self._is_final = "", math.inf, False
             else:
                 self._since = min(self._since, monotonic())
-                self._refusal = NOT_THIS_KEY if self._has_passport else NO_KEY
+                self._refusal = NOT_THIS_KEY if self._has_passport else WITHOUT_KEY
                 if event & FINAL:
                     self._is_final, self._is_silent = True, False
 

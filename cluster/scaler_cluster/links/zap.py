@@ -38,7 +38,7 @@ ACCEPTED_MAX = 4096
 """Connections whose peers' addresses are remembered until their handshake is over."""
 STOPPED = int(zmq.EVENT_MONITOR_STOPPED)
 EVENTS = FAILED | int(zmq.EVENT_ACCEPTED) | int(zmq.EVENT_DISCONNECTED) | STOPPED
-NO_KEY = "it speaks without a key, or knows another key of this cluster"
+KEYLESS = "it speaks without a key, or knows another key of this cluster"
 
 
 class Doorkeeper:
@@ -172,7 +172,7 @@ class _Refusals:
             place = self._accepted.pop(value, "")
             failed, self._has_failed = self._has_failed, False
             if failed:
-                return f"a connection from {place or 'somewhere'} to the {self._door}: {NO_KEY}"
+                return f"a connection from {place or 'somewhere'} to the {self._door}: {KEYLESS}"
         else:
             self._has_failed = True
         return ""

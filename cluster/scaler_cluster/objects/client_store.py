@@ -111,6 +111,16 @@ class ClientStore:
         with self._remote_store(address) as store:
             return store.fetch(incoming, timeout)
 
+    def tend(self) -> None:
+        """Take note of what has become of connections that are not in use; it does not wait."""
+        if self._lock.acquire(blocking=False):
+            try:
+                stores = [reached.store for reached in self._remote.values()]
+            finally:
+                self._lock.release()
+            for store in stores:
+                store.tend()
+
     def rest(self) -> None:
         """Leave the storages of other machines until one is needed, as hardly any will be."""
         with self._lock:

@@ -109,6 +109,15 @@ class RemoteStore:
 
         self._converse(go_on)
 
+    def tend(self) -> None:
+        """Take note of what has become of the connection, unless somebody uses it."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._is_closing:
+                    self._source.tend()
+            finally:
+                self._lock.release()
+
     def close(self) -> None:
         """Leave; whoever waits for a transfer is told so."""
         self._is_closing = True

@@ -67,7 +67,7 @@ class Source:
         now = clock()
         if now >= self._beat_at:
             self._beat_at = now + BEAT_S
-            self._link.tend()
+            self.tend()
             for frames in self._exchange.send(HUB, (), now):
                 self._link.send(HUB, frames)
         for _, frames in self._exchange.tick(now):
@@ -82,6 +82,10 @@ class Source:
                     self._greet()
                 arrived += messages
         return arrived
+
+    def tend(self) -> None:
+        """Take note of what has become of the connection: what is not looked at piles up."""
+        self._link.tend()
 
     def readable(self) -> bool:
         """Return True if something has arrived; to be asked before waiting for :attr:`fd`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,8 +51,24 @@ class StorageDirs:
         return StorageEndpoint(address, self.memory, self.disk, self.memory_limit)
 
     @property
-    def is_here(self) -> bool:
-        """Return True if this process can write there: on this machine, as the same user."""
+    def exists(self) -> bool:
+        """Return True if the directories are there, as they are until their cluster has ended."""
         directories = filter(None, (self.disk, self.memory))
-        may_write = os.R_OK | os.W_OK | os.X_OK
-        return bool(self.disk) and all(os.access(one, may_write) for one in directories)
+        return bool(self.disk) and all(os.access(one, os.F_OK) for one in directories)
+
+    @property
+    def is_here(self) -> bool:
+        """Return True if this process maps what is there: on this machine, as the same user.
+
+        Root could write there, but the storage could not use what root has made.
+        """
+        return self.exists and all(map(_is_own, filter(None, (self.disk, self.memory))))
+
+
+def _is_own(directory: str) -> bool:
+    try:
+        owner = Path(directory).stat().st_uid
+    except OSError:
+        return False
+    is_ours = sys.platform == "win32" or owner == os.geteuid()
+    return is_ours and os.access(directory, os.R_OK | os.W_OK | os.X_OK)

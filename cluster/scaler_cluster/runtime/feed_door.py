@@ -85,7 +85,8 @@ class FeedDoor:
             self._missed += 1
             if self._missed == MISSED_TOLD:
                 log.warning(
-                    "no monitor can connect: another process has taken %s", self._publisher.address
+                    "no monitor can connect: somebody has taken %s, or no descriptor is left",
+                    self._publisher.address,
                 )
             self._again = self._loop.call_later(LISTEN_AGAIN_S, self._listen_again)
 

@@ -111,12 +111,12 @@ class StorageShell:
                 source.close()
 
     def _work(self) -> None:
-        while not self._leave and self._place.is_here:
+        while not self._leave and self._place.exists:
             try:
                 is_busy = self._take_turns()
             except FileNotFoundError:
                 # The cluster has ended, and its directories with it.
-                if self._place.is_here:
+                if self._place.exists:
                     raise
                 break
             if self._core.leave:
@@ -207,7 +207,7 @@ class StorageShell:
 
         Raises it if the directories are gone, and the cluster with them.
         """
-        if not self._place.is_here:
+        if not self._place.exists:
             raise error
         log.error("%s failed in the object storage", what, exc_info=error)
 
@@ -255,7 +255,7 @@ def main() -> None:
         shell = StorageShell(config)
     except FileNotFoundError:
         # As in :meth:`StorageShell.run`: the cluster has ended before this was up.
-        if config.dirs.storage.is_here:
+        if config.dirs.storage.exists:
             raise
         return
     shell.run()

@@ -141,7 +141,8 @@ class ClientHandlers:
         """Return the number for a new session: that which it had with another scheduler, if any.
 
         Once only: workers here may still have tasks of those that had it before. A client without
-        proof gets another one, so what it asks for again is run again.
+        proof gets another one: what it asks for again is run again, or has failed as lost if it may
+        be started only once.
         """
         made = self._config.epoch << SESSION_BITS
         is_own = made < hello.resume <= self._sessions_made

@@ -305,6 +305,8 @@ class Dispatch:
         """
         table = self._table
         is_any_idle = self._pools.is_any_idle
+        users = table.backlog.users.items()
+        waiting = [whole for whole, user in users if user.ready.count or user.demanding]
         following, self._pools.following = self._pools.following, {}
         for worker in following.values():
             last = worker.runs[-1] if worker.peer in worker.pool.hungry else None
@@ -314,11 +316,7 @@ class Dispatch:
             if not graph.nodes.open or graph.session in table.backlog.held_back:
                 continue
             group = graph.nodes.group_of(last.stop - graph.first - 1)
-            if any(
-                user.ready.count or user.demanding
-                for whole, user in table.backlog.users.items()
-                if whole is not group.account.whole
-            ):
+            if any(whole is not group.account.whole for whole in waiting):
                 continue
             queue = table.backlog.queue(group)
             other = queue.peek()

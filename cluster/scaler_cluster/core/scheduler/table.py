@@ -142,7 +142,8 @@ class Table:
         if not session.worker:
             return session.account
         runs = self.workers[session.worker].runs
-        return runs[0].account if runs else session.account
+        # Session 0 has what nobody asks for any more, and no account.
+        return runs[0].account if runs and runs[0].session else session.account
 
     def add_session(self, session: SessionRecord) -> None:
         """Take a client in."""
