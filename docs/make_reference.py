@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster import ids
 from scaler_cluster.config.sections import (
-    ClusterSettings,
     MetricsSettings,
     RecordSettings,
     SchedulerSettings,
@@ -23,6 +22,7 @@ from scaler_cluster.config.sections import (
     TraceSettings,
     WebSettings,
 )
+from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.core.delivery import channel
 from scaler_cluster.core.records.lifecycle import ENDS, TRANSITIONS, Event, State
 from scaler_cluster.wire import codec, feed

@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 from scaler_cluster.config.load import load, read_file
 from scaler_cluster.config.sections import (
     SECTION,
-    ClusterSettings,
     RecordSettings,
     SchedulerSettings,
     StorageSettings,
     TopSettings,
     TraceSettings,
     WebSettings,
-    WorkerManagerSettings,
 )
 from scaler_cluster.config.values import CAPABILITIES, read_address
+from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.logs import LOGGER, setup_logger
 from scaler_cluster.preload import parse_preload

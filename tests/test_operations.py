@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from scaler_cluster.config.load import load
-from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings, StorageSettings
+from scaler_cluster.config.sections import SchedulerSettings, StorageSettings
+from scaler_cluster.config.worker_settings import ClusterSettings
 from tests.log_lines import lines_in_source
 
 ROOT = Path(__file__).parents[1]

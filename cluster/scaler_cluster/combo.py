@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import arguments
-from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings
+from scaler_cluster.config.sections import SchedulerSettings
+from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process_config import SchedulerOptions, SupervisorOptions
 from scaler_cluster.security.credentials import read_keys_argument

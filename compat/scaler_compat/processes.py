@@ -10,7 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings, StorageSettings
+from scaler_cluster.config.sections import SchedulerSettings, StorageSettings
+from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
 from scaler_cluster.process.process import Ready

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from scaler_cluster.config.sections import ClusterSettings, SchedulerSettings
+from scaler_cluster.config.sections import SchedulerSettings
+from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.process.process import usable_cpus, write_config

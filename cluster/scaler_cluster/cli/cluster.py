@@ -1,12 +1,12 @@
 # PYTHON_ARGCOMPLETE_OK
-"""``scaler_cluster``, ``scaler_worker``, ``scaler_worker_manager``: the workers of a machine."""
+"""``scaler_cluster``, ``scaler_worker``: the workers of a machine."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command
-from scaler_cluster.config.sections import ClusterSettings, WorkerManagerSettings
+from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.errors import ClusterUnreachableError
 from scaler_cluster.process.process import lifeline_of_signals
 from scaler_cluster.process.process_config import SupervisorProcessConfig
@@ -27,11 +27,6 @@ def worker(arguments: Sequence[str] | None = None) -> int:
     return run_command(ClusterSettings, "scaler_worker", ABOUT, _run, arguments)
 
 
-def manager(arguments: Sequence[str] | None = None) -> int:
-    """Do the same, as newer versions of the Scaler system say it."""
-    return run_command(WorkerManagerSettings, "scaler_worker_manager", ABOUT, _run, arguments)
-
-
 def _run(settings: ClusterSettings) -> None:
     from scaler_cluster.runtime.supervisor import Supervisor
 
@@ -39,3 +34,7 @@ def _run(settings: ClusterSettings) -> None:
     reason = Supervisor(config, lifeline_of_signals()).run()
     if reason:
         raise ClusterUnreachableError(reason)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import guard, wait_for
 from scaler_cluster.config.load import Parser, complete, read_file
-from scaler_cluster.config.sections import (
-    SECTION,
-    ClusterSettings,
-    SchedulerSettings,
-    StorageSettings,
-    WebSettings,
-)
+from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
+from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.process.child import ChildProcess
@@ -160,7 +155,7 @@ class StackFile:
 
 def _of(tables: Sequence[Table], kind: type[Section]) -> list[Table]:
     """Return the tables whose settings are of a kind."""
-    return [one for one in tables if issubclass(SECTION[one.name], kind)]
+    return [one for one in tables if issubclass(one.kind, kind)]
 
 
 def _only(tables: Sequence[Table], name: str) -> Table | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from scaler_cluster.config import manager_types
 from scaler_cluster.config.sections import SECTION
 from scaler_cluster.config.values import FILES, FLAG, suggest
 from scaler_cluster.errors import ConfigError
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
     S = TypeVar("S", bound=Section)
 
-FOREIGN = ("native_worker_adapter", "symphony_worker_adapter", "ecs_worker_adapter")
-"""Tables for programs of the Scaler system that are not part of this one."""
-
 
 # -- files -------------------------------------------------------------------------------------
 
@@ -43,6 +41,18 @@ class Table:
     number: int
     """Which one of the tables of this name it is, from 0."""
     text: str
+
+    @property
+    def kind(self) -> type[Section]:
+        """The class of its settings; raises ConfigError."""
+        if self.name in SECTION:
+            return SECTION[self.name]
+        try:
+            found = manager_types.settings_of_table(self.name, self.values)
+        except ConfigError as error:
+            raise ConfigError(f"{self.where()} {error}") from None
+        assert found is not None
+        return found
 
     def where(self, key: str = "") -> str:
         """Return file, line, table and key, as far as they are known."""
@@ -73,7 +83,7 @@ class Table:
         Settings that the table leaves out are taken from ``others``, then from the defaults.
         Raises ConfigError.
         """
-        own = SECTION[self.name]
+        own = self.kind
         assert issubclass(own, kind)
         values = {**others, **self.read(own)}
         try:
@@ -103,14 +113,15 @@ def read_file(path: str) -> list[Table]:
         many = value if isinstance(value, list) else [value]
         line = _line_of(text, name, 0, "") or _line_of(text, "", 0, name)
         place = f"{path}, line {line}" if line else path
-        if name not in SECTION and name not in FOREIGN:
-            names = ", ".join(f"[{one}]" for one in SECTION)
-            hint = suggest(name, SECTION)
+        known = (*SECTION, manager_types.TABLE, *manager_types.TABLES)
+        if name not in known:
+            names = ", ".join(f"[{one}]" for one in known)
+            hint = suggest(name, known)
             raise ConfigError(f"{place}: there is no table [{name}]{hint or f', only {names}'}")
         if not all(isinstance(one, dict) for one in many):
             raise ConfigError(f"{place}: {name} must be a table: [{name}]")
         tables += [Table(path, name, one, index, text) for index, one in enumerate(many)]
-    return [one for one in tables if one.name not in FOREIGN]
+    return tables
 
 
 def _line_of(text: str, table: str, number: int, key: str) -> int:
@@ -205,7 +216,7 @@ def require(kind: type[Section], values: dict[str, Any]) -> None:
 
 
 def _own_table(kind: type[Section], program: str, path: str) -> Table | None:
-    tables = [one for one in read_file(path) if one.name in kind.names]
+    tables = [one for one in read_file(path) if one.name in kind.names and one.kind is kind]
     if len(tables) > 1:
         raise ConfigError(
             f"{tables[1].where()}: the file has {len(tables)} of these tables, but {program} runs "

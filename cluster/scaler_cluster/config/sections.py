@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from scaler_cluster.config.option import Section, option
 from scaler_cluster.config.quota_settings import ClientQuotas
 from scaler_cluster.config.shared_settings import Encrypted, Logging, Secured
 from scaler_cluster.config.values import (
-    CAPABILITIES,
     CONNECT,
     FILE,
     FLAG,
@@ -20,7 +19,6 @@ from scaler_cluster.config.values import (
     POLICY,
     PORT,
     PREFIX,
-    PRELOAD,
     STORAGES,
     TEXT,
     TOKEN,
@@ -29,12 +27,8 @@ from scaler_cluster.config.values import (
     seconds,
     whole,
 )
+from scaler_cluster.config.worker_settings import LOOPS, ClusterSettings
 from scaler_cluster.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-LOOPS = ("builtin", "uvloop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,164 +144,6 @@ class SchedulerSettings(ClientQuotas, Secured, Logging):
         whole(1),
         "-it",
         default=1,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings(Secured, Logging):
-    """Of a cluster: the workers of one machine."""
-
-    names: ClassVar[tuple[str, ...]] = ("cluster", "worker")
-    cpus_left: ClassVar[int] = 1
-    """How many CPUs have no worker, unless it is said otherwise."""
-
-    scheduler_address: str = option(
-        "where the scheduler listens, such as tcp://127.0.0.1:8516", CONNECT, is_positional=True
-    )
-    num_of_workers: int | None = option(
-        "the number of workers (default: one for each CPU but one)",
-        whole(1),
-        "-n",
-        "-mtc",
-        default=None,
-        also=("max_task_concurrency",),
-    )
-    worker_names: tuple[str, ...] = option(
-        "the names of the workers, one for each", NAMES, "-wn", default=()
-    )
-    per_worker_capabilities: Mapping[str, float] = option(
-        "what each worker offers, such as linux,gpu=1; a name without a number is never used up",
-        CAPABILITIES,
-        "-pwc",
-        default={},
-    )
-    per_worker_task_queue_size: int = option(
-        "how many tasks a worker may hold at most",
-        whole(1),
-        "-wtqs",
-        default=1000,
-    )
-    heartbeat_interval_seconds: float = option(
-        "how often to tell the scheduler that this machine is alive",
-        seconds(),
-        "-his",
-        "-hi",
-        default=2,
-        also=("heartbeat_interval",),
-    )
-    task_timeout_seconds: float = option(
-        "stop a task that runs longer and has no timeout of its own; 0: no limit",
-        seconds(zero=True),
-        "-tts",
-        default=0,
-    )
-    stopped_timeout_seconds: float = option(
-        "replace a worker whose process was stopped (SIGSTOP) for this time; 0: never",
-        seconds(zero=True),
-        "-sts",
-        default=30,
-    )
-    hang_timeout_seconds: float = option(
-        "replace a worker whose task and its processes used no CPU time for this time, also if it "
-        "sleeps or waits on purpose; 0: never",
-        seconds(zero=True),
-        "-hts",
-        default=0,
-    )
-    death_timeout_seconds: float = option(
-        "end when the scheduler has been silent for this time",
-        seconds(),
-        "-dts",
-        "-ds",
-        default=300,
-    )
-    garbage_collect_interval_seconds: float = option(
-        "how often a worker collects garbage between tasks; 0: never",
-        seconds(zero=True),
-        "-gc",
-        default=30,
-    )
-    trim_memory_threshold_bytes: int = option(
-        "a worker that uses more memory than this, such as 1GiB, returns free memory to the system "
-        "after collecting garbage",
-        nbytes(0),
-        "-tm",
-        default=1 << 30,
-    )
-    hard_processor_suspend: bool = option(
-        "accepted, without effect: if a task waits for others, a spare worker takes the place of "
-        "its worker",
-        FLAG,
-        "-hps",
-        default=False,
-    )
-    preload: str | None = option(
-        "what each worker calls before its first task, such as pkg.mod:func(1, name='a')",
-        PRELOAD,
-        default=None,
-    )
-    object_storage_address: tuple[str, ...] = option(
-        "accepted, without effect: the scheduler tells workers where objects are stored",
-        STORAGES,
-        "-osa",
-        default=(),
-    )
-    event_loop: str = option(
-        "accepted, without effect: a worker has no event loop",
-        choice(*LOOPS),
-        "-el",
-        "-e",
-        default="builtin",
-    )
-    threads_per_worker: int = option(
-        "how many threads numeric libraries start in each worker; variables such as "
-        "OMP_NUM_THREADS, if set, win",
-        whole(1),
-        "-tpw",
-        default=1,
-    )
-    io_threads: int = option(
-        "how many threads of each worker send and receive bytes",
-        whole(1),
-        "-it",
-        "-wit",
-        default=1,
-        also=("worker_io_threads",),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerManagerSettings(ClusterSettings):
-    """Of a cluster, as newer versions of the Scaler system call it."""
-
-    names: ClassVar[tuple[str, ...]] = ("worker_manager",)
-    cpus_left: ClassVar[int] = 0
-
-    num_of_workers: int | None = option(
-        "the number of workers (default: one for each CPU)",
-        whole(1),
-        "-mtc",
-        "-n",
-        default=None,
-        also=("max_task_concurrency",),
-    )
-    type: str = option(
-        "how the workers are started: baremetal_native",
-        choice("baremetal_native"),
-        is_positional=True,
-    )
-    worker_manager_id: str | None = option("accepted, without effect", TEXT, "-wmi", default=None)
-    mode: str = option(
-        "accepted, without effect: the number of workers does not change",
-        choice("dynamic", "fixed"),
-        default="dynamic",
-    )
-    worker_type: str | None = option("accepted, without effect", TEXT, default=None)
-    worker_scheduler_address: str | None = option(
-        "accepted, without effect", CONNECT, "-wsa", default=None
-    )
-    scale_down_cooldown_seconds: float = option(
-        "accepted, without effect", seconds(zero=True), "-sdc", default=30
     )
 
 
@@ -475,7 +311,6 @@ class WebSettings(Secured, Encrypted, Logging):
 SECTIONS: tuple[type[Section], ...] = (
     SchedulerSettings,
     ClusterSettings,
-    WorkerManagerSettings,
     StorageSettings,
     TopSettings,
     MetricsSettings,

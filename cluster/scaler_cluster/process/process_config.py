@@ -24,12 +24,8 @@ from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import MONITOR, SCHEDULER, STORAGE, WORKER
 
 if TYPE_CHECKING:
-    from scaler_cluster.config.sections import (
-        ClusterSettings,
-        SchedulerSettings,
-        StorageSettings,
-        WebSettings,
-    )
+    from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
+    from scaler_cluster.config.worker_settings import ClusterSettings
     from scaler_cluster.process.dashboard_listener import DashboardListener
     from scaler_cluster.process.process import Ready
     from scaler_cluster.wire.messages import Capabilities
@@ -237,7 +233,7 @@ class SupervisorProcessConfig:
         options.credentials.passport(settings.scheduler_address)
         workers = settings.num_of_workers or len(settings.worker_names)
         if not workers:
-            workers = max(usable_cpus() - settings.cpus_left, 1)
+            workers = max(usable_cpus() - 1, 1)
         return cls(
             address=settings.scheduler_address,
             workers=workers,

@@ -1,0 +1,29 @@
+"""The settings of a manager of workers on its own machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from scaler_cluster.config.manager_settings import ManagerSettings
+from scaler_cluster.config.option import option
+from scaler_cluster.config.values import TEXT, choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeSettings(ManagerSettings):
+    """Of a cluster that has as many workers as its scheduler wants at the time."""
+
+    types: ClassVar[tuple[str, ...]] = ("baremetal_native",)
+
+    mode: str = option(
+        "dynamic: as many workers as are wanted; fixed: always max_workers",
+        choice("dynamic", "fixed"),
+        default="dynamic",
+    )
+    worker_type: str | None = option(
+        "what the names of the workers begin with (default: NAT, or FIX if there are always as "
+        "many)",
+        TEXT,
+        default=None,
+    )

@@ -1,0 +1,158 @@
+"""Every setting of workers, whoever starts them: a command on this machine, or a manager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from scaler_cluster.config.option import option
+from scaler_cluster.config.shared_settings import Logging, Secured
+from scaler_cluster.config.values import (
+    CAPABILITIES,
+    CONNECT,
+    FLAG,
+    NAMES,
+    PRELOAD,
+    STORAGES,
+    TEXT,
+    choice,
+    nbytes,
+    seconds,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOOPS = ("builtin", "uvloop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings(Secured, Logging):
+    """Of workers, however many there are and wherever they run."""
+
+    scheduler_address: str = option(
+        "where the scheduler listens, such as tcp://127.0.0.1:8516", CONNECT, is_positional=True
+    )
+    per_worker_capabilities: Mapping[str, float] = option(
+        "what each worker offers, such as linux,gpu=1; a name without a number is never used up",
+        CAPABILITIES,
+        "-pwc",
+        default={},
+    )
+    per_worker_task_queue_size: int = option(
+        "how many tasks a worker may hold at most",
+        whole(1),
+        "-wtqs",
+        default=1000,
+    )
+    heartbeat_interval_seconds: float = option(
+        "how often to tell the scheduler that this machine is alive",
+        seconds(),
+        "-his",
+        "-hi",
+        default=2,
+        also=("heartbeat_interval",),
+    )
+    task_timeout_seconds: float = option(
+        "stop a task that runs longer and has no timeout of its own; 0: no limit",
+        seconds(zero=True),
+        "-tts",
+        default=0,
+    )
+    stopped_timeout_seconds: float = option(
+        "replace a worker whose process was stopped (SIGSTOP) for this time; 0: never",
+        seconds(zero=True),
+        "-sts",
+        default=30,
+    )
+    hang_timeout_seconds: float = option(
+        "replace a worker whose task and its processes used no CPU time for this time, also if it "
+        "sleeps or waits on purpose; 0: never",
+        seconds(zero=True),
+        "-hts",
+        default=0,
+    )
+    death_timeout_seconds: float = option(
+        "end when the scheduler has been silent for this time",
+        seconds(),
+        "-dts",
+        "-ds",
+        default=300,
+    )
+    garbage_collect_interval_seconds: float = option(
+        "how often a worker collects garbage between tasks; 0: never",
+        seconds(zero=True),
+        "-gc",
+        default=30,
+    )
+    trim_memory_threshold_bytes: int = option(
+        "a worker that uses more memory than this, such as 1GiB, returns free memory to the system "
+        "after collecting garbage",
+        nbytes(0),
+        "-tm",
+        default=1 << 30,
+    )
+    hard_processor_suspend: bool = option(
+        "accepted, without effect: if a task waits for others, a spare worker takes the place of "
+        "its worker",
+        FLAG,
+        "-hps",
+        default=False,
+    )
+    preload: str | None = option(
+        "what each worker calls before its first task, such as pkg.mod:func(1, name='a')",
+        PRELOAD,
+        default=None,
+    )
+    object_storage_address: tuple[str, ...] = option(
+        "accepted, without effect: the scheduler tells workers where objects are stored",
+        STORAGES,
+        "-osa",
+        default=(),
+    )
+    event_loop: str = option(
+        "accepted, without effect: a worker has no event loop",
+        choice(*LOOPS),
+        "-el",
+        "-e",
+        default="builtin",
+    )
+    threads_per_worker: int = option(
+        "how many threads numeric libraries start in each worker; variables such as "
+        "OMP_NUM_THREADS, if set, win",
+        whole(1),
+        "-tpw",
+        default=1,
+    )
+    io_threads: int = option(
+        "how many threads of each worker send and receive bytes",
+        whole(1),
+        "-it",
+        "-wit",
+        default=1,
+        also=("worker_io_threads",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings(WorkerSettings):
+    """Of a cluster: the workers of one machine."""
+
+    names: ClassVar[tuple[str, ...]] = ("cluster", "worker")
+
+    num_of_workers: int | None = option(
+        "the number of workers (default: one for each CPU but one)",
+        whole(1),
+        "-n",
+        "-mtc",
+        default=None,
+        also=("max_task_concurrency",),
+    )
+    worker_names: tuple[str, ...] = option(
+        "the names of the workers, one for each", NAMES, "-wn", default=()
+    )
+    worker_manager_id: str | None = option(
+        "the manager that has these workers started, as it tells them", TEXT, "-wmi", default=None
+    )
+    unit: str | None = option("what the manager calls these workers together", TEXT, default=None)

@@ -1,0 +1,30 @@
+"""Which settings and which backend belong to each type of manager.
+
+A module is imported when its type is asked for: nobody has to install what another system needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scaler_cluster.config.manager_settings import ManagerSettings
+    from scaler_cluster.provision.backend import Backend
+    from scaler_cluster.provision.unit_command import UnitCommand
+
+BACKENDS = {
+    # Of each class of settings: the module under scaler_cluster.provision, and its backend.
+    "LocalSettings": ("local", "LocalBackend"),
+}
+
+
+def make_backend(settings: ManagerSettings, command: UnitCommand) -> Backend:
+    """Return the backend for a manager's settings.
+
+    Raises ConfigError if what it needs is not installed, or a setting cannot work.
+    """
+    module, name = BACKENDS[type(settings).__name__]
+    made: Any = getattr(import_module(f"scaler_cluster.provision.{module}"), name)
+    backend: Backend = made(settings, command)
+    return backend

@@ -1,0 +1,92 @@
+"""The command that every unit runs: ``scaler_cluster``, with what the manager was told."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.config.shared_settings import Secured
+from scaler_cluster.config.worker_settings import WorkerSettings
+from scaler_cluster.security.credentials import KEY_VARIABLE, Credentials, is_loopback
+from scaler_cluster.users import WORKER
+
+if TYPE_CHECKING:
+    from scaler_cluster.config.manager_settings import ManagerSettings
+    from scaler_cluster.config.option import Option
+
+MODULE = "scaler_cluster.cli.cluster"
+"""What ``python -m`` runs; it has the same flags as ``scaler_cluster``."""
+
+
+@dataclass(frozen=True)
+class UnitCommand:
+    """What the workers of a manager's units are told."""
+
+    settings: ManagerSettings
+    manager_id: str
+
+    def arguments(self, unit: str, keys: str | None = None) -> list[str]:
+        """Return the arguments of ``scaler_cluster`` for a unit.
+
+        ``keys`` is the path of a file there with :attr:`keys_text`; None: the environment has that
+        text, or no keys are needed.
+        """
+        settings = self.settings
+        arguments = [
+            settings.workers_address,
+            f"--num-of-workers={settings.workers_per_unit}",
+            f"--worker-manager-id={self.manager_id}",
+            f"--unit={unit}",
+        ]
+        if keys is not None:
+            arguments.append(f"--keys={keys}")
+        elif settings.insecure:
+            arguments.append("--insecure")
+        own = {one.name for one in fields(Secured)} | {"scheduler_address"}
+        known = {one.name for one in fields(WorkerSettings)} - own
+        for one in settings.options():
+            value = getattr(settings, one.name)
+            if one.name in known and value != one.default:
+                arguments.append(_flag(one, value))
+        return arguments
+
+    def line(self, unit: str, python: str, keys: str | None = None) -> str:
+        """Return the command as a line for a shell, to be run by this Python."""
+        return shlex.join([python, "-m", MODULE, *self.arguments(unit, keys)])
+
+    @property
+    def keys_text(self) -> str:
+        """What a file of keys for the workers has; empty: they need none, or find their own.
+
+        At a loopback address they find those of their user. Raises ConfigError if keys are needed
+        and there are none.
+        """
+        address = self.settings.workers_address
+        given = Credentials.of(WORKER, self.settings.given_keys).resolved(address)
+        if given.keys is None or given.is_insecure or not address.startswith("tcp://"):
+            return ""
+        return given.keys.file_text()
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables that give the workers their keys.
+
+        They count at addresses that other machines reach; elsewhere a file must be named.
+        """
+        text = self.keys_text
+        return (
+            {KEY_VARIABLE: text} if text and not is_loopback(self.settings.workers_address) else {}
+        )
+
+
+def _flag(one: Option, value: Any) -> str:
+    """Return a setting as it is written on a command line."""
+    flag = "--" + one.name.replace("_", "-")
+    if isinstance(value, bool):
+        return flag if value else "--no-" + flag.removeprefix("--")
+    if isinstance(value, dict):
+        pairs = (name if amount == -1 else f"{name}={amount}" for name, amount in value.items())
+        return f"{flag}={','.join(pairs)}"
+    if isinstance(value, tuple):
+        return f"{flag}={','.join(value)}"
+    return f"{flag}={value}"
