@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaler_cluster.config.load import load, read_file
+from scaler_cluster.config.manager_settings import ManagerSettings
+from scaler_cluster.config.native_settings import NativeSettings
 from scaler_cluster.config.sections import (
     SECTION,
     RecordSettings,
@@ -130,8 +132,6 @@ def test_arguments_come_in_the_order_in_which_they_are_told(write):
     path = write('[trace]\noutput = "out.json"\n')
     other = load(TraceSettings, "x", "", ["feed.rec", "-c", path])
     assert (other.file, other.output) == ("feed.rec", "out.json")
-    manager = load(WorkerManagerSettings, "x", "", ["baremetal_native", ADDRESS])
-    assert manager.scheduler_address == ADDRESS
 
 
 def test_a_flag_can_take_a_file_s_yes_back(write):
@@ -312,19 +312,33 @@ def test_lines_are_found_in_the_right_table(write):
         tables[1].read(ClusterSettings)
 
 
-def test_tables_of_others_are_let_be(write):
-    """A file may have tables of other programs."""
-    path = write("[symphony_worker_adapter]\nwhatever = 1\n[cluster]\nnum-of-workers = 2\n")
+def test_the_type_of_a_manager_says_which_settings_it_has(write):
+    """A table of a manager has the settings of its type, and an unknown type is refused."""
+    (table,) = read_file(write('[[worker_manager]]\ntype = "baremetal_native"\nmode = "fixed"\n'))
+    settings = table.make(ManagerSettings, {"scheduler_address": ADDRESS})
+    assert isinstance(settings, NativeSettings)
+    assert settings.mode == "fixed"
 
-    assert cluster("-c", path, ADDRESS).num_of_workers == 2
+    (table,) = read_file(write('[[worker_manager]]\ntype = "baremetal"\n'))
+    with pytest.raises(ConfigError, match=r"line 1: .* 'baremetal': did you mean 'baremetal_nat"):
+        table.make(ManagerSettings)
+
+    (table,) = read_file(write("[[worker_manager]]\nmax_workers = 2\n"))
+    with pytest.raises(ConfigError, match="type is missing"):
+        table.make(ManagerSettings)
 
 
-def test_there_is_one_kind_of_worker_manager(write):
-    """Only one type of worker manager is accepted."""
-    (table,) = read_file(write('[[worker_manager]]\ntype = "symphony"\n'))
-
-    with pytest.raises(ConfigError, match="line 2: .* must be one of baremetal_native"):
-        table.read(WorkerManagerSettings)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"worker_manager_id": "Über uns"}, "must consist of small letters"),
+        ({"max_workers": 2, "min_workers": 3}, r"min_workers \(3\) is more than max_workers \(2\)"),
+    ],
+)
+def test_settings_of_managers_that_cannot_work(given, message):
+    """What contradicts itself is told before anything is started."""
+    with pytest.raises(ConfigError, match=message):
+        NativeSettings.of(scheduler_address=ADDRESS, **given)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaler_cluster.core.scheduler.spares import SLEEP_MAX_S
-from scaler_cluster.core.supervisor.supervisor import SPARES_MIN
+from scaler_cluster.core.supervisor.headcount import SPARES_MIN
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.testing.bench import (
     function_id,

@@ -77,6 +77,7 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
     "tuple[TaskOptions, ...]": st.lists(options, max_size=3).map(tuple),
     "Capabilities": capabilities,
     "dict[str, Any]": details,
+    "tuple[str, ...]": st.lists(texts, max_size=3).map(tuple),
     "tuple[bytes, ...]": st.lists(st.binary(max_size=SEGMENT_NAME_BYTES_MAX), max_size=3).map(
         tuple
     ),

@@ -28,9 +28,13 @@ def worker(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: ClusterSettings) -> None:
+    run_cluster(SupervisorProcessConfig.from_settings(settings))
+
+
+def run_cluster(config: SupervisorProcessConfig) -> None:
+    """Run workers to their end; raises ClusterUnreachableError if nobody has asked for that."""
     from scaler_cluster.runtime.supervisor import Supervisor
 
-    config = SupervisorProcessConfig.from_settings(settings)
     reason = Supervisor(config, lifeline_of_signals()).run()
     if reason:
         raise ClusterUnreachableError(reason)

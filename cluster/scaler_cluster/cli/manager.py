@@ -6,10 +6,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from scaler_cluster.cli.cluster import run_cluster
 from scaler_cluster.cli.shared import guard, run_command
 from scaler_cluster.config.manager_settings import ManagerSettings
 from scaler_cluster.config.manager_types import MANAGERS, settings_of_type
+from scaler_cluster.config.native_settings import NativeSettings
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.process.process import lifeline_of_signals
+from scaler_cluster.process.process_config import SupervisorProcessConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +41,14 @@ def _run(name: str, arguments: Sequence[str]) -> int:
     kind = settings_of_type(name)
     assert issubclass(kind, ManagerSettings)
     about = (kind.__doc__ or "").partition("\n")[0]
-    return run_command(kind, f"{PROGRAM} {name}", about, run_manager, arguments)
+    return run_command(kind, f"{PROGRAM} {name}", about, _manage, arguments)
 
 
-def run_manager(settings: ManagerSettings) -> int | None:
-    """Run a manager to its end; return the exit status, or None for the usual one."""
-    raise NotImplementedError
+def _manage(settings: ManagerSettings) -> None:
+    """Run a manager to its end; raises ClusterUnreachableError if nobody has asked for that."""
+    if isinstance(settings, NativeSettings):
+        run_cluster(SupervisorProcessConfig.from_native_settings(settings))
+        return
+    from scaler_cluster.runtime.manager import run_manager
+
+    run_manager(settings, lifeline_of_signals())

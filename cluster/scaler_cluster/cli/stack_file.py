@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import guard, wait_for
 from scaler_cluster.config.load import Parser, complete, read_file
+from scaler_cluster.config.manager_settings import ManagerSettings
+from scaler_cluster.config.native_settings import NativeSettings
 from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
-from scaler_cluster.config.worker_settings import ClusterSettings
+from scaler_cluster.config.worker_settings import ClusterSettings, WorkerSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.process.child import ChildProcess
@@ -73,12 +75,14 @@ class StackFile:
         if self._scheduler is not None:
             own = {"scheduler_address": self._scheduler.scheduler_address}
         self._clusters = [one.make(ClusterSettings, own) for one in _of(tables, ClusterSettings)]
+        self._managers = [one.make(ManagerSettings, own) for one in _of(tables, ManagerSettings)]
         web = _only(_of(tables, WebSettings), "dashboard")
         self._web: WebSettings | None = None
         if web is not None:
             watches = self._scheduler is not None and "replay" not in web.values
             self._web = web.make(WebSettings, {"monitor_address": OWN} if watches else {})
-        if not any((self._storages, self._scheduler, self._clusters, self._web)):
+        parts = self._storages, self._scheduler, self._clusters, self._managers, self._web
+        if not any(parts):
             raise ConfigError("the file has no [scheduler], no [cluster], and nothing else to run")
 
     def start(self) -> None:
@@ -122,13 +126,23 @@ class StackFile:
             kept.start()
             bound[settings.scheduler_address] = kept.ready.address
             monitor = kept.ready.monitor_address
-        for one in self._clusters:
+        for one in (*self._clusters, *self._managers):
             # If the file says port 0, the scheduler has chosen another port by now.
             address = bound.get(one.scheduler_address, one.scheduler_address)
-            workers = SupervisorProcessConfig.from_settings(replace(one, scheduler_address=address))
-            self._dirs.append(workers.dirs)
-            self._children.append(ChildProcess("supervisor", workers))
+            self._start_workers(replace(one, scheduler_address=address))
         return monitor
+
+    def _start_workers(self, settings: WorkerSettings) -> None:
+        """Start a cluster, or what has workers started as they are wanted."""
+        if isinstance(settings, ClusterSettings):
+            workers = SupervisorProcessConfig.from_settings(settings)
+        elif isinstance(settings, NativeSettings):
+            workers = SupervisorProcessConfig.from_native_settings(settings)
+        else:
+            self._children.append(ChildProcess("manager", settings))
+            return
+        self._dirs.append(workers.dirs)
+        self._children.append(ChildProcess("supervisor", workers))
 
     def _start(self, name: str, config: object, pass_fds: Sequence[int] = ()) -> Ready:
         """Start a process; return what it says once it is ready."""

@@ -9,6 +9,7 @@ see :func:`scaler_cluster.process.process.read_config`.
 from __future__ import annotations
 
 import math
+import secrets
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,14 +23,18 @@ from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.process.process import PYTHON_VERSION, address_after, host_name, usable_cpus
 from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import MONITOR, SCHEDULER, STORAGE, WORKER
+from scaler_cluster.wire.messages import Offer
 
 if TYPE_CHECKING:
+    from scaler_cluster.config.native_settings import NativeSettings
     from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
-    from scaler_cluster.config.worker_settings import ClusterSettings
+    from scaler_cluster.config.worker_settings import ClusterSettings, WorkerSettings
     from scaler_cluster.process.dashboard_listener import DashboardListener
     from scaler_cluster.process.process import Ready
     from scaler_cluster.wire.messages import Capabilities
 
+WORKERS_MAX = 256
+"""More workers than any machine of ours has CPUs, where nobody has said how many."""
 SCHEDULERS_OWN, WORKERS_OWN, STORAGES_OWN = map(Credentials.of, (SCHEDULER, WORKER, STORAGE))
 """The keys of a process that was given none."""
 
@@ -180,7 +185,7 @@ class SupervisorOptions:
     logging: LogConfig | None = None
 
     @classmethod
-    def from_settings(cls, settings: ClusterSettings) -> SupervisorOptions:
+    def from_settings(cls, settings: WorkerSettings) -> SupervisorOptions:
         """Return what a user's settings mean for a supervisor and its workers."""
         return cls(
             heartbeat_s=settings.heartbeat_interval_seconds,
@@ -188,7 +193,6 @@ class SupervisorOptions:
             task_timeout_s=settings.task_timeout_seconds or math.inf,
             stopped_timeout_s=settings.stopped_timeout_seconds or math.inf,
             hang_timeout_s=settings.hang_timeout_seconds or math.inf,
-            worker_names=settings.worker_names,
             capabilities=tuple(sorted(settings.per_worker_capabilities.items())),
             queue=settings.per_worker_task_queue_size,
             threads_per_worker=settings.threads_per_worker,
@@ -208,6 +212,14 @@ class SupervisorProcessConfig:
     address: str
     """Address of the scheduler."""
     workers: int
+    capacity: int = 0
+    """The most workers there may ever be; 0: no more than ``workers``."""
+    offer: Offer | None = None
+    """Within which bounds the scheduler chooses how many there are; None: always ``workers``."""
+    manager: str = ""
+    """Id of the manager that has this process started; empty: none."""
+    unit: str = ""
+    """What that manager calls it."""
     dirs: ClusterDirs
     """The scheduler's, if that has started this process; else the supervisor makes and removes
     them, if it needs any."""
@@ -229,6 +241,7 @@ class SupervisorProcessConfig:
     def from_settings(cls, settings: ClusterSettings) -> SupervisorProcessConfig:
         """Return what the supervisor of a machine is told."""
         options = SupervisorOptions.from_settings(settings)
+        options = replace(options, worker_names=settings.worker_names)
         # If it needs keys that are not there, nothing is to be started.
         options.credentials.passport(settings.scheduler_address)
         workers = settings.num_of_workers or len(settings.worker_names)
@@ -239,10 +252,49 @@ class SupervisorProcessConfig:
             workers=workers,
             dirs=ClusterDirs.named(),
             leaves_if_broken=True,
+            manager=settings.worker_manager_id or "",
+            unit=settings.unit or "",
             # The workers find modules in the current directory as well.
             sys_path=(*sys.path, str(Path.cwd())),
             options=options,
         )
+
+    @classmethod
+    def from_native_settings(cls, settings: NativeSettings) -> SupervisorProcessConfig:
+        """Return what the supervisor of a machine is told that has as many workers as are wanted.
+
+        Without a limit it has up to WORKERS_MAX.
+        """
+        options = SupervisorOptions.from_settings(settings)
+        options.credentials.passport(settings.workers_address)
+        most = usable_cpus() if settings.max_workers is None else settings.max_workers
+        most = WORKERS_MAX if most == -1 else max(most, settings.min_workers)
+        is_fixed = settings.mode == "fixed"
+        prefix = settings.worker_type or ("FIX" if is_fixed else "NAT")
+        names = tuple(f"{prefix}|{secrets.token_hex(16)}" for _ in range(most))
+        offer = Offer(
+            settings.types[0],
+            settings.min_workers,
+            most,
+            1,
+            settings.scale_down_cooldown_seconds,
+            options.capabilities,
+        )
+        return cls(
+            address=settings.workers_address,
+            workers=most if is_fixed else settings.min_workers,
+            capacity=most,
+            offer=None if is_fixed else offer,
+            dirs=ClusterDirs.named(),
+            leaves_if_broken=True,
+            sys_path=(*sys.path, str(Path.cwd())),
+            options=replace(options, worker_names=names),
+        )
+
+    @property
+    def places(self) -> int:
+        """How many ordinary workers there may be at once; others are spare ones."""
+        return max(self.capacity, self.workers)
 
     def name_of(self, slot: int) -> str:
         """Return what users call the worker of a slot; empty if they have no name for it."""

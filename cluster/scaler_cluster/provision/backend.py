@@ -30,6 +30,9 @@ class Backend(Protocol):
     method that raises BackendError is called again later; any other exception is a bug.
     """
 
+    lifetime_s: float | None
+    """How long the system lets a unit live; None: as long as it likes."""
+
     def start(self, units: Sequence[str]) -> None:
         """Start these units, whose names are new; return as soon as the system has accepted them.
 

@@ -60,6 +60,8 @@ class WorkerOrder:
     slot: int
     peer: bytes
     storage: MachineStorage
+    workers: int
+    """How many workers the machine is to have at the time."""
 
 
 @dataclass(frozen=True)

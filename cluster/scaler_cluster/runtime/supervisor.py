@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.core.supervisor.config import SupervisorConfig
+from scaler_cluster.core.supervisor.headcount import spares_max
 from scaler_cluster.core.supervisor.supervisor import (
     ComeBack,
     Exit,
@@ -29,7 +30,6 @@ from scaler_cluster.core.supervisor.supervisor import (
     Send,
     Spawn,
     SupervisorCore,
-    spares_max,
 )
 from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
@@ -84,6 +84,7 @@ class SupervisorShell:
         options = config.options
         core_config = SupervisorConfig(
             config.workers,
+            config.capacity,
             config.address,
             options.memory_limit_bytes,
             options.heartbeat_s,
@@ -94,7 +95,7 @@ class SupervisorShell:
             task_timeout_s=options.task_timeout_s,
         )
         self._config = config
-        self._slots = WorkerSlots(config.workers + spares_max(config.workers))
+        self._slots = WorkerSlots(core_config.places + spares_max(core_config.places))
         self._log = WorkerLog(config.name_of)
         self._peer = make_peer_id("S")
         self._host = host_name()
@@ -140,8 +141,8 @@ class SupervisorShell:
         self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
         self._selector.register(self._server, selectors.EVENT_READ, self._on_server)
         self._selector.register(self._link.fd, selectors.EVENT_READ, self._on_link)
-        self._hello = _hello_of(config.workers, self._host)
-        self._send([self._hello])
+        self._hello = _hello_of(config, self._host)
+        self._send([self._hello, *self._core.headcount.bound(config.offer)])
 
     def run(self) -> str:
         """Work until the lifeline ends or the scheduler says so; then end every worker.
@@ -231,7 +232,7 @@ class SupervisorShell:
         # The core starts workers only from then on.
         assert self._objects is not None
         self._slots.clear(action.slot)
-        order = WorkerOrder(action.slot, action.peer, self._objects)
+        order = WorkerOrder(action.slot, action.peer, self._objects, self._core.headcount.wanted)
         with contextlib.suppress(ConnectionError):
             # If the fork server is gone, its socket says so next.
             self._server.send(pickle.dumps(order))
@@ -422,10 +423,19 @@ class SupervisorShell:
         self._link.close(linger_ms)
 
 
-def _hello_of(workers: int, host: str) -> m.Hello:
-    """Return what a supervisor says first that keeps so many workers."""
-    who = m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host
-    return m.Hello(m.SUPERVISOR, *who, workers=workers, pid_space=pid_space())
+def _hello_of(config: SupervisorProcessConfig, host: str) -> m.Hello:
+    """Return what a supervisor says first."""
+    return m.Hello(
+        m.SUPERVISOR,
+        m.PROTOCOL_VERSION,
+        PYTHON_VERSION,
+        os.getpid(),
+        host,
+        workers=config.workers,
+        pid_space=pid_space(),
+        manager=config.manager,
+        unit=config.unit,
+    )
 
 
 class Supervisor:

@@ -110,7 +110,7 @@ class WorkerProcess:
             self._supervisor,
             options.max_tasks_per_child,
             place=order.storage.dirs.served_at(order.storage.address),
-            spare=order.slot >= config.workers,
+            spare=order.slot >= config.places,
             name=config.name_of(order.slot),
             capabilities=options.capabilities,
             queue=options.queue,
@@ -122,7 +122,7 @@ class WorkerProcess:
         slot[SLOT_READY] = 1
         core = WorkerCore()
         dirs, is_home = order.storage.dirs, order.storage.is_home
-        core.kept.limit_bytes = kept_max = self._kept_max(dirs)
+        core.kept.limit_bytes = kept_max = self._kept_max(dirs, order.workers)
         store = WorkerStore(order.peer, dirs, core.mapped, core.missing, is_home=is_home)
         maintenance = MemoryMaintenance(
             options.collect_interval_s, options.trim_above_bytes, kept_max
@@ -131,13 +131,13 @@ class WorkerProcess:
         WorkerShell(link, core, slot, store, hello, *reach, order.peer, maintenance).run()
         link.close()
 
-    def _kept_max(self, dirs: StorageDirs) -> float:
+    def _kept_max(self, dirs: StorageDirs, workers: int) -> float:
         """Return how much may live in this worker of what nodes return.
 
         What lives in the workers of a machine has its room among the objects in shared memory: an
         equal part of that is for each worker, and at most half of what the worker may use.
         """
-        limits = [dirs.memory_limit / self._config.workers] if dirs.memory else []
+        limits = [dirs.memory_limit / max(workers, 1)] if dirs.memory else []
         if self._config.options.memory_limit_bytes:
             limits.append(self._config.options.memory_limit_bytes / 2)
         # Without a directory nothing can be written out.

@@ -247,7 +247,7 @@ def _get_capabilities(value: Any) -> m.Capabilities:
 
 def _get_names(value: Any) -> tuple[str, ...]:
     if type(value) is not list or len(value) > NAMES_MAX or not all(map(_CHECKS["str"], value)):
-        raise RemoteProtocolError("workers are named by texts")
+        raise RemoteProtocolError("names are texts")
     return tuple(value)
 
 
@@ -334,6 +334,9 @@ def _register(cls: type[m.Message]) -> None:
         elif kind == "tuple[int, ...]":
             puts.append((name, None))
             gets.append((name, lambda value, _: _get_sizes(value)))
+        elif kind == "tuple[str, ...]":
+            puts.append((name, None))
+            gets.append((name, lambda value, _: _get_names(value)))
         elif kind == "StorageEndpoint":
             puts.append((name, lambda value, _: _put_home(value)))
             gets.append((name, lambda value, _: _get_home(value)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch, Buffer
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 
 # How a payload becomes a call.
 CALL_ARGS = 0
@@ -27,6 +27,8 @@ CALL_NODE = 3
 CLIENT = "client"
 WORKER = "worker"
 SUPERVISOR = "supervisor"
+MANAGER = "manager"
+"""Has supervisors with workers started elsewhere, as the scheduler wants them."""
 STORAGE = "storage"
 SCHEDULER = "scheduler"
 """Of who connects to a storage that runs by itself."""
@@ -123,8 +125,8 @@ class Hello(Message):
     worker: bytes = b""
     """From a client inside tasks: the peer id of the worker that runs the tasks."""
     name: str = ""
-    """From a worker: the name that the user gave it. From a scheduler to a storage that runs by
-    itself: what only this one and those that take its place are called."""
+    """From a worker: the name that the user gave it. From a manager: its id. From a scheduler to a
+    storage that runs by itself: what only this one and those that take its place are called."""
     capabilities: Capabilities = ()
     """From a worker: what it offers."""
     queue: int = 0
@@ -140,6 +142,10 @@ class Hello(Message):
     supervisor or a worker: 1 if another scheduler knew it; a worker then says what it holds."""
     proof: bytes = b""
     """With ``resume`` from a client: what the other scheduler's Welcome had."""
+    manager: str = ""
+    """From a supervisor: the id of the manager that had it started; empty: nobody's."""
+    unit: str = ""
+    """From a supervisor: what the manager calls it."""
 
 
 @dataclass(slots=True)
@@ -1027,6 +1033,76 @@ class Spares(Message):
 
     tag = 43
     count: int
+
+
+@dataclass(slots=True)
+class Offer(Message):
+    """Manager to scheduler, after its Hello and when it changes: how many workers it could have.
+
+    A supervisor that starts and ends workers of its own as they are wanted says it, too.
+    """
+
+    tag = 73
+    kind: str
+    """The system that starts them, for people."""
+    least: int
+    most: int
+    """MOST_MAX: without limit."""
+    per_unit: int
+    """How many workers start and end together."""
+    cooldown_s: float
+    """How long fewer workers must be enough before it is told so."""
+    capabilities: Capabilities
+    """What each of the workers offers."""
+    wanted: int = 0
+    """How many it was told to have before."""
+
+
+MOST_MAX = 1 << 32
+"""In an Offer: as many workers as the scheduler likes."""
+
+
+@dataclass(slots=True)
+class Units(Message):
+    """Manager to scheduler, with each heartbeat: how its units are."""
+
+    tag = 74
+    coming: int
+    """Started, but not yet here."""
+    ending: int
+    """On their way out."""
+    failed: int
+    """How many never came, or died, since the manager was started."""
+    reason: str
+    """Why the last one did, or why none can be started now; empty once another one has come."""
+    unit_s: float
+    """How long all of its units have lived together, those that have ended among them."""
+
+
+@dataclass(slots=True)
+class Wanted(Message):
+    """Scheduler to manager, as the answer to Units and at each change: have so many workers.
+
+    A supervisor that has made an Offer hears it, too; it then has no units.
+    """
+
+    tag = 75
+    workers: int
+    units: tuple[str, ...] = ()
+    """The units that are here, those that are draining among them."""
+    tasks: tuple[int, ...] = ()
+    """How many tasks each of them has."""
+
+
+@dataclass(slots=True)
+class Drain(Message):
+    """Manager to scheduler: let these units finish what they run, give them nothing, send them off.
+
+    Once a unit has nothing that anybody needs, its supervisor is told Goodbye.
+    """
+
+    tag = 76
+    units: tuple[str, ...]
 
 
 @dataclass(slots=True)

@@ -29,6 +29,12 @@ class SupervisorRecord:
     over_at: float = math.inf
     """When its process is known to have ended, and all that it sent must have arrived. inf: the
     process lives, or the scheduler cannot know."""
+    manager: str = ""
+    """Id of the manager that had it started; empty: nobody's."""
+    unit: str = ""
+    """What the manager calls it."""
+    is_draining: bool = False
+    """True: it gets no tasks any more, and leaves when nobody needs what it has."""
     broken: str = ""
     """Why none of its workers can start."""
     lost: OrderedDict[bytes, None] = field(default_factory=OrderedDict)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scaler_cluster.config.scaling_policy import ScalingPolicy
 from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.wire import messages as m
 
@@ -56,6 +57,8 @@ class SchedulerConfig:
     tasks_waiting_max: int = -1
     """How many tasks may wait in the scheduler; others wait at their clients. -1: no limit."""
     quotas: QuotaConfig = QuotaConfig()
+    scaling: ScalingPolicy = field(default_factory=ScalingPolicy)
+    """How many workers managers are to have."""
     protected: bool = True
     """No client may end the cluster."""
     unplaced_timeout_s: float = math.inf

@@ -10,6 +10,7 @@ from scaler_cluster.wire.messages import STOPPED, SUPERVISOR
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scaler_cluster.core.records.managers import ManagerRecord
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import Run
     from scaler_cluster.core.scheduler.session import SessionRecord
@@ -28,6 +29,10 @@ def _cluster(supervisor: SupervisorRecord) -> str:
     count = supervisor.workers_wanted
     workers = "1 worker" if count == 1 else f"{count} workers"
     return f"cluster of {workers} (pid {supervisor.pid} on {supervisor.host:.80})"
+
+
+def _manager(manager: ManagerRecord) -> str:
+    return f"manager {manager.name} (pid {manager.pid} on {manager.host:.80})"
 
 
 class Journal:
@@ -79,6 +84,18 @@ class Journal:
         """A supervisor was lost for this reason; empty: it left."""
         if supervisor.pid:
             self._ended(_cluster(supervisor), reason, now)
+
+    def manager_came(self, manager: ManagerRecord, now: float) -> None:
+        """A manager was welcomed."""
+        self._note(f"{_manager(manager)} came", now)
+
+    def manager_ended(self, manager: ManagerRecord, reason: str, now: float) -> None:
+        """A manager was lost for this reason; empty: it left."""
+        self._ended(_manager(manager), reason, now)
+
+    def manager_failed(self, manager: ManagerRecord, reason: str, now: float) -> None:
+        """A manager has asked for workers in vain."""
+        self._note(f"{_manager(manager)} gets no workers: {reason:.500}", now, is_warning=True)
 
     def stuck(self, supervisor: SupervisorRecord, tasks: int, stuck: Stuck, now: float) -> None:
         """A worker is stuck, which has so many tasks."""

@@ -10,9 +10,9 @@ from scaler_cluster.wire import messages as m
 MAY_BE = MappingProxyType(
     {
         users.CLIENT: (m.CLIENT,),
-        users.WORKER: (m.SUPERVISOR, m.WORKER, m.STORAGE, m.CLIENT),
+        users.WORKER: (m.MANAGER, m.SUPERVISOR, m.WORKER, m.STORAGE, m.CLIENT),
         users.SCHEDULER: (m.STORAGE,),
-        users.OWNER: (m.CLIENT, m.SUPERVISOR, m.WORKER, m.STORAGE),
+        users.OWNER: (m.CLIENT, m.MANAGER, m.SUPERVISOR, m.WORKER, m.STORAGE),
     }
 )
 

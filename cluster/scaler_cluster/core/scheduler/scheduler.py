@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.records.credit import STALL_S
 from scaler_cluster.core.scheduler.admission import AdmissionControl
 from scaler_cluster.core.scheduler.adoption import Adoption
+from scaler_cluster.core.scheduler.arrivals import Arrivals
 from scaler_cluster.core.scheduler.assignment import Assigner
 from scaler_cluster.core.scheduler.claims import Claims
 from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
@@ -18,12 +19,12 @@ from scaler_cluster.core.scheduler.failures import Failures
 from scaler_cluster.core.scheduler.feed import Feed
 from scaler_cluster.core.scheduler.graph_moves import Graphs
 from scaler_cluster.core.scheduler.inventories import Inventories
+from scaler_cluster.core.scheduler.manager_handlers import ManagerHandlers
 from scaler_cluster.core.scheduler.outcomes import Outcomes
 from scaler_cluster.core.scheduler.pools import WorkerPools
 from scaler_cluster.core.scheduler.quotas import Quotas
 from scaler_cluster.core.scheduler.rebalance import Rebalancer
 from scaler_cluster.core.scheduler.resumption import Resumption
-from scaler_cluster.core.scheduler.roles import may_be
 from scaler_cluster.core.scheduler.spares import Spares
 from scaler_cluster.core.scheduler.stopping import Stopping
 from scaler_cluster.core.scheduler.storage_handlers import StorageHandlers
@@ -82,16 +83,9 @@ class SchedulerCore:
         self._unplaced = Unplaced(table, pools, failures, config.unplaced_timeout_s)
         inventories = Inventories(table, config)
         self._adoption = Adoption(table, config, inventories, now)
+        adopting = self._adoption
         self._clients = clients = ClientHandlers(
-            table,
-            config,
-            stopping,
-            graphs,
-            self._dispatch,
-            assigner,
-            spares,
-            self._adoption,
-            limits,
+            table, config, stopping, graphs, self._dispatch, assigner, spares, adopting, limits
         )
         claims = Claims(table, runs, assigner, stopping, failures, pools)
         self._workers = WorkerHandlers(
@@ -100,10 +94,13 @@ class SchedulerCore:
         self._supervisors = SupervisorHandlers(
             table, config, stopping, graphs, clients, self._workers, self.feed, pools
         )
+        self._managers = ManagerHandlers(table, config, pools, self._rebalancer, graphs)
         self._storages = StorageHandlers(table, config, graphs, self._adoption, inventories)
         self._resumption = Resumption(
             table, config, claims, self._workers, inventories, self._handle, self._drop, now
         )
+        roles = clients, self._workers, self._supervisors, self._managers, self._storages
+        self._arrivals = Arrivals(table, config, roles, self.peer_lost)
         self.held_back = table.backlog.held_back
         """Numbers of sessions whose tasks wait because their clients do not read their results."""
         self.to_nudge = self._resumption.to_nudge
@@ -112,13 +109,14 @@ class SchedulerCore:
         """Supervisors, each with the pid of its process, which the shell is to watch. The shell
         empties the list, and calls :meth:`process_over` when a process has ended."""
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
-            m.Hello: self._on_hello,
+            m.Hello: self._arrivals.on_hello,
             m.Heartbeat: self._on_heartbeat,
             m.Goodbye: self._on_goodbye,
             m.Shutdown: self._on_shutdown,
             **clients.handlers,
             **self._workers.handlers,
             **self._supervisors.handlers,
+            **self._managers.handlers,
             **self._storages.handlers,
             **self._resumption.handlers,
         }
@@ -193,6 +191,10 @@ class SchedulerCore:
             self._clients.end(table.sessions[peer], now)
         elif peer in table.supervisors:
             self._supervisors.lose(table.supervisors[peer], reason, now)
+            if peer in table.managers:
+                self._managers.lose(table.managers[peer], reason, now)
+        elif peer in table.managers:
+            self._managers.lose(table.managers[peer], reason, now)
         elif peer in table.workers:
             # Its process lives, so its supervisor is to end it. Its task is lost with it.
             worker = table.workers[peer]
@@ -221,21 +223,27 @@ class SchedulerCore:
         self._resumption.tick(now)
         self._graphs.settle(now)
         self._adoption.tick(now)
+        self._managers.tick(now)
         table.objects.tick(now)
 
     @property
     def deadline(self) -> float:
         """When :meth:`tick` is next due."""
-        table = self.table
         return min(
-            self._last_tick + LAG_S / 2 if table.sessions or table.supervisors else math.inf,
+            self._last_tick + LAG_S / 2 if self._has_peers else math.inf,
             self.feed.deadline,
             self._stopping.deadline,
             self._dispatch.deadline,
             self._resumption.deadline,
             self._rebalancer.deadline,
             self._adoption.deadline,
+            self._managers.deadline,
         )
+
+    @property
+    def _has_peers(self) -> bool:
+        table = self.table
+        return bool(table.sessions or table.supervisors or table.managers)
 
     @property
     def single_in_flight(self) -> bool:
@@ -301,44 +309,6 @@ class SchedulerCore:
 
     # -- what peers of all roles say -----------------------------------------------------------
 
-    def _on_hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
-        user = self.table.user_of(peer)
-        if not may_be(user, hello):
-            raise RemoteProtocolError(f"a {hello.role:.40} with the key of {user}")
-        if hello.role != m.SUPERVISOR or peer not in self.table.supervisors:
-            self.peer_lost(peer, now, reason="it began anew")
-        reason = self._reason_to_refuse(hello)
-        if reason:
-            self.table.send(peer, m.Refused(reason))
-            self.table.outbox.part_with(peer)
-            self.table.journal.refused(hello, reason, now)
-            if hello.role == m.SUPERVISOR:
-                self.table.refused = f"A cluster on {hello.host:.80} was refused: {reason}"
-        elif hello.role == m.CLIENT:
-            self._clients.welcome(peer, hello, now)
-        elif hello.role == m.WORKER:
-            self._workers.welcome(peer, hello, now)
-        elif hello.role == m.SUPERVISOR:
-            self._supervisors.welcome(peer, hello, now)
-        elif hello.role == m.STORAGE:
-            self._storages.welcome(peer, hello, now)
-        else:
-            raise RemoteProtocolError(f"nobody has the role {hello.role!r:.40}")
-
-    def _reason_to_refuse(self, hello: m.Hello) -> str:
-        who = "cluster" if hello.role == m.SUPERVISOR else hello.role
-        if hello.protocol != m.PROTOCOL_VERSION:
-            return (
-                f"The {who} speaks protocol {hello.protocol}, this scheduler "
-                f"{m.PROTOCOL_VERSION}: install the same version of scaler-exec on both sides."
-            )
-        if hello.role != m.STORAGE and hello.python != self.config.python:
-            return (
-                f"The {who} runs Python {hello.python}, this scheduler "
-                f"{self.config.python}: tasks are pickled code, use the same Python on both sides."
-            )
-        return ""
-
     def _on_heartbeat(self, peer: bytes, message: m.Heartbeat, now: float) -> None:
         session = self.table.sessions.get(peer)
         if session is not None:
@@ -364,8 +334,8 @@ class SchedulerCore:
             self.table.send(peer, m.Refused(reason))
             return
         self.is_over = True
-        for supervisor in self.table.supervisors:
-            self.table.send(supervisor, m.Goodbye(SHUT_DOWN))
+        for started in (*self.table.managers, *self.table.supervisors):
+            self.table.send(started, m.Goodbye(SHUT_DOWN))
 
     # -- silence -------------------------------------------------------------------------------
 
@@ -383,6 +353,10 @@ class SchedulerCore:
             elif now - supervisor.last_seen >= config.supervisor_timeout_s:
                 silence = f"it was silent for {config.supervisor_timeout_s:g} s"
                 self.peer_lost(supervisor.peer, now, reason=silence)
+        for manager in list(table.managers.values()):
+            if not manager.is_own and now - manager.last_seen >= config.supervisor_timeout_s:
+                silence = f"it was silent for {config.supervisor_timeout_s:g} s"
+                self.peer_lost(manager.peer, now, reason=silence)
         for peer, key in list(table.objects.storages.items()):
             if now - table.objects.stores[key].last_seen >= config.storage_timeout_s:
                 self.peer_lost(peer, now)

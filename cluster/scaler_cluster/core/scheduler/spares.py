@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.supervisor.supervisor import spares_max
+from scaler_cluster.core.supervisor.headcount import spares_max
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:

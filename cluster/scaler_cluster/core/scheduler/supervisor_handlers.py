@@ -67,6 +67,7 @@ class SupervisorHandlers:
         table.workers_expected = 0
         if supervisor is None:
             supervisor = SupervisorRecord(peer, hello.host, hello.pid, hello.workers, now)
+            supervisor.manager, supervisor.unit = hello.manager, hello.unit
             table.supervisors[peer] = supervisor
             table.is_roster_new = True
             table.journal.cluster_came(supervisor, now)
@@ -161,6 +162,8 @@ class SupervisorHandlers:
         """Let all tasks fail if there are workers nowhere, and nowhere will be."""
         table = self._table
         broken = [one.broken for one in table.supervisors.values()]
-        table.broken = broken[-1] if broken and all(broken) else ""
+        # A manager may have others started, elsewhere.
+        others = any(not one.is_own for one in table.managers.values())
+        table.broken = broken[-1] if broken and all(broken) and not others else ""
         if table.broken:
             self._clients.break_all(table.broken, now)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.graph.graph import GraphRecord
     from scaler_cluster.core.graph.ready_nodes import ReadyNodes
     from scaler_cluster.core.records.functions import FunctionRecord
+    from scaler_cluster.core.records.managers import ManagerRecord
     from scaler_cluster.core.records.returning import Deferred, Returning
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import Run, WorkerRecord
@@ -56,6 +57,8 @@ class Table:
         self.sessions: dict[bytes, SessionRecord] = {}
         self.session_by_number: dict[int, SessionRecord] = {}
         self.supervisors: dict[bytes, SupervisorRecord] = {}
+        self.managers: dict[bytes, ManagerRecord] = {}
+        """Whoever has workers started as they are wanted, supervisors among them."""
         self.has_lost_machines = False
         """True once a supervisor was lost, or has left."""
         self.is_roster_new = True
@@ -103,11 +106,12 @@ class Table:
         return peer in self.outbox.parting and not self.knows(peer)
 
     def knows(self, peer: bytes) -> bool:
-        """Return True if the peer is a client, a worker, a supervisor or the storage."""
+        """Return True if the peer is a client, a worker, a supervisor, a manager or a storage."""
         return (
             peer in self.sessions
             or peer in self.workers
             or peer in self.supervisors
+            or peer in self.managers
             or peer in self.returning
             or peer in self.objects.storages
         )
@@ -116,10 +120,12 @@ class Table:
     def workers_to_come(self) -> int:
         """How many workers are on their way."""
         supervisors = self.supervisors.values()
-        if not supervisors and not self.broken:
+        if not supervisors and not self.managers and not self.broken:
             return self.workers_expected
         up = (len(one.workers) - len(one.spares) for one in supervisors)
-        return sum(max(one.workers_wanted - n, 0) for one, n in zip(supervisors, up, strict=True))
+        late = sum(max(one.workers_wanted - n, 0) for one, n in zip(supervisors, up, strict=True))
+        managers = (one for one in self.managers.values() if not one.is_own)
+        return late + sum(max(one.wanted - one.here, 0) for one in managers)
 
     def forgive_silence(self, lag_s: float) -> None:
         """Peers may have spoken in a time in which the scheduler itself did not listen."""
@@ -127,6 +133,8 @@ class Table:
             session.last_seen += lag_s
         for supervisor in self.supervisors.values():
             supervisor.last_seen += lag_s
+        for manager in self.managers.values():
+            manager.last_seen += lag_s
         for store in self.objects.stores.values():
             store.last_seen += lag_s
 

@@ -13,6 +13,9 @@ class SupervisorConfig:
     """Settings of a supervisor, in seconds and bytes."""
 
     workers: int
+    """How many there are at first, and for good unless the scheduler or the user says otherwise."""
+    capacity: int = 0
+    """The most there may ever be; 0: as many as at first."""
     address: str = ""
     """Address of the scheduler, for texts that people read."""
     memory_limit_bytes: int = 0
@@ -29,3 +32,8 @@ class SupervisorConfig:
     """So is one whose task has done nothing for so long."""
     task_timeout_s: float = math.inf
     """The timeout of tasks that have none of their own."""
+
+    @property
+    def places(self) -> int:
+        """How many ordinary workers there may be at once."""
+        return max(self.capacity, self.workers)

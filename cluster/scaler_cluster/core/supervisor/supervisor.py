@@ -7,10 +7,12 @@ in ``runtime/supervisor.py`` takes them once per turn and does them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scaler_cluster.core.supervisor.stuck import TELL_S, Look, Stillness, look_after_s
+from scaler_cluster.core.supervisor.headcount import Headcount, spares_max
+from scaler_cluster.core.supervisor.slots import WorkerSlot
+from scaler_cluster.core.supervisor.stuck import TELL_S, Look, look_after_s
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
@@ -28,19 +30,12 @@ BACKOFF_MAX_S = 10.0
 STARTS_MAX = 16
 """Workers whose start is under way at once. They keep the fork server busy, and are far too few to
 fill the socket to it: then the supervisor would wait there, and hear nothing."""
-SPARES_MIN = 4
-"""Workers that may take the place of blocked ones, on a machine with few."""
 STILLBORN_MAX = 5
 """If so many workers in a row die before they are ready, no worker can start here."""
 GROWTH_BYTES_PER_S = 4e9
 """No process grows much faster: the system has to clear each page that it hands out."""
 SAMPLE_MIN_S, SAMPLE_MAX_S = 0.02, 0.5
 """How often memory is looked at, where there is a limit."""
-
-
-def spares_max(workers: int) -> int:
-    """Return how many spare workers a machine may have beside so many others."""
-    return max(workers, SPARES_MIN) if workers else 0
 
 
 # -- actions -----------------------------------------------------------------------------------
@@ -115,33 +110,12 @@ class Exit:
     """Why it was killed, if that was for lack of memory, and not by the supervisor."""
 
 
-@dataclass(slots=True)
-class WorkerSlot:
-    """The place of one worker."""
-
-    peer: bytes = b""
-    """Peer id of the worker that lives here; empty: none."""
-    spawn_at: float = 0.0
-    """When to start one here; inf: never again."""
-    pid: int = 0
-    ran: tuple[int, int, int] = (0, 0, 0)
-    """Session, task and number of the work that it was seen to run last; session 0: none."""
-    overdue_at: float = math.inf
-    """When that has run for too long."""
-    reason: str = ""
-    """Why it was killed, if it was."""
-    out_of_memory: bool = False
-    follows_death: bool = False
-    """The worker that was here before died."""
-    stillness: Stillness = field(default_factory=Stillness)
-
-
 class SupervisorCore:
     """Decides which workers are started and killed; the shell does it."""
 
     def __init__(self, config: SupervisorConfig, peer: bytes, host: str, now: float) -> None:
         self.config = config
-        count = config.workers + spares_max(config.workers)
+        count = config.places + spares_max(config.places)
         self.slots = [WorkerSlot(spawn_at=math.inf) for _ in range(count)]
         """Places of the workers, then those of the spare ones."""
         self.look_after_s = look_after_s(config.stopped_timeout_s, config.hang_timeout_s)
@@ -151,7 +125,7 @@ class SupervisorCore:
         self._peer = peer
         self._host = host
         self._made = 0
-        self._spares_wanted = 0
+        self.headcount = Headcount(config.workers, config.places)
         self._stillborn = 0
         self._heartbeat_at = now + config.heartbeat_s
         self._heard_at = now
@@ -186,8 +160,11 @@ class SupervisorCore:
             if slot.peer == message.worker and not slot.reason:
                 self._kill(index, message.reason)
 
+    def _on_wanted(self, message: m.Wanted) -> None:
+        self.headcount.want(message.workers)
+
     def _on_spares(self, message: m.Spares) -> None:
-        self._spares_wanted = message.count
+        self.headcount.spares = message.count
 
     def _on_refused(self, message: m.Refused) -> None:
         self._leave(message.reason)
@@ -200,9 +177,10 @@ class SupervisorCore:
         # was under way is answered so.
         if self._is_leaving or any(type(one) is ComeBack for one in self._outbox):
             return
-        self._spares_wanted = 0
+        self.headcount.spares = 0
         living = tuple(slot.peer for slot in self.slots if slot.peer and not slot.reason)
         words: list[m.Message] = [m.Roll(living, self._is_whole)]
+        words += self.headcount.words()
         if self._broken is not None:
             words.append(self._broken)
         self._outbox.append(ComeBack(tuple(words)))
@@ -212,6 +190,7 @@ class SupervisorCore:
 
     _HANDLERS: ClassVar[dict[type[m.Message], Callable[[Any, Any], None]]] = {
         m.Kill: _on_kill,
+        m.Wanted: _on_wanted,
         m.Spares: _on_spares,
         m.Refused: _on_refused,
         m.Goodbye: _on_goodbye,
@@ -326,20 +305,12 @@ class SupervisorCore:
         """When :meth:`tick` is next due."""
         due = min(self._heartbeat_at, self._heard_at + self.config.death_timeout_s)
         if self._startable():
-            due = min([due, *(slot.spawn_at for _, slot in self._vacant())])
+            due = min([due, *(slot.spawn_at for _, slot in self.headcount.vacant(self.slots))])
         return due
 
     def _startable(self) -> int:
         """Return how many workers may be started now."""
         return STARTS_MAX - sum(bool(slot.peer) and not slot.pid for slot in self.slots)
-
-    def _vacant(self) -> list[tuple[int, WorkerSlot]]:
-        """Return the places in which a worker is to be."""
-        workers = self.config.workers
-        vacant = [(i, slot) for i, slot in enumerate(self.slots[:workers]) if not slot.peer]
-        spare = [(i, slot) for i, slot in enumerate(self.slots[workers:], workers) if not slot.peer]
-        there = len(self.slots) - workers - len(spare)
-        return vacant + spare[: max(self._spares_wanted - there, 0)]
 
     def tick(self, now: float) -> None:
         """Start workers that are due, and tell the scheduler that this machine lives."""
@@ -349,7 +320,11 @@ class SupervisorCore:
             self._heartbeat_at = now + self.config.heartbeat_s
             self._say(m.Heartbeat())
         self._check_scheduler(now)
-        due = [(index, slot) for index, slot in self._vacant() if slot.spawn_at <= now]
+        due = [
+            (index, slot)
+            for index, slot in self.headcount.vacant(self.slots)
+            if slot.spawn_at <= now
+        ]
         for index, slot in due[: self._startable()] if due else ():
             self._made += 1
             self.restarts += slot.follows_death

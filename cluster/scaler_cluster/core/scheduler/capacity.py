@@ -1,0 +1,140 @@
+"""Tells whoever has workers started how many there are to be, by what is outstanding."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from scaler_cluster.core.scheduler import outstanding
+from scaler_cluster.core.scheduler.scaling import Load, Source, wanted
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from scaler_cluster.config.scaling_policy import ScalingPolicy
+    from scaler_cluster.core.records.managers import ManagerRecord
+    from scaler_cluster.core.records.workers import WorkerPool, WorkerRecord
+    from scaler_cluster.core.scheduler.draining import Draining
+    from scaler_cluster.core.scheduler.table import Table
+
+LOOK_S = 0.2
+"""How often it is decided anew. A task of a cluster without workers waits so long at most before
+some are asked for."""
+
+
+class Capacity:
+    """Keeps the managers in step with what is outstanding."""
+
+    def __init__(self, table: Table, policy: ScalingPolicy, draining: Draining) -> None:
+        self._table = table
+        self._policy = policy
+        self._draining = draining
+        self._looked_at = -math.inf
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`tick` is next due."""
+        return self._looked_at + LOOK_S if self._table.managers else math.inf
+
+    def tick(self, now: float) -> None:
+        """Decide how many workers each manager is to have, and tell those that do not know."""
+        table = self._table
+        if not table.managers or now < self._looked_at + LOOK_S:
+            return
+        passed_s = min(now - self._looked_at, 1.0)
+        self._looked_at = now
+        staying = self._staying()
+        offers = [one for one in table.managers.values() if one.offer is not None]
+        for manager in offers:
+            workers = staying.get(manager.peer, [])
+            manager.here = len(workers)
+            manager.idle_s += passed_s * sum(not one.count for one in workers)
+        found = wanted(self._policy, self._load(offers, staying.get(b"", [])))
+        for manager in offers:
+            self._settle(manager, found.get(manager.name), now)
+            if manager.is_own:
+                self._resize(manager, staying.get(manager.peer, []))
+
+    def welcome(self, manager: ManagerRecord, offer: m.Offer) -> None:
+        """A manager says how many workers it could have."""
+        if manager.offer is None:
+            manager.cooldown.count = offer.wanted
+        manager.offer = offer
+        self._looked_at = -math.inf
+
+    def tell(self, manager: ManagerRecord) -> None:
+        """Tell a manager how many workers it is to have, and how its units are."""
+        supervisors = self._table.supervisors
+        if manager.is_own:
+            supervisors[manager.peer].workers_wanted = manager.wanted
+            self._table.send(manager.peer, m.Wanted(manager.wanted))
+            return
+        units: dict[str, int] = {}
+        for one in supervisors.values():
+            if one.manager == manager.name:
+                tasks = sum(worker.count for worker in one.workers.values())
+                units[one.unit] = units.get(one.unit, 0) + tasks
+        self._table.send(
+            manager.peer, m.Wanted(manager.wanted, tuple(units), tuple(units.values()))
+        )
+
+    def _settle(self, manager: ManagerRecord, count: int | None, now: float) -> None:
+        offer = manager.offer
+        assert offer is not None
+        if count is None:
+            count = manager.cooldown.count
+        settled = manager.cooldown.settle(count, offer.cooldown_s, now)
+        bounded = min(max(settled, offer.least), offer.most)
+        if bounded != manager.wanted:
+            manager.wanted = bounded
+            self.tell(manager)
+
+    def _staying(self) -> dict[bytes, list[WorkerRecord]]:
+        """Return the workers that are here to stay, by the peer id of whoever started them."""
+        table = self._table
+        by_name = {one.name: one.peer for one in table.managers.values() if not one.is_own}
+        found: dict[bytes, list[WorkerRecord]] = {}
+        for supervisor in table.supervisors.values():
+            owner = supervisor.peer
+            if owner not in table.managers:
+                owner = by_name.get(supervisor.manager, b"") if supervisor.manager else b""
+            workers = found.setdefault(owner, [])
+            workers += [
+                one for one in supervisor.workers.values() if not one.retiring and not one.spare
+            ]
+        return found
+
+    def _load(self, offers: list[ManagerRecord], others: list[WorkerRecord]) -> Load:
+        table = self._table
+        sources = [
+            Source(
+                one.name,
+                dict(one.offer.capabilities),
+                one.offer.least,
+                one.offer.most,
+                one.here,
+                one.offer.per_unit,
+                bool(one.units.reason),
+            )
+            for one in offers
+            if one.offer is not None
+        ]
+        pools: dict[WorkerPool, int] = {}
+        for worker in others:
+            pools[worker.pool] = pools.get(worker.pool, 0) + 1
+        functions = (totals for _, totals in table.names)
+        return Load(
+            outstanding.demands_of(table),
+            outstanding.mean_s(functions),
+            sources,
+            [(pool.offered, count) for pool, count in pools.items()],
+        )
+
+    def _resize(self, manager: ManagerRecord, staying: list[WorkerRecord]) -> None:
+        """Let workers of a supervisor drain that are too many, those with the least to do first."""
+        missing = manager.wanted - len(staying)
+        if missing < 0:
+            for worker in sorted(staying, key=lambda one: one.count)[: -missing or None]:
+                self._draining.start(worker)
+        elif missing:
+            for worker in list(self._table.supervisors[manager.peer].workers.values()):
+                missing -= missing > 0 and self._draining.keep(worker)

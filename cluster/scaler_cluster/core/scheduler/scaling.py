@@ -1,0 +1,191 @@
+"""How many workers each manager is to have: pure functions of what is outstanding.
+
+A *source* is whoever can have workers started: a manager, or a supervisor that starts them itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scaler_cluster.config import scaling_policy as policies
+from scaler_cluster.core.records.placement import has_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from scaler_cluster.config.scaling_policy import ScalingPolicy
+    from scaler_cluster.wire.messages import Capabilities
+
+TARGET_S = 1.0
+"""Measured work that fewer workers finish within this brings no more of them."""
+CROWDED, SPARSE = 10, 1
+"""Tasks for each worker, beyond which ``vanilla`` wants more workers or fewer."""
+PER_SET = 5
+"""Tasks for each worker that ``capability`` wants."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Tasks that have not ended and demand the same."""
+
+    capabilities: Capabilities
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Who can have workers started, and what it offers."""
+
+    name: str
+    offered: Mapping[str, float]
+    """What each of its workers offers."""
+    least: int
+    most: int
+    here: int
+    """Its workers that are here and stay."""
+    per_unit: int = 1
+    is_failing: bool = False
+    """Its last start was in vain."""
+
+    def bounded(self, count: int) -> int:
+        """Return a number of workers that the source offers."""
+        return min(max(count, self.least), self.most)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What there is to do, and who can do it."""
+
+    demands: Sequence[Demand]
+    mean_s: float | None
+    """How long a task takes on average; None: no task of these has been measured."""
+    sources: Sequence[Source]
+    """In the order in which they came."""
+    others: Sequence[tuple[Mapping[str, float], int]] = ()
+    """Workers that nobody here started: what each offers, and how many there are of them."""
+
+    @property
+    def tasks(self) -> int:
+        """Number of all tasks that have not ended."""
+        return sum(demand.tasks for demand in self.demands)
+
+    @property
+    def workers(self) -> int:
+        """Number of all workers."""
+        return sum(one.here for one in self.sources) + sum(count for _, count in self.others)
+
+
+def wanted(policy: ScalingPolicy, load: Load) -> dict[str, int]:
+    """Return how many workers each source is to have; a source that is left out stays as it is."""
+    found = _POLICIES[policy.kind](policy, load)
+    return {one.name: one.bounded(found[one.name]) for one in load.sources if one.name in found}
+
+
+def _adaptive(_: ScalingPolicy, load: Load) -> dict[str, int]:
+    """Want a worker for each task that one could run, or as many as finish within TARGET_S.
+
+    Workers that are there stay as long as each has a task.
+    """
+    sources = sorted(load.sources, key=lambda one: one.is_failing)
+    given = {one.name: 0 for one in load.sources}
+    free = [count for _, count in load.others]
+    for demand in sorted(load.demands, key=lambda one: -len(one.capabilities)):
+        able = [one for one in sources if has_all(one.offered, demand.capabilities)]
+        need = demand.tasks
+        if load.mean_s is not None:
+            enough = math.ceil(demand.tasks * load.mean_s / TARGET_S)
+            there = sum(max(one.here - given[one.name], 0) for one in able)
+            need = min(need, max(enough, there))
+        for index, (offered, _count) in enumerate(load.others):
+            if has_all(offered, demand.capabilities):
+                taken = min(need, free[index])
+                free[index] -= taken
+                need -= taken
+        for one in able:
+            taken = min(need, one.most - given[one.name])
+            given[one.name] += taken
+            need -= taken
+    return given
+
+
+def _vanilla(_: ScalingPolicy, load: Load) -> dict[str, int]:
+    return {one.name: _step(one.here, load) for one in load.sources}
+
+
+def _step(here: int, load: Load) -> int:
+    """Return one worker more than are here, as many, or fewer, by the tasks for each worker."""
+    tasks, workers = load.tasks, load.workers
+    if not workers:
+        return here + bool(tasks)
+    if tasks > CROWDED * workers:
+        return here + 1
+    if tasks < SPARSE * workers:
+        return max(1, math.ceil(tasks / CROWDED)) if tasks else 0
+    return here
+
+
+def _capability(_: ScalingPolicy, load: Load) -> dict[str, int]:
+    """Want a worker for each PER_SET tasks of each set of demands that a source could run."""
+    return {
+        one.name: sum(
+            max(1, math.ceil(demand.tasks / PER_SET))
+            for demand in load.demands
+            if has_all(one.offered, demand.capabilities)
+        )
+        for one in load.sources
+    }
+
+
+def _elastic(_: ScalingPolicy, load: Load) -> dict[str, int]:
+    """Want one unit of the first source, and what is more of the others."""
+    found: dict[str, int] = {}
+    left = _step(sum(one.here for one in load.sources), load)
+    for index, one in enumerate(load.sources):
+        found[one.name] = min(left, one.most if index else one.per_unit)
+        left -= found[one.name]
+    return found
+
+
+def _static(policy: ScalingPolicy, load: Load) -> dict[str, int]:
+    return {one.name: one.most if policy.count is None else policy.count for one in load.sources}
+
+
+def _no(_: ScalingPolicy, load: Load) -> dict[str, int]:
+    return {}
+
+
+def _waterfall(policy: ScalingPolicy, load: Load) -> dict[str, int]:
+    """Pour a worker for each CROWDED tasks into the sources by the priorities of their rules."""
+    ranked: list[tuple[int, Source]] = []
+    for rule in sorted(policy.rules, key=lambda one: one.priority):
+        for one in load.sources:
+            if one.name == rule.manager:
+                most = one.most if rule.most is None else min(rule.most, one.most)
+                ranked.append((most, one))
+    found = {one.name: 0 for _, one in ranked}
+    for demand in load.demands:
+        need = max(1, math.ceil(demand.tasks / CROWDED))
+        for most, one in ranked:
+            if has_all(one.offered, demand.capabilities):
+                taken = min(need, most - found[one.name])
+                found[one.name] += taken
+                need -= taken
+    if not load.tasks:
+        # A source keeps its workers while one that comes after it still has some.
+        for index, (most, one) in enumerate(ranked):
+            if any(later.here for _, later in ranked[index + 1 :]):
+                found[one.name] = min(one.here, most)
+    return found
+
+
+_POLICIES: dict[str, Callable[[ScalingPolicy, Load], dict[str, int]]] = {
+    policies.ADAPTIVE: _adaptive,
+    policies.VANILLA: _vanilla,
+    policies.CAPABILITY: _capability,
+    policies.ELASTIC: _elastic,
+    policies.STATIC: _static,
+    policies.NO: _no,
+    policies.WATERFALL: _waterfall,
+}

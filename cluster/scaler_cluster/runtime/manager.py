@@ -1,0 +1,287 @@
+"""The manager process: tells the scheduler of its units, and has its backend start and end them.
+
+It runs in the foreground of ``scaler_worker_manager``, or as a child of ``scaler``: then as
+``python -m scaler_cluster.runtime.manager``, with its settings on standard input. The backend may
+block for as long as its system takes, so a thread of its own calls it, one call after another.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import secrets
+import selectors
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from time import perf_counter as clock
+from typing import TYPE_CHECKING, TypeAlias
+
+from scaler_cluster.config.manager_settings import ManagerSettings
+from scaler_cluster.core.delivery.exchange import Exchange
+from scaler_cluster.core.manager.manager import (
+    ComeBack,
+    Look,
+    ManagerCore,
+    Send,
+    Start,
+    Stop,
+)
+from scaler_cluster.core.manager.units import Listed
+from scaler_cluster.errors import ClusterUnreachableError, ScalerError
+from scaler_cluster.ids import HUB
+from scaler_cluster.links import zmq_link
+from scaler_cluster.links.link import new_incarnation
+from scaler_cluster.process.log_config import LogConfig, set_up_logging
+from scaler_cluster.process.process import (
+    LIFELINE_FD,
+    PYTHON_VERSION,
+    host_name,
+    make_peer_id,
+    read_config,
+)
+from scaler_cluster.provision.backend import BackendError
+from scaler_cluster.provision.manager_process import manager_config, manager_id_of, offer_of
+from scaler_cluster.provision.managers import make_backend
+from scaler_cluster.provision.unit_command import UnitCommand
+from scaler_cluster.security.credentials import Credentials
+from scaler_cluster.users import WORKER
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scaler_cluster.core.manager.config import ManagerConfig
+    from scaler_cluster.provision.backend import Backend
+
+log = logging.getLogger("scaler.manager")
+
+IMPATIENT_S = 5.0
+"""A scheduler answers much sooner than this: a user who mistyped its address wants to know."""
+NAME_BYTES = 4
+"""Random bytes of a unit's name."""
+CLOSE_S = 5.0
+"""The backend's thread has so long to end what it is at when the manager ends."""
+
+Job: TypeAlias = "Start | Look | Stop"
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What became of a call of the backend."""
+
+    job: Job
+    listed: Mapping[str, Listed] | None = None
+    error: str = ""
+
+
+class _BackendThread:
+    """Calls a backend in a thread; ``fd`` is readable while answers wait to be taken."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+        self.fd, self._wake = os.pipe()
+        self._thread = threading.Thread(target=self._work, name="backend", daemon=True)
+        self._thread.start()
+
+    def do(self, job: Job) -> None:
+        """Have a call made after those that were asked for before."""
+        self._jobs.put(job)
+
+    def take(self) -> list[_Answer]:
+        """Return the answers that have come since; called when ``fd`` is readable."""
+        count = len(os.read(self.fd, 4096))
+        return [self._answers.get() for _ in range(count)]
+
+    def close(self) -> None:
+        """Let the thread end after the call that it is in, and close the backend."""
+        self._jobs.put(None)
+        self._thread.join(CLOSE_S)
+        if not self._thread.is_alive():
+            os.close(self.fd)
+            os.close(self._wake)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                answer = _Answer(job, self._call(job))
+            except BackendError as error:
+                answer = _Answer(job, None, str(error))
+            except Exception as error:
+                log.exception("WorkerManager: the backend failed")
+                answer = _Answer(job, None, f"{type(error).__name__}: {error}")
+            self._answers.put(answer)
+            os.write(self._wake, b"\0")
+        self._backend.close()
+
+    def _call(self, job: Job) -> Mapping[str, Listed] | None:
+        if isinstance(job, Start):
+            self._backend.start(job.units)
+        elif isinstance(job, Stop):
+            self._backend.stop(job.units)
+        else:
+            found = self._backend.look()
+            return {name: Listed(one.reason, one.is_over) for name, one in found.items()}
+        return None
+
+
+class ManagerShell:
+    """Moves messages between the core of a manager, the scheduler and the backend.
+
+    It works until ``lifeline`` comes to its end, until the scheduler ends the cluster, or until
+    another manager takes its place.
+    """
+
+    def __init__(
+        self,
+        config: ManagerConfig,
+        offer: m.Offer,
+        backend: Backend,
+        credentials: Credentials,
+        lifeline: int,
+    ) -> None:
+        self._config = config
+        self._lifeline = lifeline
+        passport = credentials.passport(config.address)
+        peer = make_peer_id("M")
+        who = m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()
+        self._hello = m.Hello(m.MANAGER, *who, name=config.name)
+        log.info("WorkerManager: %s manages up to %s workers", config.name, config.most)
+        self._core = ManagerCore(config, offer, lambda: secrets.token_hex(NAME_BYTES), clock())
+        self._exchange = Exchange(new_incarnation())
+        self._link = zmq_link.connect(config.address, peer, passport=passport)
+        self._backend = _BackendThread(backend)
+        self._leave: str | None = None
+        """Why to leave; empty: it was asked to; None: stay."""
+        self._reason = ""
+        """What was logged last of what goes wrong."""
+        self._impatient_at = clock() + IMPATIENT_S
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(lifeline, selectors.EVENT_READ, self._on_lifeline)
+        self._selector.register(self._backend.fd, selectors.EVENT_READ, self._on_backend)
+        self._selector.register(self._link.fd, selectors.EVENT_READ, self._on_link)
+        self._send([self._hello])
+
+    def run(self) -> None:
+        """Work to the end; raises ClusterUnreachableError if nobody has asked for that."""
+        try:
+            while self._leave is None:
+                self._on_link()
+                now = clock()
+                self._core.tick(now)
+                self._act(now)
+                if self._leave is None:
+                    timeout = max(min(self._core.deadline, self._exchange.deadline) - clock(), 0.0)
+                    for key, _ in self._selector.select(min(timeout, IMPATIENT_S)):
+                        key.data()
+                self._watch(now)
+        finally:
+            self._close()
+        if self._leave:
+            raise ClusterUnreachableError(self._leave)
+
+    def _watch(self, now: float) -> None:
+        """Say in the log what goes wrong, once."""
+        if now >= self._impatient_at:
+            self._impatient_at = float("inf")
+            why = f": {self._link.refusal}" if self._link.refusal else ""
+            log.warning("WorkerManager: %s does not answer yet%s", self._config.address, why)
+        reason = self._core.reason
+        if reason != self._reason:
+            self._reason = reason
+            if reason:
+                log.warning("WorkerManager: %s", reason)
+
+    def _act(self, now: float) -> None:
+        messages: list[m.Message] = []
+        for action in self._core.take_actions():
+            if isinstance(action, Send):
+                messages.append(action.message)
+            elif isinstance(action, Start | Look | Stop):
+                self._backend.do(action)
+                if not isinstance(action, Look):
+                    what = "starts" if isinstance(action, Start) else "ends"
+                    log.info("WorkerManager: %s %s", what, ", ".join(action.units))
+            elif isinstance(action, ComeBack):
+                log.warning("WorkerManager: %s does not know this manager", self._config.address)
+                self._exchange = Exchange(new_incarnation())
+                messages = [self._hello, action.message]
+            else:
+                self._leave = action.reason
+        if messages:
+            self._send(messages)
+        for _, frames in self._exchange.tick(now):
+            self._link.send(HUB, frames)
+        self._link.tend()
+
+    def _send(self, messages: Sequence[m.Message]) -> None:
+        for frames in self._exchange.send(HUB, messages, clock()):
+            self._link.send(HUB, frames)
+
+    def _on_link(self) -> None:
+        while received := self._link.receive(64):
+            self._impatient_at = float("inf")
+            self._core.heard(clock())
+            for _, frames in received:
+                self._core.receive(self._exchange.receive(HUB, frames, clock()), clock())
+
+    def _on_backend(self) -> None:
+        for answer in self._backend.take():
+            job, now = answer.job, clock()
+            if isinstance(job, Start):
+                self._core.started(job.units, answer.error, now)
+            elif isinstance(job, Stop):
+                self._core.stopped(answer.error, now)
+            else:
+                self._core.looked(answer.listed, answer.error, now)
+
+    def _on_lifeline(self) -> None:
+        if not os.read(self._lifeline, 4096):
+            self._selector.unregister(self._lifeline)
+            self._core.leave(clock())
+
+    def _close(self) -> None:
+        self._backend.close()
+        self._selector.close()
+        self._send([m.Goodbye()])
+        self._link.close(zmq_link.LINGER_MS)
+
+
+def run_manager(settings: ManagerSettings, lifeline: int) -> None:
+    """Run a manager until ``lifeline`` comes to its end, or the cluster does.
+
+    With ``dry_run`` it prints what would be started for a unit. Raises ConfigError if something is
+    not installed or set that its system needs, ClusterUnreachableError if there is no scheduler.
+    """
+    name = manager_id_of(settings)
+    command = UnitCommand(settings, name)
+    backend = make_backend(settings, command)
+    if settings.dry_run:
+        sys.stdout.write(f"{backend.dry_run(f'{name}-00000000')}\n")
+        backend.close()
+        return
+    credentials = Credentials.of(WORKER, settings.given_keys)
+    config = manager_config(settings, backend.lifetime_s)
+    ManagerShell(config, offer_of(settings), backend, credentials, lifeline).run()
+
+
+def main() -> int:
+    """Run the manager process; return its exit status."""
+    settings = read_config(ManagerSettings)
+    set_up_logging(LogConfig.from_settings(settings))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run_manager(settings, LIFELINE_FD)
+    except ScalerError as error:
+        sys.stderr.write(f"scaler_exec: a manager ends: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
