@@ -330,6 +330,29 @@ class ScalerExecutor(Executor):
             self._session.give_up()
         self.shutdown()
 
+    def scale(self, workers: int) -> None:
+        """Have so many workers from now on; those that are too many finish what they run.
+
+        With 0, tasks wait until there are workers again, and so does :meth:`shutdown`. Raises
+        TypeError, ConfigError, or RuntimeError if the cluster is not this executor's own.
+        """
+        self._own_cluster.scale(workers)
+
+    def adapt(self, minimum: int = 0, maximum: int | None = None) -> None:
+        """Have as many workers as there is work for, from ``minimum`` to ``maximum``.
+
+        ``maximum`` is one for each CPU by default. Workers come at once when tasks wait, and go
+        when fewer have been enough for 5 seconds. Raises as :meth:`scale` does.
+        """
+        self._own_cluster.adapt(minimum, maximum)
+
+    @property
+    def _own_cluster(self) -> EmbeddedCluster:
+        cluster = self._session.cluster
+        if cluster is None:
+            raise RuntimeError("the workers of a running cluster are not this executor's own")
+        return cluster
+
     def terminate_workers(self) -> None:
         """Stop everything now: SIGTERM for the workers, BrokenExecutor for what is pending."""
         self._end_workers(signal.SIGTERM)
@@ -339,9 +362,7 @@ class ScalerExecutor(Executor):
         self._end_workers(getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def _end_workers(self, number: int) -> None:
-        cluster = self._session.cluster
-        if cluster is None:
-            raise RuntimeError("the workers of a running cluster are not this executor's to kill")
+        cluster = self._own_cluster
         self._session.break_now(ClusterBrokenError("the workers were ended by the program itself"))
         cluster.signal_workers(number)
         self.shutdown()
@@ -351,7 +372,8 @@ class ScalerExecutor(Executor):
         name, session = type(self).__name__, self.__dict__.get("_session")
         if session is None:
             return f"<{name} not made>"
-        return f"<{name} {session.state}, workers={self._max_workers}, address={session.address}>"
+        workers = session.cluster.workers if session.cluster is not None else self._max_workers
+        return f"<{name} {session.state}, workers={workers}, address={session.address}>"
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled."""

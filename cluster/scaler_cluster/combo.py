@@ -113,8 +113,8 @@ class SchedulerClusterCombo:
         hard_processor_suspend: Accepted, without effect: a worker whose task waits for other tasks
             is not stopped; another process takes its place.
         protected: The scheduler refuses :meth:`Client.shutdown`.
-        scaler_policy: Its ``policy_content`` is checked, and has no effect: each task goes to a
-            worker that has what it demands, and the number of workers does not change.
+        scaler_policy: Its ``policy_content`` says by which rule :meth:`adapt` and managers have
+            workers started, see ``docs/managers.md``.
         event_loop: The event loop of the scheduler: ``builtin`` or ``uvloop``.
         logging_paths: Where the scheduler and the workers log; by default they do not.
         logging_level: The lowest level that they log.
@@ -226,6 +226,31 @@ class SchedulerClusterCombo:
     def dashboard_link(self) -> DashboardLink | None:
         """The link that opens the dashboard in a browser of this machine; None: there is none."""
         return self._cluster.dashboard_link
+
+    def scale(self, n_workers: int) -> None:
+        """Have so many workers from now on; those that are too many finish what they run.
+
+        With 0, tasks wait until there are workers again. There may be 256, or as many as at first.
+        Raises TypeError, ConfigError, or RuntimeError after :meth:`shutdown`.
+        """
+        self._cluster.scale(n_workers)
+
+    def adapt(self, minimum: int = 0, maximum: int | None = None) -> None:
+        """Have as many workers as there is work for, from now on.
+
+        Workers come at once when tasks wait, and go when fewer have been enough for 5 seconds.
+
+        Args:
+            minimum: The fewest workers.
+            maximum: The most workers; default: one for each CPU.
+
+        Raises:
+            TypeError: A number is none.
+            ConfigError: A number is out of its bounds.
+            RuntimeError: The cluster was shut down.
+
+        """
+        self._cluster.adapt(minimum, maximum)
 
     def shutdown(self) -> None:
         """End the scheduler and the workers, even if tasks are running; idempotent."""

@@ -202,6 +202,7 @@ def test_one_command_runs_a_whole_stack(shell) -> None:
         type = "baremetal_native"
         max_task_concurrency = 1
         worker_manager_id = "other"
+        mode = "fixed"
         """,
     )
     stack = shell.start("scaler stack.toml")
@@ -285,6 +286,7 @@ def test_a_worker_manager_is_a_cluster(shell, address) -> None:
         type = "baremetal_native"
         scheduler_address = "{address}"
         worker_manager_id = "mine"
+        mode = "fixed"
         """,
     )
     shell.start(f"scaler_scheduler {address}")
@@ -387,8 +389,8 @@ WRONG = [
     ("scaler_cluster --preload x tcp://127.0.0.1:8516", "names no module and function"),
     ("scaler_cluster tcp://127.0.0.1:0", "must have the port at which the scheduler listens"),
     ("scaler_object_storage_server ipc:///tmp/x", "tcp://host:port"),
-    ("scaler_worker_manager", "type is missing"),
-    ("scaler_worker_manager symphony tcp://127.0.0.1:8516", "must be one of baremetal_native"),
+    ("scaler_worker_manager", "the type comes first"),
+    ("scaler_worker_manager native tcp://127.0.0.1:8516", "did you mean 'baremetal_native'?"),
     ("scaler", "name one file"),
     ("scaler nosuch.toml", "cannot read nosuch.toml"),
     ("scaler empty.toml", "nothing else to run"),

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from scaler_cluster.config.option import Section, option
 from scaler_cluster.config.quota_settings import ClientQuotas
+from scaler_cluster.config.scaling_policy import ENGINES, ScalingPolicy, read_policy
 from scaler_cluster.config.shared_settings import Encrypted, Logging, Secured
 from scaler_cluster.config.values import (
     CONNECT,
@@ -16,7 +17,6 @@ from scaler_cluster.config.values import (
     HOST_AND_PORT,
     LISTEN,
     NAMES,
-    POLICY,
     PORT,
     PREFIX,
     STORAGES,
@@ -127,14 +127,15 @@ class SchedulerSettings(ClientQuotas, Secured, Logging):
         default="even",
     )
     policy_engine_type: str = option(
-        "accepted, without effect", choice("simple"), "-et", default="simple"
-    )
+        "simple: policy_content has allocate= and scaling=; waterfall_v1: it has a line for each "
+        "manager", choice(*ENGINES), "-et", default="simple",
+    )  # fmt: skip
     policy_content: str = option(
-        "accepted: allocate= means --allocate-policy; scaling= has no effect: a cluster "
-        "keeps its size",
-        POLICY,
+        "how many workers managers start: scaling=adaptive, vanilla, capability, fixed_elastic, "
+        "static[:N] or no; allocate= means --allocate-policy",
+        TEXT,
         "-pc",
-        default="allocate=even_load; scaling=vanilla",
+        default="allocate=even_load; scaling=adaptive",
     )
     event_loop: str = option(
         "which event loop to use", choice(*LOOPS), "-el", "-e", default="builtin"
@@ -145,6 +146,18 @@ class SchedulerSettings(ClientQuotas, Secured, Logging):
         "-it",
         default=1,
     )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if the policy is none."""
+        _ = self.scaling
+
+    @property
+    def scaling(self) -> ScalingPolicy:
+        """How many workers managers are to have; raises ConfigError."""
+        try:
+            return read_policy(self.policy_engine_type, self.policy_content)
+        except ValueError as error:
+            raise ConfigError(f"policy_content {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

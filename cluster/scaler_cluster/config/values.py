@@ -311,26 +311,5 @@ def _read_preload(value: str) -> str:
     return value.strip()
 
 
-def _read_policy(value: str) -> str:
-    """Check ``allocate=...; scaling=...``; return how tasks are allocated."""
-    entries: dict[str, str] = {}
-    for part in value.split(";"):
-        name, mark, what = part.partition("=")
-        entries[name.strip()] = what.strip()
-        if not mark:
-            raise ValueError(f"must be of the form allocate=even_load; scaling=no, not {value!r}")
-    for name, known in POLICIES.items():
-        if entries.get(name) not in known:
-            raise ValueError(f"must have {name}= with one of {', '.join(known)}, not {value!r}")
-    if unknown := entries.keys() - POLICIES.keys():
-        raise ValueError(f"has no {min(unknown)}=, only allocate= and scaling=")
-    return value.strip()
-
-
-POLICIES = {
-    "allocate": ("even_load", "even", "capability"),
-    "scaling": ("no", "vanilla", "capability"),
-}
 CAPABILITIES = Kind("NAME=N,...", 'a text such as "linux,gpu=1"', (str, dict), _read_capabilities)
 PRELOAD = Kind("MODULE:FUNCTION", "a text such as pkg.mod:func(1)", (str,), _read_preload)
-POLICY = Kind("TEXT", "a text such as allocate=even_load; scaling=no", (str,), _read_policy)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster import arguments
+from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
 from scaler_cluster.process.dashboard_link import DashboardLink
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.keeper import Keeper
+from scaler_cluster.process.process import usable_cpus
 from scaler_cluster.process.process_config import (
+    WORKERS_MAX,
     DashboardProcessConfig,
     SchedulerOptions,
     SchedulerProcessConfig,
@@ -22,12 +26,15 @@ from scaler_cluster.process.process_config import (
     SupervisorProcessConfig,
 )
 from scaler_cluster.users import MONITOR, WORKER
+from scaler_cluster.wire.messages import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scaler_cluster.process.dashboard_listener import DashboardListener
 
+COOLDOWN_S = 5.0
+"""How long fewer workers must be enough before some end. To start one takes some 20 ms."""
 SOCKET_PATH_MAX = 100
 """Unix socket paths hold 107 bytes; in place of a longer path, a cluster listens at loopback."""
 
@@ -92,6 +99,7 @@ class EmbeddedCluster:
             self._supervisor = SupervisorProcessConfig(
                 address=self._scheduler.address,
                 workers=workers,
+                capacity=max(workers, WORKERS_MAX),
                 dirs=self._dirs if is_home else ClusterDirs.named(object_memory_bytes),
                 is_home=is_home,
                 sys_path=tuple(path or str(Path.cwd()) for path in sys.path),
@@ -124,6 +132,34 @@ class EmbeddedCluster:
     def monitor_address(self) -> str:
         """Where monitors reach the scheduler."""
         return self._scheduler.options.monitor_address or ""
+
+    def scale(self, workers: int) -> None:
+        """Have so many workers from now on; raises TypeError or ConfigError."""
+        count = arguments.whole("workers", workers, 0)
+        self._resize("workers", count, count)
+
+    def adapt(self, minimum: int, maximum: int | None) -> None:
+        """Have as many workers as there is work for; raises TypeError or ConfigError."""
+        least = arguments.whole("minimum", minimum, 0)
+        most = max(usable_cpus(), least)
+        if maximum is not None:
+            most = arguments.whole("maximum", maximum, 1)
+        if least > most:
+            raise ConfigError(f"minimum ({least}) is more than maximum ({most})")
+        self._resize("maximum", least, most)
+
+    def _resize(self, name: str, least: int, most: int) -> None:
+        if most > self._supervisor.places:
+            raise ConfigError(f"{name} must be {self._supervisor.places} or less here, not {most}")
+        with self._keeper.changing():
+            capabilities = self._supervisor.options.capabilities
+            cooldown_s = 0.0 if least == most else COOLDOWN_S
+            offer = Offer("embedded", least, most, 1, cooldown_s, capabilities)
+            self.workers = min(max(self.workers, least), most)
+            # Also for a supervisor that takes the place of this one.
+            self._supervisor = replace(self._supervisor, workers=self.workers, offer=offer)
+            if "supervisor" in self._children:
+                self._children["supervisor"].tell(asdict(offer))
 
     def _start_engine(self) -> None:
         """Start both; the scheduler says where it is reached, for now and for its successors."""

@@ -82,6 +82,14 @@ class Keeper:
         with self._lock:
             yield
 
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Meanwhile nothing is started again; raises RuntimeError if the children are to end."""
+        with self._lock:
+            if self.over.is_set():
+                raise RuntimeError("the cluster was shut down")
+            yield
+
     def _keep(self, stop: Callable[[], None]) -> None:
         while not self.over.wait(LOOK_S) and not self.broken:
             with self._lock:

@@ -26,6 +26,7 @@ from scaler_cluster.users import MONITOR, SCHEDULER, STORAGE, WORKER
 from scaler_cluster.wire.messages import Offer
 
 if TYPE_CHECKING:
+    from scaler_cluster.config.manager_settings import ManagerSettings
     from scaler_cluster.config.native_settings import NativeSettings
     from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
     from scaler_cluster.config.worker_settings import ClusterSettings, WorkerSettings
@@ -77,6 +78,7 @@ class SchedulerOptions:
                     settings.max_graphs_per_client,
                     settings.max_bytes_per_client,
                 ),
+                scaling=settings.scaling,
                 protected=settings.protected,
                 client_timeout_s=settings.client_timeout_seconds,
                 supervisor_timeout_s=settings.worker_timeout_seconds,
@@ -257,6 +259,23 @@ class SupervisorProcessConfig:
             # The workers find modules in the current directory as well.
             sys_path=(*sys.path, str(Path.cwd())),
             options=options,
+        )
+
+    @classmethod
+    def of_unit(
+        cls, settings: ManagerSettings, manager: str, unit: str, worker_names: tuple[str, ...] = ()
+    ) -> SupervisorProcessConfig:
+        """Return what the supervisor of a unit is told that its manager starts on its machine."""
+        options = SupervisorOptions.from_settings(settings)
+        return cls(
+            address=settings.workers_address,
+            workers=settings.workers_per_unit,
+            dirs=ClusterDirs.named(),
+            leaves_if_broken=True,
+            manager=manager,
+            unit=unit,
+            sys_path=(*sys.path, str(Path.cwd())),
+            options=replace(options, worker_names=worker_names),
         )
 
     @classmethod

@@ -7,6 +7,7 @@ input. It runs no user code, so nothing a task does keeps it from its heartbeat.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import os
@@ -94,7 +95,10 @@ class SupervisorShell:
             hang_timeout_s=options.hang_timeout_s,
             task_timeout_s=options.task_timeout_s,
         )
-        self._config = config
+        self.config = config
+        """With the bounds that were told last."""
+        self._news = b""
+        """The beginning of what the program says."""
         self._slots = WorkerSlots(core_config.places + spares_max(core_config.places))
         self._log = WorkerLog(config.name_of)
         self._peer = make_peer_id("S")
@@ -185,7 +189,7 @@ class SupervisorShell:
             self._impatient_at = math.inf
             reason = self._link.refusal
             why = f": {reason}" if reason else ""
-            log.warning("ClusterProcess: %s does not answer yet%s", self._config.address, why)
+            log.warning("ClusterProcess: %s does not answer yet%s", self.config.address, why)
         if now >= self._next_sample():
             self._sample(now)
         if now >= self._look_at:
@@ -210,7 +214,7 @@ class SupervisorShell:
                 if self._core.slots[action.slot].pid == action.pid:
                     forkserver.kill_group(action.pid)
             elif isinstance(action, ComeBack):
-                log.warning("ClusterProcess: %s does not know this machine", self._config.address)
+                log.warning("ClusterProcess: %s does not know this machine", self.config.address)
                 said = [*self._exchange.undelivered(HUB), *messages]
                 self._exchange = Exchange(new_incarnation())
                 messages = [replace(self._hello, resume=1), *action.words(said)]
@@ -273,8 +277,8 @@ class SupervisorShell:
     def _settle_by(self, welcome: m.Welcome) -> None:
         """Use the scheduler's objects if this is its machine; else keep copies of them here."""
         self._homes = welcome.homes
-        if self._config.is_home:
-            self._settle(MachineStorage(self._config.dirs.storage, is_home=True))
+        if self.config.is_home:
+            self._settle(MachineStorage(self.config.dirs.storage, is_home=True))
             return
         # Nearly all supervisors are on the scheduler's machine, and need no such import.
         from scaler_cluster.runtime.storage_process import (
@@ -286,7 +290,7 @@ class SupervisorShell:
         homes = welcome.homes
         here = [place for place in map(StorageDirs.of, homes) if place.is_here]
         if homes[0].disk and not here:
-            address, dirs = self._config.address, self._config.dirs
+            address, dirs = self.config.address, self.config.dirs
             # Nobody else does on a machine without a scheduler, whose memory they would fill.
             dirs.remove_stale()
             dirs.make()
@@ -302,7 +306,7 @@ class SupervisorShell:
 
     def _is_settled_by(self, welcome: m.Welcome) -> bool:
         """Return True if the objects of the workers lie where this scheduler has them, too."""
-        return self._config.is_home or self._storage is not None or welcome.homes == self._homes
+        return self.config.is_home or self._storage is not None or welcome.homes == self._homes
 
     def _settle(self, objects: MachineStorage) -> None:
         self._objects = objects
@@ -372,8 +376,20 @@ class SupervisorShell:
     # -- the end -----------------------------------------------------------------------------
 
     def _on_lifeline(self) -> None:
-        if not os.read(self._lifeline, 4096):
+        data = os.read(self._lifeline, 4096)
+        if not data:
             self._leave = ""
+        self._news += data
+        while b"\n" in self._news:
+            line, _, self._news = self._news.partition(b"\n")
+            self._resize(m.Offer(**json.loads(line)))
+
+    def _resize(self, offer: m.Offer) -> None:
+        """The program says how many workers it wants at least and at most."""
+        pairs = ((name, amount) for name, amount in offer.capabilities)
+        offer = replace(offer, capabilities=tuple(pairs))
+        self.config = replace(self.config, offer=offer)
+        self._send([*self._core.headcount.bound(offer)])
 
     def terminate(self) -> None:
         """Leave; may be called from a handler of signals."""
@@ -399,7 +415,7 @@ class SupervisorShell:
                     self._on_server()
 
     def _close(self) -> None:
-        if self._config.inherited:
+        if self.config.inherited:
             self._let_finish()
         for slot in self._core.slots:
             if slot.pid:
@@ -412,7 +428,7 @@ class SupervisorShell:
             self._storage.stop()
         self._selector.close()
         linger_ms = 0
-        if self._is_dismissed or not self._config.is_home:
+        if self._is_dismissed or not self.config.is_home:
             # The scheduler then gives the tasks of this machine to others at once. An embedded
             # cluster ends with its program as a whole: there, the supervisor would wait in vain.
             actions = self._core.take_actions()
@@ -460,7 +476,7 @@ class Supervisor:
                     config.dirs.let_go()
                 if clock() - started_at < PAUSE_S:
                     select.select([self._lifeline], (), (), PAUSE_S)
-                self._shell = SupervisorShell(config, self._lifeline)
+                self._shell = SupervisorShell(self._shell.config, self._lifeline)
         finally:
             config.dirs.let_go()
         return reason

@@ -57,6 +57,12 @@ def _payloads(batch: Batch) -> str:
     return f"[{' '.join(name(payload) for payload in batch)}]"
 
 
+def _units(wanted: m.Wanted) -> str:
+    pairs = zip(wanted.units, wanted.tasks, strict=True)
+    told = ", ".join(f"{unit} has {tasks}" for unit, tasks in pairs)
+    return f": {told}" if told else ""
+
+
 def _with(objects: tuple[bytes, ...]) -> str:
     return f" with {_names(objects)}" if objects else ""
 
@@ -165,6 +171,10 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Printed: lambda x: f"Printed {tasks(x.task, 1, x.session)} {x.stream} {x.text!r}",
     m.Profile: lambda x: f"Profile {tasks(x.task, 1, x.session)} {x.duration_s:g} s",
     m.Blocked: lambda x: "Blocked" if x.is_blocked else "Blocked no more",
+    m.Offer: lambda x: f"Offer {x.least}-{x.most} by {x.kind}",
+    m.Units: lambda x: f"Units {x.coming} coming, {x.ending} ending, {x.failed} failed",
+    m.Wanted: lambda x: f"Wanted {x.workers}{_units(x)}",
+    m.Drain: lambda x: f"Drain {' '.join(x.units)}",
     m.Spares: lambda x: f"Spares {x.count}",
     m.Retire: lambda x: "Retire",
     m.Stored: lambda x: f"Stored {tasks(x.task, 1, x.session)}{_with(x.objects)}",

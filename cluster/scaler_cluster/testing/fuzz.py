@@ -71,6 +71,7 @@ class Grammar:
             "bool": lambda: dice.random() < 0.5,
             "str": lambda: dice.choice(TEXTS),
             "bytes": self._name,
+            "tuple[str, ...]": lambda: dice.choice(((), ("x",), ("x", "y" * 300))),
             "Buffer": lambda: dice.choice((b"", b"f", b"g", b"\x80\x05K\x01.", bytes(10_000))),
             "Batch": lambda: payloads_of(dice.randrange(9), dice.randint(1, 5)),
             "StorageEndpoint": self._endpoint,

@@ -78,6 +78,11 @@ class Fleet:
             unit.phase, unit.until = Phase.COMING, now + self.config.start_timeout_s
         return True
 
+    def forget_scheduler(self) -> None:
+        """The scheduler says nothing any more: only the system knows which units there are."""
+        for unit in self.units.values():
+            unit.is_connected = False
+
     # -- what the system says ------------------------------------------------------------------
 
     def started(self, names: Sequence[str], error: str, now: float) -> None:
@@ -87,6 +92,7 @@ class Fleet:
             unit = self.units.get(name)
             if unit is not None and unit.phase is Phase.ASKED:
                 unit.phase, unit.until = Phase.COMING, now + self.config.start_timeout_s
+                unit.is_refused = bool(error)
         if error:
             self._in_vain(error, now)
 
@@ -105,8 +111,12 @@ class Fleet:
         was_listed, unit.is_listed = unit.is_listed, listed is not None and not listed.is_over
         if listed is not None:
             unit.reason = listed.reason
-        is_certain = listed is not None or was_listed or now - unit.asked_at >= SETTLE_S
-        if is_certain and not unit.is_listed and not unit.is_connected:
+        if unit.is_listed:
+            unit.is_refused = False
+            return
+        is_ending = unit.is_refused or unit.phase is Phase.ENDING
+        is_known = listed is not None or was_listed
+        if (is_ending or is_known or now - unit.asked_at >= SETTLE_S) and not unit.is_connected:
             self._end(unit, now)
 
     # -- they come and go ----------------------------------------------------------------------
@@ -121,7 +131,7 @@ class Fleet:
         """A unit is over."""
         del self.units[unit.name]
         self._lived_s += max(now - unit.asked_at, 0.0)
-        if not unit.stays:
+        if not unit.stays or unit.is_refused:
             return
         if not unit.has_come:
             self._in_vain(unit.reason or f"{unit.name} ended before its workers came", now)

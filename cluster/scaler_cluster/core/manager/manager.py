@@ -132,6 +132,7 @@ class ManagerCore:
         self._over(message.reason)
 
     def _on_goodbye(self, _: m.Goodbye, now: float) -> None:
+        self.fleet.forget_scheduler()
         self._leave_by(now)
 
     def _on_unknown(self, _: m.Unknown, _now: float) -> None:
@@ -179,11 +180,11 @@ class ManagerCore:
     def deadline(self) -> float:
         """When :meth:`tick` is next due."""
         due = [self._heartbeat_at, self._next_leave]
+        due += [self.fleet.deadline, math.inf if self._is_looking else self._look_at]
         if self._leave_at == math.inf:
             due.append(self._heard_at + self.config.death_timeout_s)
-        due += [self.fleet.deadline, math.inf if self._is_looking else self._look_at]
-        if self.fleet.missing(self.wanted):
-            due.append(self.fleet.start_at)
+            if self.fleet.missing(self.wanted):
+                due.append(self.fleet.start_at)
         return min(due)
 
     def tick(self, now: float) -> None:
@@ -194,6 +195,7 @@ class ManagerCore:
             self._heard_at += now - self._heartbeat_at
         if now >= self._heard_at + self.config.death_timeout_s and self._leave_at == math.inf:
             self._leaving = f"the scheduler at {self.config.address} does not answer"
+            self.fleet.forget_scheduler()
             self._leave_by(now)
         self._stop(self.fleet.late(now), now)
         if self._leave_at < math.inf:

@@ -51,6 +51,8 @@ class Unit:
     """Whether the system had it when that was last asked."""
     is_connected: bool = False
     """Whether the scheduler has named it among those that are here, the last time."""
+    is_refused: bool = False
+    """Whether the system has refused some of those that it was asked for with: maybe this one."""
     reason: str = ""
     """Why it does not run yet, as the system said last."""
 

@@ -70,6 +70,8 @@ class Draining:
         supervisor.workers_wanted = 0
         self._units[supervisor.peer] = supervisor
         self._table.send(supervisor.peer, m.Wanted(0))
+        for worker in list(supervisor.workers.values()):
+            self.start(worker)
         self._looked_at = -math.inf
 
     def tick(self, now: float) -> None:
@@ -77,10 +79,6 @@ class Draining:
         if now < self.deadline:
             return
         self._looked_at = now
-        for supervisor in self._units.values():
-            # More may have joined.
-            for worker in list(supervisor.workers.values()):
-                self.start(worker)
         for peer, worker in list(self._workers.items()):
             if self._table.workers.get(peer) is not worker:
                 del self._workers[peer]

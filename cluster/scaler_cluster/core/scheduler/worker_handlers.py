@@ -105,6 +105,7 @@ class WorkerHandlers:
         worker.joined_at = worker.progress_at = now
         worker.spare = hello.spare
         worker.name = hello.name
+        worker.retiring = supervisor.is_draining
         worker.tasks_max = min(hello.queue or TASKS_MAX, self._config.tasks_max, TASKS_MAX)
         worker.announced = Announced(first_segment)
         worker.store = table.objects.key_of(hello)
@@ -120,6 +121,8 @@ class WorkerHandlers:
             self._claims.settle(worker, holding, now)
         # Last: the worker then knows which of its tasks are wanted.
         table.send(peer, self._config.welcome())
+        if worker.retiring:
+            table.send(peer, m.Retire())
         if worker.spare:
             self._spares.joined(worker, now)
 

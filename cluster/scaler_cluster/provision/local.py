@@ -1,0 +1,79 @@
+"""Units on the manager's own machine: each is a process with a supervisor and its workers."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
+from scaler_cluster.process.process_config import SupervisorProcessConfig
+from scaler_cluster.provision.backend import UnitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from scaler_cluster.config.manager_settings import ManagerSettings
+    from scaler_cluster.provision.unit_command import UnitCommand
+
+
+def _no_names(_: str) -> tuple[str, ...]:
+    return ()
+
+
+class LocalBackend:
+    """Starts units as children of this process, which end with it.
+
+    ``names_of`` returns what the workers of a unit are called.
+    """
+
+    lifetime_s: float | None = None
+
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        command: UnitCommand,
+        names_of: Callable[[str], tuple[str, ...]] = _no_names,
+    ) -> None:
+        self._settings = settings
+        self._command = command
+        self._names_of = names_of
+        self._units: dict[str, tuple[ChildProcess, SupervisorProcessConfig]] = {}
+
+    def start(self, units: Sequence[str]) -> None:
+        """Start these units."""
+        for unit in units:
+            config = SupervisorProcessConfig.of_unit(
+                self._settings, self._command.manager_id, unit, self._names_of(unit)
+            )
+            self._units[unit] = ChildProcess("supervisor", config), config
+
+    def look(self) -> Mapping[str, UnitStatus]:
+        """Return the units that run, and those that have ended since they were asked for last."""
+        found: dict[str, UnitStatus] = {}
+        for unit, (child, config) in list(self._units.items()):
+            status = child.poll()
+            found[unit] = UnitStatus()
+            if status is not None:
+                how = f"exit code {status}" if status >= 0 else f"signal {-status}"
+                found[unit] = UnitStatus(is_over=True, reason=f"{unit} ended by {how}")
+                del self._units[unit]
+                # It may have been killed.
+                config.dirs.remove()
+        return found
+
+    def stop(self, units: Sequence[str]) -> None:
+        """End these units, by force if they do not end by themselves."""
+        children = [self._units[unit][0] for unit in units if unit in self._units]
+        for child in children:
+            child.let_go()
+        for child in children:
+            child.stop(STOP_TIMEOUT_S)
+
+    def dry_run(self, unit: str) -> str:
+        """Return the command of a unit."""
+        return self._command.line(unit, sys.executable, self._settings.keys)
+
+    def close(self) -> None:
+        """End all units: they are children of this process."""
+        self.stop(list(self._units))
+        self.look()

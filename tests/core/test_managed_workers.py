@@ -1,0 +1,211 @@
+"""What the scheduler asks of managers, and how it lets workers and units go."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaler_cluster.config.scaling_policy import read_policy
+from scaler_cluster.core.scheduler.config import SchedulerConfig
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello, segment
+from scaler_cluster.wire import messages as m
+
+QUIET = m.Units(0, 0, 0, "", 0.0)
+
+
+def offer(most: int = 4, *, least: int = 0, cooldown_s: float = 5.0, capabilities=()) -> m.Offer:
+    return m.Offer("slurm", least, most, 1, cooldown_s, capabilities)
+
+
+def manager(bench: SchedulerBench, peer: bytes = b"M1", name: str = "cloud", **fields) -> None:
+    bench.feed(peer, hello(m.MANAGER, name=name), offer(**fields))
+
+
+def unit(bench: SchedulerBench, number: int, *workers: bytes, name: str = "cloud") -> None:
+    """Let a unit come, with its workers."""
+    supervisor = f"S{number}".encode()
+    who = {"manager": name, "unit": f"{name}-{number}"}
+    bench.feed(supervisor, hello(m.SUPERVISOR, workers=len(workers), **who))
+    for worker in workers:
+        bench.worker(worker, supervisor)
+
+
+def wants(sent: dict[str, list[str]], peer: str = "M1") -> list[str]:
+    return [line for line in sent.get(peer, []) if line.startswith("Wanted")]
+
+
+@pytest.fixture
+def cloud(bench):
+    """A client, and a manager that could have four workers."""
+    bench.client()
+    manager(bench)
+    return bench
+
+
+def test_a_manager_is_told_what_is_wanted_at_once(cloud):
+    """The first task of a cluster without workers asks for one within a moment."""
+    cloud.submit(0, 3)
+
+    assert wants(cloud.wait(0.3)) == ["Wanted 3"]
+    assert wants(cloud.wait(3.0)) == []
+
+
+def test_a_heartbeat_is_answered_with_the_number_and_the_units(cloud):
+    """An absolute number, repeated: so a manager that missed one is none the worse."""
+    cloud.submit(0, 3)
+    cloud.wait(0.3)
+    unit(cloud, 1, b"W1")
+
+    assert wants(cloud.feed(b"M1", QUIET)) == ["Wanted 3: cloud-1 has 2"]
+
+
+def test_fewer_are_wanted_once_the_cooldown_is_over(cloud):
+    """Nothing to do for less than the cooldown ends no worker."""
+    cloud.submit(0)
+    cloud.wait(0.3)
+    unit(cloud, 1, b"W1")
+    cloud.done(0)
+
+    assert wants(cloud.wait(4.0)) == []
+    assert wants(cloud.wait(2.0)) == ["Wanted 0: cloud-1 has 0"]
+
+
+def test_a_unit_that_drains_gets_nothing_and_leaves_with_its_last_task(cloud):
+    """What it has not begun goes to others; the supervisor is sent off when it has nothing."""
+    cloud.submit(0, 40)
+    unit(cloud, 1, b"W1")
+    unit(cloud, 2, b"W2")
+
+    sent = cloud.feed(b"M1", m.Drain(("cloud-1",)))
+    assert sent["S1"] == ["Wanted 0"]
+    revoke = next(line for line in sent["W1"] if line.startswith("Revoke"))
+    assert revoke.startswith("Revoke 1:1")
+    count = len(cloud.core.table.workers[b"W1"].runs[-1].batch.ends)
+    cloud.feed(b"W1", m.Revoked(1, 1, count, 0))
+    assert "Assign" not in str(cloud.wait(0.3).get("W1", ""))
+
+    cloud.done(0)
+    assert cloud.wait(0.3)["W1"] == ["Retire"]
+    sent = cloud.feed(b"S1", m.WorkerLost(b"W1", 0, 0, {"exit_code": 0}))
+    assert cloud.wait(0.3)["S1"] == ["Goodbye: its manager ends it, and nobody needs what it has"]
+
+
+def test_a_worker_that_joins_a_draining_unit_leaves_at_once(cloud):
+    """Its supervisor had started it before it heard."""
+    unit(cloud, 1, b"W1")
+    cloud.feed(b"M1", m.Drain(("cloud-1",)))
+    cloud.wait(0.3)
+    sent = cloud.worker(b"W2", b"S1")
+    assert sent["W2"][-1] == "Retire"
+
+    cloud.submit(0)
+    assert "W2" not in cloud.wait(0.3)
+    assert not cloud.core.table.in_flight
+
+
+def test_a_machine_leaves_once_its_results_were_fetched(bench):
+    """A result lies on the machine where it was made until its client has it."""
+    bench = SchedulerBench(SchedulerConfig(PYTHON, homes=(m.StorageEndpoint("tcp://home"),)))
+    bench.client()
+    manager(bench)
+    who = {"manager": "cloud", "unit": "cloud-2"}
+    bench.feed(b"S2", hello(m.SUPERVISOR, workers=1, **who))
+    bench.worker(b"W2", b"S2", disk="/elsewhere")
+    bench.storage(b"O2", supervisor=b"S2")
+    bench.submit(0)
+    result = segment(b"W2", 0)
+    bench.feed(b"W2", m.Stored(1, 0, 0.1, b"", (result,), (1000,)))
+    bench.feed(b"M1", m.Drain(("cloud-2",)))
+    bench.wait(0.3)
+    bench.feed(b"S2", m.WorkerLost(b"W2", 0, 0, {"exit_code": 0}))
+
+    assert "S2" not in bench.wait(2.0)
+    bench.feed(b"C1", m.Release((result,)))
+    assert bench.wait(0.3)["S2"][-1].startswith("Goodbye")
+
+
+def test_a_supervisor_that_offers_is_told_and_its_surplus_drains(bench):
+    """Workers with the least to do go first, and those that drain may stay after all."""
+    bench.client()
+    bench.supervisor(b"S1", workers=3)
+    bench.feed(b"S1", offer(8, cooldown_s=0.0))
+    for worker in (b"W1", b"W2", b"W3"):
+        bench.worker(worker)
+    bench.submit(0)
+    busy = next(one for one in bench.core.table.workers.values() if one.count)
+
+    sent = bench.wait(0.5)
+    assert wants(sent, "S1") == ["Wanted 1"]
+    assert sum(lines == ["Retire"] for lines in sent.values()) == 2
+    assert not busy.retiring
+
+    bench.feed(b"S1", offer(0, cooldown_s=0.0))
+    assert wants(bench.wait(0.25), "S1") == ["Wanted 0"]
+    assert busy.retiring
+    bench.feed(b"S1", offer(8, cooldown_s=0.0))
+    assert wants(bench.wait(0.25), "S1") == ["Wanted 1"]
+    assert not busy.retiring
+
+
+def test_the_second_manager_of_an_id_takes_its_place(cloud):
+    """A manager that was killed and started anew need not wait until it was silent for long."""
+    sent = cloud.feed(b"M2", hello(m.MANAGER, name="cloud"), offer())
+
+    assert sent["M1"] == ["Refused: another manager with its id has come"]
+    assert list(cloud.core.table.managers) == [b"M2"]
+
+
+def test_a_manager_that_is_gone_leaves_its_units(cloud):
+    """They work on, and count as workers that nobody scales."""
+    unit(cloud, 1, b"W1")
+    cloud.feed(b"M1", m.Goodbye())
+    manager(cloud, b"M2", "other")
+    cloud.submit(0, 2)
+
+    assert wants(cloud.wait(0.3), "M2") == ["Wanted 1"]
+
+
+def test_broken_units_break_no_client_while_a_manager_could_help(cloud):
+    """Their initializer may work elsewhere."""
+    unit(cloud, 1)
+    cloud.submit(0)
+
+    assert "C1" not in cloud.feed(b"S1", m.InitializerFailed("no such module"))
+
+
+def test_reasons_are_in_the_log_once(cloud):
+    """Why a manager gets no workers is told when it changes."""
+    failed = m.Units(0, 0, 1, "no such image", 0.0)
+    cloud.core.table.journal.take(cloud.now)
+    for _ in range(3):
+        cloud.feed(b"M1", failed)
+
+    lines = [line for _, line in cloud.core.table.journal.take(cloud.now + 2)]
+    assert lines == ["manager cloud (pid 1 on host) gets no workers: no such image"]
+
+
+def test_a_policy_that_sends_nothing(bench):
+    """With scaling=no a manager keeps what it has, within its bounds."""
+    policy = read_policy("simple", "allocate=even; scaling=no")
+    bench = SchedulerBench(SchedulerConfig(PYTHON, scaling=policy))
+    bench.client()
+    manager(bench, least=1)
+    bench.submit(0, 10)
+
+    assert wants(bench.wait(1.0)) == ["Wanted 1"]
+
+
+def test_a_silent_manager_is_given_up(cloud):
+    """Another one may take its place then, under another id as well."""
+    cloud.wait(cloud.core.config.supervisor_timeout_s + 1)
+
+    assert not cloud.core.table.managers
+
+
+@pytest.mark.parametrize(
+    "message", [offer(0, least=1), m.Drain(("x",)), QUIET, m.Offer("x", 0, 1, 0, 0.0, ())]
+)
+def test_what_only_managers_may_say(one, message):
+    """Clients have no workers started, and no offer is of none."""
+    with pytest.raises(RemoteProtocolError):
+        one.feed(b"C1", message)
