@@ -7,11 +7,14 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from scaler_cluster.cli.adapter import fixed_cluster
+from scaler_cluster.cli.scheduler import webhook_managers
 from scaler_cluster.cli.shared import guard, wait_for
 from scaler_cluster.config.load import Parser, complete, read_file
-from scaler_cluster.config.manager_settings import ManagerSettings
+from scaler_cluster.config.manager_settings import UnitSettings
 from scaler_cluster.config.native_settings import NativeSettings
 from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
+from scaler_cluster.config.webhook_settings import AdapterSettings, FixedNativeSettings
 from scaler_cluster.config.worker_settings import ClusterSettings, WorkerSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
@@ -75,7 +78,7 @@ class StackFile:
         if self._scheduler is not None:
             own = {"scheduler_address": self._scheduler.scheduler_address}
         self._clusters = [one.make(ClusterSettings, own) for one in _of(tables, ClusterSettings)]
-        self._managers = [one.make(ManagerSettings, own) for one in _of(tables, ManagerSettings)]
+        self._managers = [one.make(UnitSettings, own) for one in _of(tables, UnitSettings)]
         web = _only(_of(tables, WebSettings), "dashboard")
         self._web: WebSettings | None = None
         if web is not None:
@@ -126,6 +129,8 @@ class StackFile:
             kept.start()
             bound[settings.scheduler_address] = kept.ready.address
             monitor = kept.ready.monitor_address
+            for manager in webhook_managers(settings, kept.ready.address):
+                self._start_workers(manager)
         for one in (*self._clusters, *self._managers):
             # If the file says port 0, the scheduler has chosen another port by now.
             address = bound.get(one.scheduler_address, one.scheduler_address)
@@ -138,8 +143,11 @@ class StackFile:
             workers = SupervisorProcessConfig.from_settings(settings)
         elif isinstance(settings, NativeSettings):
             workers = SupervisorProcessConfig.from_native_settings(settings)
+        elif isinstance(settings, FixedNativeSettings):
+            workers = fixed_cluster(settings)
         else:
-            self._children.append(ChildProcess("manager", settings))
+            name = "adapter" if isinstance(settings, AdapterSettings) else "manager"
+            self._children.append(ChildProcess(name, settings))
             return
         self._dirs.append(workers.dirs)
         self._children.append(ChildProcess("supervisor", workers))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from scaler_cluster.config import manager_types
 from scaler_cluster.config.sections import SECTION
-from scaler_cluster.config.values import FILES, FLAG, suggest
+from scaler_cluster.config.values import FILES, FLAG, URLS, suggest
 from scaler_cluster.errors import ConfigError
 
 if sys.version_info >= (3, 11):
@@ -164,7 +164,7 @@ def make_parser(program: str, about: str, options: Sequence[Option]) -> Parser:
             keywords["action"] = argparse.BooleanOptionalAction
         else:
             keywords["metavar"] = one.kind.metavar
-        if one.kind is FILES:
+        if one.kind in (FILES, URLS):
             keywords["nargs"] = "+"
         parser.add_argument(*one.flags, **keywords)
     for one in options:

@@ -16,7 +16,29 @@ ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManagerSettings(WorkerSettings):
+class UnitSettings(WorkerSettings):
+    """Of whatever has workers started elsewhere, several at once: a *unit*."""
+
+    worker_scheduler_address: str | None = option(
+        "how the workers reach the scheduler, if it is another way than from here",
+        CONNECT,
+        "-wsa",
+        default=None,
+    )
+
+    @property
+    def workers_address(self) -> str:
+        """How the workers reach the scheduler."""
+        return self.worker_scheduler_address or self.scheduler_address
+
+    @property
+    def workers_in_unit(self) -> int:
+        """How many workers a unit has."""
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManagerSettings(UnitSettings):
     """Of any manager. A *unit* is what its system starts and ends as one: a job, a pod, a machine.
 
     A subclass adds the settings of a system, and says by which ``types`` users name it.
@@ -64,10 +86,6 @@ class ManagerSettings(WorkerSettings):
         default=False,
     )  # fmt: skip
     dry_run: bool = option("print what would be started for one unit, and end", FLAG, default=False)
-    worker_scheduler_address: str | None = option(
-        "how the workers reach the scheduler, if not as the manager does", CONNECT, "-wsa",
-        default=None,
-    )  # fmt: skip
 
     def __post_init__(self) -> None:
         """Raise ConfigError if the settings contradict each other."""
@@ -83,6 +101,6 @@ class ManagerSettings(WorkerSettings):
             )
 
     @property
-    def workers_address(self) -> str:
-        """How the workers reach the scheduler."""
-        return self.worker_scheduler_address or self.scheduler_address
+    def workers_in_unit(self) -> int:
+        """How many workers a unit has."""
+        return self.workers_per_unit

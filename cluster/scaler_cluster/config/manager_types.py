@@ -22,9 +22,12 @@ TABLE = "worker_manager"
 MANAGERS = {
     # Of each type: the module under scaler_cluster.config, and the class.
     "baremetal_native": ("native_settings", "NativeSettings"),
+    "webhook": ("webhook_settings", "WebhookSettings"),
 }
 TABLES: dict[str, tuple[str, str]] = {
     # Of each table that other versions have for one type.
+    "native_worker_adapter": ("webhook_settings", "NativeAdapterSettings"),
+    "fixed_native_worker_adapter": ("webhook_settings", "FixedNativeSettings"),
 }
 
 

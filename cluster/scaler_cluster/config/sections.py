@@ -7,7 +7,14 @@ from typing import ClassVar
 
 from scaler_cluster.config.option import Section, option
 from scaler_cluster.config.quota_settings import ClientQuotas
-from scaler_cluster.config.scaling_policy import ENGINES, ScalingPolicy, read_policy
+from scaler_cluster.config.scaling_policy import (
+    ELASTIC,
+    ENGINES,
+    NO,
+    VANILLA,
+    ScalingPolicy,
+    read_policy,
+)
 from scaler_cluster.config.shared_settings import Encrypted, Logging, Secured
 from scaler_cluster.config.values import (
     CONNECT,
@@ -22,6 +29,7 @@ from scaler_cluster.config.values import (
     STORAGES,
     TEXT,
     TOKEN,
+    URLS,
     choice,
     nbytes,
     seconds,
@@ -29,6 +37,9 @@ from scaler_cluster.config.values import (
 )
 from scaler_cluster.config.worker_settings import LOOPS, ClusterSettings
 from scaler_cluster.errors import ConfigError
+
+STRATEGIES = {"NULL": NO, "VANILLA": VANILLA, "FIXED_ELASTIC": ELASTIC}
+"""What the strategies of version 1.12 are called elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +148,19 @@ class SchedulerSettings(ClientQuotas, Secured, Logging):
         "-pc",
         default="allocate=even_load; scaling=adaptive",
     )
+    scaling_controller_strategy: str | None = option(
+        "how many groups the adapters start (default: VANILLA, if there are any): NULL: none",
+        choice("NULL", "VANILLA", "FIXED_ELASTIC"),
+        "-scs",
+        default=None,
+    )
+    adapter_webhook_urls: tuple[str, ...] = option(
+        "the adapters that start workers; of FIXED_ELASTIC, the first has one group at most",
+        URLS,
+        "-awu",
+        default=(),
+        also=("adapter_webhook_url",),
+    )
     event_loop: str = option(
         "which event loop to use", choice(*LOOPS), "-el", "-e", default="builtin"
     )
@@ -154,6 +178,11 @@ class SchedulerSettings(ClientQuotas, Secured, Logging):
     @property
     def scaling(self) -> ScalingPolicy:
         """How many workers managers are to have; raises ConfigError."""
+        strategy = self.scaling_controller_strategy or (
+            "VANILLA" if self.adapter_webhook_urls else ""
+        )
+        if strategy in STRATEGIES:
+            return ScalingPolicy(STRATEGIES[strategy])
         try:
             return read_policy(self.policy_engine_type, self.policy_content)
         except ValueError as error:

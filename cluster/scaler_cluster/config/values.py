@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from numbers import Integral, Real
 from re import ASCII, fullmatch
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from scaler_cluster.arguments import read_size
 from scaler_cluster.errors import ConfigError
@@ -267,7 +268,23 @@ def _read_prefix(value: str) -> str:
     return f"/{path}" if path else ""
 
 
+def _read_url(text: str) -> str:
+    parts = urlsplit(text.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"must be a URL such as http://127.0.0.1:8080, not {text!r}")
+    return text.strip().rstrip("/")
+
+
+def _read_urls(value: str | list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
+    urls = tuple(map(_read_url, _read_names(value)))
+    if len(set(urls)) != len(urls):
+        raise ValueError(f"must have each URL once, not {value!r}")
+    return urls
+
+
 PORT = whole(0, most=PORT_MAX)
+URL = Kind("URL", "a text such as http://127.0.0.1:8080", (str,), _read_url)
+URLS = Kind("URL", "a list of URLs", (str, list, tuple), _read_urls)
 HOST = Kind("HOST", "a host", (str,), lambda text: _read_host(text.strip(), text, listens=True))
 HOST_AND_PORT = Kind("HOST:PORT", "a text of the form host:port", (str,), _read_host_and_port)
 TOKEN = Kind("TOKEN", "a text of letters, digits, -, ., _ and ~", (str,), _read_token)

@@ -26,7 +26,7 @@ from scaler_cluster.users import MONITOR, SCHEDULER, STORAGE, WORKER
 from scaler_cluster.wire.messages import Offer
 
 if TYPE_CHECKING:
-    from scaler_cluster.config.manager_settings import ManagerSettings
+    from scaler_cluster.config.manager_settings import UnitSettings
     from scaler_cluster.config.native_settings import NativeSettings
     from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
     from scaler_cluster.config.worker_settings import ClusterSettings, WorkerSettings
@@ -263,13 +263,13 @@ class SupervisorProcessConfig:
 
     @classmethod
     def of_unit(
-        cls, settings: ManagerSettings, manager: str, unit: str, worker_names: tuple[str, ...] = ()
+        cls, settings: UnitSettings, manager: str, unit: str, worker_names: tuple[str, ...] = ()
     ) -> SupervisorProcessConfig:
         """Return what the supervisor of a unit is told that its manager starts on its machine."""
         options = SupervisorOptions.from_settings(settings)
         return cls(
             address=settings.workers_address,
-            workers=settings.workers_per_unit,
+            workers=settings.workers_in_unit,
             dirs=ClusterDirs.named(),
             leaves_if_broken=True,
             manager=manager,
@@ -284,26 +284,30 @@ class SupervisorProcessConfig:
 
         Without a limit it has up to WORKERS_MAX.
         """
-        options = SupervisorOptions.from_settings(settings)
-        options.credentials.passport(settings.workers_address)
         most = usable_cpus() if settings.max_workers is None else settings.max_workers
         most = WORKERS_MAX if most == -1 else max(most, settings.min_workers)
-        is_fixed = settings.mode == "fixed"
-        prefix = settings.worker_type or ("FIX" if is_fixed else "NAT")
-        names = tuple(f"{prefix}|{secrets.token_hex(16)}" for _ in range(most))
+        if settings.mode == "fixed":
+            return cls.fixed(settings, most, settings.worker_type or "FIX")
+        config = cls.fixed(settings, most, settings.worker_type or "NAT")
         offer = Offer(
             settings.types[0],
             settings.min_workers,
             most,
             1,
             settings.scale_down_cooldown_seconds,
-            options.capabilities,
+            config.options.capabilities,
         )
+        return replace(config, workers=settings.min_workers, capacity=most, offer=offer)
+
+    @classmethod
+    def fixed(cls, settings: UnitSettings, workers: int, prefix: str) -> SupervisorProcessConfig:
+        """Return what the supervisor of a machine is told whose workers' names begin alike."""
+        options = SupervisorOptions.from_settings(settings)
+        options.credentials.passport(settings.workers_address)
+        names = tuple(f"{prefix}|{secrets.token_hex(16)}" for _ in range(workers))
         return cls(
             address=settings.workers_address,
-            workers=most if is_fixed else settings.min_workers,
-            capacity=most,
-            offer=None if is_fixed else offer,
+            workers=workers,
             dirs=ClusterDirs.named(),
             leaves_if_broken=True,
             sys_path=(*sys.path, str(Path.cwd())),

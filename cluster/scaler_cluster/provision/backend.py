@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from scaler_cluster.wire.messages import Offer
+
 
 class BackendError(Exception):
     """A system refuses to start or to end something, or does not answer; one sentence says why."""
@@ -32,6 +34,12 @@ class Backend(Protocol):
 
     lifetime_s: float | None
     """How long the system lets a unit live; None: as long as it likes."""
+
+    def offered(self, offer: Offer) -> Offer:
+        """Return what the system has of what the settings offer; raises BackendError.
+
+        It may know what the settings leave open: how many workers a unit has, for example.
+        """
 
     def start(self, units: Sequence[str]) -> None:
         """Start these units, whose names are new; return as soon as the system has accepted them.

@@ -12,8 +12,9 @@ from scaler_cluster.provision.backend import UnitStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from scaler_cluster.config.manager_settings import ManagerSettings
+    from scaler_cluster.config.manager_settings import UnitSettings
     from scaler_cluster.provision.unit_command import UnitCommand
+    from scaler_cluster.wire.messages import Offer
 
 
 def _no_names(_: str) -> tuple[str, ...]:
@@ -30,7 +31,7 @@ class LocalBackend:
 
     def __init__(
         self,
-        settings: ManagerSettings,
+        settings: UnitSettings,
         command: UnitCommand,
         names_of: Callable[[str], tuple[str, ...]] = _no_names,
     ) -> None:
@@ -38,6 +39,10 @@ class LocalBackend:
         self._command = command
         self._names_of = names_of
         self._units: dict[str, tuple[ChildProcess, SupervisorProcessConfig]] = {}
+
+    def offered(self, offer: Offer) -> Offer:
+        """Return what the settings offer."""
+        return offer
 
     def start(self, units: Sequence[str]) -> None:
         """Start these units."""

@@ -37,20 +37,25 @@ def offer_of(settings: ManagerSettings) -> Offer:
         settings.types[0],
         settings.min_workers,
         most_of(settings),
-        settings.workers_per_unit,
+        settings.workers_in_unit,
         settings.scale_down_cooldown_seconds,
         tuple(sorted(settings.per_worker_capabilities.items())),
     )
 
 
-def manager_config(settings: ManagerSettings, lifetime_s: float | None) -> ManagerConfig:
-    """Return what the core of a manager is told; its system lets a unit live for ``lifetime_s``."""
+def manager_config(
+    settings: ManagerSettings, offer: Offer, lifetime_s: float | None
+) -> ManagerConfig:
+    """Return what the core of a manager is told that makes this offer.
+
+    Its system lets a unit live for ``lifetime_s`` seconds; None: for as long as it likes.
+    """
     return ManagerConfig(
         name=manager_id_of(settings),
         address=settings.scheduler_address,
-        least=settings.min_workers,
-        most=most_of(settings),
-        per_unit=settings.workers_per_unit,
+        least=offer.least,
+        most=offer.most,
+        per_unit=offer.per_unit,
         heartbeat_s=settings.heartbeat_interval_seconds,
         drain_timeout_s=settings.drain_timeout_seconds,
         start_timeout_s=settings.start_timeout_seconds,

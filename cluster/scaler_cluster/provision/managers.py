@@ -9,17 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scaler_cluster.config.manager_settings import ManagerSettings
+    from scaler_cluster.config.manager_settings import UnitSettings
     from scaler_cluster.provision.backend import Backend
     from scaler_cluster.provision.unit_command import UnitCommand
 
 BACKENDS = {
     # Of each class of settings: the module under scaler_cluster.provision, and its backend.
-    "LocalSettings": ("local", "LocalBackend"),
+    "NativeAdapterSettings": ("local", "LocalBackend"),
+    "WebhookSettings": ("webhook", "WebhookBackend"),
 }
 
 
-def make_backend(settings: ManagerSettings, command: UnitCommand) -> Backend:
+def make_backend(settings: UnitSettings, command: UnitCommand) -> Backend:
     """Return the backend for a manager's settings.
 
     Raises ConfigError if what it needs is not installed, or a setting cannot work.

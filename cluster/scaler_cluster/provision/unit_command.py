@@ -12,7 +12,7 @@ from scaler_cluster.security.credentials import KEY_VARIABLE, Credentials, is_lo
 from scaler_cluster.users import WORKER
 
 if TYPE_CHECKING:
-    from scaler_cluster.config.manager_settings import ManagerSettings
+    from scaler_cluster.config.manager_settings import UnitSettings
     from scaler_cluster.config.option import Option
 
 MODULE = "scaler_cluster.cli.cluster"
@@ -23,7 +23,7 @@ MODULE = "scaler_cluster.cli.cluster"
 class UnitCommand:
     """What the workers of a manager's units are told."""
 
-    settings: ManagerSettings
+    settings: UnitSettings
     manager_id: str
 
     def arguments(self, unit: str, keys: str | None = None) -> list[str]:
@@ -35,7 +35,7 @@ class UnitCommand:
         settings = self.settings
         arguments = [
             settings.workers_address,
-            f"--num-of-workers={settings.workers_per_unit}",
+            f"--num-of-workers={settings.workers_in_unit}",
             f"--worker-manager-id={self.manager_id}",
             f"--unit={unit}",
         ]

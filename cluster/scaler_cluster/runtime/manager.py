@@ -11,6 +11,7 @@ import logging
 import os
 import queue
 import secrets
+import select
 import selectors
 import signal
 import sys
@@ -60,6 +61,8 @@ log = logging.getLogger("scaler.manager")
 
 IMPATIENT_S = 5.0
 """A scheduler answers much sooner than this: a user who mistyped its address wants to know."""
+AGAIN_S = 1.0
+"""How often a system is asked that does not answer when the manager begins."""
 NAME_BYTES = 4
 """Random bytes of a unit's name."""
 CLOSE_S = 5.0
@@ -265,8 +268,26 @@ def run_manager(settings: ManagerSettings, lifeline: int) -> None:
         backend.close()
         return
     credentials = Credentials.of(WORKER, settings.given_keys)
-    config = manager_config(settings, backend.lifetime_s)
-    ManagerShell(config, offer_of(settings), backend, credentials, lifeline).run()
+    offer = _await_offer(backend, offer_of(settings), lifeline)
+    if offer is None:
+        backend.close()
+        return
+    config = manager_config(settings, offer, backend.lifetime_s)
+    ManagerShell(config, offer, backend, credentials, lifeline).run()
+
+
+def _await_offer(backend: Backend, offer: m.Offer, lifeline: int) -> m.Offer | None:
+    """Return what the system offers, once it answers; None: ``lifeline`` has come to its end."""
+    told = ""
+    while True:
+        try:
+            return backend.offered(offer)
+        except BackendError as error:
+            if str(error) != told:
+                told = str(error)
+                log.warning("WorkerManager: %s", told)
+        if select.select([lifeline], (), (), AGAIN_S)[0] and not os.read(lifeline, 4096):
+            return None
 
 
 def main() -> int:

@@ -24,6 +24,8 @@ STURDY_S = 10.0
 """A unit that dies sooner than this after its workers came was in vain as well."""
 SETTLE_S = 10.0
 """A system may list a unit only a while after it has accepted it; so long that is believed."""
+FAREWELL_S = 5.0
+"""A unit that has drained ends by itself within this."""
 STOP_AGAIN_S = 30.0
 """A unit that is still there this long after it was to be ended is ended once more."""
 
@@ -73,6 +75,9 @@ class Fleet:
         if not unit.is_listed:
             self._end(unit, now)
             return False
+        if unit.phase is Phase.DRAINING:
+            # It has finished; a system that does not end it by itself is to do so soon.
+            unit.until = min(unit.until, now + FAREWELL_S)
         if unit.phase is Phase.HERE:
             # It may come back: after a restart of the scheduler all do.
             unit.phase, unit.until = Phase.COMING, now + self.config.start_timeout_s

@@ -1,0 +1,294 @@
+"""The webhook of version 1.12 from both sides: each row of its documents."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from scaler_cluster.config.webhook_settings import NativeAdapterSettings, WebhookSettings
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.provision import adapter as module
+from scaler_cluster.provision.adapter import Adapter
+from scaler_cluster.provision.backend import BackendError, UnitStatus
+from scaler_cluster.provision.manager_process import offer_of
+from scaler_cluster.provision.unit_command import UnitCommand
+from scaler_cluster.provision.webhook import WebhookBackend
+from scaler_cluster.wire.messages import MOST_MAX
+
+ADDRESS = "tcp://127.0.0.1:8516"
+
+
+class Books:
+    """A backend that only keeps the books of its units."""
+
+    lifetime_s = None
+
+    def __init__(self) -> None:
+        self.units: dict[str, UnitStatus] = {}
+        self.error = ""
+
+    def offered(self, offer):
+        return offer
+
+    def start(self, units):
+        if self.error:
+            raise BackendError(self.error)
+        self.units.update((unit, UnitStatus()) for unit in units)
+
+    def look(self):
+        return dict(self.units)
+
+    def stop(self, units):
+        if self.error:
+            raise BackendError(self.error)
+        for unit in units:
+            del self.units[unit]
+
+    def dry_run(self, unit):
+        return unit
+
+    def close(self):
+        self.units.clear()
+
+
+class Served:
+    """An adapter of ours with books behind it, asked as its route is."""
+
+    def __init__(self, **settings) -> None:
+        self.books = Books()
+        self.managers: list[str] = []
+        made = NativeAdapterSettings.of(scheduler_address=ADDRESS, **settings)
+        self.adapter = Adapter(made, ("native", "NAT"), self._backend)
+
+    def _backend(self, command: UnitCommand, _names) -> Books:
+        self.managers.append(command.manager_id)
+        return self.books
+
+    def ask(self, body: object) -> tuple[int, dict]:
+        return asyncio.run(self.adapter._answer(body))
+
+
+def start(**fields) -> dict:
+    return {"action": "start_worker_group", **fields}
+
+
+def shut_down(group: object) -> dict:
+    return {"action": "shutdown_worker_group", "worker_group_id": group}
+
+
+# -- our adapter -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "groups"), [({"max_workers": 3}, 3), ({"max_workers": -1}, -1)]
+)
+def test_an_adapter_says_what_it_has(settings, groups) -> None:
+    """Without a limit it says -1."""
+    served = Served(per_worker_capabilities={"gpu": 1}, **settings)
+
+    assert served.ask({"action": "get_worker_adapter_info"}) == (
+        200,
+        {"max_worker_groups": groups, "workers_per_group": 1, "base_capabilities": {"gpu": 1}},
+    )
+
+
+def test_groups_are_started_and_shut_down() -> None:
+    """Each has an id, and says what its workers call themselves to the scheduler."""
+    served = Served(max_workers=2)
+    status, first = served.ask(start())
+
+    assert status == 200
+    assert first["status"] == "Worker group started"
+    assert first["worker_group_id"].removeprefix("native-").isalnum()
+    (worker,) = first["worker_ids"]
+    assert worker.startswith("NAT|")
+    assert served.ask(start())[0] == 200
+    assert served.ask(start()) == (429, {"error": "there are 2 worker groups already"})
+
+    assert served.ask(shut_down(first["worker_group_id"])) == (
+        200,
+        {"status": "Worker group shutdown"},
+    )
+    assert served.ask(shut_down(first["worker_group_id"]))[0] == 404
+    assert served.ask(start())[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        ({}, 400, "No action specified"),
+        (None, 400, "No action specified"),
+        ([1], 400, "No action specified"),
+        ({"action": ""}, 400, "No action specified"),
+        ({"action": "dance"}, 400, "Unknown action"),
+        ({"action": ["dance"]}, 400, "Unknown action"),
+        ({"action": "shutdown_worker_group"}, 400, "No worker_group_id specified"),
+        (shut_down(""), 400, "No worker_group_id specified"),
+        (shut_down("native-x"), 404, "there is no worker group 'native-x'"),
+    ],
+)
+def test_what_an_adapter_refuses(body, status, error) -> None:
+    """Each refusal has the status and the words of the documents."""
+    assert Served().ask(body) == (status, {"error": error})
+
+
+def test_a_backend_that_fails_is_told() -> None:
+    """A group that could not be started is none; one that could not be shut down still is one."""
+    served = Served(max_workers=1)
+    served.books.error = "no room"
+    assert served.ask(start()) == (500, {"error": "no room"})
+    served.books.error = ""
+    group = served.ask(start())[1]["worker_group_id"]
+    served.books.error = "busy"
+    assert served.ask(shut_down(group)) == (500, {"error": "busy"})
+    assert served.ask(start())[0] == 429
+
+
+def test_a_group_whose_workers_have_left_makes_room() -> None:
+    """They leave by themselves when their scheduler sends them off."""
+    served = Served(max_workers=1)
+    group = served.ask(start())[1]["worker_group_id"]
+    served.books.units[group] = UnitStatus(is_over=True)
+
+    assert served.ask(start())[0] == 200
+
+
+def test_a_manager_of_ours_is_named_to_the_workers() -> None:
+    """So the scheduler knows which unit drains."""
+    served = Served()
+    served.ask(start(worker_manager_id="mine", unit="mine-1"))
+
+    assert (served.managers, list(served.books.units)) == (["mine"], ["mine-1"])
+
+
+def test_an_adapter_without_its_library(monkeypatch) -> None:
+    """Says which extra has it."""
+    monkeypatch.setitem(__import__("sys").modules, "aiohttp", None)
+    with pytest.raises(ConfigError, match=r"pip install 'scaler-exec\[adapter\]'"):
+        module._web()
+
+
+# -- our scheduler's side ----------------------------------------------------------------------
+
+
+class Foreign:
+    """An adapter of somebody else: answers as it is told, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict] = []
+        self.answers: list[tuple[int, bytes]] = []
+        foreign = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                assert self.headers["Content-Type"] == "application/json"
+                length = int(self.headers["Content-Length"])
+                foreign.asked.append(json.loads(self.rfile.read(length)))
+                status, body = foreign.answers.pop(0)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def will(self, answer: object, status: int = 200) -> None:
+        self.answers.append((status, json.dumps(answer).encode()))
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def foreign():
+    """Return an adapter of somebody else."""
+    made = Foreign()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def backend(foreign):
+    """Return our side of it."""
+    settings = WebhookSettings.of(scheduler_address=ADDRESS, url=foreign.url, max_workers=-1)
+    return WebhookBackend(settings, UnitCommand(settings, "mine"))
+
+
+def test_groups_of_an_adapter_are_units(backend, foreign) -> None:
+    """A unit is its group, from its start to its shutdown."""
+    foreign.will({"status": "Worker group started", "worker_group_id": "g", "worker_ids": ["w"]})
+    backend.start(["mine-1"])
+    assert backend.look() == {"mine-1": UnitStatus()}
+    foreign.will({"status": "Worker group shutdown"})
+    backend.stop(["mine-1", "mine-2"])
+
+    assert backend.look() == {}
+    assert foreign.asked == [
+        {"action": "start_worker_group", "worker_manager_id": "mine", "unit": "mine-1"},
+        {"action": "shutdown_worker_group", "worker_group_id": "g"},
+    ]
+
+
+def test_a_group_that_the_adapter_does_not_know_has_ended(backend, foreign) -> None:
+    """It answers 404, and nothing is left to be done."""
+    foreign.will({"worker_group_id": "g"})
+    backend.start(["mine-1"])
+    foreign.will({"error": "unknown"}, 404)
+    backend.stop(["mine-1"])
+
+    assert backend.look() == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "message"),
+    [
+        ({"error": "full"}, 429, "answers 429: full"),
+        ({"error": "it broke"}, 500, "answers 500: it broke"),
+        ({}, 500, "answers 500: Internal Server Error"),
+        ({"status": "Worker group started"}, 200, "names no worker_group_id"),
+        ([], 200, "no JSON object"),
+    ],
+)
+def test_what_goes_wrong_at_an_adapter(backend, foreign, answer, status, message) -> None:
+    """The reason is the adapter's own, and no unit is there."""
+    foreign.will(answer, status)
+    with pytest.raises(BackendError, match=message):
+        backend.start(["mine-1"])
+    assert backend.look() == {}
+
+
+def test_an_adapter_that_is_not_there() -> None:
+    """A refused connection is a reason, too."""
+    settings = WebhookSettings.of(scheduler_address=ADDRESS, url="http://127.0.0.1:9")
+    with pytest.raises(BackendError, match="does not answer"):
+        WebhookBackend(settings, UnitCommand(settings, "mine")).start(["mine-1"])
+
+
+@pytest.mark.parametrize(
+    ("groups", "per_group", "most"), [(3, 4, 12), (-1, 4, MOST_MAX), (0, 1, 0)]
+)
+def test_an_adapter_says_what_may_be_asked_of_it(backend, foreign, groups, per_group, most) -> None:
+    """-1 is no limit, and not one below 0."""
+    settings = WebhookSettings.of(scheduler_address=ADDRESS, url=foreign.url, max_workers=-1)
+    info = {"max_worker_groups": groups, "workers_per_group": per_group}
+    foreign.will(info | {"base_capabilities": {"gpu": 1}})
+    offer = backend.offered(offer_of(settings))
+
+    assert (offer.most, offer.per_unit, offer.capabilities) == (most, per_group, (("gpu", 1.0),))
+
+
+def test_a_dry_run_shows_the_request(backend, foreign) -> None:
+    """Nothing is sent."""
+    assert '"unit": "mine-1"' in backend.dry_run("mine-1")
+    assert foreign.asked == []
