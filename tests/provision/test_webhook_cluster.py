@@ -17,7 +17,8 @@ pytest.importorskip("aiohttp")
 )
 def test_workers_come_by_the_webhook_and_go_again(shell, flags) -> None:
     """From no workers on, a map comes back; afterwards there are none."""
-    address, port = f"tcp://127.0.0.1:{free_port(4) + 1}", free_port(2)
+    base = free_port(6)
+    address, port = f"tcp://127.0.0.1:{base + 1}", base + 4
     url, other = (f"http://127.0.0.1:{one}" for one in (port, port + 1))
     native = f"scaler_worker_adapter_native {address} --host 127.0.0.1 --max-workers 1 --port"
     adapters = [shell.start(f"{native} {port}")]

@@ -11,13 +11,13 @@ import sys
 import time
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.process.process import READY_FD_VARIABLE, Ready, write_config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 START_TIMEOUT_S = 30.0
 """A process that is not ready after this never will be, even on a loaded machine."""
@@ -102,14 +102,14 @@ class ChildProcess:
         """Return how it ended; None: it has not."""
         return self.process.poll()
 
-    def tell(self, news: Mapping[str, Any]) -> None:
-        """Write a line to the child, for one that reads more than its record.
+    def tell(self, data: bytes) -> None:
+        """Write to the child, if it reads more than its record.
 
         One that has ended, or is being stopped, hears nothing: whoever starts it again tells it.
         """
         assert self.process.stdin is not None
         with contextlib.suppress(OSError, ValueError):
-            self.process.stdin.write(json.dumps(news).encode() + b"\n")
+            self.process.stdin.write(data)
             self.process.stdin.flush()
 
     def let_go(self) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import arguments
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
+from scaler_cluster.process.bounds import tell_bounds
 from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
 from scaler_cluster.process.dashboard_link import DashboardLink
 from scaler_cluster.process.directories import ClusterDirs
@@ -71,7 +72,6 @@ class EmbeddedCluster:
         self._children: dict[str, ChildProcess] = {}
         """By their names, in the order in which they were started."""
         self._lives = 0
-        """How many schedulers took the place of another one."""
         self._keeper = Keeper(("scheduler", "supervisor"), self._children, self._start_again)
         # The scheduler makes the directories: a client that is killed while it starts leaves none.
         self._dirs = ClusterDirs.named(object_memory_bytes)
@@ -159,7 +159,7 @@ class EmbeddedCluster:
             # Also for a supervisor that takes the place of this one.
             self._supervisor = replace(self._supervisor, workers=self.workers, offer=offer)
             if "supervisor" in self._children:
-                self._children["supervisor"].tell(asdict(offer))
+                tell_bounds(self._children["supervisor"], offer)
 
     def _start_engine(self) -> None:
         """Start both; the scheduler says where it is reached, for now and for its successors."""

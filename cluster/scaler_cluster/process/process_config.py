@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.core.scheduler.config import QuotaConfig, SchedulerConfig
-from scaler_cluster.core.supervisor.config import HEARTBEAT_S
+from scaler_cluster.core.supervisor.config import HEARTBEAT_S, SupervisorConfig
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.process.process import PYTHON_VERSION, address_after, host_name, usable_cpus
@@ -312,6 +312,23 @@ class SupervisorProcessConfig:
             leaves_if_broken=True,
             sys_path=(*sys.path, str(Path.cwd())),
             options=replace(options, worker_names=names),
+        )
+
+    @property
+    def core(self) -> SupervisorConfig:
+        """What the core of the supervisor is told."""
+        options = self.options
+        return SupervisorConfig(
+            self.workers,
+            self.capacity,
+            self.address,
+            options.memory_limit_bytes,
+            options.heartbeat_s,
+            options.death_timeout_s,
+            leaves_if_broken=self.leaves_if_broken,
+            stopped_timeout_s=options.stopped_timeout_s,
+            hang_timeout_s=options.hang_timeout_s,
+            task_timeout_s=options.task_timeout_s,
         )
 
     @property

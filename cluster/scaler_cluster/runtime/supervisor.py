@@ -7,7 +7,6 @@ input. It runs no user code, so nothing a task does keeps it from its heartbeat.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 import os
@@ -22,7 +21,6 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
-from scaler_cluster.core.supervisor.config import SupervisorConfig
 from scaler_cluster.core.supervisor.headcount import spares_max
 from scaler_cluster.core.supervisor.supervisor import (
     ComeBack,
@@ -36,6 +34,7 @@ from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.objects.storage_dirs import StorageDirs
+from scaler_cluster.process.bounds import BoundsReader
 from scaler_cluster.process.log_config import set_up_logging
 from scaler_cluster.process.process import (
     LIFELINE_FD,
@@ -82,23 +81,10 @@ class SupervisorShell:
     """
 
     def __init__(self, config: SupervisorProcessConfig, lifeline: int = LIFELINE_FD) -> None:
-        options = config.options
-        core_config = SupervisorConfig(
-            config.workers,
-            config.capacity,
-            config.address,
-            options.memory_limit_bytes,
-            options.heartbeat_s,
-            options.death_timeout_s,
-            leaves_if_broken=config.leaves_if_broken,
-            stopped_timeout_s=options.stopped_timeout_s,
-            hang_timeout_s=options.hang_timeout_s,
-            task_timeout_s=options.task_timeout_s,
-        )
+        options, core_config = config.options, config.core
         self.config = config
         """With the bounds that were told last."""
-        self._news = b""
-        """The beginning of what the program says."""
+        self._bounds = BoundsReader()
         self._slots = WorkerSlots(core_config.places + spares_max(core_config.places))
         self._log = WorkerLog(config.name_of)
         self._peer = make_peer_id("S")
@@ -379,17 +365,9 @@ class SupervisorShell:
         data = os.read(self._lifeline, 4096)
         if not data:
             self._leave = ""
-        self._news += data
-        while b"\n" in self._news:
-            line, _, self._news = self._news.partition(b"\n")
-            self._resize(m.Offer(**json.loads(line)))
-
-    def _resize(self, offer: m.Offer) -> None:
-        """The program says how many workers it wants at least and at most."""
-        pairs = ((name, amount) for name, amount in offer.capabilities)
-        offer = replace(offer, capabilities=tuple(pairs))
-        self.config = replace(self.config, offer=offer)
-        self._send([*self._core.headcount.bound(offer)])
+        for offer in self._bounds.read(data):
+            self.config = replace(self.config, offer=offer)
+            self._send([*self._core.headcount.bound(offer)])
 
     def terminate(self) -> None:
         """Leave; may be called from a handler of signals."""
