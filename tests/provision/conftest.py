@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.runtime.helpers import Flags
 from tests.runtime.shell import Shell
 
 ADDRESS = "tcp://127.0.0.1:8516"
@@ -15,3 +16,10 @@ def shell(tmp_path):
     made = Shell(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def flags(tmp_path):
+    """Return flags by which a test and its tasks tell each other how far they are."""
+    (tmp_path / "flags").mkdir()
+    return Flags(tmp_path / "flags")

@@ -22,6 +22,10 @@ TABLE = "worker_manager"
 MANAGERS = {
     # Of each type: the module under scaler_cluster.config, and the class.
     "baremetal_native": ("native_settings", "NativeSettings"),
+    "lsf": ("job_queue_settings", "LSFSettings"),
+    "pbs": ("job_queue_settings", "PBSSettings"),
+    "sge": ("job_queue_settings", "SGESettings"),
+    "slurm": ("job_queue_settings", "SlurmSettings"),
     "webhook": ("webhook_settings", "WebhookSettings"),
 }
 TABLES: dict[str, tuple[str, str]] = {

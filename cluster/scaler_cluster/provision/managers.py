@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 BACKENDS = {
     # Of each class of settings: the module under scaler_cluster.provision, and its backend.
+    "LSFSettings": ("job_queues", "JobQueueBackend"),
+    "PBSSettings": ("job_queues", "JobQueueBackend"),
+    "SGESettings": ("job_queues", "JobQueueBackend"),
+    "SlurmSettings": ("job_queues", "JobQueueBackend"),
     "NativeAdapterSettings": ("local", "LocalBackend"),
     "WebhookSettings": ("webhook", "WebhookBackend"),
 }

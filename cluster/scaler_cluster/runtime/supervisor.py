@@ -48,6 +48,7 @@ from scaler_cluster.process.process import (
 from scaler_cluster.process.process_config import SupervisorProcessConfig
 from scaler_cluster.runtime import forkserver
 from scaler_cluster.runtime.forkserver import MachineStorage, WorkerEnded, WorkerOrder
+from scaler_cluster.runtime.late_ends import LateEnds
 from scaler_cluster.runtime.oom import OomWatch
 from scaler_cluster.runtime.stderr import Passage, WorkerStderr
 from scaler_cluster.runtime.stuck import StuckWatch
@@ -84,7 +85,7 @@ class SupervisorShell:
         options, core_config = config.options, config.core
         self.config = config
         """With the bounds that were told last."""
-        self._bounds = BoundsReader()
+        self._bounds, self._late_ends = BoundsReader(), LateEnds()
         self._slots = WorkerSlots(core_config.places + spares_max(core_config.places))
         self._log = WorkerLog(config.name_of)
         self._peer = make_peer_id("S")
@@ -151,7 +152,7 @@ class SupervisorShell:
 
     def _deadline(self) -> float:
         due = [self._core.deadline, self._exchange.deadline]
-        due += [self._next_sample(), self._look_at, self._stuck.due]
+        due += [self._next_sample(), self._look_at, self._stuck.due, self._late_ends.deadline]
         if self._storage is not None:
             due.append(self._storage.look_at)
         if self._examiner is not None:
@@ -176,6 +177,8 @@ class SupervisorShell:
             reason = self._link.refusal
             why = f": {reason}" if reason else ""
             log.warning("ClusterProcess: %s does not answer yet%s", self.config.address, why)
+        for report in self._late_ends.take(now):
+            self._on_end(report)
         if now >= self._next_sample():
             self._sample(now)
         if now >= self._look_at:
@@ -311,7 +314,9 @@ class SupervisorShell:
             return
         report = forkserver.read_report(data)
         if isinstance(report, WorkerEnded):
-            self._on_end(report)
+            is_ours = self._core.slots[report.slot].reason or self._leave is not None
+            if is_ours or not self._late_ends.hold(report, clock()):
+                self._on_end(report)
             return
         self._core.spawned(report.slot, report.pid)
         if not fds:
