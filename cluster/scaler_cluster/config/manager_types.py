@@ -26,6 +26,7 @@ MANAGERS = {
     "pbs": ("job_queue_settings", "PBSSettings"),
     "sge": ("job_queue_settings", "SGESettings"),
     "slurm": ("job_queue_settings", "SlurmSettings"),
+    "ssh": ("ssh_settings", "SSHSettings"),
     "webhook": ("webhook_settings", "WebhookSettings"),
 }
 TABLES: dict[str, tuple[str, str]] = {

@@ -18,6 +18,7 @@ BACKENDS = {
     "LSFSettings": ("job_queues", "JobQueueBackend"),
     "PBSSettings": ("job_queues", "JobQueueBackend"),
     "SGESettings": ("job_queues", "JobQueueBackend"),
+    "SSHSettings": ("ssh", "SSHBackend"),
     "SlurmSettings": ("job_queues", "JobQueueBackend"),
     "NativeAdapterSettings": ("local", "LocalBackend"),
     "WebhookSettings": ("webhook", "WebhookBackend"),

@@ -1,0 +1,73 @@
+"""``scaler_cluster`` at the end of a channel: ``python -m scaler_cluster.cli.attached``.
+
+A manager runs it through SSH. Its standard input brings a file of keys, its length in a line ahead
+of it, and then says nothing more until the channel is closed: then this ends. So it needs no
+signal, and no key is on its command line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaler_cluster.cli.cluster import ABOUT
+from scaler_cluster.cli.shared import run_command
+from scaler_cluster.config.worker_settings import ClusterSettings
+from scaler_cluster.errors import ClusterUnreachableError, ConfigError
+from scaler_cluster.process.process import LIFELINE_FD
+from scaler_cluster.process.process_config import SupervisorProcessConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LENGTH_DIGITS_MAX = 9
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run workers until the channel is closed, or the scheduler is gone; return the status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    text = _read_keys()
+    if not text:
+        return run_command(ClusterSettings, "scaler_cluster", ABOUT, _run, given)
+    # Only its user can read what is in it.
+    with tempfile.TemporaryDirectory(prefix="scaler-keys-") as directory:
+        path = Path(directory) / "worker.key"
+        path.touch(mode=0o600)
+        path.write_bytes(text)
+        given.append(f"--keys={path}")
+        return run_command(ClusterSettings, "scaler_cluster", ABOUT, _run, given)
+
+
+def _run(settings: ClusterSettings) -> None:
+    from scaler_cluster.runtime.supervisor import Supervisor
+
+    reason = Supervisor(SupervisorProcessConfig.from_settings(settings), LIFELINE_FD).run()
+    if reason:
+        raise ClusterUnreachableError(reason)
+
+
+def _read_keys() -> bytes:
+    """Return the keys that the channel brings, and read no byte more."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += _read(1)
+        if len(line) > LENGTH_DIGITS_MAX:
+            raise ConfigError("standard input must begin with the length of what follows")
+    text = b""
+    while len(text) < int(line):
+        text += _read(int(line) - len(text))
+    return text
+
+
+def _read(most: int) -> bytes:
+    part = os.read(LIFELINE_FD, most)
+    if not part:
+        raise SystemExit(1)
+    return part
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

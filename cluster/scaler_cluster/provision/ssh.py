@@ -1,0 +1,163 @@
+"""Units on machines that are reached by SSH: each is an ``ssh`` that runs workers there.
+
+The unit lives as long as the ``ssh`` here: its command has the channel as its standard input, and
+ends when that does. So nothing is left on the machines if the manager is killed, and the next
+manager has nothing to find there. Keys travel through the channel, ahead of anything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import IO, TYPE_CHECKING
+
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.provision.backend import BackendError, UnitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scaler_cluster.config.ssh_settings import SSHSettings
+    from scaler_cluster.provision.unit_command import UnitCommand
+    from scaler_cluster.wire.messages import Offer
+
+END_S = 10.0
+"""An ssh that has not ended this long after its channel was closed is killed."""
+TAIL_BYTES = 4096
+CONNECT_S = 10
+ALIVE_S, ALIVE_MAX = 5, 3
+"""A machine that has not answered so often, once in so many seconds, is given up."""
+ATTACHED = "scaler_cluster.cli.attached"
+"""What runs there: ``scaler_cluster`` with the channel as its lifeline, and with keys from it."""
+
+
+@dataclass(frozen=True)
+class _Session:
+    """An ssh, the machine that it leads to, and what it says."""
+
+    host: str
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+
+    def last_words(self) -> str:
+        """Return the last line that it has written; empty: none."""
+        end = self.errors.seek(0, 2)
+        self.errors.seek(max(end - TAIL_BYTES, 0))
+        lines = self.errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def let_go(self) -> None:
+        """Close the channel; the unit ends then."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+
+    def close(self) -> None:
+        """Let go of what is left of a session that has ended."""
+        self.let_go()
+        self.errors.close()
+
+
+class SSHBackend:
+    """Runs units by ssh; each machine has as many as it was named times."""
+
+    lifetime_s: float | None = None
+
+    def __init__(self, settings: SSHSettings, command: UnitCommand) -> None:
+        self._settings = settings
+        self._command = command
+        self._sessions: dict[str, _Session] = {}
+        if not settings.dry_run and shutil.which("ssh") is None:
+            raise ConfigError("the command ssh cannot be found")
+
+    def offered(self, offer: Offer) -> Offer:
+        """Return what the machines can have of what the settings offer."""
+        most = min(offer.most, len(self._settings.machines) * offer.per_unit)
+        return replace(offer, most=most, least=min(offer.least, most))
+
+    def start(self, units: Sequence[str]) -> None:
+        """Start each unit on a machine that has none; raises BackendError if all have one."""
+        keys = self._command.keys_text.encode()
+        for unit in units:
+            host = self._free_machine()
+            # Closed when the unit is over.
+            errors = tempfile.TemporaryFile()  # noqa: SIM115
+            process = subprocess.Popen(
+                [*self._ssh(host), self._line(unit)],
+                stdin=subprocess.PIPE,
+                stdout=errors,
+                stderr=errors,
+                start_new_session=True,
+            )
+            self._sessions[unit] = _Session(host, process, errors)
+            assert process.stdin is not None
+            # One that has ended already has its reason.
+            with contextlib.suppress(OSError):
+                process.stdin.write(b"%d\n" % len(keys) + keys)
+                process.stdin.flush()
+
+    def look(self) -> Mapping[str, UnitStatus]:
+        """Return the units whose ssh runs, and those that have ended since this was asked last."""
+        found: dict[str, UnitStatus] = {}
+        for unit, session in list(self._sessions.items()):
+            status = session.process.poll()
+            found[unit] = UnitStatus()
+            if status is not None:
+                why = session.last_words() or f"ssh ended with status {status}"
+                found[unit] = UnitStatus(is_over=True, reason=f"{session.host}: {why}")
+                del self._sessions[unit]
+                session.close()
+        return found
+
+    def stop(self, units: Sequence[str]) -> None:
+        """End units: their channels are closed."""
+        sessions = [self._sessions[unit] for unit in units if unit in self._sessions]
+        for session in sessions:
+            session.let_go()
+        until = time.monotonic() + END_S
+        for session in sessions:
+            try:
+                session.process.wait(max(until - time.monotonic(), 0.0))
+            except subprocess.TimeoutExpired:
+                session.process.kill()
+                session.process.wait()
+
+    def dry_run(self, unit: str) -> str:
+        """Return the command that starts a unit."""
+        return shlex.join([*self._ssh(self._settings.machines[0]), self._line(unit)])
+
+    def close(self) -> None:
+        """End all units: nobody could find them again."""
+        self.stop(list(self._sessions))
+        self.look()
+
+    def _free_machine(self) -> str:
+        busy = Counter(session.host for session in self._sessions.values())
+        for host, places in Counter(self._settings.machines).items():
+            if busy[host] < places:
+                return host
+        raise BackendError("all machines have their units")
+
+    def _ssh(self, host: str) -> list[str]:
+        settings = self._settings
+        options = ["BatchMode=yes", f"ConnectTimeout={CONNECT_S}"]
+        options += [f"ServerAliveInterval={ALIVE_S}", f"ServerAliveCountMax={ALIVE_MAX}"]
+        command = ["ssh", "-T"]
+        for one in (*settings.ssh_options, *options):
+            command += ["-o", one]
+        if settings.ssh_port is not None:
+            command += ["-p", str(settings.ssh_port)]
+        if settings.identity is not None:
+            command += ["-i", settings.identity]
+        return [*command, host, "--"]
+
+    def _line(self, unit: str) -> str:
+        """Return what the shell of the machine runs."""
+        arguments = self._command.arguments(unit)
+        return "exec " + shlex.join([self._settings.remote_python, "-m", ATTACHED, *arguments])

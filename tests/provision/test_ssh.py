@@ -1,0 +1,237 @@
+"""Units on machines that are reached by SSH: with a real sshd, of this machine."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scaler_cluster.config.ssh_settings import SSHSettings
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.provision.backend import BackendError, UnitStatus
+from scaler_cluster.provision.manager_process import offer_of
+from scaler_cluster.provision.ssh import SSHBackend
+from scaler_cluster.provision.unit_command import UnitCommand
+from scaler_exec import Client
+from tests.provision.debian import unpacked
+from tests.runtime import tasks
+from tests.runtime.helpers import BOUND_S, free_port, wait_until
+
+ADDRESS = "tcp://192.0.2.1:8516"
+
+
+def backend(**given) -> SSHBackend:
+    made = SSHSettings.of(scheduler_address=ADDRESS, **given)
+    return SSHBackend(made, UnitCommand(made, "mine"))
+
+
+def test_the_command_of_a_unit(tmp_path) -> None:
+    """Everything is said that ssh needs, and no key."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("# all\nme@node1\nnode2 # slow\n")
+    made = backend(
+        hostfile=str(hosts),
+        ssh_port=2222,
+        identity="/id",
+        ssh_options=("StrictHostKeyChecking=yes",),
+        remote_python="/opt/my python",
+        insecure=True,
+    )
+    line = shlex.split(made.dry_run("mine-1"))
+
+    assert line[:4] == ["ssh", "-T", "-o", "StrictHostKeyChecking=yes"]
+    assert line[-7:-1] == ["-p", "2222", "-i", "/id", "me@node1", "--"]
+    assert shlex.split(line[-1])[:5] == [
+        "exec",
+        "/opt/my python",
+        "-m",
+        "scaler_cluster.cli.attached",
+        ADDRESS,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "no machine is named"),
+        ({"hostfile": "/nowhere"}, "cannot read /nowhere"),
+        ({"hosts": ("-oProxyCommand=x",), "hostfile": "/dev/null"}, "not the name of a machine"),
+    ],
+)
+def test_settings_that_cannot_work(given, message) -> None:
+    """They are told before anything is started."""
+    with pytest.raises(ConfigError, match=message):
+        backend(**given)
+
+
+def test_there_is_no_more_than_the_machines_have() -> None:
+    """A machine has as many units as it was named times."""
+    made = SSHSettings.of(
+        scheduler_address=ADDRESS, hosts=("a", "b", "a"), workers_per_unit=4, max_workers=-1
+    )
+    offer = SSHBackend(made, UnitCommand(made, "mine")).offered(offer_of(made))
+
+    assert (offer.most, offer.per_unit) == (12, 4)
+
+
+# -- for real ----------------------------------------------------------------------------------
+
+CONFIG = """
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {root}/host_key
+AuthorizedKeysFile {root}/me.pub
+PidFile none
+PasswordAuthentication no
+StrictModes no
+UsePAM no
+"""
+
+
+class SSHServer:
+    """A real sshd at a port of this machine, and what a client needs to log in."""
+
+    def __init__(self, root: Path) -> None:
+        packages = unpacked("openssh-server", "libwrap0")
+        libraries = {"LD_LIBRARY_PATH": str(packages / "usr/lib/x86_64-linux-gnu")}
+        self.port = free_port(1)
+        self._root = root
+        for name in ("host_key", "me"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", root / name], check=True
+            )
+        config = root / "sshd_config"
+        config.write_text(CONFIG.format(port=self.port, root=root))
+        Path("/run/sshd").mkdir(exist_ok=True)
+        users = root / "passwd"
+        users.write_text(
+            f"{Path('/etc/passwd').read_text()}sshd:x:65533:65534::/run/sshd:/bin/false\n"
+        )
+        self._log = root / "sshd.log"
+        self._process = subprocess.Popen(
+            # It wants a user of its own, which only its own view of this machine has.
+            [
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                'mount --bind "$0" /etc/passwd && exec "$@"',
+                users,
+                packages / "usr/sbin/sshd",
+                "-D",
+                "-f",
+                config,
+                "-E",
+                self._log,
+            ],
+            env={**os.environ, **libraries},
+            start_new_session=True,
+        )
+        known = (root / "host_key.pub").read_text()
+        (root / "known").write_text(f"[127.0.0.1]:{self.port} {known}")
+        wait_until(
+            lambda: "listening" in self.log or self._process.poll() is not None,
+            "sshd does not listen",
+        )
+        assert self._process.poll() is None, self.log
+
+    @property
+    def log(self) -> str:
+        """Return what it has logged."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    @property
+    def flags(self) -> str:
+        """Return the flags of a manager that logs in here."""
+        options = f"UserKnownHostsFile={self._root}/known"
+        return f"--ssh-port {self.port} --identity {self._root}/me --ssh-options {options}"
+
+    def close(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait(10)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """Return a real sshd."""
+    (tmp_path / "ssh").mkdir(mode=0o700)
+    made = SSHServer(tmp_path / "ssh")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def python(tmp_path):
+    """Return an interpreter that knows this one's environment, as one that is installed there."""
+    path = tmp_path / "python"
+    names = [name for name in os.environ if name.startswith(("PYTHON", "XDG_", "SCALER_TEST"))]
+    told = " ".join(f"{name}={shlex.quote(os.environ[name])}" for name in names)
+    path.write_text(f'#!/bin/sh\n{told} exec {shlex.quote(sys.executable)} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def units() -> list[psutil.Process]:
+    """Return the supervisors that run at the far end."""
+    found = psutil.process_iter(["cmdline", "name"])
+    return [
+        one
+        for one in found
+        if "scaler_cluster.cli.attached" in (one.info["cmdline"] or ())
+        and "python" in one.info["name"]
+    ]
+
+
+@pytest.mark.slow
+def test_machines_are_units(server, python, shell, flags) -> None:
+    """With keys: from none to two, one is cut off under load, and nothing is left at the end."""
+    keys = os.environ["SCALER_KEYS"]
+    address = f"tcp://127.0.0.1:{free_port(4) + 1}"
+    shell.start(f"scaler_scheduler --keys {keys} {address}")
+    me = f"{getpass.getuser()}@127.0.0.1"
+    manager = shell.start(
+        f"scaler_worker_manager ssh {address} -wmi mine --keys {keys} --hosts {me},{me} "
+        f"--max-workers 2 -his 0.2 -sdc 0.5 --remote-python {python} {server.flags}"
+    )
+    with Client(address, keys=f"{keys}/client.key") as client:
+        futures = [client.submit(tasks.hold, flags.path(name), flags.path("go")) for name in "ab"]
+        flags.wait("a")
+        flags.wait("b")
+        secret = Path(f"{keys}/worker.key").read_text().split()[3]
+        assert secret not in str([one.info for one in psutil.process_iter(["cmdline"])])
+
+        (first, *_) = [one for one in psutil.Process(manager.pid).children() if one.name() == "ssh"]
+        first.kill()
+        flags.set("go")
+        assert all(one.result(BOUND_S) for one in futures)
+        wait_until(lambda: not units(), "units that have nothing to do do not end")
+        assert sum(client.map(abs, range(-100, 0))) == 5050
+        manager.process.send_signal(signal.SIGKILL)
+        wait_until(lambda: not units(), "units outlive their manager")
+
+
+@pytest.mark.slow
+def test_why_a_machine_cannot_be_used(server, tmp_path) -> None:
+    """What ssh says last is the unit's reason."""
+    made = backend(
+        hosts=("127.0.0.1",),
+        ssh_port=server.port,
+        insecure=True,
+        ssh_options=("StrictHostKeyChecking=yes", f"UserKnownHostsFile={tmp_path}/none"),
+    )
+    made.start(["mine-1"])
+    with pytest.raises(BackendError, match="all machines have their units"):
+        made.start(["mine-2"])
+    found: dict[str, UnitStatus] = {}
+    wait_until(lambda: found.update(made.look()) or found["mine-1"].is_over, "ssh does not end")
+    made.close()
+
+    assert "Host key verification failed" in found["mine-1"].reason
