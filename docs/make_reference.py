@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaler_cluster import ids
+from scaler_cluster.config import manager_types
+from scaler_cluster.config.manager_settings import ManagerSettings, UnitSettings
 from scaler_cluster.config.sections import (
     MetricsSettings,
     RecordSettings,
@@ -29,7 +31,10 @@ from scaler_cluster.wire import codec, feed
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import ModuleType
+
+    from scaler_cluster.config.option import Option
 
 HERE = Path(__file__).parent
 
@@ -40,7 +45,7 @@ INTRODUCTION = """\
 
 This is version {m.PROTOCOL_VERSION} of the protocol, which runs over ZeroMQ. The scheduler has a
 ROUTER socket. Every other process is a *peer* and has a DEALER socket. The routing id of that
-socket is the *peer id*: one letter for the role (C, W, S, O) and {ids.PEER_RANDOM_BYTES} random
+socket is the *peer id*: one letter for the role (C, W, S, O, M) and {ids.PEER_RANDOM_BYTES} random
 bytes. {page}
 
 An object storage has a ROUTER socket as well, at the address that Welcome and Returned name. A peer
@@ -63,7 +68,7 @@ The role of a peer's key says what its Hello may be:
 | role of the key | role in the Hello |
 |---|---|
 | `client` | `client`, without a `worker` |
-| `worker` | `supervisor`, `worker`, `storage` with a `supervisor`, `client` with a `worker` |
+| `worker` | `manager`; `supervisor`, `worker`; `storage`, `client` with a `supervisor` or `worker` |
 | `scheduler` | `storage` without a `supervisor`; `scheduler`, to a storage that runs by itself |
 | `owner` (loopback addresses) | all of these |
 
@@ -301,6 +306,14 @@ the `B` may be left out. `memory_limit` and `object_memory_limit` of `ScalerExec
 """
 
 
+MANAGERS = """\
+## `[[worker_manager]]`
+
+A manager has workers started as they are wanted: [managers.md](managers.md). All types have these
+settings; what `scaler_cluster` has besides is passed on to the workers.
+"""
+
+
 def settings() -> str:
     """Return the reference of all settings."""
     lines = [SETTINGS.rstrip()]
@@ -314,26 +327,42 @@ def settings() -> str:
         TraceSettings,
         WebSettings,
     ):
-        lines += [
-            "",
-            f"## `[{kind.names[0]}]`",
-            "",
-            "| key | flags | default | meaning |",
-            "|---|---|---|---|",
-        ]
-        places = iter(("first", "second"))
-        for one in kind.options():
-            flags = f"`{' '.join(one.flags)}`"
-            if one.is_positional:
-                flags = f"the {next(places)} argument"
-            about, _, unset = one.help.replace("%%", "%").partition(" (default: ")
-            default = one.by_default or unset.removesuffix(")")
-            if one.default is MISSING:
-                default = "must be given"
-            elif one.default is False:
-                default = "false"
-            lines.append(f"| `{one.name}` | {flags} | {default} | {about} |")
+        lines += ["", f"## `[{kind.names[0]}]`", "", *_table(kind.options())]
+    common = {one.name: one for one in ManagerSettings.options()}
+    lines += ["", *MANAGERS.splitlines(), "", *_table(common.values())]
+    for name in manager_types.MANAGERS:
+        made = manager_types.settings_of_type(name)
+        own = [one for one in made.options() if common.get(one.name) != one]
+        title = f'### `[[worker_manager]]` with `type = "{name}"`'
+        lines += ["", title, "", (made.__doc__ or "").splitlines()[0]]
+        if own:
+            lines += ["", *_table(own)]
+    workers = {one.name: one for one in UnitSettings.options()}
+    for name in manager_types.TABLES:
+        table = manager_types.settings_of_table(name, {}) or UnitSettings
+        own = [one for one in table.options() if workers.get(one.name) != one]
+        about = f"{(table.__doc__ or '').splitlines()[0]} Also the settings of workers above."
+        lines += ["", f"## `[{name}]`", "", about, "", *_table(own)]
     return "\n".join(lines) + "\n"
+
+
+def _table(options: Iterable[Option]) -> list[str]:
+    """Return settings as the rows of a table."""
+    lines = ["| key | flags | default | meaning |", "|---|---|---|---|"]
+    places = iter(("first", "second"))
+    for one in options:
+        flags = f"`{' '.join(one.flags)}`"
+        if one.is_positional:
+            flags = f"the {next(places)} argument"
+        about, _, unset = one.help.replace("%%", "%").partition(" (default: ")
+        default = one.by_default or unset.removesuffix(")")
+        if one.default is MISSING:
+            default = "must be given"
+        elif one.default is False:
+            default = "false"
+        about = about.replace("|", "\\|")
+        lines.append(f"| `{one.name}` | {flags} | {default} | {about} |")
+    return lines
 
 
 PAGES = {

@@ -390,7 +390,7 @@ WRONG = [
     ("scaler_cluster tcp://127.0.0.1:0", "must have the port at which the scheduler listens"),
     ("scaler_object_storage_server ipc:///tmp/x", "tcp://host:port"),
     ("scaler_worker_manager", "the type comes first"),
-    ("scaler_worker_manager native tcp://127.0.0.1:8516", "did you mean 'baremetal_native'?"),
+    ("scaler_worker_manager slurn tcp://127.0.0.1:8516", "did you mean 'slurm'?"),
     ("scaler", "name one file"),
     ("scaler nosuch.toml", "cannot read nosuch.toml"),
     ("scaler empty.toml", "nothing else to run"),

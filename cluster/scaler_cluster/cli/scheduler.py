@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command, wait_for
-from scaler_cluster.config.sections import SchedulerSettings
+from scaler_cluster.config.sections import SchedulerSettings, webhook_manager_id
 from scaler_cluster.config.webhook_settings import WebhookSettings
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.process.child import ChildProcess
@@ -50,7 +50,7 @@ def webhook_managers(settings: SchedulerSettings, address: str) -> list[WebhookS
         WebhookSettings(
             scheduler_address=as_reached(address, ""),
             url=url,
-            worker_manager_id=f"webhook-{number}",
+            worker_manager_id=webhook_manager_id(number),
             max_workers=-1,
             scale_down_cooldown_seconds=COOLDOWN_S,
             keys=settings.keys,

@@ -30,6 +30,8 @@ class ScalingPolicy:
     kind: str = ADAPTIVE
     count: int | None = None
     """Of STATIC: how many workers each manager has; None: as many as it offers."""
+    primary: str = ""
+    """Of ELASTIC: the manager that has one unit at most; empty: the one that came first."""
     rules: tuple[WaterfallRule, ...] = ()
 
 

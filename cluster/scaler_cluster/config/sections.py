@@ -42,6 +42,11 @@ STRATEGIES = {"NULL": NO, "VANILLA": VANILLA, "FIXED_ELASTIC": ELASTIC}
 """What the strategies of version 1.12 are called elsewhere."""
 
 
+def webhook_manager_id(number: int) -> str:
+    """Return the id of the manager that a scheduler has for its adapter of this number, from 1."""
+    return f"webhook-{number}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SchedulerSettings(ClientQuotas, Secured, Logging):
     """Of a scheduler."""
@@ -182,7 +187,7 @@ class SchedulerSettings(ClientQuotas, Secured, Logging):
             "VANILLA" if self.adapter_webhook_urls else ""
         )
         if strategy in STRATEGIES:
-            return ScalingPolicy(STRATEGIES[strategy])
+            return ScalingPolicy(STRATEGIES[strategy], primary=webhook_manager_id(1))
         try:
             return read_policy(self.policy_engine_type, self.policy_content)
         except ValueError as error:

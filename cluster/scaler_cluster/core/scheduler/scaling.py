@@ -138,11 +138,12 @@ def _capability(_: ScalingPolicy, load: Load) -> dict[str, int]:
     }
 
 
-def _elastic(_: ScalingPolicy, load: Load) -> dict[str, int]:
+def _elastic(policy: ScalingPolicy, load: Load) -> dict[str, int]:
     """Want one unit of the first source, and what is more of the others."""
     found: dict[str, int] = {}
     left = _step(sum(one.here for one in load.sources), load)
-    for index, one in enumerate(load.sources):
+    ordered = sorted(load.sources, key=lambda one: one.name != policy.primary)
+    for index, one in enumerate(ordered):
         found[one.name] = min(left, one.most if index else one.per_unit)
         left -= found[one.name]
     return found
