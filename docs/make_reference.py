@@ -68,7 +68,7 @@ The role of a peer's key says what its Hello may be:
 | role of the key | role in the Hello |
 |---|---|
 | `client` | `client`, without a `worker` |
-| `worker` | `manager`; `supervisor`, `worker`; `storage`, `client` with a `supervisor` or `worker` |
+| `worker` | `manager`, `supervisor`, `worker`; `storage`, `client` with one of the last two |
 | `scheduler` | `storage` without a `supervisor`; `scheduler`, to a storage that runs by itself |
 | `owner` (loopback addresses) | all of these |
 
