@@ -82,6 +82,7 @@ class ClusterCollector(Collector):
                     *_of_functions(self._names.sum_up(snapshot)),
                     *_of_workers(snapshot),
                     *_of_machines(snapshot),
+                    *_of_managers(snapshot),
                     *_of_objects(snapshot),
                 ]  # fmt: skip
         yield from families
@@ -269,6 +270,33 @@ def _of_machines(snapshot: feed.Snapshot) -> Iterator[Family]:
     ):
         values = (sum(getattr(row, field) or 0 for row in rows) for rows in of_each)
         yield _gauges(name, about, label, zip(labels, values, strict=True))
+
+
+MANAGER_GAUGES = (
+    ("scaler_manager_wanted_workers", "Workers that a manager is to have.", "wanted"),
+    ("scaler_manager_workers", "Workers of it that are here to stay.", "workers"),
+    ("scaler_manager_coming_units", "Units whose workers are not here yet.", "coming"),
+    ("scaler_manager_ending_units", "Units on their way out.", "ending"),
+)
+MANAGER_COUNTERS = (
+    ("scaler_manager_failed_units", "Units that never came, or died.", "failed"),
+    ("scaler_manager_unit_seconds", "How long its units have lived together.", "unit_s"),
+    ("scaler_manager_idle_worker_seconds", "How long its workers had nothing to do.", "idle_s"),
+)
+
+
+def _of_managers(snapshot: feed.Snapshot) -> Iterator[Family]:
+    # The newest of those with one name counts.
+    managers = {(one.name, one.system): one for one in snapshot.managers[:MACHINES_MAX]}
+    label = ["manager", "system"]
+    for name, about, field in MANAGER_GAUGES:
+        values = ((key, float(getattr(one, field))) for key, one in managers.items())
+        yield _gauges(name, about, label, values)
+    for name, about, field in MANAGER_COUNTERS:
+        family = CounterMetricFamily(name, about, labels=label)
+        for key, one in managers.items():
+            family.add_metric(key, getattr(one, field))
+        yield family
 
 
 def _gauges(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, JustifyMethod, RenderableType
 
+    from scaler_cluster.wire.feed import Snapshot
     from scaler_monitoring.model import Model
 
 UPPER_LINES = 10
@@ -50,6 +51,7 @@ def draw(
         Rule(characters="-", style="dim"),
         Text(view.shortcuts(), style="dim"),
         _line(view.totals(snapshot)),
+        *_managers(snapshot),
         *(_line(trouble, "bold red") for trouble in view.troubles(model, now)),
     )
     news = [_line(text, "cyan") for text in view.news(model, BELOW_LINES)]
@@ -74,6 +76,12 @@ def draw(
         grid.add_row(_workers(rows, order, left), side)
         return Group(head, grid, *news)
     return Group(head, _workers(rows, order, console.width), side, *news)
+
+
+def _managers(snapshot: Snapshot) -> list[Table]:
+    """Return the managers, if there are any; the first ones of many."""
+    lines = view.managers(snapshot)[:BELOW_LINES]
+    return [_table(view.MANAGER_COLUMNS, lines)] if lines else []
 
 
 def _line(text: str, style: str = "") -> Text:

@@ -329,6 +329,25 @@ def functions(model: Model) -> list[Line]:
 FUNCTION_COLUMNS = ("function", "tasks", "done", "failed", "each", "")
 
 
+MANAGER_COLUMNS = ("worker_manager", "wanted", "here", "coming", "ending", "failed", "unit hours")
+
+
+def managers(snapshot: feed.Snapshot) -> list[Line]:
+    """Return who has workers started: how many are wanted and here, and the units on their way."""
+    return [
+        (
+            f"{short(one.name)} ({short(one.system)})",
+            whole(one.wanted),
+            whole(one.workers),
+            whole(one.coming),
+            whole(one.ending),
+            whole(one.failed),
+            f"{one.unit_s / 3600:.1f}",
+        )
+        for one in snapshot.managers
+    ]
+
+
 def troubles(model: Model, now: float) -> list[str]:
     """Return what is wrong with what is shown, and with the cluster."""
     snapshot = model.snapshot
@@ -340,6 +359,12 @@ def troubles(model: Model, now: float) -> list[str]:
         found.append(f"{model.missed} messages of the feed were missed")
     for table, count in snapshot.left_out.items():
         found.append(f"{count} {table} are not shown")
+    failing = [
+        f"the manager {short(one.name)} gets no workers: {plain(one.reason)}"
+        for one in snapshot.managers
+        if one.reason
+    ]
+    found += _first(failing, "managers get no workers")
     unmet = [
         f"{whole(one.tasks)} {'task waits' if one.tasks == 1 else 'tasks wait'} for a worker"
         f"{' with ' if one.what else ''}{short(one.what)}: "

@@ -184,6 +184,24 @@ def test_reasons_are_in_the_log_once(cloud):
     assert lines == ["manager cloud (pid 1 on host) gets no workers: no such image"]
 
 
+def test_watchers_see_managers(cloud):
+    """What is wanted, what is here, how its units are, and what idles costs."""
+    cloud.submit(0)
+    cloud.wait(0.3)
+    unit(cloud, 1, b"W1")
+    cloud.feed(b"M1", m.Units(2, 1, 4, "no room", 90.0))
+    cloud.wait(0.3)
+    (row,) = cloud.snapshot().managers
+
+    assert (row.name, row.system, row.wanted, row.workers) == ("cloud", "slurm", 1, 1)
+    assert (row.coming, row.ending, row.failed, row.reason) == (2, 1, 4, "no room")
+    assert (row.least, row.most, row.unit_s, row.idle_s) == (0, 4, 90.0, 0.0)
+    cloud.done(0)
+    cloud.wait(2.0)
+    (row,) = cloud.snapshot().managers
+    assert row.idle_s > 1.0
+
+
 def test_a_policy_that_sends_nothing(bench):
     """With scaling=no a manager keeps what it has, within its bounds."""
     policy = read_policy("simple", "allocate=even; scaling=no")

@@ -51,6 +51,7 @@ FULL = snapshot(
         f.Store(b"tcp://h:2", "tcp://h:2", 2, 200, 500, 0, True),
     ],
     demands=[f.Demand("gpu", 4, 1.0), f.Demand("cpu", 5)],
+    managers=[f.Manager("cloud", "host", "slurm", 9, 7, 0, 20, 2, 1, 3, "no", 7200.0, 60.0)],
 )
 
 
@@ -129,6 +130,13 @@ def test_every_number_is_told():
         ("scaler_machine_free_memory_bytes", ("host", "host"), ("machine", "01")): 4000,
         ("scaler_machine_workers_busy_cpus", ("host", "host"), ("machine", "01")): 0.75,
         ("scaler_machine_workers_resident_memory_bytes", ("host", "host"), ("machine", "01")): 30,
+        ("scaler_manager_wanted_workers", ("manager", "cloud"), ("system", "slurm")): 9,
+        ("scaler_manager_workers", ("manager", "cloud"), ("system", "slurm")): 7,
+        ("scaler_manager_coming_units", ("manager", "cloud"), ("system", "slurm")): 2,
+        ("scaler_manager_ending_units", ("manager", "cloud"), ("system", "slurm")): 1,
+        ("scaler_manager_failed_units_total", ("manager", "cloud"), ("system", "slurm")): 3,
+        ("scaler_manager_unit_seconds_total", ("manager", "cloud"), ("system", "slurm")): 7200,
+        ("scaler_manager_idle_worker_seconds_total", ("manager", "cloud"), ("system", "slurm")): 60,
         ("scaler_objects",): 3,
         ("scaler_objects_bytes",): 300,
         ("scaler_store_bytes", ("store", "home")): 100,
@@ -155,8 +163,8 @@ def test_names_keep_to_the_conventions():
         assert not re.search(r"_(s|ms|mb|kb|percent|count)$", family.name)
         for one in family.samples:
             assert one.name.endswith("_total") == (family.type == "counter")
-            assert set(one.labels) <= {"function", "host", "kind", "machine", "outcome", "state",
-                                       "store", "address", "release", "python"}  # fmt: skip
+            assert set(one.labels) <= {"function", "host", "kind", "machine", "outcome", "state", "manager",
+                                       "store", "address", "release", "python", "system"}  # fmt: skip
 
 
 def test_what_is_not_known_is_not_told():

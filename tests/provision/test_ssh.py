@@ -22,7 +22,7 @@ from scaler_cluster.provision.unit_command import UnitCommand
 from scaler_exec import Client
 from tests.provision.debian import unpacked
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, free_port, wait_until
+from tests.runtime.helpers import BOUND_S, environment, free_port, wait_until
 
 ADDRESS = "tcp://192.0.2.1:8516"
 
@@ -172,8 +172,9 @@ def server(tmp_path):
 def python(tmp_path):
     """Return an interpreter that knows this one's environment, as one that is installed there."""
     path = tmp_path / "python"
-    names = [name for name in os.environ if name.startswith(("PYTHON", "XDG_", "SCALER_TEST"))]
-    told = " ".join(f"{name}={shlex.quote(os.environ[name])}" for name in names)
+    variables = environment()
+    names = [name for name in variables if name.startswith(("PYTHON", "XDG_", "SCALER_TEST"))]
+    told = " ".join(f"{name}={shlex.quote(variables[name])}" for name in names)
     path.write_text(f'#!/bin/sh\n{told} exec {shlex.quote(sys.executable)} "$@"\n')
     path.chmod(0o755)
     return path

@@ -22,6 +22,8 @@ TABLE = "worker_manager"
 MANAGERS = {
     # Of each type: the module under scaler_cluster.config, and the class.
     "baremetal_native": ("native_settings", "NativeSettings"),
+    "k8s_raw": ("kubernetes_settings", "KubernetesSettings"),
+    "kubernetes": ("kubernetes_settings", "KubernetesSettings"),
     "lsf": ("job_queue_settings", "LSFSettings"),
     "pbs": ("job_queue_settings", "PBSSettings"),
     "sge": ("job_queue_settings", "SGESettings"),

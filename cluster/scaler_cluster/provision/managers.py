@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 BACKENDS = {
     # Of each class of settings: the module under scaler_cluster.provision, and its backend.
+    "KubernetesSettings": ("kubernetes", "KubernetesBackend"),
     "LSFSettings": ("job_queues", "JobQueueBackend"),
     "PBSSettings": ("job_queues", "JobQueueBackend"),
     "SGESettings": ("job_queues", "JobQueueBackend"),

@@ -249,6 +249,36 @@ class Demand:
 
 
 @dataclass(slots=True)
+class Manager:
+    """Whoever has workers started as they are wanted, and how that goes."""
+
+    name: str = ""
+    """Its id."""
+    host: str = ""
+    system: str = ""
+    """What starts the workers: the manager's type; "embedded": a program's own cluster."""
+    wanted: int = 0
+    """How many workers it is to have."""
+    workers: int = 0
+    """How many are here to stay."""
+    least: int = 0
+    most: int = 0
+    """The most workers that it offers; 2^32: without limit."""
+    coming: int = 0
+    """Units whose workers are not here yet. A unit is what the system starts as one."""
+    ending: int = 0
+    """Units on their way out."""
+    failed: int = 0
+    """Units that never came, or died, since the manager was started."""
+    reason: str = ""
+    """Why the last one did; empty: another one has come since."""
+    unit_s: float = 0.0
+    """How long its units have lived together since it was started, in seconds."""
+    idle_s: float = 0.0
+    """How long its workers had nothing to do, together, since it joined this scheduler."""
+
+
+@dataclass(slots=True)
 class Snapshot:
     """The whole state at one moment."""
 
@@ -286,6 +316,7 @@ class Snapshot:
     stores: list[Store] = field(default_factory=list)
     largest: list[LargeObject] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
+    managers: list[Manager] = field(default_factory=list)
     refused: str = ""
     """Which cluster was refused last, and why; empty: none since a worker joined."""
     errors: int = 0
@@ -525,6 +556,7 @@ class Events:
 
 RECORDS: tuple[type[Any], ...] = (
     Process, Tasks, Machine, Worker, Client, Function, Graph, Store, LargeObject, Demand,
+    Manager,
 )  # fmt: skip
 """What a snapshot consists of."""
 EVENT_KINDS: dict[str, type[Event]] = {

@@ -16,6 +16,7 @@ from scaler_cluster.wire import feed
 if TYPE_CHECKING:
     from scaler_cluster.core.graph.critical_path import CriticalPaths
     from scaler_cluster.core.graph.graph import GraphRecord
+    from scaler_cluster.core.records.managers import ManagerRecord
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.core.scheduler.objects import ObjectTable
@@ -57,6 +58,8 @@ def take_snapshot(table: Table, paths: CriticalPaths, objects: int, now: float) 
     snapshot.largest = _largest(table.objects, objects)
     demands = _demands(table, now)
     snapshot.demands = demands[:ROWS_MAX]
+    managers = islice(table.managers.values(), ROWS_MAX)
+    snapshot.managers = [_manager(one) for one in managers if one.offer is not None]
     snapshot.refused = table.refused
     snapshot.errors = table.errors
     there = {
@@ -167,6 +170,16 @@ def _machine(supervisor: SupervisorRecord, now: float) -> feed.Machine:
         row.agent_rss_bytes = vitals.agent_rss_bytes
         row.restarts = vitals.restarts
     return row
+
+
+def _manager(manager: ManagerRecord) -> feed.Manager:
+    offer, units = manager.offer, manager.units
+    assert offer is not None
+    return feed.Manager(
+        manager.name, manager.host, offer.kind, manager.wanted, manager.here, offer.least,
+        offer.most, units.coming, units.ending, units.failed, units.reason, units.unit_s,
+        manager.idle_s,
+    )  # fmt: skip
 
 
 def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
