@@ -186,7 +186,7 @@ def test_pods_are_made_listed_and_deleted(kubernetes) -> None:
     kubernetes.is_full = False
     made.start(["mine-1", "mine-2"])
     other = backend(kubeconfig_path=str(kubernetes.kubeconfig))
-    found = {}
+    found: dict[str, UnitStatus] = {}
     wait_until(lambda: found.update(other.look()) or found["mine-2"].is_over, "it does not end")
 
     assert found["mine-1"] == UnitStatus(reason="Unschedulable: 0/1 nodes are available")
