@@ -21,16 +21,26 @@ TABLE = "worker_manager"
 """The table of a manager in a file; its ``type`` says which settings it has."""
 MANAGERS = {
     # Of each type: the module under scaler_cluster.config, and the class.
+    "aws_ec2": ("aws_settings", "EC2Settings"),
+    "aws_raw_ecs": ("aws_settings", "ECSSettings"),
     "baremetal_native": ("native_settings", "NativeSettings"),
     "k8s_raw": ("kubernetes_settings", "KubernetesSettings"),
     "kubernetes": ("kubernetes_settings", "KubernetesSettings"),
     "lsf": ("job_queue_settings", "LSFSettings"),
+    "orb_aws_ec2": ("aws_settings", "EC2Settings"),
     "pbs": ("job_queue_settings", "PBSSettings"),
     "sge": ("job_queue_settings", "SGESettings"),
     "slurm": ("job_queue_settings", "SlurmSettings"),
     "ssh": ("ssh_settings", "SSHSettings"),
     "webhook": ("webhook_settings", "WebhookSettings"),
 }
+REFUSED = {
+    "aws_hpc": "AWS Batch is not supported yet; aws_raw_ecs and aws_ec2 are",
+    "oci_hpc": "OCI is not supported",
+    "oci_raw": "OCI is not supported",
+    "symphony": "IBM Symphony is not supported yet",
+}
+"""Types of the Scaler system that this one does not have, and why."""
 TABLES: dict[str, tuple[str, str]] = {
     # Of each table that other versions have for one type.
     "native_worker_adapter": ("webhook_settings", "NativeAdapterSettings"),
@@ -40,6 +50,8 @@ TABLES: dict[str, tuple[str, str]] = {
 
 def settings_of_type(name: str) -> type[Section]:
     """Return the class of the settings of a type of manager; raises ConfigError."""
+    if name in REFUSED:
+        raise ConfigError(f"managers of type {name} are not there: {REFUSED[name]}")
     if name not in MANAGERS:
         known = ", ".join(MANAGERS)
         raise ConfigError(

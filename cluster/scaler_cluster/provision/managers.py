@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 BACKENDS = {
     # Of each class of settings: the module under scaler_cluster.provision, and its backend.
+    "EC2Settings": ("ec2", "EC2Backend"),
+    "ECSSettings": ("ecs", "ECSBackend"),
     "KubernetesSettings": ("kubernetes", "KubernetesBackend"),
     "LSFSettings": ("job_queues", "JobQueueBackend"),
     "PBSSettings": ("job_queues", "JobQueueBackend"),

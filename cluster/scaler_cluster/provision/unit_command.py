@@ -25,6 +25,8 @@ class UnitCommand:
 
     settings: UnitSettings
     manager_id: str
+    workers: int | None = None
+    """How many workers a unit has, if its system knows better than the settings."""
 
     def arguments(self, unit: str, keys: str | None = None) -> list[str]:
         """Return the arguments of ``scaler_cluster`` for a unit.
@@ -35,7 +37,7 @@ class UnitCommand:
         settings = self.settings
         arguments = [
             settings.workers_address,
-            f"--num-of-workers={settings.workers_in_unit}",
+            f"--num-of-workers={self.workers or settings.workers_in_unit}",
             f"--worker-manager-id={self.manager_id}",
             f"--unit={unit}",
         ]
@@ -50,6 +52,10 @@ class UnitCommand:
             if one.name in known and value != one.default:
                 arguments.append(_flag(one, value))
         return arguments
+
+    def program_line(self, unit: str) -> str:
+        """Return the command as a line for a shell that finds ``scaler_cluster`` by its name."""
+        return shlex.join(["scaler_cluster", *self.arguments(unit)])
 
     def line(self, unit: str, python: str, keys: str | None = None) -> str:
         """Return the command as a line for a shell, to be run by this Python."""
