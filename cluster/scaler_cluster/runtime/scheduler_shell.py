@@ -136,8 +136,6 @@ class SchedulerShell:
         """Stop, tell the clients that are still connected, and close the link."""
         self._is_closing = True
         self._loop.remove_reader(self._link.fd)
-        if self._timer is not None:
-            self._timer.cancel()
         self._process_watch.close()
         if self._core.table.sessions:
             # The last client said Goodbye before it closed our lifeline: that is about to arrive.
@@ -148,6 +146,9 @@ class SchedulerShell:
             self._send(peer, [m.Goodbye(SHUT_DOWN)], clock())
         if self._core.is_over:
             self._await_supervisors()
+        # Not before the last turn, which sets it anew.
+        if self._timer is not None:
+            self._timer.cancel()
         self._feed_door.close()
         self._link.close(zmq_link.LINGER_MS if clients else 0)
         if self._storages is not None:
