@@ -1,0 +1,1 @@
+"""Worker adapters, at the path that the Scaler system has them at."""

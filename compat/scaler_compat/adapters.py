@@ -1,0 +1,87 @@
+"""Worker adapters as programs for the Scaler system make them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from scaler_cluster.config.webhook_settings import NativeAdapterSettings
+from scaler_cluster.provision.adapters import make_adapter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiohttp import web
+
+
+def format_capabilities(capabilities: Mapping[str, int]) -> str:
+    """Return capabilities as a command line has them, such as ``linux,gpu=1``."""
+    return ",".join(
+        name if amount == -1 else f"{name}={amount}" for name, amount in capabilities.items()
+    )
+
+
+class NativeWorkerAdapter:
+    """Starts and shuts down worker groups on this machine, by its methods or by HTTP.
+
+    The parameters are the settings of ``[native_worker_adapter]``. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        address: object,
+        object_storage_address: object = None,
+        capabilities: Mapping[str, int] | None = None,
+        io_threads: int = NativeAdapterSettings.io_threads,
+        task_queue_size: int = NativeAdapterSettings.per_worker_task_queue_size,
+        max_workers: int | None = NativeAdapterSettings.max_workers,
+        heartbeat_interval_seconds: float = NativeAdapterSettings.heartbeat_interval_seconds,
+        task_timeout_seconds: float = NativeAdapterSettings.task_timeout_seconds,
+        death_timeout_seconds: float = NativeAdapterSettings.death_timeout_seconds,
+        garbage_collect_interval_seconds: float = (
+            NativeAdapterSettings.garbage_collect_interval_seconds
+        ),
+        trim_memory_threshold_bytes: int = NativeAdapterSettings.trim_memory_threshold_bytes,
+        hard_processor_suspend: bool = NativeAdapterSettings.hard_processor_suspend,
+        event_loop: str = NativeAdapterSettings.event_loop,
+        logging_paths: Sequence[str] = NativeAdapterSettings.logging_paths,
+        logging_level: str = NativeAdapterSettings.logging_level,
+        logging_config_file: str | None = None,
+    ) -> None:
+        settings = NativeAdapterSettings.of(
+            scheduler_address=str(address),
+            object_storage_address=() if object_storage_address is None
+            else str(object_storage_address),
+            per_worker_capabilities=dict(capabilities or {}),
+            io_threads=io_threads,
+            per_worker_task_queue_size=task_queue_size,
+            max_workers=max_workers,
+            heartbeat_interval_seconds=heartbeat_interval_seconds,
+            task_timeout_seconds=task_timeout_seconds,
+            death_timeout_seconds=death_timeout_seconds,
+            garbage_collect_interval_seconds=garbage_collect_interval_seconds,
+            trim_memory_threshold_bytes=trim_memory_threshold_bytes,
+            hard_processor_suspend=hard_processor_suspend,
+            event_loop=event_loop,
+            logging_paths=tuple(logging_paths),
+            logging_level=logging_level,
+            logging_config_file=logging_config_file,
+        )  # fmt: skip
+        self._adapter = make_adapter(settings)
+
+    async def start_worker_group(self) -> str:
+        """Start a group and return its id; raises CapacityExceededError if there are enough."""
+        group, _ = await asyncio.to_thread(self._adapter.start)
+        return group
+
+    async def shutdown_worker_group(self, worker_group_id: str) -> None:
+        """Shut a group down; raises WorkerGroupNotFoundError."""
+        await asyncio.to_thread(self._adapter.shut_down, worker_group_id)
+
+    async def webhook_handler(self, request: web.Request) -> web.Response:
+        """Answer a request of a scheduler."""
+        return await self._adapter.handle(request)
+
+    def create_app(self) -> web.Application:
+        """Return an application of aiohttp with the one route, ``POST /``."""
+        return self._adapter.create_app()
