@@ -92,8 +92,15 @@ def test_an_adapter_says_what_it_has(settings, groups) -> None:
 
     assert served.ask({"action": "get_worker_adapter_info"}) == (
         200,
-        {"max_worker_groups": groups, "workers_per_group": 1, "base_capabilities": {"gpu": 1}},
+        {
+            "max_worker_groups": groups,
+            "workers_per_group": 1,
+            "base_capabilities": {"gpu": 1},
+            "worker_groups": [],
+        },
     )
+    group = served.ask(start())[1]["worker_group_id"]
+    assert served.adapter.info()["worker_groups"] == [group]
 
 
 def test_groups_are_started_and_shut_down() -> None:
@@ -229,6 +236,7 @@ def test_groups_of_an_adapter_are_units(backend, foreign) -> None:
     """A unit is its group, from its start to its shutdown."""
     foreign.will({"status": "Worker group started", "worker_group_id": "g", "worker_ids": ["w"]})
     backend.start(["mine-1"])
+    foreign.will({"max_worker_groups": 1})
     assert backend.look() == {"mine-1": UnitStatus()}
     foreign.will({"status": "Worker group shutdown"})
     backend.stop(["mine-1", "mine-2"])
@@ -236,8 +244,20 @@ def test_groups_of_an_adapter_are_units(backend, foreign) -> None:
     assert backend.look() == {}
     assert foreign.asked == [
         {"action": "start_worker_group", "worker_manager_id": "mine", "unit": "mine-1"},
+        {"action": "get_worker_adapter_info"},
         {"action": "shutdown_worker_group", "worker_group_id": "g"},
     ]
+
+
+def test_an_adapter_of_ours_says_which_groups_live(backend, foreign) -> None:
+    """One that has died is over, and is told once."""
+    for group in "gh":
+        foreign.will({"worker_group_id": group})
+    backend.start(["mine-1", "mine-2"])
+    foreign.will({"worker_groups": ["h"]})
+    assert backend.look() == {"mine-1": UnitStatus(True), "mine-2": UnitStatus()}
+    foreign.will({"worker_groups": ["h"]})
+    assert backend.look() == {"mine-2": UnitStatus()}
 
 
 def test_a_group_that_the_adapter_does_not_know_has_ended(backend, foreign) -> None:

@@ -79,8 +79,12 @@ class Adapter:
         return max((most or max(usable_cpus() - 1, 1)) // self.settings.workers_in_unit, 1)
 
     def info(self) -> dict[str, Any]:
-        """Return what an adapter says of itself."""
+        """Return what an adapter says of itself, and which groups live."""
+        with self._lock:
+            self._forget_ended()
+            living = list(self._groups)
         return {
+            "worker_groups": living,
             "max_worker_groups": self.groups_max,
             "workers_per_group": self.settings.workers_in_unit,
             "base_capabilities": dict(self.settings.per_worker_capabilities),
@@ -150,7 +154,7 @@ class Adapter:
             return 400, {"error": "No action specified"}
         try:
             if action == "get_worker_adapter_info":
-                return 200, self.info()
+                return 200, await asyncio.to_thread(self.info)
             if action == "start_worker_group":
                 who = str(body.get("worker_manager_id") or ""), str(body.get("unit") or "")
                 group, workers = await asyncio.to_thread(self.start, *who)

@@ -1,8 +1,8 @@
 """Units that an adapter of version 1.12 starts: its worker groups, by HTTP.
 
-The adapter does not list its groups, so the backend knows those alone that it has started. A
-request has two keys more than the documents say, which other adapters pass over: an adapter of ours
-tells the workers with them to which manager and unit they belong, so that they can drain.
+An adapter does not list its groups, so the backend knows those alone that it has started. One of
+ours says more than the documents have: which groups live, among what it says of itself. And it is
+told more, which others pass over: to which manager and unit the workers belong, so that they drain.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scaler_cluster.provision.unit_command import UnitCommand
     from scaler_cluster.wire.messages import Offer
 
+INFO = {"action": "get_worker_adapter_info"}
 TIMEOUT_S = 30.0
 BYTES_MAX = 1 << 20
 """Of an answer."""
@@ -52,8 +53,17 @@ class WebhookBackend:
             self._groups[unit] = group
 
     def look(self) -> Mapping[str, UnitStatus]:
-        """Return the units whose groups were started and not shut down."""
-        return {unit: UnitStatus() for unit in self._groups}
+        """Return the units whose groups were started and not shut down, and which of them died."""
+        if not self._groups:
+            return {}
+        living = self._ask(INFO).get("worker_groups")
+        if not isinstance(living, list):
+            return {unit: UnitStatus() for unit in self._groups}
+        found = {unit: UnitStatus(group not in living) for unit, group in self._groups.items()}
+        for unit, status in found.items():
+            if status.is_over:
+                del self._groups[unit]
+        return found
 
     def stop(self, units: Sequence[str]) -> None:
         """Have groups shut down."""
@@ -70,7 +80,7 @@ class WebhookBackend:
 
     def offered(self, offer: Offer) -> Offer:
         """Return what an adapter offers, as far as the manager may have it."""
-        info = self._ask({"action": "get_worker_adapter_info"})
+        info = self._ask(INFO)
         try:
             groups, per_unit = int(info["max_worker_groups"]), int(info["workers_per_group"])
             base = {str(name): float(n) for name, n in info.get("base_capabilities", {}).items()}

@@ -24,6 +24,8 @@ STURDY_S = 10.0
 """A unit that dies sooner than this after its workers came was in vain as well."""
 SETTLE_S = 10.0
 """A system may list a unit only a while after it has accepted it; so long that is believed."""
+RETURN_S = 60.0
+"""A unit that the scheduler has lost, and that its system still lists, is ended after this."""
 FAREWELL_S = 5.0
 """A unit that has drained ends by itself within this."""
 STOP_AGAIN_S = 30.0
@@ -80,7 +82,7 @@ class Fleet:
             unit.until = min(unit.until, now + FAREWELL_S)
         if unit.phase is Phase.HERE:
             # It may come back: after a restart of the scheduler all do.
-            unit.phase, unit.until = Phase.COMING, now + self.config.start_timeout_s
+            unit.phase, unit.until = Phase.COMING, now + RETURN_S
         return True
 
     def forget_scheduler(self) -> None:
