@@ -159,6 +159,9 @@ SESSIONS = [
     (["scaler_scheduler --allocate-policy capability tcp://127.0.0.1:2345",
       'scaler_cluster -n 4 --per-worker-capabilities "gpu,linux" tcp://127.0.0.1:2345'],
      "capabilities.py"),
+    (["scaler_worker_adapter_native tcp://127.0.0.1:2345 --host 127.0.0.1 --port 8080",
+      "scaler_scheduler tcp://127.0.0.1:2345 --adapter-webhook-url http://127.0.0.1:8080"],
+     "first_look.py"),
     (["scaler_scheduler -h"], ""),
     (["scaler_cluster -h"], ""),
     (["scaler_object_storage_server -h"], ""),
@@ -169,8 +172,6 @@ ELSEWHERE = {
     "scaler_ui": "no monitor yet",
     "scaler_symphony_cluster": "needs IBM Spectrum Symphony",
     "scaler_worker_adapter_symphony": "needs IBM Spectrum Symphony",
-    "scaler_worker_adapter_native": "scaling follows",
-    "--adapter-webhook-url": "scaling follows",
     "--config": "paths of a whole machine: tests/runtime/test_commands.py has the scenarios",
 }
 """What is printed and does not run here."""

@@ -107,8 +107,10 @@ def test_a_manager_by_command_starts_from_zero(shell, flags) -> None:
     address = f"tcp://127.0.0.1:{free_port(4) + 1}"
     shell.start(f"scaler_scheduler {address}")
     manager = shell.start(
-        f"scaler_worker_manager baremetal_native {address} --max-task-concurrency 2 -sdc 0.2"
+        f"scaler_worker_manager baremetal_native {address} --max-task-concurrency 2 -sdc 0.2 "
+        "--keep-units"
     )
+    manager.wait_for("keep_units has no effect")
     manager.wait_for("starting 0 workers")
     with Client(address) as client:
         workers = spread(client.submit, flags, 2, "a")

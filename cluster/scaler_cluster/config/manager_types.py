@@ -41,6 +41,11 @@ REFUSED = {
     "symphony": "IBM Symphony is not supported yet",
 }
 """Types of the Scaler system that this one does not have, and why."""
+REFUSED_TABLES = {
+    "ecs_worker_adapter": 'write [[worker_manager]] with type = "aws_raw_ecs"',
+    "symphony_worker_adapter": "IBM Symphony is not supported yet",
+}
+"""Tables of the Scaler system that nothing here runs; others may stand beside them in a file."""
 TABLES: dict[str, tuple[str, str]] = {
     # Of each table that other versions have for one type.
     "native_worker_adapter": ("webhook_settings", "NativeAdapterSettings"),
@@ -64,6 +69,8 @@ def settings_of_table(name: str, values: Mapping[str, Any]) -> type[Section] | N
     """Return the class of the settings in a table; None: it is no manager's. Raises ConfigError."""
     if name in TABLES:
         return _load(*TABLES[name])
+    if name in REFUSED_TABLES:
+        raise ConfigError(f"cannot be run: {REFUSED_TABLES[name]}")
     if name != TABLE:
         return None
     if "type" not in values:

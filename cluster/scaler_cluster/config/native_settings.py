@@ -27,3 +27,20 @@ class NativeSettings(ManagerSettings):
         TEXT,
         default=None,
     )
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The names of settings that differ from their defaults, and mean nothing here."""
+        given = {one.name: getattr(self, one.name) != one.default for one in self.options()}
+        return [name for name in OF_UNITS if given[name]]
+
+
+OF_UNITS = (
+    "worker_manager_id",
+    "workers_per_unit",
+    "drain_timeout_seconds",
+    "start_timeout_seconds",
+    "keep_units",
+    "dry_run",
+)
+"""Settings for units, of which a cluster that grows and shrinks has none."""

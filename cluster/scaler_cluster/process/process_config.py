@@ -8,6 +8,7 @@ see :func:`scaler_cluster.process.process.read_config`.
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 import sys
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from scaler_cluster.process.dashboard_listener import DashboardListener
     from scaler_cluster.process.process import Ready
     from scaler_cluster.wire.messages import Capabilities
+
+log = logging.getLogger("scaler.supervisor")
 
 WORKERS_MAX = 256
 """More workers than any machine of ours has CPUs, where nobody has said how many."""
@@ -284,6 +287,8 @@ class SupervisorProcessConfig:
 
         Without a limit it has up to WORKERS_MAX.
         """
+        for name in settings.without_effect:
+            log.warning("ClusterProcess: %s has no effect for workers of this machine", name)
         most = usable_cpus() if settings.max_workers is None else settings.max_workers
         most = WORKERS_MAX if most == -1 else max(most, settings.min_workers)
         if settings.mode == "fixed":
