@@ -139,12 +139,26 @@ def test_a_supervisor_that_offers_is_told_and_its_surplus_drains(bench):
     assert sum(lines == ["Retire"] for lines in sent.values()) == 2
     assert not busy.retiring
 
+    # It has none by itself then.
     bench.feed(b"S1", offer(0, cooldown_s=0.0))
-    assert wants(bench.wait(0.25), "S1") == ["Wanted 0"]
+    assert wants(bench.wait(0.25), "S1") == []
     assert busy.retiring
     bench.feed(b"S1", offer(8, cooldown_s=0.0))
     assert wants(bench.wait(0.25), "S1") == ["Wanted 1"]
     assert not busy.retiring
+
+
+def test_a_supervisor_that_comes_back_says_how_many_it_has(bench):
+    """A scheduler that is new goes by that, not by how many it had at first."""
+    bench.client()
+    bench.supervisor(b"S1", workers=2)
+    for worker in (b"W1", b"W2", b"W3"):
+        bench.worker(worker)
+    three = offer(8, least=2, cooldown_s=0.0)
+    three.wanted = 3
+    bench.feed(b"S1", three)
+
+    assert wants(bench.wait(0.25), "S1") == ["Wanted 2"]
 
 
 def test_the_second_manager_of_an_id_takes_its_place(cloud):

@@ -269,6 +269,9 @@ def test_a_system_that_does_not_answer_ends_nothing(system):
     system.wait(60.0)
     assert system.core.reason == "no answer"
     assert list(system.core.fleet.units) == ["m-1"]
+    system.is_silent = False
+    system.wait(3.0)
+    assert system.core.reason == ""
 
 
 def test_a_restarted_scheduler_hears_the_offer_and_what_drains(system):

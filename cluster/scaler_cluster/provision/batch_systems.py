@@ -66,8 +66,8 @@ class Slurm:
             f"--output={log}",
             "--ntasks=1",
             f"--cpus-per-task={settings.cpus}",
-            # A signal for the batch script alone would not reach what it runs.
-            "--signal=TERM@10",
+            # To the script itself, which is the workers' supervisor by then.
+            "--signal=B:TERM@10",
         ]
         if settings.queue is not None:
             lines.append(f"--partition={settings.queue}")

@@ -88,6 +88,8 @@ class ManagerCore:
         """How many workers there are to be."""
         self._offer = offer
         self._is_looking = False
+        self._is_blaming = False
+        """Whether the reason is that the system did not answer: forgotten when it does."""
         self._look_at = now
         self._heartbeat_at = now
         self._heard_at = now
@@ -164,15 +166,21 @@ class ManagerCore:
         self._is_looking = False
         self._look_at = now + self.config.look_s
         if listed is None:
-            self.fleet.reason = error
-        else:
-            self.fleet.listed(listed, now)
+            self._blame(error)
+            return
+        if self._is_blaming:
+            self._is_blaming, self.fleet.reason = False, ""
+        self.fleet.listed(listed, now)
 
     def stopped(self, error: str, now: float) -> None:
         """The system has ended units, or says why it has not."""
         if error:
-            self.fleet.reason = error
+            self._blame(error)
         self._look_at = now
+
+    def _blame(self, error: str) -> None:
+        """The system does not answer, or not do what it should; until it answers again."""
+        self._is_blaming, self.fleet.reason = True, error
 
     # -- time ----------------------------------------------------------------------------------
 

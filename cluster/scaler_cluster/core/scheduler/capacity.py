@@ -58,6 +58,10 @@ class Capacity:
         """A manager says how many workers it could have."""
         if manager.offer is None:
             manager.cooldown.count = offer.wanted
+        if manager.is_own:
+            # So many it has, whatever was said of it before.
+            manager.wanted = offer.wanted
+            self._table.supervisors[manager.peer].workers_wanted = offer.wanted
         manager.offer = offer
         self._looked_at = -math.inf
 

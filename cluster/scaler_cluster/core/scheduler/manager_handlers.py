@@ -91,8 +91,6 @@ class ManagerHandlers:
                 raise RemoteProtocolError("only a manager or a supervisor makes an offer")
             name = f"{supervisor.host}:{supervisor.pid}"
             manager = ManagerRecord(peer, name, supervisor.host, supervisor.pid, now, is_own=True)
-            # So many it has, until it hears of others.
-            manager.wanted = supervisor.workers_wanted
             table.managers[peer] = manager
         self._capacity.welcome(manager, message)
 
