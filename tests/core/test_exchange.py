@@ -230,33 +230,3 @@ def test_much_that_is_said_with_the_hello_arrives(hub, spoke):
     sent = spoke.send(HUB, [HELLO, *much], 0.0)
 
     assert [one for frames in sent for one in hub.receive(SPOKE, frames, 0.0)] == [HELLO, *much]
-
-
-def test_a_hello_that_comes_late_begins_no_second_conversation(hub, spoke):
-    """A hub that has dropped a peer has it start over, whatever of its former life comes late.
-
-    The peer would take the first envelopes of a second conversation for those that it has had.
-    """
-    late = only(spoke.send(HUB, [HELLO], 0.0))
-    hub.receive(SPOKE, late, 0.0)
-    assert spoke.receive(HUB, only(hub.send(SPOKE, [m.Welcome(1, 1)], 0.0)), 0.0)
-    hub.drop(SPOKE)
-
-    assert hub.receive(SPOKE, late, 1.0) == [m.Unknown()]
-    assert not hub.knows(SPOKE)
-    again = Exchange(21)
-    greet(hub, again, 2.0)
-    assert hub.receive(SPOKE, late, 3.0) == []
-    answer = only(hub.send(SPOKE, [m.Heartbeat()], 4.0))
-    assert again.receive(HUB, answer, 4.0) == [m.Heartbeat()]
-
-
-def test_not_all_dropped_peers_are_remembered(hub, monkeypatch):
-    """Of many, the last ones are."""
-    monkeypatch.setattr(module, "FORGOTTEN_MAX", 1)
-    for name in (b"C1", b"C2"):
-        hub.receive(name, encode(5, 1, 0, [HELLO]), 0.0)
-        hub.drop(name)
-
-    assert hub.receive(b"C2", encode(5, 1, 0, [HELLO]), 0.0) == [m.Unknown()]
-    assert hub.receive(b"C1", encode(5, 1, 0, [HELLO]), 0.0) == [HELLO]

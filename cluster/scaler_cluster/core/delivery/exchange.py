@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 
     from scaler_cluster.wire.batch import Buffer
 
-FORGOTTEN_MAX = 10_000
-"""Peers that were dropped, and whose lives are remembered: those of which something may be under
-way."""
 PEERS_MAX = 100_000
 """Channels kept; a peer beyond this is refused, so garbage identities cannot fill memory."""
 
@@ -34,9 +30,6 @@ class Exchange:
         self.unread: dict[bytes, None] = {}
         """Peers that have not acknowledged ``unread_max`` bytes, until half of that is left."""
         self._channels: dict[bytes, Channel] = {}
-        self._forgotten: OrderedDict[bytes, tuple[int, ...]] = OrderedDict()
-        """The incarnations of peers that were dropped. A Hello of theirs that comes late begins no
-        second conversation: the peer would take what is new in that for what it has had."""
         self._looks: list[tuple[float, bytes]] = []
         """A heap of when to look at which channel; only those in ``_look_at`` count."""
         self._look_at: dict[bytes, float] = {}
@@ -72,11 +65,6 @@ class Exchange:
                     raise RemoteProtocolError("too many peers")
                 self.unread.pop(peer, None)
                 former = channel.all_lives() if channel is not None else ()
-                if channel is None:
-                    former = self._forgotten.get(peer, ())
-                    if envelope.incarnation in former:
-                        return [m.Unknown()]
-                    self._forgotten.pop(peer, None)
                 channel = self._channels[peer] = Channel(self._incarnation, former)
                 channel.peer_incarnation = envelope.incarnation
             else:
@@ -132,11 +120,7 @@ class Exchange:
 
     def drop(self, peer: bytes) -> None:
         """Forget the peer and what was not delivered to it."""
-        channel = self._channels.pop(peer, None)
-        if channel is not None and channel.peer_incarnation:
-            self._forgotten[peer] = channel.all_lives()
-            if len(self._forgotten) > FORGOTTEN_MAX:
-                self._forgotten.popitem(last=False)
+        self._channels.pop(peer, None)
         self.unread.pop(peer, None)
         self._look_at.pop(peer, None)
 
