@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 from pathlib import Path
 
+import psutil
 import pytest
 
 from scaler_cluster.config import job_queue_settings as kinds
@@ -15,6 +17,10 @@ from scaler_cluster.provision.backend import BackendError, UnitStatus
 from scaler_cluster.provision.batch_systems import SYSTEMS
 from scaler_cluster.provision.job_queues import JobQueueBackend
 from scaler_cluster.provision.unit_command import UnitCommand
+from scaler_exec import Client
+from tests.provision.slurm import SlurmCluster
+from tests.runtime import tasks
+from tests.runtime.helpers import BOUND_S, free_port, wait_until
 
 ADDRESS = "tcp://127.0.0.1:8516"
 FULL = {
@@ -288,3 +294,58 @@ def test_keys_lie_in_a_file_that_nobody_else_can_read(commands, tmp_path) -> Non
     assert secret not in script
     queue.close()
     assert not file.exists()
+
+
+# -- a real Slurm ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Return a Slurm whose commands are those of this process."""
+    (tmp_path / "slurm").mkdir()
+    made = SlurmCluster(tmp_path / "slurm")
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    yield made
+    made.close()
+
+
+def jobs(slurm) -> list[str]:
+    """Return the numbers of the jobs that run."""
+    return slurm.run("squeue", "-h", "-t", "R", "-o", "%i").split()
+
+
+@pytest.mark.slow
+def test_jobs_are_units(slurm, shell, flags, tmp_path) -> None:
+    """From no job to two, one of which is cancelled under load, and back to none.
+
+    A manager that is killed finds its jobs again.
+    """
+    address = f"tcp://127.0.0.1:{free_port(4) + 1}"
+    shell.start(f"scaler_scheduler {address}")
+    line = (
+        f"scaler_worker_manager slurm {address} -wmi mine --max-workers 2 -his 0.2 -sdc 0.5 "
+        f"--walltime 10 --log-directory {tmp_path}"
+    )
+    manager = shell.start(line)
+    with Client(address) as client:
+        futures = [client.submit(tasks.hold, flags.path(name), flags.path("go")) for name in "ab"]
+        flags.wait("a")
+        flags.wait("b")
+        first, _ = jobs(slurm)
+        assert "mine-" in slurm.run("squeue", "-h", "-o", "%j")
+
+        slurm.run("scancel", first)
+        wait_until(lambda: len({*jobs(slurm)} - {first}) == 2, "no job takes its place")
+        manager.process.send_signal(signal.SIGKILL)
+        assert manager.end() == -signal.SIGKILL
+        manager = shell.start(line)
+        manager.wait_for("manages up to 2 workers")
+        flags.set("go")
+        assert all(one.result(BOUND_S) for one in futures)
+        wait_until(lambda: not jobs(slurm), "jobs that have nothing to do do not end")
+        assert sum(client.map(abs, range(-100, 0))) == 5050
+    assert manager.interrupt() == 0
+    wait_until(lambda: not jobs(slurm), "jobs are left")
+    left = [one.info for one in psutil.process_iter(["cmdline"])]
+    assert "--unit=mine-" not in str(left)

@@ -13,7 +13,8 @@ TAIL_BYTES = 8192
 READ_BYTES = 65536
 PIECES_MAX = 256
 """How many reads may wait to be passed on: 16 MiB of text."""
-LAST_WRITE_S = 1.0
+LAST_WRITE_S = 4.0
+"""On a machine that is full, a second is not enough. A supervisor has five for its end."""
 LAST_READS_MAX = 64
 """A process that the worker started may write for ever, so reading ends after this many reads."""
 
