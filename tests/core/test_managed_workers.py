@@ -161,6 +161,13 @@ def test_a_supervisor_that_comes_back_says_how_many_it_has(bench):
     assert wants(bench.wait(0.25), "S1") == ["Wanted 2"]
 
 
+def test_a_supervisor_that_offers_may_have_an_id(bench):
+    """By that, the rules of a waterfall name it."""
+    bench.feed(b"S1", hello(m.SUPERVISOR, workers=0, name="metal"), offer())
+
+    assert [one.name for one in bench.core.table.managers.values()] == ["metal"]
+
+
 def test_the_second_manager_of_an_id_takes_its_place(cloud):
     """A manager that was killed and started anew need not wait until it was silent for long."""
     sent = cloud.feed(b"M2", hello(m.MANAGER, name="cloud"), offer())

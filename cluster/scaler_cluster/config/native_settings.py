@@ -36,7 +36,6 @@ class NativeSettings(ManagerSettings):
 
 
 OF_UNITS = (
-    "worker_manager_id",
     "workers_per_unit",
     "drain_timeout_seconds",
     "start_timeout_seconds",

@@ -225,6 +225,8 @@ class SupervisorProcessConfig:
     """Id of the manager that has this process started; empty: none."""
     unit: str = ""
     """What that manager calls it."""
+    name: str = ""
+    """Its id among managers, if it has workers started itself; empty: its host and pid."""
     dirs: ClusterDirs
     """The scheduler's, if that has started this process; else the supervisor makes and removes
     them, if it needs any."""
@@ -302,7 +304,8 @@ class SupervisorProcessConfig:
             settings.scale_down_cooldown_seconds,
             config.options.capabilities,
         )
-        return replace(config, workers=settings.min_workers, capacity=most, offer=offer)
+        name = settings.worker_manager_id or ""
+        return replace(config, workers=settings.min_workers, capacity=most, offer=offer, name=name)
 
     @classmethod
     def fixed(cls, settings: UnitSettings, workers: int, prefix: str) -> SupervisorProcessConfig:

@@ -434,6 +434,7 @@ def _hello_of(config: SupervisorProcessConfig, host: str) -> m.Hello:
         pid_space=pid_space(),
         manager=config.manager,
         unit=config.unit,
+        name=config.name,
     )
 
 

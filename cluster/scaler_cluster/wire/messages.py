@@ -125,8 +125,9 @@ class Hello(Message):
     worker: bytes = b""
     """From a client inside tasks: the peer id of the worker that runs the tasks."""
     name: str = ""
-    """From a worker: the name that the user gave it. From a manager: its id. From a scheduler to a
-    storage that runs by itself: what only this one and those that take its place are called."""
+    """From a worker: the name that the user gave it. From a manager, or a supervisor that makes an
+    Offer: its id. From a scheduler to a storage that runs by itself: what only this one and those
+    that take its place are called."""
     capabilities: Capabilities = ()
     """From a worker: what it offers."""
     queue: int = 0

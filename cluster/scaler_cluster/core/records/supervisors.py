@@ -33,6 +33,8 @@ class SupervisorRecord:
     """Id of the manager that had it started; empty: nobody's."""
     unit: str = ""
     """What the manager calls it."""
+    name: str = ""
+    """Its own id among managers; empty: it has none."""
     is_draining: bool = False
     """True: it gets no tasks any more, and leaves when nobody needs what it has."""
     broken: str = ""

@@ -89,7 +89,7 @@ class ManagerHandlers:
             supervisor = table.supervisors.get(peer)
             if supervisor is None:
                 raise RemoteProtocolError("only a manager or a supervisor makes an offer")
-            name = f"{supervisor.host}:{supervisor.pid}"
+            name = supervisor.name or f"{supervisor.host}:{supervisor.pid}"
             manager = ManagerRecord(peer, name, supervisor.host, supervisor.pid, now, is_own=True)
             table.managers[peer] = manager
         self._capacity.welcome(manager, message)

@@ -68,6 +68,7 @@ class SupervisorHandlers:
         if supervisor is None:
             supervisor = SupervisorRecord(peer, hello.host, hello.pid, hello.workers, now)
             supervisor.manager, supervisor.unit = hello.manager, hello.unit
+            supervisor.name = hello.name
             table.supervisors[peer] = supervisor
             table.is_roster_new = True
             table.journal.cluster_came(supervisor, now)
