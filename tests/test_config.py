@@ -344,6 +344,8 @@ def test_tables_that_nothing_runs_may_stand_beside_others(write):
     [
         ({"worker_manager_id": "Über uns"}, "must consist of small letters"),
         ({"max_workers": 2, "min_workers": 3}, r"min_workers \(3\) is more than max_workers \(2\)"),
+        ({"type": "slurm"}, "type must be baremetal_native here, not 'slurm'"),
+        ({"mode": "fixed", "max_workers": -1}, "max_workers must not be -1"),
     ],
 )
 def test_settings_of_managers_that_cannot_work(given, message):

@@ -59,6 +59,30 @@ def test_a_heartbeat_is_answered_with_the_number_and_the_units(cloud):
     assert wants(cloud.feed(b"M1", QUIET)) == ["Wanted 3: cloud-1 has 2"]
 
 
+def test_a_function_that_is_slow_this_time_is_noticed(cloud):
+    """It was quick before; what has run for longer than that is not done yet."""
+    unit(cloud, 1, b"W1")
+    cloud.submit(0)
+    cloud.done(0, each_s=0.01)
+    cloud.wait(0.3)
+    cloud.submit(1, 15)
+
+    assert [line.split(":")[0] for line in wants(cloud.wait(0.3))] == ["Wanted 1"]
+    assert wants(cloud.wait(1.0))[-1].startswith("Wanted 4: ")
+
+
+def test_a_function_nobody_runs_is_as_quick_as_before(cloud):
+    """That no worker has come yet says nothing of it."""
+    unit(cloud, 1, b"W1")
+    cloud.submit(0)
+    cloud.done(0, each_s=0.01)
+    cloud.feed(b"S1", m.WorkerLost(b"W1", 0, 0, {"exit_code": 0}))
+    cloud.feed(b"S1", m.Goodbye())
+    cloud.submit(1, 15)
+
+    assert wants(cloud.wait(10.0)) == ["Wanted 1"]
+
+
 def test_fewer_are_wanted_once_the_cooldown_is_over(cloud):
     """Nothing to do for less than the cooldown ends no worker."""
     cloud.submit(0)
@@ -174,6 +198,23 @@ def test_the_second_manager_of_an_id_takes_its_place(cloud):
 
     assert sent["M1"] == ["Refused: another manager with its id has come"]
     assert list(cloud.core.table.managers) == [b"M2"]
+
+
+def test_a_supervisor_of_its_name_stays(bench):
+    """It is no manager of units, and has workers of its own."""
+    bench.feed(b"S1", hello(m.SUPERVISOR, workers=0, name="cloud"), offer())
+    manager(bench)
+
+    assert list(bench.core.table.managers) == [b"S1", b"M1"]
+
+
+def test_workers_to_come_are_counted_once(cloud):
+    """A unit that is here without its workers is among those that its manager is to have."""
+    cloud.submit(0, 3)
+    cloud.wait(0.3)
+    cloud.feed(b"S1", hello(m.SUPERVISOR, workers=1, manager="cloud", unit="cloud-1"))
+
+    assert cloud.core.table.workers_to_come == 3
 
 
 def test_a_manager_that_is_gone_leaves_its_units(cloud):

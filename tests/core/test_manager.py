@@ -205,6 +205,35 @@ def test_units_that_never_come_are_given_up(system):
     assert system.core.fleet.failed == 1
 
 
+def test_units_that_never_come_back_are_given_up(system):
+    """The scheduler has lost them; the system still has them."""
+    system.want(1)
+    system.come("m-1")
+    system.wait(2.1)
+    system.here.clear()
+    system.want(1)
+    system.wait(61.0)
+
+    assert system.ended == ["m-1"]
+    assert "m-1 did not come back within 60 s" in system.core.reason
+
+
+def test_a_unit_that_the_system_does_not_end_is_sent_off(system):
+    """A manager before this one has started it, and the system does not know it any more."""
+    system.here = {"m-z": 1}
+    system.want(0)
+    system.wait(60.0)
+    assert system.ended == ["m-z"]
+
+    system.drained.clear()
+    system.come("m-z")
+    system.wait(2.1)
+    assert system.drained == ["m-z"]
+    system.here.clear()
+    system.want(0)
+    assert list(system.core.fleet.units) == []
+
+
 def test_a_unit_that_does_not_finish_is_ended(system):
     """After the time that tasks may take to end."""
     system.want(1)
@@ -307,12 +336,32 @@ def test_a_manager_leaves_with_its_units(system):
     assert system.left == ""
 
 
-def test_a_manager_may_leave_its_units():
-    """They are for the next manager with its id."""
-    system = System(keeps_units=True)
+def test_a_manager_of_a_silent_system_leaves():
+    """What nobody has seen is not waited for."""
+    system = System()
+    system.is_silent = True
+    system.wait(0.1)
+    system.core.leave(system.now)
+    system.wait(11.0)
+    assert system.left == ""
+
+
+@pytest.mark.parametrize("how", ["told", "dismissed", "alone"])
+def test_a_manager_may_leave_its_units(how):
+    """They are for the next manager with its id, whyever it ends."""
+    system = System(keeps_units=True, death_timeout_s=20.0)
     system.wait(0.1)
     system.want(1)
-    system.core.leave(system.now)
+    if how == "told":
+        system.core.leave(system.now)
+    elif how == "dismissed":
+        system.core.receive([m.Goodbye()], system.now)
+    else:
+        system.is_alone = True
+        system.wait(21.0)
+        assert system.left == "the scheduler at tcp://x:1 does not answer"
+        assert (list(system.units), system.ended) == (["m-1"], [])
+        return
     system.act()
     assert system.left == ""
     assert (list(system.units), system.ended) == (["m-1"], [])

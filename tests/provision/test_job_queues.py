@@ -292,6 +292,14 @@ def test_keys_lie_in_a_file_that_nobody_else_can_read(commands, tmp_path) -> Non
     secret = file.read_text().split()[3]
     assert f"--keys={file}" in script
     assert secret not in script
+
+    commands(squeue="echo '5|PD|mine-1|Priority'")
+    queue.close()
+    assert file.exists(), "a job that waits needs it"
+    commands(squeue="exit 1")
+    queue.close()
+    assert file.exists(), "nobody knows whether there is one"
+    commands(squeue="true")
     queue.close()
     assert not file.exists()
 

@@ -16,7 +16,7 @@ import pytest
 from scaler_cluster.config.ssh_settings import SSHSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.provision.backend import BackendError, UnitStatus
-from scaler_cluster.provision.manager_process import offer_of
+from scaler_cluster.provision.manager_process import offer_of, offer_that_fits
 from scaler_cluster.provision.ssh import SSHBackend
 from scaler_cluster.provision.unit_command import UnitCommand
 from scaler_exec import Client
@@ -81,6 +81,31 @@ def test_there_is_no_more_than_the_machines_have() -> None:
     assert (offer.most, offer.per_unit) == (12, 4)
 
 
+def test_a_unit_needs_as_many_workers_as_it_has() -> None:
+    """Nobody asks for units that could never start; without a limit there may be one of any size."""
+    few = SSHSettings.of(
+        scheduler_address=ADDRESS, hosts=("a",), workers_per_unit=999, max_workers=998
+    )
+    with pytest.raises(ConfigError, match="a unit has 999 workers, and there may be 998"):
+        offer_that_fits(few, offer_of(few))
+    any_ = SSHSettings.of(scheduler_address=ADDRESS, hosts=("a",), workers_per_unit=999)
+    assert offer_that_fits(any_, offer_of(any_)).most == 999
+
+
+def test_where_this_machine_logs_is_no_place_elsewhere() -> None:
+    """How much is logged is told to the units, and not where."""
+    made = SSHSettings.of(
+        scheduler_address=ADDRESS,
+        hosts=("a",),
+        logging_paths=("/dev/stdout", "/here.log"),
+        logging_level="DEBUG",
+    )
+    arguments = UnitCommand(made, "mine").arguments("mine-1")
+
+    assert "--logging-level=DEBUG" in arguments
+    assert "here" not in str(arguments)
+
+
 # -- for real ----------------------------------------------------------------------------------
 
 CONFIG = """
@@ -109,7 +134,9 @@ class SSHServer:
             )
         config = root / "sshd_config"
         config.write_text(CONFIG.format(port=self.port, root=root))
-        Path("/run/sshd").mkdir(exist_ok=True)
+        self._privileges = Path("/run/sshd")
+        self._has_made_it = not self._privileges.exists()
+        self._privileges.mkdir(exist_ok=True)
         users = root / "passwd"
         users.write_text(
             f"{Path('/etc/passwd').read_text()}sshd:x:65533:65534::/run/sshd:/bin/false\n"
@@ -157,6 +184,8 @@ class SSHServer:
         """End it."""
         self._process.terminate()
         self._process.wait(10)
+        if self._has_made_it:
+            self._privileges.rmdir()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from scaler_cluster.config.webhook_settings import NativeAdapterSettings, Webhoo
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.provision import adapter as module
 from scaler_cluster.provision.adapter import Adapter
+from scaler_cluster.provision.adapters import make_adapter
 from scaler_cluster.provision.backend import BackendError, UnitStatus
 from scaler_cluster.provision.manager_process import offer_of
 from scaler_cluster.provision.unit_command import UnitCommand
@@ -27,14 +28,9 @@ ADDRESS = "tcp://127.0.0.1:8516"
 class Books:
     """A backend that only keeps the books of its units."""
 
-    lifetime_s = None
-
     def __init__(self) -> None:
         self.units: dict[str, UnitStatus] = {}
         self.error = ""
-
-    def offered(self, offer):
-        return offer
 
     def start(self, units):
         if self.error:
@@ -49,9 +45,6 @@ class Books:
             raise BackendError(self.error)
         for unit in units:
             del self.units[unit]
-
-    def dry_run(self, unit):
-        return unit
 
     def close(self):
         self.units.clear()
@@ -172,6 +165,29 @@ def test_a_manager_of_ours_is_named_to_the_workers() -> None:
     served.ask(start(worker_manager_id="mine", unit="mine-1"))
 
     assert (served.managers, list(served.books.units)) == (["mine"], ["mine-1"])
+
+
+def test_a_unit_is_started_once() -> None:
+    """Its name is free again when it could not be started, or was shut down."""
+    served = Served(max_workers=2)
+    served.books.error = "no room"
+    assert served.ask(start(unit="mine-1"))[0] == 500
+    served.books.error = ""
+    status, started = served.ask(start(unit="mine-1"))
+    assert status == 200
+    again = served.ask(start(unit="mine-1"))
+    assert again == (500, {"error": "there is a unit 'mine-1' already"})
+
+    assert served.ask(shut_down(started["worker_group_id"]))[0] == 200
+    assert served.ask(start(unit="mine-1"))[0] == 200
+
+
+def test_an_adapter_whose_workers_need_keys(monkeypatch, tmp_path) -> None:
+    """It is told before anything is started."""
+    monkeypatch.delenv("SCALER_KEYS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="keys"):
+        make_adapter(NativeAdapterSettings.of(scheduler_address="tcp://192.0.2.1:8516"))
 
 
 def test_an_adapter_without_its_library(monkeypatch) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from scaler_cluster.process import embedded_cluster
-from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo
+from scaler_cluster.process.bounds import BoundsReader, tell_bounds
+from scaler_cluster.wire.messages import Offer
+from scaler_exec import Client, ScalerExecutor, SchedulerClusterCombo, SessionForkedError
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, free_port, wait_until
 
@@ -70,8 +73,10 @@ def test_a_supervisor_that_is_killed_keeps_its_bounds(make_executor, flags) -> N
     """The one that takes its place has as many workers."""
     executor = make_executor(1)
     executor.scale(3)
-    (pid,) = {psutil.Process(one).ppid() for one in spread(executor.submit, flags, 3, "a")}
+    workers = spread(executor.submit, flags, 3, "a")
+    (pid,) = {psutil.Process(one).ppid() for one in workers}
     os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
+    wait_until(lambda: not any(map(psutil.pid_exists, workers)), "its workers live on")
 
     assert len(spread(executor.submit, flags, 3, "b")) == 3
 
@@ -91,6 +96,34 @@ def test_numbers_that_cannot_be(executor, change, error, message) -> None:
     with pytest.raises(error, match=message):
         change(executor)
     assert "workers=2" in repr(executor)
+
+
+def test_a_fork_does_not_scale_the_cluster_of_its_parent(executor) -> None:
+    """Its supervisor is no child of the fork."""
+    pid = os.fork()
+    if not pid:
+        try:
+            executor.scale(1)
+        except SessionForkedError:
+            os._exit(7)
+        os._exit(0)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert "workers=2" in repr(executor)
+
+
+def test_a_wake_up_among_the_bounds_says_nothing() -> None:
+    """The number of a signal may be that of a line's end: 10 is SIGUSR1."""
+    child = SimpleNamespace(told=[])
+    child.tell = child.told.append
+    bounds = Offer("x", 1, 2, 1, 0.0, (("gpu", 1.0),))
+    tell_bounds(child, bounds)
+    (line,) = child.told
+    reader = BoundsReader()
+
+    assert reader.read(b"\n" + line[:5]) == []
+    assert reader.read(line[5:] + b"\x0f") == [bounds]
+    assert reader.read(b"\n" + line) == [bounds]
 
 
 def test_only_who_started_a_cluster_scales_it(cluster) -> None:

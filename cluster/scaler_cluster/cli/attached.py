@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.cli.cluster import ABOUT
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.worker_settings import ClusterSettings
-from scaler_cluster.errors import ClusterUnreachableError, ConfigError
+from scaler_cluster.errors import ClusterUnreachableError
 from scaler_cluster.process.process import LIFELINE_FD
 from scaler_cluster.process.process_config import SupervisorProcessConfig
 
@@ -54,8 +54,8 @@ def _read_keys() -> bytes:
     line = b""
     while not line.endswith(b"\n"):
         line += _read(1)
-        if len(line) > LENGTH_DIGITS_MAX:
-            raise ConfigError("standard input must begin with the length of what follows")
+        if len(line) > LENGTH_DIGITS_MAX or not line.strip().isdigit():
+            raise SystemExit("standard input must begin with the length of what follows")
     text = b""
     while len(text) < int(line):
         text += _read(int(line) - len(text))

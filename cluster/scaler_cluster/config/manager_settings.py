@@ -89,6 +89,8 @@ class ManagerSettings(UnitSettings):
 
     def __post_init__(self) -> None:
         """Raise ConfigError if the settings contradict each other."""
+        if self.type is not None and self.type not in self.types:
+            raise ConfigError(f"type must be {' or '.join(self.types)} here, not {self.type!r}")
         given = self.worker_manager_id
         if given is not None and not ID.fullmatch(given):
             raise ConfigError(

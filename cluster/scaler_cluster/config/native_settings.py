@@ -8,6 +8,7 @@ from typing import ClassVar
 from scaler_cluster.config.manager_settings import ManagerSettings
 from scaler_cluster.config.option import option
 from scaler_cluster.config.values import TEXT, choice
+from scaler_cluster.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,12 @@ class NativeSettings(ManagerSettings):
         TEXT,
         default=None,
     )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if the settings contradict each other."""
+        super().__post_init__()
+        if self.mode == "fixed" and self.max_workers == -1:
+            raise ConfigError("mode fixed needs a number of workers: max_workers must not be -1")
 
     @property
     def without_effect(self) -> list[str]:

@@ -26,7 +26,9 @@ class BoundsReader:
     def read(self, data: bytes) -> list[Offer]:
         """Return what the lines say that have ended."""
         *lines, self._begun = (self._begun + data).split(b"\n")
-        return [_offer(json.loads(line.lstrip(bytes(range(32))))) for line in lines]
+        texts = (line.lstrip(bytes(range(32))) for line in lines)
+        # The number of a signal may be that of a line's end.
+        return [_offer(json.loads(text)) for text in texts if text]
 
 
 def _offer(fields: dict[str, object]) -> Offer:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import arguments
-from scaler_cluster.errors import ConfigError
+from scaler_cluster.errors import ConfigError, SessionForkedError
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.process.bounds import tell_bounds
 from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
@@ -134,7 +134,7 @@ class EmbeddedCluster:
         return self._scheduler.options.monitor_address or ""
 
     def scale(self, workers: int) -> None:
-        """Have so many workers from now on; raises TypeError or ConfigError."""
+        """Have so many workers from now on; raises TypeError, ConfigError, SessionForkedError."""
         count = arguments.whole("workers", workers, 0)
         self._resize("workers", count, count)
 
@@ -149,6 +149,8 @@ class EmbeddedCluster:
         self._resize("maximum", least, most)
 
     def _resize(self, name: str, least: int, most: int) -> None:
+        if os.getpid() != self.pid:
+            raise SessionForkedError("only the process that started a cluster can resize it")
         if most > self._supervisor.places:
             raise ConfigError(f"{name} must be {self._supervisor.places} or less here, not {most}")
         with self._keeper.changing():

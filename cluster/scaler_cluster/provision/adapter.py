@@ -104,9 +104,15 @@ class Adapter:
             unit = unit or group
             count = self.settings.workers_in_unit
             workers = tuple(f"{name}|{secrets.token_hex(ID_BYTES)}" for _ in range(count))
+            if unit in self._names:
+                raise BackendError(f"there is a unit {unit!r} already")
             self._names[unit] = workers
-            backend = self._backend(manager_id)
-            backend.start([unit])
+            try:
+                backend = self._backend(manager_id)
+                backend.start([unit])
+            except BaseException:
+                del self._names[unit]
+                raise
             self._groups[group] = WorkerGroup(backend, unit, workers)
         return group, workers
 

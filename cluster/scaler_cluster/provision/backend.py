@@ -26,20 +26,11 @@ class UnitStatus:
 
 
 class Backend(Protocol):
-    """Starts, lists and ends the units of one manager.
+    """Starts, lists and ends units.
 
     Each method may block as long as it takes: a thread of its own calls them, one after another. A
     method that raises BackendError is called again later; any other exception is a bug.
     """
-
-    lifetime_s: float | None
-    """How long the system lets a unit live; None: as long as it likes."""
-
-    def offered(self, offer: Offer) -> Offer:
-        """Return what the system has of what the settings offer; raises BackendError.
-
-        It may know what the settings leave open: how many workers a unit has, for example.
-        """
 
     def start(self, units: Sequence[str]) -> None:
         """Start these units, whose names are new; return as soon as the system has accepted them.
@@ -56,8 +47,21 @@ class Backend(Protocol):
     def stop(self, units: Sequence[str]) -> None:
         """End these units now; whoever has ended already is no error. Raises BackendError."""
 
+    def close(self) -> None:
+        """Let go of connections and threads; units that are there stay if they can."""
+
+
+class ManagerBackend(Backend, Protocol):
+    """Does so for a manager."""
+
+    lifetime_s: float | None
+    """How long the system lets a unit live; None: as long as it likes."""
+
+    def offered(self, offer: Offer) -> Offer:
+        """Return what the system has of what the settings offer; raises BackendError.
+
+        It may know what the settings leave open: how many workers a unit has, for example.
+        """
+
     def dry_run(self, unit: str) -> str:
         """Return what :meth:`start` would hand to the system for a unit, as its users write it."""
-
-    def close(self) -> None:
-        """Let go of connections and threads; units that are there stay."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 from xml.etree import ElementTree as ET
 
 from scaler_cluster.provision.backend import UnitStatus
@@ -15,14 +15,11 @@ if TYPE_CHECKING:
     from scaler_cluster.config.job_queue_settings import JobQueueSettings, SGESettings
 
 
-class Job:
+class Job(NamedTuple):
     """A job that a system lists."""
 
-    __slots__ = ("number", "status")
-
-    def __init__(self, number: str, reason: str = "", *, is_over: bool = False) -> None:
-        self.number = number
-        self.status = UnitStatus(is_over, reason)
+    number: str
+    status: UnitStatus
 
 
 class BatchSystem(Protocol):
@@ -69,15 +66,12 @@ class Slurm:
             # To the script itself, which is the workers' supervisor by then.
             "--signal=B:TERM@10",
         ]
-        if settings.queue is not None:
-            lines.append(f"--partition={settings.queue}")
-        if settings.account is not None:
-            lines.append(f"--account={settings.account}")
-        if settings.memory is not None:
-            lines.append(f"--mem={settings.memory}")
-        if settings.walltime is not None:
-            lines.append(f"--time={settings.walltime}")
-        return lines
+        return lines + _given(
+            ("--partition=", settings.queue),
+            ("--account=", settings.account),
+            ("--mem=", settings.memory),
+            ("--time=", settings.walltime),
+        )
 
     def jobs(self, text: str) -> Mapping[str, Job]:
         """Return the jobs of squeue's lines: number, state, name, reason."""
@@ -87,11 +81,12 @@ class Slurm:
             state, _, rest = rest.partition("|")
             name, _, reason = rest.rpartition("|")
             if state in ("PD", "CF"):
-                found[name] = Job(number, f"{number} waits: {reason}")
+                status = UnitStatus(reason=f"{number} waits: {reason}")
             elif state in ("R", "CG", "S", "ST", "SO"):
-                found[name] = Job(number)
+                status = UnitStatus()
             else:
-                found[name] = Job(number, f"{number} is {state}: {reason}", is_over=True)
+                status = UnitStatus(is_over=True, reason=f"{number} is {state}: {reason}")
+            found[name] = Job(number, status)
         return found
 
     def number(self, text: str) -> str:
@@ -117,13 +112,11 @@ class PBS:
         if settings.memory is not None:
             chosen += f":mem={settings.memory}"
         lines = [f"-N {unit}", "-j oe", f"-o {log}", f"-l {chosen}"]
-        if settings.queue is not None:
-            lines.append(f"-q {settings.queue}")
-        if settings.account is not None:
-            lines.append(f"-A {settings.account}")
-        if settings.walltime_s is not None:
-            lines.append(f"-l walltime={_clock(settings.walltime_s)}")
-        return lines
+        return lines + _given(
+            ("-q ", settings.queue),
+            ("-A ", settings.account),
+            ("-l walltime=", _clock(settings.walltime_s)),
+        )
 
     def jobs(self, text: str) -> Mapping[str, Job]:
         """Return the jobs of qstat's records, whose long lines go on after a tab."""
@@ -134,11 +127,9 @@ class PBS:
             pairs = (line.partition(" = ")[::2] for line in lines if " = " in line)
             fields = {name.strip(): value for name, value in pairs}
             state, why = fields.get("job_state", ""), fields.get("comment", "")
-            found[fields.get("Job_Name", "")] = Job(
-                number,
-                "" if state in ("R", "E") else f"{number} is {state}: {why}".rstrip(": "),
-                is_over=state in ("C", "F", "X"),
-            )
+            reason = "" if state in ("R", "E") else f"{number} is {state}: {why}".rstrip(": ")
+            status = UnitStatus(state in ("C", "F", "X"), reason)
+            found[fields.get("Job_Name", "")] = Job(number, status)
         return found
 
     def number(self, text: str) -> str:
@@ -162,18 +153,15 @@ class LSF:
     def head(self, unit: str, log: Path) -> list[str]:
         """Return the lines of a job's head."""
         settings = self._settings
+        # It counts in minutes.
+        minutes = None if settings.walltime_s is None else -(-settings.walltime_s // 60)
         lines = [f"-J {unit}", f"-o {log}", f"-n {settings.cpus}", '-R "span[hosts=1]"']
-        if settings.queue is not None:
-            lines.append(f"-q {settings.queue}")
-        if settings.account is not None:
-            lines.append(f"-P {settings.account}")
-        if settings.memory is not None:
-            lines.append(f"-M {settings.memory}")
-        if settings.walltime_s is not None:
-            # It counts in minutes.
-            minutes = -(-settings.walltime_s // 60)
-            lines.append(f"-W {minutes // 60:02}:{minutes % 60:02}")
-        return lines
+        return lines + _given(
+            ("-q ", settings.queue),
+            ("-P ", settings.account),
+            ("-M ", settings.memory),
+            ("-W ", None if minutes is None else f"{minutes // 60:02}:{minutes % 60:02}"),
+        )
 
     def jobs(self, text: str) -> Mapping[str, Job]:
         """Return the jobs of bjobs' lines."""
@@ -181,7 +169,7 @@ class LSF:
         for line in text.splitlines():
             number, state, name, why = (line.split("|", 3) + [""] * 4)[:4]
             reason = "" if state == "RUN" else f"{number} is {state}: {why}".rstrip(": -")
-            found[name] = Job(number, reason, is_over=state in ("DONE", "EXIT", "ZOMBI"))
+            found[name] = Job(number, UnitStatus(state in ("DONE", "EXIT", "ZOMBI"), reason))
         return found
 
     def number(self, text: str) -> str:
@@ -207,15 +195,12 @@ class SGE:
         lines = [f"-N {unit}", "-j y", f"-o {log}", "-S /bin/sh", "-cwd", "-notify"]
         if settings.cpus > 1:
             lines.append(f"-pe {settings.parallel_environment} {settings.cpus}")
-        if settings.queue is not None:
-            lines.append(f"-q {settings.queue}")
-        if settings.account is not None:
-            lines.append(f"-P {settings.account}")
-        if settings.memory is not None:
-            lines.append(f"-l h_vmem={settings.memory}")
-        if settings.walltime_s is not None:
-            lines.append(f"-l h_rt={_clock(settings.walltime_s)}")
-        return lines
+        return lines + _given(
+            ("-q ", settings.queue),
+            ("-P ", settings.account),
+            ("-l h_vmem=", settings.memory),
+            ("-l h_rt=", _clock(settings.walltime_s)),
+        )
 
     def jobs(self, text: str) -> Mapping[str, Job]:
         """Return the jobs of qstat's XML."""
@@ -224,7 +209,7 @@ class SGE:
             number, state = one.findtext("JB_job_number", ""), one.findtext("state", "")
             is_running = "r" in state or "t" in state
             reason = "" if is_running else f"{number} is {state}"
-            found[one.findtext("JB_name", "")] = Job(number, reason, is_over="E" in state)
+            found[one.findtext("JB_name", "")] = Job(number, UnitStatus("E" in state, reason))
         return found
 
     def number(self, text: str) -> str:
@@ -232,8 +217,15 @@ class SGE:
         return text.strip().partition(".")[0]
 
 
-def _clock(seconds: int) -> str:
+def _given(*directives: tuple[str, str | None]) -> list[str]:
+    """Return the directives that have a value, each followed by it."""
+    return [f"{name}{value}" for name, value in directives if value is not None]
+
+
+def _clock(seconds: int | None) -> str | None:
     """Return a time as HH:MM:SS."""
+    if seconds is None:
+        return None
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 

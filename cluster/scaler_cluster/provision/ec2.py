@@ -70,8 +70,11 @@ class EC2Backend:
         for instance in (one for each in reservations for one in each["Instances"]):
             tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
             if UNIT_TAG in tags:
-                self._instances[tags[UNIT_TAG]] = instance["InstanceId"]
-                found[tags[UNIT_TAG]] = _status_of(instance)
+                unit, status = tags[UNIT_TAG], _status_of(instance)
+                found[unit] = status
+                self._instances[unit] = instance["InstanceId"]
+                if status.is_over:
+                    del self._instances[unit]
         return found
 
     def stop(self, units: Sequence[str]) -> None:
@@ -146,9 +149,8 @@ class EC2Backend:
                 f"uv venv --python {shlex.quote(settings.python_version or '')} {HOME}",
                 f"uv pip install --python {HOME} -r /tmp/requirements.txt",
             ]
-        for name, value in self._command.environment().items():
-            assert name == KEY_VARIABLE
-            lines.append(f"export {name}={shlex.quote(value)}")
+        if keys := self._command.keys_text:
+            lines.append(f"export {KEY_VARIABLE}={shlex.quote(keys)}")
         lines.append(self._command.line(unit, python))
         return "\n".join(lines) + "\n"
 

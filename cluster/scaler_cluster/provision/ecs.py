@@ -87,7 +87,8 @@ class ECSBackend:
             except self._ecs.exceptions.ClusterNotFoundException:
                 return {}
             found = dict(self._describe(arns))
-        self._tasks = {unit: arn for unit, (arn, _) in found.items()}
+        # One that has stopped is told once.
+        self._tasks = {unit: arn for unit, (arn, status) in found.items() if not status.is_over}
         return {unit: status for unit, (_, status) in found.items()}
 
     def stop(self, units: Sequence[str]) -> None:

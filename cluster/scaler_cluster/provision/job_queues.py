@@ -61,7 +61,7 @@ class JobQueueBackend:
         """Submit a job for each unit."""
         self._write_keys()
         for unit in units:
-            printed = self._run(self._system.submit, self._script(unit))
+            printed = self._run(self._system.submit, self.job_script(unit))
             if not self._system.number(printed):
                 raise BackendError(f"{self._system.submit[0]} names no job: {printed.strip()}")
 
@@ -85,14 +85,13 @@ class JobQueueBackend:
         """Return the script of a unit's job."""
         return self.job_script(unit)
 
-    def job_script(self, unit: str) -> str:
-        """Return the script of a unit's job."""
-        return self._script(unit)
-
     def close(self) -> None:
         """Leave the jobs alone; the file of keys goes with the last of them."""
-        if not self._jobs:
-            with contextlib.suppress(OSError):
+        if self._settings.dry_run:
+            return
+        # If the system does not answer, a job may still need it.
+        with contextlib.suppress(BackendError, OSError):
+            if not self.look():
                 self._key_file.unlink()
 
     @property
@@ -113,7 +112,8 @@ class JobQueueBackend:
         except OSError as error:
             raise BackendError(f"cannot write {self._key_file}: {error.strerror}") from None
 
-    def _script(self, unit: str) -> str:
+    def job_script(self, unit: str) -> str:
+        """Return the script of a unit's job."""
         settings, system = self._settings, self._system
         head = system.head(unit, self._directory / f"{unit}.log")
         head += settings.job_extra_directives

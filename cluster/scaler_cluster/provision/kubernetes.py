@@ -49,12 +49,16 @@ class KubernetesBackend:
     def start(self, units: Sequence[str]) -> None:
         """Make a pod for each unit."""
         for unit in units:
-            _call(EXISTS, self._api.create_namespaced_pod, self._settings.namespace, self.pod(unit))
+            _call(
+                self._api.create_namespaced_pod,
+                self._settings.namespace,
+                self.pod(unit),
+                known=EXISTS,
+            )
 
     def look(self) -> Mapping[str, UnitStatus]:
         """Return the pods that have the manager's label; those that are over are deleted."""
         listed = _call(
-            0,
             self._api.list_namespaced_pod,
             self._settings.namespace,
             label_selector=f"{MANAGER_LABEL}={self._command.manager_id}",
@@ -120,10 +124,10 @@ class KubernetesBackend:
     def _delete(self, units: Sequence[str], grace_s: int) -> None:
         for unit in units:
             _call(
-                MISSING,
                 self._api.delete_namespaced_pod,
                 unit,
                 self._settings.namespace,
+                known=MISSING,
                 grace_period_seconds=grace_s,
             )
 
@@ -176,7 +180,7 @@ def _connect(settings: KubernetesSettings) -> Any:
     return client.CoreV1Api()
 
 
-def _call(known: int, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+def _call(call: Callable[..., Any], *args: Any, known: int | None = None, **named: Any) -> Any:
     """Return what a call of the API returns; None for the status that is known to be harmless."""
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError
@@ -184,7 +188,7 @@ def _call(known: int, call: Callable[..., Any], *args: Any, **named: Any) -> Any
     try:
         return call(*args, **named, _request_timeout=TIMEOUT_S)
     except ApiException as error:
-        if error.status == known:
+        if known is not None and error.status == known:
             return None
         raise BackendError(f"Kubernetes answers {error.status}: {_words(error)}") from None
     except HTTPError as error:

@@ -1,8 +1,7 @@
-"""Units on the manager's own machine: each is a process with a supervisor and its workers."""
+"""Units on the adapter's own machine: each is a process with a supervisor and its workers."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
@@ -14,11 +13,6 @@ if TYPE_CHECKING:
 
     from scaler_cluster.config.manager_settings import UnitSettings
     from scaler_cluster.provision.unit_command import UnitCommand
-    from scaler_cluster.wire.messages import Offer
-
-
-def _no_names(_: str) -> tuple[str, ...]:
-    return ()
 
 
 class LocalBackend:
@@ -27,22 +21,16 @@ class LocalBackend:
     ``names_of`` returns what the workers of a unit are called.
     """
 
-    lifetime_s: float | None = None
-
     def __init__(
         self,
         settings: UnitSettings,
         command: UnitCommand,
-        names_of: Callable[[str], tuple[str, ...]] = _no_names,
+        names_of: Callable[[str], tuple[str, ...]],
     ) -> None:
         self._settings = settings
         self._command = command
         self._names_of = names_of
         self._units: dict[str, tuple[ChildProcess, SupervisorProcessConfig]] = {}
-
-    def offered(self, offer: Offer) -> Offer:
-        """Return what the settings offer."""
-        return offer
 
     def start(self, units: Sequence[str]) -> None:
         """Start these units."""
@@ -73,10 +61,6 @@ class LocalBackend:
             child.let_go()
         for child in children:
             child.stop(STOP_TIMEOUT_S)
-
-    def dry_run(self, unit: str) -> str:
-        """Return the command of a unit."""
-        return self._command.line(unit, sys.executable, self._settings.keys)
 
     def close(self) -> None:
         """End all units: they are children of this process."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.manager.config import ManagerConfig
+from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.process import host_name, usable_cpus
 from scaler_cluster.wire.messages import MOST_MAX, Offer
 
@@ -40,6 +42,20 @@ def offer_of(settings: ManagerSettings) -> Offer:
         settings.workers_in_unit,
         settings.scale_down_cooldown_seconds,
         tuple(sorted(settings.per_worker_capabilities.items())),
+    )
+
+
+def offer_that_fits(settings: ManagerSettings, offer: Offer) -> Offer:
+    """Return an offer of a unit at least, once it is known how many workers that has.
+
+    Raises ConfigError if the user allows fewer.
+    """
+    if offer.most >= offer.per_unit:
+        return offer
+    if settings.max_workers is None:
+        return replace(offer, most=offer.per_unit)
+    raise ConfigError(
+        f"a unit has {offer.per_unit} workers, and there may be {offer.most}: none could start"
     )
 
 

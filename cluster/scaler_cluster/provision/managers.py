@@ -1,4 +1,4 @@
-"""Which settings and which backend belong to each type of manager.
+"""Which backend belongs to each type of manager.
 
 A module is imported when its type is asked for: nobody has to install what another system needs.
 """
@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scaler_cluster.config.manager_settings import UnitSettings
-    from scaler_cluster.provision.backend import Backend
+    from scaler_cluster.config.manager_settings import ManagerSettings
+    from scaler_cluster.provision.backend import ManagerBackend
     from scaler_cluster.provision.unit_command import UnitCommand
 
 BACKENDS = {
@@ -23,17 +23,16 @@ BACKENDS = {
     "SGESettings": ("job_queues", "JobQueueBackend"),
     "SSHSettings": ("ssh", "SSHBackend"),
     "SlurmSettings": ("job_queues", "JobQueueBackend"),
-    "NativeAdapterSettings": ("local", "LocalBackend"),
     "WebhookSettings": ("webhook", "WebhookBackend"),
 }
 
 
-def make_backend(settings: UnitSettings, command: UnitCommand) -> Backend:
+def make_backend(settings: ManagerSettings, command: UnitCommand) -> ManagerBackend:
     """Return the backend for a manager's settings.
 
     Raises ConfigError if what it needs is not installed, or a setting cannot work.
     """
     module, name = BACKENDS[type(settings).__name__]
     made: Any = getattr(import_module(f"scaler_cluster.provision.{module}"), name)
-    backend: Backend = made(settings, command)
+    backend: ManagerBackend = made(settings, command)
     return backend

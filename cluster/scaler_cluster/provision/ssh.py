@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 END_S = 10.0
 """An ssh that has not ended this long after its channel was closed is killed."""
-TAIL_BYTES = 4096
 CONNECT_S = 10
 ALIVE_S, ALIVE_MAX = 5, 3
 """A machine that has not answered so often, once in so many seconds, is given up."""
@@ -39,16 +38,15 @@ ATTACHED = "scaler_cluster.cli.attached"
 
 @dataclass(frozen=True)
 class _Session:
-    """An ssh, the machine that it leads to, and what it says."""
+    """An ssh, and the machine that it leads to."""
 
     host: str
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
+    """The file in which it says why it cannot reach the machine."""
 
     def last_words(self) -> str:
         """Return the last line that it has written; empty: none."""
-        end = self.errors.seek(0, 2)
-        self.errors.seek(max(end - TAIL_BYTES, 0))
         lines = self.errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
@@ -87,12 +85,11 @@ class SSHBackend:
         for unit in units:
             host = self._free_machine()
             # Closed when the unit is over.
-            errors = tempfile.TemporaryFile()  # noqa: SIM115
+            errors = tempfile.NamedTemporaryFile(prefix="scaler-ssh-")  # noqa: SIM115
+            # What the workers write goes where the manager writes, and so does why they end.
             process = subprocess.Popen(
-                [*self._ssh(host), self._line(unit)],
+                [*self._ssh(host, "-E", errors.name), self._line(unit)],
                 stdin=subprocess.PIPE,
-                stdout=errors,
-                stderr=errors,
                 start_new_session=True,
             )
             self._sessions[unit] = _Session(host, process, errors)
@@ -109,7 +106,7 @@ class SSHBackend:
             status = session.process.poll()
             found[unit] = UnitStatus()
             if status is not None:
-                why = session.last_words() or f"ssh ended with status {status}"
+                why = session.last_words() or f"its workers ended with status {status}"
                 found[unit] = UnitStatus(is_over=True, reason=f"{session.host}: {why}")
                 del self._sessions[unit]
                 session.close()
@@ -144,11 +141,11 @@ class SSHBackend:
                 return host
         raise BackendError("all machines have their units")
 
-    def _ssh(self, host: str) -> list[str]:
+    def _ssh(self, host: str, *flags: str) -> list[str]:
         settings = self._settings
         options = ["BatchMode=yes", f"ConnectTimeout={CONNECT_S}"]
         options += [f"ServerAliveInterval={ALIVE_S}", f"ServerAliveCountMax={ALIVE_MAX}"]
-        command = ["ssh", "-T"]
+        command = ["ssh", "-T", *flags]
         for one in (*settings.ssh_options, *options):
             command += ["-o", one]
         if settings.ssh_port is not None:

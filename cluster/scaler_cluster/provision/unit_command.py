@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.config.shared_settings import Secured
 from scaler_cluster.config.worker_settings import WorkerSettings
-from scaler_cluster.security.credentials import KEY_VARIABLE, Credentials, is_loopback
+from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import WORKER
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 MODULE = "scaler_cluster.cli.cluster"
 """What ``python -m`` runs; it has the same flags as ``scaler_cluster``."""
+
+
+LOG_PLACES = "logging_paths", "logging_config_file"
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class UnitCommand:
             arguments.append(f"--keys={keys}")
         elif settings.insecure:
             arguments.append("--insecure")
-        own = {one.name for one in fields(Secured)} | {"scheduler_address"}
+        # Keys travel by the means of each system; where this machine logs is no place elsewhere.
+        own = {one.name for one in fields(Secured)} | {"scheduler_address", *LOG_PLACES}
         known = {one.name for one in fields(WorkerSettings)} - own
         for one in settings.options():
             value = getattr(settings, one.name)
@@ -73,16 +77,6 @@ class UnitCommand:
         if given.keys is None or given.is_insecure or not address.startswith("tcp://"):
             return ""
         return given.keys.file_text()
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment variables that give the workers their keys.
-
-        They count at addresses that other machines reach; elsewhere a file must be named.
-        """
-        text = self.keys_text
-        return (
-            {KEY_VARIABLE: text} if text and not is_loopback(self.settings.workers_address) else {}
-        )
 
 
 def _flag(one: Option, value: Any) -> str:

@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
-import sys
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.config.webhook_settings import AdapterSettings
-from scaler_cluster.errors import ConfigError, ScalerError
-from scaler_cluster.process.log_config import LogConfig, set_up_logging
-from scaler_cluster.process.process import LIFELINE_FD, read_config
+from scaler_cluster.errors import ConfigError
 from scaler_cluster.provision.adapters import make_adapter
+from scaler_cluster.runtime.child_main import run_child
 
 if TYPE_CHECKING:
     from scaler_cluster.provision.adapter import Adapter
@@ -61,19 +58,5 @@ async def _serve(adapter: Adapter, app: Any, lifeline: int) -> None:
         await runner.cleanup()
 
 
-def main() -> int:
-    """Run the adapter process; return its exit status."""
-    settings = read_config(AdapterSettings)
-    set_up_logging(LogConfig.from_settings(settings))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        run_adapter(settings, LIFELINE_FD)
-    except ScalerError as error:
-        sys.stderr.write(f"scaler_exec: an adapter ends: {error}\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_child(AdapterSettings, run_adapter, "an adapter"))

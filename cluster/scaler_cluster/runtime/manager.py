@@ -13,7 +13,6 @@ import queue
 import secrets
 import select
 import selectors
-import signal
 import sys
 import threading
 from dataclasses import dataclass
@@ -31,22 +30,21 @@ from scaler_cluster.core.manager.manager import (
     Stop,
 )
 from scaler_cluster.core.manager.units import Listed
-from scaler_cluster.errors import ClusterUnreachableError, ScalerError
+from scaler_cluster.errors import ClusterUnreachableError
 from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import new_incarnation
-from scaler_cluster.process.log_config import LogConfig, set_up_logging
-from scaler_cluster.process.process import (
-    LIFELINE_FD,
-    PYTHON_VERSION,
-    host_name,
-    make_peer_id,
-    read_config,
-)
+from scaler_cluster.process.process import PYTHON_VERSION, host_name, make_peer_id
 from scaler_cluster.provision.backend import BackendError
-from scaler_cluster.provision.manager_process import manager_config, manager_id_of, offer_of
+from scaler_cluster.provision.manager_process import (
+    manager_config,
+    manager_id_of,
+    offer_of,
+    offer_that_fits,
+)
 from scaler_cluster.provision.managers import make_backend
 from scaler_cluster.provision.unit_command import UnitCommand
+from scaler_cluster.runtime.child_main import run_child
 from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import WORKER
 from scaler_cluster.wire import messages as m
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scaler_cluster.core.manager.config import ManagerConfig
-    from scaler_cluster.provision.backend import Backend
+    from scaler_cluster.provision.backend import Backend, ManagerBackend
 
 log = logging.getLogger("scaler.manager")
 
@@ -272,11 +270,12 @@ def run_manager(settings: ManagerSettings, lifeline: int) -> None:
     if offer is None:
         backend.close()
         return
+    offer = offer_that_fits(settings, offer)
     config = manager_config(settings, offer, backend.lifetime_s)
     ManagerShell(config, offer, backend, credentials, lifeline).run()
 
 
-def _await_offer(backend: Backend, offer: m.Offer, lifeline: int) -> m.Offer | None:
+def _await_offer(backend: ManagerBackend, offer: m.Offer, lifeline: int) -> m.Offer | None:
     """Return what the system offers, once it answers; None: ``lifeline`` has come to its end."""
     told = ""
     while True:
@@ -290,19 +289,5 @@ def _await_offer(backend: Backend, offer: m.Offer, lifeline: int) -> m.Offer | N
             return None
 
 
-def main() -> int:
-    """Run the manager process; return its exit status."""
-    settings = read_config(ManagerSettings)
-    set_up_logging(LogConfig.from_settings(settings))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        run_manager(settings, LIFELINE_FD)
-    except ScalerError as error:
-        sys.stderr.write(f"scaler_exec: a manager ends: {error}\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_child(ManagerSettings, run_manager, "a manager"))

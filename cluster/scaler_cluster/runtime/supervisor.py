@@ -317,6 +317,9 @@ class SupervisorShell:
             is_ours = self._core.slots[report.slot].reason or self._leave is not None
             if is_ours or not self._late_ends.hold(report, clock()):
                 self._on_end(report)
+            else:
+                # Another process may have that pid by now.
+                self._core.slots[report.slot].pid = 0
             return
         self._core.spawned(report.slot, report.pid)
         if not fds:

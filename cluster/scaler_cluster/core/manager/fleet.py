@@ -190,14 +190,15 @@ class Fleet:
         return [one for one in self.here() if now >= one.came_at + self.config.lived_s]
 
     def late(self, now: float) -> list[Unit]:
-        """Return the units whose time is over: they never came, or do not finish."""
+        """Return the units whose time is over: they did not come, or do not finish."""
         late = [one for one in self.units.values() if now >= one.until]
         for unit in late:
             if unit.phase is Phase.COMING:
-                limit_s, why = self.config.start_timeout_s, unit.reason or "nobody says why"
-                self._in_vain(
-                    f"the workers of {unit.name} did not come within {limit_s:g} s: {why}", now
-                )
+                what = f"did not come within {self.config.start_timeout_s:g} s"
+                if unit.has_come:
+                    what = f"did not come back within {RETURN_S:g} s"
+                why = unit.reason or "nobody says why"
+                self._in_vain(f"the workers of {unit.name} {what}: {why}", now)
         return late
 
     def drain(self, units: Iterable[Unit], now: float) -> tuple[str, ...]:
@@ -219,6 +220,17 @@ class Fleet:
     def here(self) -> Iterable[Unit]:
         """Return the units whose workers are here to stay."""
         return (unit for unit in self.units.values() if unit.phase is Phase.HERE)
+
+    def leaving(self) -> Iterable[Unit]:
+        """Return the units that the scheduler should send off.
+
+        Also those that the system should have ended: it may not know what another manager started.
+        """
+        return (
+            unit
+            for unit in self.units.values()
+            if unit.phase is Phase.DRAINING or (unit.phase is Phase.ENDING and unit.is_connected)
+        )
 
     @property
     def deadline(self) -> float:

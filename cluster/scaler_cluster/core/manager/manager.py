@@ -205,6 +205,8 @@ class ManagerCore:
             self._leaving = f"the scheduler at {self.config.address} does not answer"
             self.fleet.forget_scheduler()
             self._leave_by(now)
+        if self._is_over:
+            return
         self._stop(self.fleet.late(now), now)
         if self._leave_at < math.inf:
             self._tick_leaving(now)
@@ -222,12 +224,12 @@ class ManagerCore:
 
         They may finish what they run for LEAVE_S.
         """
-        if self.config.keeps_units:
-            self._over("")
-        else:
-            self._leave_by(now + LEAVE_S)
+        self._leave_by(now + LEAVE_S)
 
     def _leave_by(self, when: float) -> None:
+        """End the units that are left at that time."""
+        if self.config.keeps_units:
+            self._over(self._leaving)
         self._leave_at = self._next_leave = min(self._leave_at, when)
 
     def _over(self, reason: str) -> None:
@@ -244,7 +246,9 @@ class ManagerCore:
 
     def _tick_leaving(self, now: float) -> None:
         """Let all units go, and leave with the last one."""
-        if now < self._leave_at:
+        if not self.fleet.units and (self.fleet.is_known or now >= self._leave_at):
+            self._over(self._leaving)
+        elif now < self._leave_at:
             self._drop(self.fleet.surplus(0), now)
         elif now >= self._leave_at + LEFT_S:
             left = ", ".join(self.fleet.units)
@@ -254,8 +258,6 @@ class ManagerCore:
             units = self.fleet.units.values()
             there = [one for one in units if one.phase not in (Phase.ASKED, Phase.ENDING)]
             self._stop(there, now)
-        if not self.fleet.units and self.fleet.is_known and not self._is_over:
-            self._over(self._leaving)
 
     def _drop(self, units: list[Unit], now: float) -> None:
         """Drain units that are here, and end the others."""
@@ -278,10 +280,10 @@ class ManagerCore:
         ending = fleet.count(Phase.DRAINING, Phase.ENDING)
         reason = fleet.reason[:REASON_CHARS]
         self._outbox.append(Send(m.Units(coming, ending, fleet.failed, reason, fleet.lived_s(now))))
-        draining = tuple(one.name for one in fleet.units.values() if one.phase is Phase.DRAINING)
-        if draining:
+        leaving = tuple(one.name for one in fleet.leaving())
+        if leaving:
             # A scheduler that was restarted does not know.
-            self._outbox.append(Send(m.Drain(draining)))
+            self._outbox.append(Send(m.Drain(leaving)))
 
     def take_actions(self) -> list[Action]:
         """Return what is to be done since this was called last, in this order."""

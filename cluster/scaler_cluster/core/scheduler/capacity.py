@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.scheduler import outstanding
+from scaler_cluster.core.scheduler.outstanding import Pace, demands_of
 from scaler_cluster.core.scheduler.scaling import Load, Source, wanted
 from scaler_cluster.wire import messages as m
 
@@ -28,6 +28,7 @@ class Capacity:
         self._table = table
         self._policy = policy
         self._draining = draining
+        self._pace = Pace()
         self._looked_at = -math.inf
 
     @property
@@ -48,13 +49,14 @@ class Capacity:
             workers = staying.get(manager.peer, [])
             manager.here = len(workers)
             manager.idle_s += passed_s * sum(not one.count for one in workers)
-        found = wanted(self._policy, self._load(offers, staying.get(b"", [])))
-        for manager in offers:
-            self._settle(manager, found.get(manager.name), now)
+        sources = [_source_of(one) for one in offers]
+        found = wanted(self._policy, self._load(sources, staying.get(b"", []), now))
+        for manager, source in zip(offers, sources, strict=True):
+            self._settle(manager, found.get(source), now)
             if manager.is_own:
                 self._resize(manager, staying.get(manager.peer, []))
 
-    def welcome(self, manager: ManagerRecord, offer: m.Offer) -> None:
+    def welcome(self, manager: ManagerRecord, offer: m.Offer, now: float) -> None:
         """A manager says how many workers it could have."""
         if manager.offer is None:
             manager.cooldown.count = offer.wanted
@@ -63,7 +65,7 @@ class Capacity:
             manager.wanted = offer.wanted
             self._table.supervisors[manager.peer].workers_wanted = offer.wanted
         manager.offer = offer
-        self._looked_at = -math.inf
+        self._looked_at = min(self._looked_at, now - LOOK_S)
 
     def tell(self, manager: ManagerRecord) -> None:
         """Tell a manager how many workers it is to have, and how its units are."""
@@ -107,28 +109,13 @@ class Capacity:
             ]
         return found
 
-    def _load(self, offers: list[ManagerRecord], others: list[WorkerRecord]) -> Load:
-        table = self._table
-        sources = [
-            Source(
-                one.name,
-                dict(one.offer.capabilities),
-                one.offer.least,
-                one.offer.most,
-                one.here,
-                one.offer.per_unit,
-                bool(one.units.reason),
-            )
-            for one in offers
-            if one.offer is not None
-        ]
+    def _load(self, sources: list[Source], others: list[WorkerRecord], now: float) -> Load:
         pools: dict[WorkerPool, int] = {}
         for worker in others:
             pools[worker.pool] = pools.get(worker.pool, 0) + 1
-        functions = (totals for _, totals in table.names)
         return Load(
-            outstanding.demands_of(table),
-            outstanding.mean_s(functions),
+            demands_of(self._table),
+            self._pace.mean_s(self._table, now),
             sources,
             [(pool.offered, count) for pool, count in pools.items()],
         )
@@ -137,8 +124,23 @@ class Capacity:
         """Let workers of a supervisor drain that are too many, those with the least to do first."""
         missing = manager.wanted - len(staying)
         if missing < 0:
-            for worker in sorted(staying, key=lambda one: one.count)[: -missing or None]:
+            for worker in sorted(staying, key=lambda one: one.count)[:-missing]:
                 self._draining.start(worker)
-        elif missing:
-            for worker in list(self._table.supervisors[manager.peer].workers.values()):
-                missing -= missing > 0 and self._draining.keep(worker)
+        for worker in list(self._table.supervisors[manager.peer].workers.values()):
+            if missing > 0 and self._draining.keep(worker):
+                missing -= 1
+
+
+def _source_of(manager: ManagerRecord) -> Source:
+    """Return what the policies know of a manager that has made an offer."""
+    offer = manager.offer
+    assert offer is not None
+    return Source(
+        manager.name,
+        dict(offer.capabilities),
+        offer.least,
+        offer.most,
+        manager.here,
+        offer.per_unit,
+        is_failing=bool(manager.units.reason),
+    )

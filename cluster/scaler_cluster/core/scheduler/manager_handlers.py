@@ -49,7 +49,8 @@ class ManagerHandlers:
         One with its id that is there is sent away: two of them would start twice as many workers.
         """
         table = self._table
-        for other in [one for one in table.managers.values() if one.name == hello.name]:
+        managers = [one for one in table.managers.values() if not one.is_own]
+        for other in [one for one in managers if one.name == hello.name]:
             table.send(other.peer, m.Refused(TAKEN))
             self.lose(other, TAKEN, now)
             table.outbox.part_with(other.peer)
@@ -92,7 +93,7 @@ class ManagerHandlers:
             name = supervisor.name or f"{supervisor.host}:{supervisor.pid}"
             manager = ManagerRecord(peer, name, supervisor.host, supervisor.pid, now, is_own=True)
             table.managers[peer] = manager
-        self._capacity.welcome(manager, message)
+        self._capacity.welcome(manager, message, now)
 
     def _on_units(self, peer: bytes, message: m.Units, now: float) -> None:
         manager = self._manager(peer)

@@ -1,4 +1,4 @@
-"""What is outstanding, by what it demands: the tasks that wait, and those that workers have."""
+"""What is outstanding: how many tasks, by what they demand, and how long they take."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.scheduler.scaling import Demand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from scaler_cluster.core.records.totals import Totals
     from scaler_cluster.core.scheduler.table import Table
     from scaler_cluster.wire.messages import Capabilities
 
@@ -33,16 +30,35 @@ def demands_of(table: Table) -> list[Demand]:
     return [Demand(capabilities, count) for capabilities, count in counts.items() if count]
 
 
-def mean_s(functions: Iterable[Totals]) -> float | None:
-    """Return how long a task takes that has not ended; None: for most of them nobody knows."""
-    known, unknown, seconds = 0, 0, 0.0
-    for totals in functions:
-        pending = totals.pending
-        if pending <= 0:
-            continue
-        if totals.mean_s is None:
-            unknown += pending
-        else:
+class Pace:
+    """How long tasks take: as was measured, or longer if those of a function that run are not done.
+
+    So a function that was quick, and is slow this time, is noticed before its first task has ended.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+        """Of each function that workers have: how many of its tasks had ended, and since when."""
+
+    def mean_s(self, table: Table, now: float) -> float | None:
+        """Return how long a task takes that has not ended; None: of most of them nobody knows."""
+        held = {run.function for worker in table.workers.values() for run in worker.runs}
+        busy = {id(table.functions[one].totals) for one in held}
+        before, self._seen = self._seen, {}
+        known, unknown, seconds = 0, 0, 0.0
+        for name, totals in table.names:
+            pending = totals.pending
+            if pending <= 0:
+                continue
+            if totals.mean_s is None:
+                unknown += pending
+                continue
+            ended = totals.submitted - pending
+            since = now
+            if id(totals) in busy:
+                count, at = before.get(name, (ended, now))
+                since = at if count == ended else now
+                self._seen[name] = ended, since
             known += pending
-            seconds += pending * totals.mean_s
-    return seconds / known if known > unknown else None
+            seconds += pending * max(totals.mean_s, now - since)
+        return seconds / known if known > unknown else None

@@ -34,9 +34,9 @@ class Demand:
     tasks: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
-    """Who can have workers started, and what it offers."""
+    """Who can have workers started, and what it offers; two may have one name."""
 
     name: str
     offered: Mapping[str, float]
@@ -77,26 +77,26 @@ class Load:
         return sum(one.here for one in self.sources) + sum(count for _, count in self.others)
 
 
-def wanted(policy: ScalingPolicy, load: Load) -> dict[str, int]:
+def wanted(policy: ScalingPolicy, load: Load) -> dict[Source, int]:
     """Return how many workers each source is to have; a source that is left out stays as it is."""
     found = _POLICIES[policy.kind](policy, load)
-    return {one.name: one.bounded(found[one.name]) for one in load.sources if one.name in found}
+    return {one: one.bounded(count) for one, count in found.items()}
 
 
-def _adaptive(_: ScalingPolicy, load: Load) -> dict[str, int]:
+def _adaptive(_: ScalingPolicy, load: Load) -> dict[Source, int]:
     """Want a worker for each task that one could run, or as many as finish within TARGET_S.
 
     Workers that are there stay as long as each has a task.
     """
     sources = sorted(load.sources, key=lambda one: one.is_failing)
-    given = {one.name: 0 for one in load.sources}
+    given = dict.fromkeys(load.sources, 0)
     free = [count for _, count in load.others]
     for demand in sorted(load.demands, key=lambda one: -len(one.capabilities)):
         able = [one for one in sources if has_all(one.offered, demand.capabilities)]
         need = demand.tasks
         if load.mean_s is not None:
             enough = math.ceil(demand.tasks * load.mean_s / TARGET_S)
-            there = sum(max(one.here - given[one.name], 0) for one in able)
+            there = sum(max(one.here - given[one], 0) for one in able)
             need = min(need, max(enough, there))
         for index, (offered, _count) in enumerate(load.others):
             if has_all(offered, demand.capabilities):
@@ -104,14 +104,14 @@ def _adaptive(_: ScalingPolicy, load: Load) -> dict[str, int]:
                 free[index] -= taken
                 need -= taken
         for one in able:
-            taken = min(need, one.most - given[one.name])
-            given[one.name] += taken
+            taken = min(need, one.most - given[one])
+            given[one] += taken
             need -= taken
     return given
 
 
-def _vanilla(_: ScalingPolicy, load: Load) -> dict[str, int]:
-    return {one.name: _step(one.here, load) for one in load.sources}
+def _vanilla(_: ScalingPolicy, load: Load) -> dict[Source, int]:
+    return {one: _step(one.here, load) for one in load.sources}
 
 
 def _step(here: int, load: Load) -> int:
@@ -126,10 +126,10 @@ def _step(here: int, load: Load) -> int:
     return here
 
 
-def _capability(_: ScalingPolicy, load: Load) -> dict[str, int]:
+def _capability(_: ScalingPolicy, load: Load) -> dict[Source, int]:
     """Want a worker for each PER_SET tasks of each set of demands that a source could run."""
     return {
-        one.name: sum(
+        one: sum(
             max(1, math.ceil(demand.tasks / PER_SET))
             for demand in load.demands
             if has_all(one.offered, demand.capabilities)
@@ -138,26 +138,26 @@ def _capability(_: ScalingPolicy, load: Load) -> dict[str, int]:
     }
 
 
-def _elastic(policy: ScalingPolicy, load: Load) -> dict[str, int]:
+def _elastic(policy: ScalingPolicy, load: Load) -> dict[Source, int]:
     """Want one unit of the first source, and what is more of the others."""
-    found: dict[str, int] = {}
+    found: dict[Source, int] = {}
     left = _step(sum(one.here for one in load.sources), load)
     ordered = sorted(load.sources, key=lambda one: one.name != policy.primary)
     for index, one in enumerate(ordered):
-        found[one.name] = min(left, one.most if index else one.per_unit)
-        left -= found[one.name]
+        found[one] = min(left, one.most if index else one.per_unit)
+        left -= found[one]
     return found
 
 
-def _static(policy: ScalingPolicy, load: Load) -> dict[str, int]:
-    return {one.name: one.most if policy.count is None else policy.count for one in load.sources}
+def _static(policy: ScalingPolicy, load: Load) -> dict[Source, int]:
+    return {one: one.most if policy.count is None else policy.count for one in load.sources}
 
 
-def _no(_: ScalingPolicy, load: Load) -> dict[str, int]:
+def _no(_: ScalingPolicy, load: Load) -> dict[Source, int]:
     return {}
 
 
-def _waterfall(policy: ScalingPolicy, load: Load) -> dict[str, int]:
+def _waterfall(policy: ScalingPolicy, load: Load) -> dict[Source, int]:
     """Pour a worker for each CROWDED tasks into the sources by the priorities of their rules."""
     ranked: list[tuple[int, Source]] = []
     for rule in sorted(policy.rules, key=lambda one: one.priority):
@@ -165,23 +165,23 @@ def _waterfall(policy: ScalingPolicy, load: Load) -> dict[str, int]:
             if one.name == rule.manager:
                 most = one.most if rule.most is None else min(rule.most, one.most)
                 ranked.append((most, one))
-    found = {one.name: 0 for _, one in ranked}
+    found = {one: 0 for _, one in ranked}
     for demand in load.demands:
         need = max(1, math.ceil(demand.tasks / CROWDED))
         for most, one in ranked:
             if has_all(one.offered, demand.capabilities):
-                taken = min(need, most - found[one.name])
-                found[one.name] += taken
+                taken = min(need, most - found[one])
+                found[one] += taken
                 need -= taken
     if not load.tasks:
         # A source keeps its workers while one that comes after it still has some.
         for index, (most, one) in enumerate(ranked):
             if any(later.here for _, later in ranked[index + 1 :]):
-                found[one.name] = min(one.here, most)
+                found[one] = min(one.here, most)
     return found
 
 
-_POLICIES: dict[str, Callable[[ScalingPolicy, Load], dict[str, int]]] = {
+_POLICIES: dict[str, Callable[[ScalingPolicy, Load], dict[Source, int]]] = {
     policies.ADAPTIVE: _adaptive,
     policies.VANILLA: _vanilla,
     policies.CAPABILITY: _capability,

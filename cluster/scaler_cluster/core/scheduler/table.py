@@ -122,10 +122,13 @@ class Table:
         supervisors = self.supervisors.values()
         if not supervisors and not self.managers and not self.broken:
             return self.workers_expected
-        up = (len(one.workers) - len(one.spares) for one in supervisors)
-        late = sum(max(one.workers_wanted - n, 0) for one, n in zip(supervisors, up, strict=True))
-        managers = (one for one in self.managers.values() if not one.is_own)
-        return late + sum(max(one.wanted - one.here, 0) for one in managers)
+        managers = [one for one in self.managers.values() if not one.is_own]
+        # Who is managed is counted by its manager.
+        names = {one.name for one in managers}
+        alone = (one for one in supervisors if one.manager not in names)
+        late = (one.workers_wanted - (len(one.workers) - len(one.spares)) for one in alone)
+        late_units = (one.wanted - one.here for one in managers)
+        return sum(max(count, 0) for count in (*late, *late_units))
 
     def forgive_silence(self, lag_s: float) -> None:
         """Peers may have spoken in a time in which the scheduler itself did not listen."""
