@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MAX_WORKERS = 4
 END_S = 60.0
 """Everything has ended this long after it was told to."""
+SPARE_S = 15.0
+"""A scheduler lives so long at least before it is killed."""
 START = "import sys; from {module} import {function}; sys.exit({function}(sys.argv[1:]))"
 
 
@@ -111,6 +113,8 @@ class Chaos:
         self.killed = {"units": 0, "managers": 0, "schedulers": 0}
         self.most = 0
         self.tasks = 0
+        self._may_kill_at = 0.0
+        """When a scheduler may be killed again: more than five a minute are not replaced."""
 
     def run(self, duration_s: float) -> int:
         """Run to the end; return how many faults were found."""
@@ -142,7 +146,8 @@ class Chaos:
                             manager.kill()
                             manager.wait()
                             manager = stack.enter_context(command("manager", "main", *manage))
-                        elif what == "schedulers":
+                        elif what == "schedulers" and time.monotonic() >= self._may_kill_at:
+                            self._may_kill_at = time.monotonic() + SPARE_S
                             psutil.Process(scheduler.pid).children()[0].kill()
                         else:
                             continue

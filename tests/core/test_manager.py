@@ -346,6 +346,16 @@ def test_a_manager_of_a_silent_system_leaves():
     assert system.left == ""
 
 
+def test_a_manager_of_a_silent_scheduler_leaves(system):
+    """What the scheduler named once, and the system does not list, is not waited for."""
+    system.here = {"m-z": 1}
+    system.want(1)
+    system.is_alone = True
+    system.core.leave(system.now)
+    system.wait(15.0)
+    assert system.left == ""
+
+
 @pytest.mark.parametrize("how", ["told", "dismissed", "alone"])
 def test_a_manager_may_leave_its_units(how):
     """They are for the next manager with its id, whyever it ends."""

@@ -419,6 +419,19 @@ def test_a_supervisor_that_comes_back_says_who_has_died():
     assert back.words([m.Heartbeat(), lost]) == [m.Roll((second,), False), lost]
 
 
+def test_a_unit_on_its_way_out_is_whole_for_another_scheduler():
+    """The scheduler that let it go is gone, and maybe the manager that wanted it."""
+    core = make()
+    spawn(core)
+    core.receive([m.Wanted(0)])
+    for index in range(2):
+        core.died(index, an_exit(exit_code=0, signal=None), NOW)
+    assert spawn(core) == []
+
+    core.receive([m.Unknown()])
+    assert [index for index, _ in spawn(core)] == [0, 1]
+
+
 def test_what_is_for_others_is_refused(core):
     """A message that is not for a supervisor breaks the protocol."""
     with pytest.raises(RemoteProtocolError, match="not for a supervisor"):

@@ -255,6 +255,8 @@ class ManagerCore:
             self._over(f"the system does not end {left}: {self.reason or 'nobody says why'}")
         else:
             self._next_leave = self._leave_at + LEFT_S
+            if now - self._heard_at >= LEAVE_S:
+                self.fleet.forget_scheduler()
             units = self.fleet.units.values()
             there = [one for one in units if one.phase not in (Phase.ASKED, Phase.ENDING)]
             self._stop(there, now)

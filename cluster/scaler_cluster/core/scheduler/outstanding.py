@@ -60,5 +60,7 @@ class Pace:
                 since = at if count == ended else now
                 self._seen[name] = ended, since
             known += pending
-            seconds += pending * max(totals.mean_s, now - since)
+            waited_s = now - since
+            # What takes longer than usual is expected to take as long again.
+            seconds += pending * (totals.mean_s if waited_s <= totals.mean_s else 2 * waited_s)
         return seconds / known if known > unknown else None

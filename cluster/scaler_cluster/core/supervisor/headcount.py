@@ -28,6 +28,7 @@ class Headcount:
         """How many ordinary workers there are to be."""
         self.spares = 0
         """How many spare workers there are to be."""
+        self._first = workers
         self._places = places
         """How many ordinary workers there may be."""
         self._offer: Offer | None = None
@@ -39,6 +40,15 @@ class Headcount:
         if offer is not None:
             self.want(min(max(self.wanted, offer.least), offer.most))
         return self.words()
+
+    def forget_scheduler(self) -> None:
+        """Another scheduler comes: what the one before it wanted is over, but within bounds.
+
+        A unit that was on its way out is whole again, unless its manager still lets it go.
+        """
+        self.spares = 0
+        if self._offer is None:
+            self.wanted = self._first
 
     def want(self, workers: int) -> None:
         """Have so many ordinary workers; what is there beyond that leaves by itself."""

@@ -177,7 +177,7 @@ class SupervisorCore:
         # was under way is answered so.
         if self._is_leaving or any(type(one) is ComeBack for one in self._outbox):
             return
-        self.headcount.spares = 0
+        self.headcount.forget_scheduler()
         living = tuple(slot.peer for slot in self.slots if slot.peer and not slot.reason)
         words: list[m.Message] = [m.Roll(living, self._is_whole)]
         words += self.headcount.words()
