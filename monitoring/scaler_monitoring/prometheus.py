@@ -275,6 +275,7 @@ def _of_machines(snapshot: feed.Snapshot) -> Iterator[Family]:
 MANAGER_GAUGES = (
     ("scaler_manager_wanted_workers", "Workers that a manager is to have.", "wanted"),
     ("scaler_manager_workers", "Workers of it that are here to stay.", "workers"),
+    ("scaler_manager_running_units", "Units whose workers are here to stay.", "running"),
     ("scaler_manager_coming_units", "Units whose workers are not here yet.", "coming"),
     ("scaler_manager_ending_units", "Units on their way out.", "ending"),
 )

@@ -65,6 +65,12 @@ def busy(seq=1, name="host", **fields):
         objects=2,
         objects_bytes=30 * MIB,
         largest=[f.LargeObject(b"\x01\xff", 20 * MIB, 2, 3, 1), f.LargeObject(b"ab-1", 9)],
+        managers=[
+            f.Manager(
+                name, "host", "slurm", 9, 7, 0, 20, 3, 2, 1, 4, f"no room for {name}", 5400.0, 61.7
+            ),
+            f.Manager("cloud", "host", "aws_ec2", most=1 << 32),
+        ],
         sent={"Assign": 10},
         received={"Done": 20},
         **fields,
@@ -187,6 +193,7 @@ def test_rows_are_bounded(kind, monkeypatch):
         graphs=[f.Graph(1, n, nodes=1) for n in range(40)],
         stores=[f.Store(one) for one in names],
         largest=[f.LargeObject(one) for one in names],
+        managers=[f.Manager(f"m{n}") for n in range(40)],
     )
     tab = Tab(kind).hear(full, batch(1, *[f.ClientLeft(1.0, n) for n in range(40)]))
 
@@ -387,6 +394,40 @@ def test_a_machine_that_told_nothing_yet_has_dashes():
     (row,) = Tab(Machines).hear(snapshot(1, machines=[f.Machine(b"S1", "a")])).rows()
 
     assert all(isnan(row[name]) for name in ("cpu", "memory", "free", "used", "agent_cpu", "lag"))
+
+
+def test_managers_are_rows():
+    """The row of a manager has its workers, its units, what they cost, and what went wrong."""
+    first, second = Tab(Machines).hear(busy(1)).rows("_managers")
+
+    assert list(first.values()) == [
+        "host", "slurm", 9, 7, 20, 3, 2, 1, 4, 1.5, 61, "no room for host",
+    ]  # fmt: skip
+    assert isnan(second["most"])
+
+
+def test_without_managers_there_is_no_table_of_them():
+    """It comes with the first manager, and goes with the last one."""
+    tab = Tab(Machines)
+    shown = [
+        tab.hear(one).page._managed.visible for one in (snapshot(1), busy(2), snapshot(3), busy(4))
+    ]
+
+    assert shown == [False, True, False, True]
+
+
+def test_what_a_manager_costs_is_sent_when_it_is_seen_to_change():
+    """A tenth of a second more of idling or a second more of a unit is not sent."""
+    tab = Tab(Machines).hear(busy(1))
+    (first, second) = tab.model.snapshot.managers
+    with tab.nothing_sent():
+        first.unit_s += 1.0
+        first.idle_s += 0.1
+        tab.page.update(tab.model)
+    second.failed += 1
+    tab.page.update(tab.model)
+
+    assert [row["failed"] for row in tab.rows("_managers")] == [4, 1]
 
 
 def test_messages_of_the_scheduler_are_counted():

@@ -51,7 +51,7 @@ FULL = snapshot(
         f.Store(b"tcp://h:2", "tcp://h:2", 2, 200, 500, 0, True),
     ],
     demands=[f.Demand("gpu", 4, 1.0), f.Demand("cpu", 5)],
-    managers=[f.Manager("cloud", "host", "slurm", 9, 7, 0, 20, 2, 1, 3, "no", 7200.0, 60.0)],
+    managers=[f.Manager("cloud", "host", "slurm", 9, 7, 0, 20, 7, 2, 1, 3, "no", 7200.0, 60.0)],
 )
 
 
@@ -132,6 +132,7 @@ def test_every_number_is_told():
         ("scaler_machine_workers_resident_memory_bytes", ("host", "host"), ("machine", "01")): 30,
         ("scaler_manager_wanted_workers", ("manager", "cloud"), ("system", "slurm")): 9,
         ("scaler_manager_workers", ("manager", "cloud"), ("system", "slurm")): 7,
+        ("scaler_manager_running_units", ("manager", "cloud"), ("system", "slurm")): 7,
         ("scaler_manager_coming_units", ("manager", "cloud"), ("system", "slurm")): 2,
         ("scaler_manager_ending_units", ("manager", "cloud"), ("system", "slurm")): 1,
         ("scaler_manager_failed_units_total", ("manager", "cloud"), ("system", "slurm")): 3,

@@ -173,7 +173,7 @@ def test_managers_are_told():
     """How many workers they are to have, how their units are, and why some did not come."""
     snapshot = a_snapshot(
         managers=[
-            f.Manager("cloud", "host", "slurm", 9, 7, 0, 20, 2, 1, 3, "no\x1b[2Jroom", 5400.0),
+            f.Manager("cloud", "host", "slurm", 9, 7, 0, 20, 7, 2, 1, 3, "no\x1b[2Jroom", 5400.0),
             f.Manager("vm:7", "vm", "embedded", 2, 2),
         ]
     )

@@ -14,7 +14,7 @@ import pytest
 from scaler_exec import Client, SchedulerClusterCombo, WorkerDiedError
 from scaler_monitoring.dashboard.template import LINKS
 from tests.runtime.browser import DESKTOP, PHONE
-from tests.runtime.helpers import BOUND_S, wait_gone, wait_until, wait_workers
+from tests.runtime.helpers import BOUND_S, free_port, wait_gone, wait_until, wait_workers
 from tests.runtime.tasks import raise_this
 
 NASTY = '<img src=x onerror="alert(1)">'
@@ -223,6 +223,32 @@ def test_machines(open_page):
     machine = page.locator(".slick-row").first
     wait_until(lambda: cells(machine)[1:8] == ["2", "2", "0", "2", "0", "0", "1"], "wrong counts")
     page.close()
+
+
+def test_managers_come_and_go(open_window, shell):
+    """Managers have a table while there are any, with why their units are in vain."""
+    with SchedulerClusterCombo(1, dashboard=True) as cluster:
+        link = str(cluster.dashboard_link)
+        page = open_window().open(link)
+        page.goto(link.partition("/?")[0] + "/machines")
+        wait_for(page, "process ")
+        title = page.get_by_role("heading", name="Worker managers")
+        assert not title.is_visible()
+
+        manager = shell.start(
+            f"scaler_worker_manager ssh {cluster.get_address()} -wmi mine --hosts 127.0.0.1 "
+            f"--ssh-port {free_port()} --min-workers 1 --max-workers 1 --heartbeat-interval 0.2"
+        )
+
+        title.wait_for()
+        mine = row(page, "mine")
+        wait_until(lambda: "Connection refused" in cells(mine)[-1], "it does not say why")
+        assert cells(mine)[:6] == ["mine", "ssh", "1", "0", "1", "0"]
+        assert int(cells(mine)[8]) >= 1
+        assert page.evaluate(SIDEWAYS) <= 0
+        manager.interrupt()
+        title.wait_for(state="hidden")
+        page.close()
 
 
 def test_settings_change_the_pages(open_page):

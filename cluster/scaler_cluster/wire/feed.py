@@ -264,8 +264,10 @@ class Manager:
     least: int = 0
     most: int = 0
     """The most workers that it offers; 2^32: without limit."""
+    running: int = 0
+    """Units whose workers are here to stay. A unit is what the system starts as one."""
     coming: int = 0
-    """Units whose workers are not here yet. A unit is what the system starts as one."""
+    """Units whose workers are not here yet."""
     ending: int = 0
     """Units on their way out."""
     failed: int = 0

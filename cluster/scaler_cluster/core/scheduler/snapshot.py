@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from heapq import nlargest
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -58,8 +59,7 @@ def take_snapshot(table: Table, paths: CriticalPaths, objects: int, now: float) 
     snapshot.largest = _largest(table.objects, objects)
     demands = _demands(table, now)
     snapshot.demands = demands[:ROWS_MAX]
-    managers = islice(table.managers.values(), ROWS_MAX)
-    snapshot.managers = [_manager(one) for one in managers if one.offer is not None]
+    snapshot.managers = _managers(table)
     snapshot.refused = table.refused
     snapshot.errors = table.errors
     there = {
@@ -172,12 +172,22 @@ def _machine(supervisor: SupervisorRecord, now: float) -> feed.Machine:
     return row
 
 
-def _manager(manager: ManagerRecord) -> feed.Manager:
+def _managers(table: Table) -> list[feed.Manager]:
+    managers = islice(table.managers.values(), ROWS_MAX)
+    offering = [one for one in managers if one.offer is not None]
+    if not offering:
+        return []
+    staying = (one for one in table.supervisors.values() if not one.is_draining)
+    running = Counter(manager for manager, _ in {(one.manager, one.unit) for one in staying})
+    return [_manager(one, 0 if one.is_own else running[one.name]) for one in offering]
+
+
+def _manager(manager: ManagerRecord, running: int) -> feed.Manager:
     offer, units = manager.offer, manager.units
     assert offer is not None
     return feed.Manager(
         manager.name, manager.host, offer.kind, manager.wanted, manager.here, offer.least,
-        offer.most, units.coming, units.ending, units.failed, units.reason, units.unit_s,
+        offer.most, running, units.coming, units.ending, units.failed, units.reason, units.unit_s,
         manager.idle_s,
     )  # fmt: skip
 

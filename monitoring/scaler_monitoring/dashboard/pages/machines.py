@@ -1,13 +1,15 @@
-"""Machines: what they do and have left, and what the scheduler itself does."""
+"""Machines: what they do and have left, who starts them, and what the scheduler itself does."""
 
 from __future__ import annotations
 
+from math import floor
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column
 from toolz import groupby
 
+from scaler_cluster.wire.messages import MOST_MAX
 from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
@@ -48,12 +50,16 @@ class Machines(Page):
         """Return its parts."""
         theme = self.view.theme
         self._table = Table(_COLUMNS, theme, nothing="No machine is there.")
+        self._managers = Table(_MANAGERS, theme)
+        self._managed = panel("Worker managers", theme, self._managers.root)
+        self._managed.visible = False
         self._cpu = Largest(self.view, _CPU, "CPUs")
         self._free = Largest(self.view, _FREE, "bytes", self._cpu.root.x_range)
         self._tiles = Tiles(theme)
         self._messages = Table(_MESSAGES, theme, nothing="It has neither sent nor received any.")
         return column(
             panel("Machines", theme, self._table.root),
+            self._managed,
             beside(
                 panel("CPUs that are busy", theme, self._cpu.root, about=_at_most("busiest")),
                 panel("Free memory", theme, self._free.root, about=_at_most("with most of it")),
@@ -75,6 +81,9 @@ class Machines(Page):
                 for one in snapshot.machines[:ROWS_MAX]
             ]
         )
+        self._managers.update([_manager_row(one) for one in snapshot.managers[:ROWS_MAX]])
+        if self._managed.visible is not bool(snapshot.managers):
+            self._managed.visible = bool(snapshot.managers)
         for lines in self._cpu, self._free:
             lines.update(model, model.machine_samples, lambda one: names.get(one, one.hex()))
         self._tiles.update(_scheduler(snapshot.scheduler))
@@ -129,6 +138,39 @@ def _row(one: feed.Machine, name: str, workers: Sequence[feed.Worker]) -> dict[s
         "agent_rss": as_number(one.agent_rss_bytes),
         "lag": UNKNOWN if one.lag_s is None else round(one.lag_s * 1e3, 3),
         "silent": round(one.silent_s, 1),
+    }
+
+
+_MANAGERS = (
+    Column("name", "manager", width=120),
+    Column("system", "type", width=110),
+    Column("wanted", "wanted", WHOLE, 65),
+    Column("workers", "workers", WHOLE, 70),
+    Column("most", "at most", WHOLE, 65),
+    Column("running", "units running", WHOLE, 100),
+    Column("coming", "coming", WHOLE, 65),
+    Column("ending", "ending", WHOLE, 65),
+    Column("failed", "failed", WHOLE, 60),
+    Column("unit_h", "unit hours", NUMBER, 80),
+    Column("idle_s", "idle workers (s)", WHOLE, 115),
+    Column("reason", "why the last unit was in vain", width=260),
+)
+
+
+def _manager_row(one: feed.Manager) -> dict[str, Any]:
+    return {
+        "name": texts.short(one.name),
+        "system": texts.short(one.system),
+        "wanted": one.wanted,
+        "workers": one.workers,
+        "most": one.most if one.most < MOST_MAX else UNKNOWN,
+        "running": one.running,
+        "coming": one.coming,
+        "ending": one.ending,
+        "failed": one.failed,
+        "unit_h": round(one.unit_s / 3600, 2),
+        "idle_s": floor(one.idle_s),
+        "reason": texts.plain(one.reason),
     }
 
 
