@@ -55,6 +55,12 @@ def show(error: BaseException, to_text: Callable[[object], str] = repr) -> str:
     return sendable(text[:TEXT_CHARS_MAX])
 
 
+def last_line(text: str) -> str:
+    """Return the last line of what somebody wrote, which says most; empty: there is none."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
 def sendable(text: str) -> str:
     """Return the text with lone surrogates, which UTF-8 cannot hold, written out."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

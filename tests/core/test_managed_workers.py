@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scaler_cluster.config.scaling_policy import read_policy
@@ -233,6 +235,44 @@ def test_broken_units_break_no_client_while_a_manager_could_help(cloud):
     cloud.submit(0)
 
     assert "C1" not in cloud.feed(b"S1", m.InitializerFailed("no such module"))
+
+
+def test_a_unit_is_named_once_a_worker_of_it_was_here(cloud):
+    """A supervisor alone is none: its workers may be such as can never start."""
+    unit(cloud, 1)
+    assert wants(cloud.feed(b"M1", QUIET)) == ["Wanted 0"]
+
+    cloud.worker(b"W1", b"S1")
+    cloud.feed(b"S1", m.WorkerLost(b"W1", 0, 0, {"exit_code": 0}))
+    assert wants(cloud.feed(b"M1", QUIET)) == ["Wanted 0: cloud-1 has 0"]
+
+
+def test_a_unit_that_comes_back_is_named_with_its_workers(cloud):
+    """They lived on while the scheduler was restarted, and are on their way."""
+    who = {"manager": "cloud", "unit": "cloud-1", "resume": 1}
+    cloud.feed(b"S1", hello(m.SUPERVISOR, workers=1, **who), m.Roll((b"W1",), is_whole=True))
+
+    assert wants(cloud.feed(b"M1", QUIET)) == ["Wanted 0: cloud-1 has 0"]
+
+
+def test_the_manager_hears_why_workers_of_a_unit_cannot_start(cloud):
+    """The last line of the traceback says it; managers of other units hear nothing."""
+    manager(cloud, b"M2", "other")
+    unit(cloud, 1)
+    failed = m.InitializerFailed("Traceback ...\nModuleNotFoundError: No module named 'x'\n")
+
+    assert cloud.feed(b"S1", failed, m.Goodbye()) == {
+        "M1": ["UnitBroken cloud-1: cannot start: ModuleNotFoundError: No module named 'x'"]
+    }
+
+
+def test_the_manager_hears_why_a_unit_was_refused(cloud):
+    """A unit with another Python never comes."""
+    other = replace(hello(m.SUPERVISOR, manager="cloud", unit="cloud-1"), python="2.7")
+    sent = cloud.feed(b"S1", other)
+
+    (line,) = sent["M1"]
+    assert line.startswith("UnitBroken cloud-1: were refused: The cluster runs Python 2.7")
 
 
 def test_reasons_are_in_the_log_once(cloud):

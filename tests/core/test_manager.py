@@ -194,6 +194,60 @@ def test_a_system_that_refuses_is_asked_ever_less_often(system):
     assert system.core.reason == ""
 
 
+@pytest.mark.parametrize("ends_first", [False, True])
+def test_units_whose_workers_cannot_start_are_tried_ever_less_often(system, ends_first):
+    """The scheduler says why, be it before the system lists the unit's end, or after that."""
+    system.want(1)
+    for _ in range(100):
+        system.wait(10.0)
+        for name in list(system.units):
+            if ends_first:
+                system.units[name] = Listed("exit code 1", is_over=True)
+                system.wait(2.1)
+            system.core.receive([m.UnitBroken(name, "cannot start: no module")], system.now)
+            system.act()
+            system.units.pop(name, None)
+
+    assert system.core.reason == f"the workers of m-{system.made} cannot start: no module"
+    assert system.core.fleet.failed == system.made < 15
+    assert set(system.ended) <= {f"m-{number}" for number in range(1, 15)}
+
+
+def test_a_broken_unit_with_tasks_drains(system):
+    """Its other workers may finish what they run."""
+    system.want(1)
+    system.come("m-1")
+    system.core.receive([m.UnitBroken("m-1", "cannot start: no module")], system.now)
+    system.act()
+
+    assert (system.drained, system.ended) == (["m-1"], [])
+
+
+def test_units_that_die_as_soon_as_they_came_are_tried_ever_less_often(system):
+    """Only one that has lived for a while ends that."""
+    system.want(1)
+    for _ in range(1000):
+        system.wait(1.0)
+        for name in list(system.units):
+            system.come(name)
+            system.units[name] = Listed("out of memory", is_over=True)
+            system.here.clear()
+            system.want(1)
+            system.wait(2.1)
+            system.units.clear()
+    assert 5 < system.made < 15
+
+    while not system.units:
+        system.wait(1.0)
+    system.come(*system.units)
+    system.wait(STURDY_S + 5.0)
+    system.units.clear()
+    system.here.clear()
+    system.want(1)
+    system.wait(2.1)
+    assert system.units, "one that has lived ended the pauses"
+
+
 def test_units_that_never_come_are_given_up(system):
     """They are ended, counted, and the system's reason is told."""
     system.want(1)

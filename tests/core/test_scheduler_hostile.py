@@ -50,6 +50,8 @@ FROM_SCHEDULERS = [
     m.Abort(1, 0, 1),
     m.Retire(),
     m.Kill(b"W1", "no"),
+    m.Wanted(1),
+    m.UnitBroken("cloud-1", "no"),
 ]
 
 

@@ -20,7 +20,7 @@ from scaler_cluster.provision.unit_command import UnitCommand
 from scaler_cluster.provision.webhook import WebhookBackend
 from scaler_cluster.wire.messages import MOST_MAX
 from scaler_exec import Client
-from tests.runtime.helpers import free_port, wait_until
+from tests.runtime.helpers import BOUND_S, free_port, wait_until
 
 ADDRESS = "tcp://127.0.0.1:8516"
 
@@ -358,6 +358,37 @@ def test_workers_come_by_the_webhook_and_go_again(shell, flags) -> None:
         assert sum(client.map(abs, range(-1000, 0))) == 500_500
     assert "starts webhook-1-" in scheduler.out
     wait_until(lambda: "of 0 workers" in scheduler.out, "the workers do not leave")
+    assert scheduler.interrupt() == 0
+
+
+@pytest.mark.slow
+def test_workers_that_cannot_start_are_told_with_why(shell) -> None:
+    """Scheduler and monitors hear it; once it is mended, the tasks that have waited run."""
+    pytest.importorskip("aiohttp")
+    base = free_port(6)
+    address, port = f"tcp://127.0.0.1:{base + 1}", base + 4
+    native = f"scaler_worker_adapter_native {address} --host 127.0.0.1 --port {port}"
+    broken = shell.start(f"{native} --preload 'json:loads(\"x\")'")
+    broken.wait_for("WorkerAdapter: answers at")
+    scheduler = shell.start(
+        f"scaler_scheduler {address} --adapter-webhook-url http://127.0.0.1:{port} "
+        f"--monitor-address tcp://127.0.0.1:{base + 3}"
+    )
+    scheduler.wait_for("manager webhook-1")
+    with Client(address) as client:
+        future = client.submit(abs, -1)
+        why = (
+            "cannot start: json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+        )
+        scheduler.wait_for("gets no workers: the workers of webhook-1-")
+        scheduler.wait_for(why)
+        shown = shell.run(f"scaler_top tcp://127.0.0.1:{base + 3} --once")
+        assert why in shown.out
+        assert not future.done()
+
+        assert broken.interrupt() == 0
+        shell.start(native)
+        assert future.result(BOUND_S) == 1
     assert scheduler.interrupt() == 0
 
 

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.provision.backend import BackendError, UnitStatus
+from scaler_cluster.texts import last_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,8 +48,7 @@ class _Session:
 
     def last_words(self) -> str:
         """Return the last line that it has written; empty: none."""
-        lines = self.errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        return last_line(self.errors.read().decode(errors="replace"))
 
     def let_go(self) -> None:
         """Close the channel; the unit ends then."""

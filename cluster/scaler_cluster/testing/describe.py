@@ -174,6 +174,7 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Offer: lambda x: f"Offer {x.least}-{x.most} by {x.kind}",
     m.Units: lambda x: f"Units {x.coming} coming, {x.ending} ending, {x.failed} failed",
     m.Wanted: lambda x: f"Wanted {x.workers}{_units(x)}",
+    m.UnitBroken: lambda x: f"UnitBroken {x.unit}: {x.reason}",
     m.Drain: lambda x: f"Drain {' '.join(x.units)}",
     m.Spares: lambda x: f"Spares {x.count}",
     m.Retire: lambda x: "Retire",

@@ -1096,6 +1096,15 @@ class Wanted(Message):
 
 
 @dataclass(slots=True)
+class UnitBroken(Message):
+    """Scheduler to manager: the workers of one of its units cannot start, or were refused."""
+
+    tag = 77
+    unit: str
+    reason: str
+
+
+@dataclass(slots=True)
 class Drain(Message):
     """Manager to scheduler: let these units finish what they run, give them nothing, send them off.
 

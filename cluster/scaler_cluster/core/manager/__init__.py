@@ -14,8 +14,10 @@ A unit whose workers are here is never simply ended: the manager asks the schedu
 Its workers finish what they run, its supervisor is sent off, and the unit ends by itself. Only what
 has not ended by then, or never came, is ended through the backend.
 
-A unit that ends before its workers have come was in vain. After that the manager waits before it
-tries again, twice as long each time, five minutes at most; one that comes ends that.
+A unit is here once one of its workers was. One that ends before that, or soon after, was in vain,
+and so is one whose workers cannot start: the scheduler, which hears why, says so (``UnitBroken``).
+After that the manager waits before it tries again, twice as long each time, five minutes at most;
+one that comes and lives for a while ends that.
 
 The core has no clock and calls no backend: ``runtime/manager.py`` does both.
 """

@@ -6,6 +6,7 @@ them has it.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.manager.units import Phase, Unit
@@ -51,7 +52,9 @@ class Fleet:
         self._lived_s = 0.0
         """How long units have lived that are over."""
         self._failures = 0
-        """How many were in vain since the last one came."""
+        """How many were in vain since the last one came that has lived a while."""
+        self._failed_at = -math.inf
+        """When the last one was in vain."""
 
     # -- what the scheduler says ---------------------------------------------------------------
 
@@ -64,7 +67,9 @@ class Fleet:
             unit.tasks = tasks
             if unit.phase in (Phase.ASKED, Phase.COMING):
                 unit.came(now)
-                self._failures, self.reason = 0, ""
+                self.reason = ""
+            if self._failed_at < unit.came_at <= now - STURDY_S:
+                self._failures = 0
         is_asking = False
         for unit in list(self.units.values()):
             was_connected, unit.is_connected = unit.is_connected, unit.name in here
@@ -84,6 +89,18 @@ class Fleet:
             # It may come back: after a restart of the scheduler all do.
             unit.phase, unit.until = Phase.COMING, now + RETURN_S
         return True
+
+    def broken(self, name: str, reason: str, now: float) -> list[Unit]:
+        """The workers of a unit are in vain; return the unit if it is yet to be ended."""
+        text = f"the workers of {name} {reason}"
+        unit = self.units.get(name)
+        if unit is not None and unit.stays:
+            self._in_vain(text, now)
+            return [unit]
+        if self.reason:
+            # It has ended since, and its system hardly knows why.
+            self.reason = text
+        return []
 
     def forget_scheduler(self) -> None:
         """The scheduler says nothing any more: only the system knows which units there are."""
@@ -152,6 +169,7 @@ class Fleet:
         self.reason = reason
         pause_s = min(BACKOFF_S * 2.0 ** min(self._failures, 10), BACKOFF_MAX_S)
         self._failures += 1
+        self._failed_at = now
         self.start_at = max(self.start_at, now + pause_s)
 
     # -- more ----------------------------------------------------------------------------------

@@ -129,6 +129,9 @@ class ManagerCore:
         if self.fleet.connected(here, now):
             self._look_at = min(self._look_at, now)
 
+    def _on_unit_broken(self, message: m.UnitBroken, now: float) -> None:
+        self._drop(self.fleet.broken(message.unit, message.reason, now), now)
+
     def _on_refused(self, message: m.Refused, _: float) -> None:
         # Whoever has come in its place has its units.
         self._over(message.reason)
@@ -146,6 +149,7 @@ class ManagerCore:
 
     _HANDLERS: ClassVar[dict[type[m.Message], Callable[[Any, Any, float], None]]] = {
         m.Wanted: _on_wanted,
+        m.UnitBroken: _on_unit_broken,
         m.Refused: _on_refused,
         m.Goodbye: _on_goodbye,
         m.Unknown: _on_unknown,
@@ -166,7 +170,7 @@ class ManagerCore:
         self._is_looking = False
         self._look_at = now + self.config.look_s
         if listed is None:
-            self._blame(error)
+            self._is_blaming, self.fleet.reason = True, error
             return
         if self._is_blaming:
             self._is_blaming, self.fleet.reason = False, ""
@@ -175,12 +179,8 @@ class ManagerCore:
     def stopped(self, error: str, now: float) -> None:
         """The system has ended units, or says why it has not."""
         if error:
-            self._blame(error)
+            self._is_blaming, self.fleet.reason = True, error
         self._look_at = now
-
-    def _blame(self, error: str) -> None:
-        """The system does not answer, or not do what it should; until it answers again."""
-        self._is_blaming, self.fleet.reason = True, error
 
     # -- time ----------------------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ class SupervisorRecord:
     """What the manager calls it."""
     name: str = ""
     """Its own id among managers; empty: it has none."""
+    has_come: bool = False
+    """Whether a worker of it was ever here."""
     is_draining: bool = False
     """True: it gets no tasks any more, and leaves when nobody needs what it has."""
     broken: str = ""

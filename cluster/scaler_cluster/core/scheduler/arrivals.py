@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from scaler_cluster.core.scheduler.manager_handlers import tell_broken
 from scaler_cluster.core.scheduler.roles import may_be
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
@@ -56,6 +57,7 @@ class Arrivals:
             self._table.outbox.part_with(peer)
             self._table.journal.refused(hello, reason, now)
             if hello.role == m.SUPERVISOR:
+                tell_broken(self._table, hello.manager, hello.unit, f"were refused: {reason}")
                 self._table.refused = f"A cluster on {hello.host:.80} was refused: {reason}"
         elif hello.role in self._handlers:
             self._handlers[hello.role].welcome(peer, hello, now)

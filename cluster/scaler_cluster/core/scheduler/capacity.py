@@ -76,7 +76,9 @@ class Capacity:
             return
         units: dict[str, int] = {}
         for one in supervisors.values():
-            if one.manager == manager.name:
+            # Until then its workers may be such as can never start.
+            has_come = one.has_come or one.roll or one.is_draining
+            if one.manager == manager.name and has_come:
                 tasks = sum(worker.count for worker in one.workers.values())
                 units[one.unit] = units.get(one.unit, 0) + tasks
         self._table.send(

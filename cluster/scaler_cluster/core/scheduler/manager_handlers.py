@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.table import Table
 
 TAKEN = "another manager with its id has come"
+REASON_CHARS = 1000
+
+
+def tell_broken(table: Table, manager: str, unit: str, reason: str) -> None:
+    """Tell a manager, if it is here, why the workers of one of its units cannot start."""
+    for one in table.managers.values():
+        if one.name == manager and not one.is_own:
+            table.send(one.peer, m.UnitBroken(unit, reason[:REASON_CHARS]))
 
 
 class ManagerHandlers:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.records.supervisors import SupervisorRecord
+from scaler_cluster.core.scheduler.manager_handlers import tell_broken
 from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.texts import last_line
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -157,6 +159,8 @@ class SupervisorHandlers:
         supervisor = self._supervisor(peer)
         supervisor.broken = f"The initializer of the workers failed:\n{message.text}"
         supervisor.workers_wanted = 0
+        why = f"cannot start: {last_line(message.text) or 'no word was said'}"
+        tell_broken(self._table, supervisor.manager, supervisor.unit, why)
         self._check_broken(now)
 
     def _check_broken(self, now: float) -> None:

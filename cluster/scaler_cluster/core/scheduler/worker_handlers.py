@@ -111,6 +111,7 @@ class WorkerHandlers:
         worker.store = table.objects.key_of(hello)
         table.objects.stores.setdefault(worker.store, StoreRecord(hello.place))
         supervisor.workers[peer] = worker
+        supervisor.has_come = True
         table.workers[peer] = worker
         table.refused = ""
         offered = hello.capabilities

@@ -14,6 +14,7 @@ from scaler_cluster.core.supervisor.headcount import Headcount, spares_max
 from scaler_cluster.core.supervisor.slots import WorkerSlot
 from scaler_cluster.core.supervisor.stuck import TELL_S, Look, look_after_s
 from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.texts import last_line
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -291,8 +292,7 @@ class SupervisorCore:
             self._broken = m.InitializerFailed(text)
             self._say(self._broken)
             if self.config.leaves_if_broken:
-                last = (text.strip().splitlines() or ["no word was said"])[-1]
-                self._leave(f"the workers cannot start: {last}")
+                self._leave(f"the workers cannot start: {last_line(text) or 'no word was said'}")
             self.slots = [replace(one, spawn_at=math.inf) for one in self.slots]
         else:
             pause_s = min(BACKOFF_S * 2 ** (self._stillborn - 1), BACKOFF_MAX_S)
