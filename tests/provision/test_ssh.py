@@ -21,6 +21,7 @@ from scaler_cluster.provision.ssh import SSHBackend
 from scaler_cluster.provision.unit_command import UnitCommand
 from scaler_exec import Client
 from tests.provision.debian import unpacked
+from tests.provision.guests import supervisors
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, environment, free_port, wait_until
 
@@ -209,17 +210,6 @@ def python(tmp_path):
     return path
 
 
-def units() -> list[psutil.Process]:
-    """Return the supervisors that run at the far end."""
-    found = psutil.process_iter(["cmdline", "name"])
-    return [
-        one
-        for one in found
-        if "scaler_cluster.cli.attached" in (one.info["cmdline"] or ())
-        and "python" in one.info["name"]
-    ]
-
-
 @pytest.mark.slow
 def test_machines_are_units(server, python, shell, flags) -> None:
     """With keys: from none to two, one is cut off under load, and nothing is left at the end."""
@@ -242,10 +232,10 @@ def test_machines_are_units(server, python, shell, flags) -> None:
         first.kill()
         flags.set("go")
         assert all(one.result(BOUND_S) for one in futures)
-        wait_until(lambda: not units(), "units that have nothing to do do not end")
+        wait_until(lambda: not supervisors(), "units that have nothing to do do not end")
         assert sum(client.map(abs, range(-100, 0))) == 5050
         manager.process.send_signal(signal.SIGKILL)
-        wait_until(lambda: not units(), "units outlive their manager")
+        wait_until(lambda: not supervisors(), "units outlive their manager")
 
 
 @pytest.mark.slow

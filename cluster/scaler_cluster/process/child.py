@@ -26,6 +26,8 @@ STOP_TIMEOUT_S = 5.0
 ELSEWHERE = MappingProxyType(
     {
         "dashboard": "scaler_monitoring.dashboard.process",
+        "dask": "scaler_cluster.provision.dask_cluster",
+        "ray": "scaler_cluster.provision.ray_cluster",
         "report": "scaler_monitoring.report_process",
     }
 )
@@ -36,8 +38,8 @@ class ChildProcess:
     """A process of the engine; it ends when this process does, which holds its standard input.
 
     ``config`` is the record of ``process_config.py`` for a process of this ``name``. If the child
-    ``reports``, :meth:`await_ready` returns what it says. It inherits the descriptors ``pass_fds``,
-    by the same numbers.
+    ``reports``, :meth:`await_ready` returns what it says; if it ``answers``, its standard output is
+    a pipe to here. It inherits the descriptors ``pass_fds``, by the same numbers.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class ChildProcess:
         config: object,
         *,
         reports: bool = False,
+        answers: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> None:
         self.name = name
@@ -63,6 +66,7 @@ class ChildProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", ELSEWHERE.get(name, f"scaler_cluster.runtime.{name}")],
                 stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if answers else None,
                 env=environment,
                 pass_fds=[*fds, *pass_fds],
                 start_new_session=True,

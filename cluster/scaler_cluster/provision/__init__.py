@@ -12,6 +12,10 @@ tasks and schedulers: it starts units by their names, says which of them there a
 ``backend.py`` has the interface, ``unit_command.py`` the command that every unit runs, and
 ``managers.py`` says which backend belongs to which settings. Each other module is one system.
 
+A cluster of Dask or of Ray has units as *guests* (``guest_unit.py``). Its library does as it likes
+with the process that it is in. So that is a child of the manager, and ``bridge.py`` has both ends
+of what leads there.
+
 A unit's name begins with the id of its manager. A system that can be asked for what runs in it is
 asked for those names, or for labels with them: so a manager that was killed finds its units again.
 

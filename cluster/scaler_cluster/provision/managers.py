@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 BACKENDS = {
     # Of each class of settings: the module under scaler_cluster.provision, and its backend.
+    "DaskSettings": ("dask_cluster", "DaskBackend"),
     "EC2Settings": ("ec2", "EC2Backend"),
     "ECSSettings": ("ecs", "ECSBackend"),
     "KubernetesSettings": ("kubernetes", "KubernetesBackend"),
     "LSFSettings": ("job_queues", "JobQueueBackend"),
     "PBSSettings": ("job_queues", "JobQueueBackend"),
+    "RaySettings": ("ray_cluster", "RayBackend"),
     "SGESettings": ("job_queues", "JobQueueBackend"),
     "SSHSettings": ("ssh", "SSHBackend"),
     "SlurmSettings": ("job_queues", "JobQueueBackend"),

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.provision.backend import BackendError, UnitStatus
+from scaler_cluster.provision.guest_unit import ATTACHED, bring_keys
 from scaler_cluster.texts import last_line
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ END_S = 10.0
 CONNECT_S = 10
 ALIVE_S, ALIVE_MAX = 5, 3
 """A machine that has not answered so often, once in so many seconds, is given up."""
-ATTACHED = "scaler_cluster.cli.attached"
-"""What runs there: ``scaler_cluster`` with the channel as its lifeline, and with keys from it."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class SSHBackend:
 
     def start(self, units: Sequence[str]) -> None:
         """Start each unit on a machine that has none; raises BackendError if all have one."""
-        keys = self._command.keys_text.encode()
+        keys = self._command.keys_text
         for unit in units:
             host = self._free_machine()
             # Closed when the unit is over.
@@ -93,11 +92,7 @@ class SSHBackend:
                 start_new_session=True,
             )
             self._sessions[unit] = _Session(host, process, errors)
-            assert process.stdin is not None
-            # One that has ended already has its reason.
-            with contextlib.suppress(OSError):
-                process.stdin.write(b"%d\n" % len(keys) + keys)
-                process.stdin.flush()
+            bring_keys(process, keys)
 
     def look(self) -> Mapping[str, UnitStatus]:
         """Return the units whose ssh runs, and those that have ended since this was asked last."""
