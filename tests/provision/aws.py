@@ -31,6 +31,8 @@ class Agent:
         self._listed = listed
         self._ended = ended
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.lines: dict[str, str] = {}
+        """The script of each thing that was run."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -50,6 +52,7 @@ class Agent:
 
     def _look(self, wanted: dict[str, str]) -> None:
         for one in set(wanted) - set(self._processes):
+            self.lines[one] = wanted[one]
             with (self._root / f"{len(self._processes)}.log").open("w") as log:
                 self._processes[one] = subprocess.Popen(
                     ["sh", "-c", wanted[one]], stdout=log, stderr=log, start_new_session=True

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import json
 import os
 import shlex
 import sys
 import urllib.request
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from scaler_cluster.config.aws_settings import EC2Settings, ECSSettings
+from scaler.worker_adapter.ecs import ECSWorkerAdapter
+from scaler_cluster.config.aws_settings import EC2Settings, ECSAdapterSettings, ECSSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.provision import aws as module
+from scaler_cluster.provision.adapter import CapacityExceededError, WorkerGroupNotFoundError
+from scaler_cluster.provision.adapters import make_adapter
 from scaler_cluster.provision.backend import BackendError, UnitStatus
 from scaler_cluster.provision.ec2 import EC2Backend
 from scaler_cluster.provision.ecs import ECSBackend
@@ -94,6 +100,7 @@ def ec2_backend(**given) -> EC2Backend:
     [
         (partial(ecs_backend, insecure=False, keys=os.environ["SCALER_KEYS"]), "--keys-secret-arn"),
         (partial(ecs_backend, aws_access_key_id="x"), "go together"),
+        (partial(ecs_backend, ecs_subnets=()), "one subnet at least"),
         (partial(ecs_backend, aws_profile="nobody"), "nobody"),
         (partial(ec2_backend, python_version="3.13"), "give image_id, or"),
         (partial(ec2_backend, image_id=None), "give image_id, or"),
@@ -233,6 +240,23 @@ def test_a_plain_instance_is_amazons_newest_linux(aws) -> None:
     made.close()
 
 
+@contextlib.contextmanager
+def running(ecs, cluster: str, root: Path):
+    """Run what tasks of ECS would run."""
+    stop = partial(ecs.stop_task, cluster=cluster, reason="its container ended")
+
+    def listed():
+        for arn, line in ecs_tasks(ecs, cluster):
+            program = f"{shlex.quote(sys.executable)} -m scaler_cluster.cli.cluster"
+            yield arn, line.replace("scaler_cluster", program, 1)
+
+    agent = Agent(root, listed, lambda arn: stop(task=arn))
+    try:
+        yield agent
+    finally:
+        agent.close()
+
+
 @pytest.mark.slow
 def test_tasks_come_and_go(aws, network, shell, flags, tmp_path) -> None:
     """From no task of ECS to two, one of which dies under load, and back to none."""
@@ -243,16 +267,7 @@ def test_tasks_come_and_go(aws, network, shell, flags, tmp_path) -> None:
         f"--ecs-task-cpu 1 --ecs-cluster e2e --ecs-subnets {network['ecs_subnets'][0]} "
         f"--ecs-security-groups {network['ecs_security_groups'][0]}"
     )
-    ecs = aws("ecs")
-    stop = partial(ecs.stop_task, cluster="e2e", reason="its container ended")
-
-    def listed():
-        for arn, line in ecs_tasks(ecs, "e2e"):
-            program = f"{shlex.quote(sys.executable)} -m scaler_cluster.cli.cluster"
-            yield arn, line.replace("scaler_cluster", program, 1)
-
-    agent = Agent(tmp_path, listed, lambda arn: stop(task=arn))
-    try:
+    with running(aws("ecs"), "e2e", tmp_path) as agent:
         with Client(address) as client:
             futures = [client.submit(tasks.hold, flags.path(one), flags.path("go")) for one in "ab"]
             flags.wait("a")
@@ -264,5 +279,172 @@ def test_tasks_come_and_go(aws, network, shell, flags, tmp_path) -> None:
             assert sum(client.map(abs, range(-100, 0))) == 5050
         assert manager.interrupt() == 0
         wait_until(lambda: not agent.running, "tasks are left")
-    finally:
-        agent.close()
+
+
+# -- the adapter of version 1.12 ---------------------------------------------------------------
+
+
+def test_what_a_group_is_told() -> None:
+    """Its workers have names; nobody is said to have started it, unless a manager has."""
+    settings = ECSAdapterSettings.of(
+        scheduler_address=ADDRESS, insecure=True, ecs_subnets=("s",), ecs_task_cpu=2
+    )
+    command = UnitCommand(settings, "", names={"ecs-1": ("ECS|1", "ECS|2")})
+    order = json.loads(ECSBackend(settings, command).dry_run("ecs-1"))
+    (override,) = order["overrides"]["containerOverrides"]
+    told = {one["name"]: one["value"] for one in override["environment"]}
+
+    assert shlex.split(told["COMMAND"]) == [
+        "scaler_cluster", ADDRESS, "--num-of-workers=2", "--worker-names=ECS|1,ECS|2",
+        "--insecure",
+    ]  # fmt: skip
+    assert "startedBy" not in order
+
+
+@pytest.fixture
+def adapter(network):
+    """Return an adapter for two tasks of three workers each."""
+    made = make_adapter(
+        ECSAdapterSettings.of(
+            scheduler_address=ADDRESS,
+            insecure=True,
+            ecs_cluster="adapter",
+            ecs_task_cpu=3,
+            max_instances=2,
+            **network,
+        )
+    )
+    yield made
+    made.close()
+
+
+def test_groups_are_tasks_of_ecs(adapter, aws) -> None:
+    """Up to the most instances, until they are shut down, stop by themselves, or all have to go."""
+    group, workers = adapter.start()
+    assert group.startswith("ecs-")
+    assert len(set(workers)) == 3
+    assert all(worker.startswith("ECS|") for worker in workers)
+    other, _ = adapter.start("mine", "mine-1")
+    with pytest.raises(CapacityExceededError):
+        adapter.start()
+    assert adapter.info() == {
+        "worker_groups": [group, other],
+        "max_worker_groups": 2,
+        "workers_per_group": 3,
+        "base_capabilities": {},
+    }
+
+    ecs = aws("ecs")
+    assert running_of(ecs) == 2
+    adapter.shut_down(group)
+    with pytest.raises(WorkerGroupNotFoundError):
+        adapter.shut_down(group)
+    for arn in ecs.list_tasks(cluster="adapter", startedBy="mine")["taskArns"]:
+        ecs.stop_task(cluster="adapter", task=arn)
+    assert adapter.info()["worker_groups"] == []
+    adapter.start()
+    adapter.close()
+    assert running_of(ecs) == 0
+
+
+def running_of(ecs) -> int:
+    """Return how many tasks run in the adapter's cluster."""
+    return len(list(ecs_tasks(ecs, "adapter")))
+
+
+def test_groups_by_the_methods_of_scalers_class(aws, network, monkeypatch) -> None:
+    """It has no argument for security groups, without which moto runs no task."""
+    order = ECSBackend._order
+
+    def with_groups(backend: ECSBackend, unit: str) -> dict:
+        made = order(backend, unit)
+        told = made["networkConfiguration"]["awsvpcConfiguration"]
+        told["securityGroups"] = list(network["ecs_security_groups"])
+        return made
+
+    monkeypatch.setattr(ECSBackend, "_order", with_groups)
+    adapter = ECSWorkerAdapter(
+        "tcp://127.0.0.1:8516",
+        max_instances=1,
+        ecs_cluster="adapter",
+        ecs_subnets=network["ecs_subnets"],
+    )
+    group = asyncio.run(adapter.start_worker_group())
+    with pytest.raises(CapacityExceededError):
+        asyncio.run(adapter.start_worker_group())
+    assert running_of(aws("ecs")) == 1
+    asyncio.run(adapter.shutdown_worker_group(group))
+    assert running_of(aws("ecs")) == 0
+    with pytest.raises(WorkerGroupNotFoundError):
+        asyncio.run(adapter.shutdown_worker_group(group))
+    adapter._adapter.close()
+
+
+def test_a_task_that_ecs_does_not_describe_yet_is_there(network, monkeypatch) -> None:
+    """It was started a moment ago."""
+    made = ecs_backend(**network)
+    made.start(["mine-4"])
+    with monkeypatch.context() as patch:
+        patch.setattr(made, "_listed", lambda: ())
+        patch.setattr(made, "_describe", lambda _arns: ())
+        assert made.look() == {"mine-4": UnitStatus(reason="ECS does not describe it yet")}
+    assert made.look()["mine-4"] == UnitStatus()
+    made.stop(["mine-4"])
+    made.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_file", [False, True])
+def test_groups_come_and_go(aws, network, shell, flags, tmp_path, is_file) -> None:
+    """By the commands of version 1.12 or by its file, from no task of ECS to two and back."""
+    pytest.importorskip("aiohttp")
+    base, cluster = free_port(6), f"come-and-go-{is_file}"
+    address, port = f"tcp://127.0.0.1:{base + 1}", base + 5
+    url = f"http://127.0.0.1:{port}"
+    subnets, groups = network["ecs_subnets"], network["ecs_security_groups"]
+    if is_file:
+        shell.write(
+            "stack.toml",
+            f"""
+            [scheduler]
+            scheduler_address = "{address}"
+            adapter_webhook_urls = ["{url}"]
+            [ecs_worker_adapter]
+            adapter_web_host = "127.0.0.1"
+            adapter_web_port = {port}
+            ecs_cluster = "{cluster}"
+            ecs_subnets = {list(subnets)}
+            ecs_security_groups = {list(groups)}
+            ecs_task_cpu = 1
+            max_instances = 1
+            """,
+        )
+        started = [shell.start("scaler stack.toml")]
+    else:
+        started = [
+            shell.start(
+                f"scaler_worker_adapter_ecs {address} --adapter-web-host 127.0.0.1 -p {port} "
+                f"--ecs-cluster {cluster} --ecs-task-cpu 1 --max-instances 1 "
+                f"--ecs-subnets {','.join(subnets)} --ecs-security-groups {','.join(groups)}"
+            ),
+            shell.start(f"scaler_scheduler {address} --adapter-webhook-url {url}"),
+        ]
+    with running(aws("ecs"), cluster, tmp_path) as agent, Client(address) as client:
+        future = client.submit(tasks.hold, flags.path("a"), flags.path("go"))
+        flags.wait("a")
+        (worker,) = [one for one in workers_of(agent) if "ECS|" in one]
+        assert "--worker-manager-id=webhook-1" in worker
+        flags.set("go")
+        assert future.result(BOUND_S)
+        assert sum(client.map(abs, range(-100, 0))) == 5050
+        if is_file:
+            # The adapter ends its group itself.
+            client.disconnect()
+            assert [one.interrupt() for one in started] == [0]
+        wait_until(lambda: not agent.running, "tasks that have nothing to do stay")
+    assert [one.err for one in started] == [""] * len(started)
+
+
+def workers_of(agent: Agent) -> list[str]:
+    """Return the command lines that it runs."""
+    return [agent.lines[one] for one in agent.running]

@@ -31,6 +31,7 @@ class Books:
     def __init__(self) -> None:
         self.units: dict[str, UnitStatus] = {}
         self.error = ""
+        self.stopped: list[str] = []
 
     def start(self, units):
         if self.error:
@@ -43,6 +44,7 @@ class Books:
     def stop(self, units):
         if self.error:
             raise BackendError(self.error)
+        self.stopped += units
         for unit in units:
             del self.units[unit]
 
@@ -57,9 +59,9 @@ class Served:
         self.books = Books()
         self.managers: list[str] = []
         made = NativeAdapterSettings.of(scheduler_address=ADDRESS, **settings)
-        self.adapter = Adapter(made, ("native", "NAT"), self._backend)
+        self.adapter = Adapter(made, made.max_workers, self._backend)
 
-    def _backend(self, command: UnitCommand, _names) -> Books:
+    def _backend(self, command: UnitCommand) -> Books:
         self.managers.append(command.manager_id)
         return self.books
 
@@ -164,7 +166,21 @@ def test_a_manager_of_ours_is_named_to_the_workers() -> None:
     served = Served()
     served.ask(start(worker_manager_id="mine", unit="mine-1"))
 
-    assert (served.managers, list(served.books.units)) == (["mine"], ["mine-1"])
+    assert (served.managers, list(served.books.units)) == (["", "mine"], ["mine-1"])
+
+
+def test_an_adapter_that_ends_shuts_its_groups_down(caplog) -> None:
+    """It says so if its system does not let it."""
+    served = Served()
+    group = served.ask(start())[1]["worker_group_id"]
+    served.adapter.close()
+    assert served.books.stopped == [group]
+
+    served = Served()
+    served.ask(start())
+    served.books.error = "busy"
+    served.adapter.close()
+    assert "groups are left: busy" in caplog.text
 
 
 def test_a_unit_is_started_once() -> None:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.cluster import run_cluster
 from scaler_cluster.cli.shared import run_command
+from scaler_cluster.config.aws_settings import ECSAdapterSettings
 from scaler_cluster.config.webhook_settings import FixedNativeSettings, NativeAdapterSettings
 from scaler_cluster.process.process import lifeline_of_signals, usable_cpus
 from scaler_cluster.process.process_config import SupervisorProcessConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from scaler_cluster.config.webhook_settings import AdapterSettings
 
 ABOUT = "Answer by HTTP: start and shut down groups of workers, as a scheduler asks for them."
 ABOUT_FIXED = "Run as many workers as this machine may have."
@@ -21,8 +24,13 @@ ABOUT_FIXED = "Run as many workers as this machine may have."
 def native(arguments: Sequence[str] | None = None) -> int:
     """Run the adapter for workers on this machine; return the exit status."""
     return run_command(
-        NativeAdapterSettings, "scaler_worker_adapter_native", ABOUT, _run_native, arguments
+        NativeAdapterSettings, "scaler_worker_adapter_native", ABOUT, _run, arguments
     )
+
+
+def ecs(arguments: Sequence[str] | None = None) -> int:
+    """Run the adapter for tasks of ECS; return the exit status."""
+    return run_command(ECSAdapterSettings, "scaler_worker_adapter_ecs", ABOUT, _run, arguments)
 
 
 def fixed_native(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +44,7 @@ def fixed_native(arguments: Sequence[str] | None = None) -> int:
     )
 
 
-def _run_native(settings: NativeAdapterSettings) -> None:
+def _run(settings: AdapterSettings) -> None:
     from scaler_cluster.runtime.adapter import run_adapter
 
     run_adapter(settings, lifeline_of_signals())

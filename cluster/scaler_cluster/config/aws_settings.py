@@ -1,4 +1,4 @@
-"""The settings of managers whose units run at Amazon Web Services."""
+"""The settings of managers and adapters whose units run at Amazon Web Services."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from scaler_cluster.config.kubernetes_settings import PAIRS
-from scaler_cluster.config.manager_settings import ManagerSettings
+from scaler_cluster.config.manager_settings import ManagerSettings, UnitSettings
 from scaler_cluster.config.option import option
 from scaler_cluster.config.values import FILE, NAMES, TEXT, whole
+from scaler_cluster.config.webhook_settings import AdapterSettings
 from scaler_cluster.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AWSSettings(ManagerSettings):
-    """Of any manager there. Credentials are those that boto3 finds, unless they are given."""
+class AWSSettings(UnitSettings):
+    """Of all of them. Credentials are those that boto3 finds, unless they are given."""
 
     aws_region: str = option("the region", TEXT, default="us-east-1")
     aws_profile: str | None = option("a profile of ~/.aws/config", TEXT, default=None)
@@ -41,14 +42,9 @@ class AWSSettings(ManagerSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ECSSettings(AWSSettings):
-    """Of a manager whose units are tasks of ECS, on Fargate."""
+class TaskSettings(AWSSettings):
+    """Of whatever has tasks of ECS started, on Fargate."""
 
-    types: ClassVar[tuple[str, ...]] = ("aws_raw_ecs",)
-
-    workers_per_unit: int | None = option(  # type: ignore[assignment]
-        "how many workers a task of ECS has (default: ecs_task_cpu)", whole(1), default=None
-    )
     ecs_subnets: tuple[str, ...] = option("the subnets of the tasks", NAMES)
     ecs_security_groups: tuple[str, ...] = option(
         "the security groups of the tasks (default: the network's)", NAMES, default=()
@@ -77,6 +73,23 @@ class ECSSettings(AWSSettings):
         default=None,
     )
 
+    def __post_init__(self) -> None:
+        """Raise ConfigError if no subnet is named."""
+        super().__post_init__()
+        if not self.ecs_subnets:
+            raise ConfigError("ecs_subnets must name one subnet at least")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ECSSettings(TaskSettings, ManagerSettings):
+    """Of a manager whose units are tasks of ECS, on Fargate."""
+
+    types: ClassVar[tuple[str, ...]] = ("aws_raw_ecs",)
+
+    workers_per_unit: int | None = option(  # type: ignore[assignment]
+        "how many workers a task of ECS has (default: ecs_task_cpu)", whole(1), default=None
+    )
+
     @property
     def workers_in_unit(self) -> int:
         """How many workers a task has."""
@@ -84,7 +97,32 @@ class ECSSettings(AWSSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EC2Settings(AWSSettings):
+class ECSAdapterSettings(TaskSettings, AdapterSettings):
+    """Of an adapter whose worker groups are tasks of ECS, on Fargate."""
+
+    names: ClassVar[tuple[str, ...]] = ("ecs_worker_adapter",)
+    group: ClassVar[tuple[str, str]] = ("ecs", "ECS")
+    dry_run: ClassVar[bool] = False
+    """Only a manager has this setting."""
+
+    max_instances: int | None = option(
+        "the most tasks of ECS at once; -1: no limit (default: one for each CPU of this machine "
+        "but one)",
+        whole(1, unset=-1),
+        "-mi",
+        "-mw",
+        default=None,
+        also=("max_workers",),
+    )
+
+    @property
+    def workers_in_unit(self) -> int:
+        """How many workers a task has."""
+        return self.ecs_task_cpu
+
+
+@dataclass(frozen=True, kw_only=True)
+class EC2Settings(AWSSettings, ManagerSettings):
     """Of a manager whose units are instances of EC2."""
 
     types: ClassVar[tuple[str, ...]] = ("aws_ec2", "orb_aws_ec2")

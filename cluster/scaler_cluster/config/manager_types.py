@@ -44,12 +44,12 @@ REFUSED = {
 }
 """Types of the Scaler system that this one does not have, and why."""
 REFUSED_TABLES = {
-    "ecs_worker_adapter": 'write [[worker_manager]] with type = "aws_raw_ecs"',
     "symphony_worker_adapter": "IBM Symphony is not supported yet",
 }
 """Tables of the Scaler system that nothing here runs; others may stand beside them in a file."""
 TABLES: dict[str, tuple[str, str]] = {
     # Of each table that other versions have for one type.
+    "ecs_worker_adapter": ("aws_settings", "ECSAdapterSettings"),
     "native_worker_adapter": ("webhook_settings", "NativeAdapterSettings"),
     "fixed_native_worker_adapter": ("webhook_settings", "FixedNativeSettings"),
 }

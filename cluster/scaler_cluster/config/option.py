@@ -87,6 +87,9 @@ class Section:
     names: ClassVar[tuple[str, ...]]
     """Names of the table in TOML."""
 
+    def __post_init__(self) -> None:
+        """Raise ConfigError if the settings contradict each other."""
+
     @classmethod
     def options(cls) -> list[Option]:
         """Return the settings: the class's own ones, then inherited ones, then those of logging."""

@@ -31,14 +31,8 @@ class AdapterSettings(UnitSettings):
     adapter_web_port: int = option(
         "port to listen on; 0: any free port", PORT, "-p", also=("port",), default=8080
     )
-    max_workers: int | None = option(
-        "the most workers at once; -1: no limit (default: one for each CPU but one)",
-        whole(1, unset=-1),
-        "-mw",
-        "-mi",
-        default=None,
-        also=("max_instances",),
-    )
+    group: ClassVar[tuple[str, str]]
+    """What the ids of groups begin with, and the names of workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +41,13 @@ class NativeAdapterSettings(AdapterSettings):
 
     names: ClassVar[tuple[str, ...]] = ("native_worker_adapter",)
     group: ClassVar[tuple[str, str]] = ("native", "NAT")
-    """What the ids of groups begin with, and the names of workers."""
+
+    max_workers: int | None = option(
+        "the most workers at once; -1: no limit (default: one for each CPU but one)",
+        whole(1, unset=-1),
+        "-mw",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

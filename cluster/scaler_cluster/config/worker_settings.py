@@ -45,6 +45,7 @@ class WorkerSettings(Secured, Logging):
         whole(1),
         "-wtqs",
         default=1000,
+        also=("worker_task_queue_size",),
     )
     heartbeat_interval_seconds: float = option(
         "how often to tell the scheduler that this machine is alive",
@@ -58,6 +59,7 @@ class WorkerSettings(Secured, Logging):
         "stop a task that runs longer and has no timeout of its own; 0: no limit",
         seconds(zero=True),
         "-tts",
+        "-tt",
         default=0,
     )
     stopped_timeout_seconds: float = option(
@@ -77,6 +79,7 @@ class WorkerSettings(Secured, Logging):
         "end when the scheduler has been silent for this time",
         seconds(),
         "-dts",
+        "-dt",
         "-ds",
         default=300,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import threading
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from scaler_cluster.config.webhook_settings import AdapterSettings
     from scaler_cluster.provision.backend import Backend
+
+log = logging.getLogger("scaler.adapter")
 
 ID_BYTES = 16
 NO_LIMIT = -1
@@ -49,34 +52,29 @@ class WorkerGroup:
 
 
 class Adapter:
-    """Starts and shuts down worker groups; ``prefix`` is what their ids and workers begin with.
+    """Starts and shuts down worker groups, up to ``groups_max``.
 
-    ``make_backend`` returns the backend for the units of a manager; the groups that nobody names a
-    manager for have one together.
+    -1 is no limit, and None is one for each CPU of this machine but one. ``make_backend`` returns
+    the backend for the units of a manager; the groups that nobody names a manager for have one
+    together. Raises ConfigError if that cannot be made.
     """
 
     def __init__(
         self,
         settings: AdapterSettings,
-        prefix: tuple[str, str],
-        make_backend: Callable[[UnitCommand, Callable[[str], tuple[str, ...]]], Backend],
+        groups_max: int | None,
+        make_backend: Callable[[UnitCommand], Backend],
     ) -> None:
         self.settings = settings
-        self._prefix = prefix
+        self.groups_max = groups_max or max(usable_cpus() - 1, 1)
         self._make_backend = make_backend
         self._backends: dict[str, Backend] = {}
         self._groups: dict[str, WorkerGroup] = {}
         self._names: dict[str, tuple[str, ...]] = {}
         """The names of each unit's workers."""
         self._lock = threading.Lock()
-
-    @property
-    def groups_max(self) -> int:
-        """How many groups there may be; -1: as many as anybody likes."""
-        most = self.settings.max_workers
-        if most == NO_LIMIT:
-            return NO_LIMIT
-        return max((most or max(usable_cpus() - 1, 1)) // self.settings.workers_in_unit, 1)
+        # What is not installed, or not set, is to be told before anybody asks for a group.
+        self._backend("")
 
     def info(self) -> dict[str, Any]:
         """Return what an adapter says of itself, and which groups live."""
@@ -95,7 +93,7 @@ class Adapter:
 
         Raises CapacityExceededError or BackendError.
         """
-        kind, name = self._prefix
+        kind, name = self.settings.group
         with self._lock:
             self._forget_ended()
             if len(self._groups) >= self.groups_max != NO_LIMIT:
@@ -129,12 +127,17 @@ class Adapter:
     def close(self) -> None:
         """Shut all groups down."""
         for backend in self._backends.values():
+            units = [one.unit for one in self._groups.values() if one.backend is backend]
+            try:
+                backend.stop(units)
+            except BackendError as error:
+                log.warning("WorkerAdapter: groups are left: %s", error)
             backend.close()
 
     def _backend(self, manager_id: str) -> Backend:
         if manager_id not in self._backends:
-            command = UnitCommand(self.settings, manager_id)
-            self._backends[manager_id] = self._make_backend(command, lambda one: self._names[one])
+            command = UnitCommand(self.settings, manager_id, names=self._names)
+            self._backends[manager_id] = self._make_backend(command)
         return self._backends[manager_id]
 
     def _forget_ended(self) -> None:

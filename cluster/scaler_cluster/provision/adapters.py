@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from scaler_cluster.config.aws_settings import ECSAdapterSettings
 from scaler_cluster.config.webhook_settings import NativeAdapterSettings
 from scaler_cluster.provision.adapter import Adapter
+from scaler_cluster.provision.ecs import ECSBackend
 from scaler_cluster.provision.local import LocalBackend
-from scaler_cluster.security.credentials import Credentials
-from scaler_cluster.users import WORKER
 
 if TYPE_CHECKING:
     from scaler_cluster.config.webhook_settings import AdapterSettings
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def make_adapter(settings: AdapterSettings) -> Adapter:
     """Return an adapter; raises ConfigError if what it needs is not there."""
+    if isinstance(settings, ECSAdapterSettings):
+        return Adapter(settings, settings.max_instances, partial(ECSBackend, settings))
     assert isinstance(settings, NativeAdapterSettings)
-    # If the workers need keys that are not there, nothing is to be started.
-    Credentials.of(WORKER, settings.given_keys).passport(settings.workers_address)
-    return Adapter(settings, settings.group, partial(LocalBackend, settings))
+    return Adapter(settings, settings.max_workers, partial(LocalBackend, settings))

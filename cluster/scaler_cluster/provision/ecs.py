@@ -19,7 +19,7 @@ from scaler_cluster.security.credentials import KEY_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from scaler_cluster.config.aws_settings import ECSSettings
+    from scaler_cluster.config.aws_settings import ECSAdapterSettings, ECSSettings
     from scaler_cluster.provision.unit_command import UnitCommand
     from scaler_cluster.wire.messages import Offer
 
@@ -36,11 +36,14 @@ RUNNING = "RUNNING"
 
 
 class ECSBackend:
-    """Runs, lists and stops tasks; those of a manager are found by who has started them."""
+    """Runs, lists and stops tasks; those of a manager are found by who has started them.
+
+    Without a manager, the backend knows those alone that it has started itself.
+    """
 
     lifetime_s: float | None = None
 
-    def __init__(self, settings: ECSSettings, command: UnitCommand) -> None:
+    def __init__(self, settings: ECSSettings | ECSAdapterSettings, command: UnitCommand) -> None:
         self._settings = settings
         self._command = command
         if settings.keys_secret_arn is None and command.keys_text:
@@ -50,11 +53,17 @@ class ECSBackend:
             )
         name = command.manager_id
         digest = hashlib.blake2b(name.encode(), digest_size=STARTED_BY_MAX // 2).hexdigest()
-        self._started_by = name if len(name) <= STARTED_BY_MAX else digest
+        self._who = f"the manager {name}" if name else "the adapter"
+        self._started_by: dict[str, str] = {}
+        """Said of each task, if there is a manager."""
+        if name:
+            self._started_by["startedBy"] = name if len(name) <= STARTED_BY_MAX else digest
         self._definition = ""
         """The task definition, once it is known to be there."""
         self._tasks: dict[str, str] = {}
         """The task of each unit, as far as it is known."""
+        self._undescribed: dict[str, str] = {}
+        """Those of them that ECS has not described yet: it does so a moment after their start."""
         if not settings.dry_run:
             self._ecs, self._iam = clients(settings, "ecs", "iam")
 
@@ -72,24 +81,22 @@ class ECSBackend:
             if failures or not answer.get("tasks"):
                 why = "; ".join(one.get("reason") or "no reason" for one in failures)
                 raise BackendError(f"ECS runs no task: {why or 'it names none'}")
-            self._tasks[unit] = answer["tasks"][0]["taskArn"]
+            self._tasks[unit] = self._undescribed[unit] = answer["tasks"][0]["taskArn"]
 
     def look(self) -> Mapping[str, UnitStatus]:
         """Return the tasks that the manager has started, and why those stopped that have."""
-        cluster = self._settings.ecs_cluster
-        arns = set(self._tasks.values())
         with asking("ECS lists no tasks"):
             try:
-                pages = self._ecs.get_paginator("list_tasks").paginate(
-                    cluster=cluster, startedBy=self._started_by
-                )
-                arns |= {arn for page in pages for arn in page["taskArns"]}
+                found = dict(self._describe({*self._tasks.values(), *self._listed()}))
             except self._ecs.exceptions.ClusterNotFoundException:
                 return {}
-            found = dict(self._describe(arns))
+        for unit in found:
+            self._undescribed.pop(unit, None)
         # One that has stopped is told once.
-        self._tasks = {unit: arn for unit, (arn, status) in found.items() if not status.is_over}
-        return {unit: status for unit, (_, status) in found.items()}
+        known = {unit: arn for unit, (arn, status) in found.items() if not status.is_over}
+        self._tasks = self._undescribed | known
+        new = dict.fromkeys(self._undescribed, UnitStatus(reason="ECS does not describe it yet"))
+        return new | {unit: status for unit, (_, status) in found.items()}
 
     def stop(self, units: Sequence[str]) -> None:
         """Stop tasks; their workers have half a minute to end."""
@@ -99,8 +106,9 @@ class ECSBackend:
                     self._ecs.stop_task(
                         cluster=self._settings.ecs_cluster,
                         task=self._tasks[unit],
-                        reason=f"the manager {self._command.manager_id} ends it",
+                        reason=f"{self._who} ends it",
                     )
+                self._undescribed.pop(unit, None)
 
     def dry_run(self, unit: str) -> str:
         """Return what run_task is told, as JSON."""
@@ -131,10 +139,19 @@ class ECSBackend:
             "cluster": settings.ecs_cluster,
             "taskDefinition": self._definition or settings.ecs_task_definition,
             "launchType": "FARGATE",
-            "startedBy": self._started_by,
             "networkConfiguration": {"awsvpcConfiguration": network},
             "overrides": {"containerOverrides": [{"name": CONTAINER, "environment": environment}]},
+            **self._started_by,
         }
+
+    def _listed(self) -> Iterator[str]:
+        """Yield the tasks that the manager has started, as far as ECS lists them."""
+        if self._started_by:
+            pages = self._ecs.get_paginator("list_tasks").paginate(
+                cluster=self._settings.ecs_cluster, **self._started_by
+            )
+            for page in pages:
+                yield from page["taskArns"]
 
     def _describe(self, arns: Iterable[str]) -> Iterator[tuple[str, tuple[str, UnitStatus]]]:
         """Yield units, each with its task and how that is."""

@@ -7,36 +7,31 @@ from typing import TYPE_CHECKING
 from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
 from scaler_cluster.process.process_config import SupervisorProcessConfig
 from scaler_cluster.provision.backend import UnitStatus
+from scaler_cluster.security.credentials import Credentials
+from scaler_cluster.users import WORKER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from scaler_cluster.config.manager_settings import UnitSettings
     from scaler_cluster.provision.unit_command import UnitCommand
 
 
 class LocalBackend:
-    """Starts units as children of this process, which end with it.
+    """Starts units as children of this process, which end with it."""
 
-    ``names_of`` returns what the workers of a unit are called.
-    """
-
-    def __init__(
-        self,
-        settings: UnitSettings,
-        command: UnitCommand,
-        names_of: Callable[[str], tuple[str, ...]],
-    ) -> None:
+    def __init__(self, settings: UnitSettings, command: UnitCommand) -> None:
+        # If the workers need keys that are not there, nothing is to be started.
+        Credentials.of(WORKER, settings.given_keys).passport(settings.workers_address)
         self._settings = settings
         self._command = command
-        self._names_of = names_of
         self._units: dict[str, tuple[ChildProcess, SupervisorProcessConfig]] = {}
 
     def start(self, units: Sequence[str]) -> None:
         """Start these units."""
         for unit in units:
             config = SupervisorProcessConfig.of_unit(
-                self._settings, self._command.manager_id, unit, self._names_of(unit)
+                self._settings, self._command.manager_id, unit, self._command.names[unit]
             )
             self._units[unit] = ChildProcess("supervisor", config), config
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.config.shared_settings import Secured
@@ -12,6 +12,8 @@ from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import WORKER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scaler_cluster.config.manager_settings import UnitSettings
     from scaler_cluster.config.option import Option
 
@@ -28,8 +30,11 @@ class UnitCommand:
 
     settings: UnitSettings
     manager_id: str
+    """Empty: the units have no manager."""
     workers: int | None = None
     """How many workers a unit has, if its system knows better than the settings."""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the workers of a unit are called, if they have names."""
 
     def arguments(self, unit: str, keys: str | None = None) -> list[str]:
         """Return the arguments of ``scaler_cluster`` for a unit.
@@ -41,9 +46,11 @@ class UnitCommand:
         arguments = [
             settings.workers_address,
             f"--num-of-workers={self.workers or settings.workers_in_unit}",
-            f"--worker-manager-id={self.manager_id}",
-            f"--unit={unit}",
         ]
+        if self.manager_id:
+            arguments += [f"--worker-manager-id={self.manager_id}", f"--unit={unit}"]
+        if unit in self.names:
+            arguments.append(f"--worker-names={','.join(self.names[unit])}")
         if keys is not None:
             arguments.append(f"--keys={keys}")
         elif settings.insecure:
