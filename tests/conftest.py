@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[1]
-REAL_PROCESSES = ("runtime", "compat", "differential")
+REAL_PROCESSES = ("runtime", "compat", "differential", "provision")
 """Folders whose tests start real processes, and are looked after for what they leave behind."""
 GONE_S = 15.0
 """What was told to end must have ended after this, however busy the machine is."""

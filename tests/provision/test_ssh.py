@@ -6,8 +6,6 @@ import getpass
 import os
 import shlex
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -20,10 +18,10 @@ from scaler_cluster.provision.manager_process import offer_of, offer_that_fits
 from scaler_cluster.provision.ssh import SSHBackend
 from scaler_cluster.provision.unit_command import UnitCommand
 from scaler_exec import Client
-from tests.provision.debian import unpacked
 from tests.provision.guests import supervisors
+from tests.provision.sshd import SSHServer, make_python
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, environment, free_port, wait_until
+from tests.runtime.helpers import BOUND_S, free_port, wait_until
 
 ADDRESS = "tcp://192.0.2.1:8516"
 
@@ -109,90 +107,10 @@ def test_where_this_machine_logs_is_no_place_elsewhere() -> None:
 
 # -- for real ----------------------------------------------------------------------------------
 
-CONFIG = """
-Port {port}
-ListenAddress 127.0.0.1
-HostKey {root}/host_key
-AuthorizedKeysFile {root}/me.pub
-PidFile none
-PasswordAuthentication no
-StrictModes no
-UsePAM no
-"""
-
-
-class SSHServer:
-    """A real sshd at a port of this machine, and what a client needs to log in."""
-
-    def __init__(self, root: Path) -> None:
-        packages = unpacked("openssh-server", "libwrap0")
-        libraries = {"LD_LIBRARY_PATH": str(packages / "usr/lib/x86_64-linux-gnu")}
-        self.port = free_port(1)
-        self._root = root
-        for name in ("host_key", "me"):
-            subprocess.run(
-                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", root / name], check=True
-            )
-        config = root / "sshd_config"
-        config.write_text(CONFIG.format(port=self.port, root=root))
-        self._privileges = Path("/run/sshd")
-        self._has_made_it = not self._privileges.exists()
-        self._privileges.mkdir(exist_ok=True)
-        users = root / "passwd"
-        users.write_text(
-            f"{Path('/etc/passwd').read_text()}sshd:x:65533:65534::/run/sshd:/bin/false\n"
-        )
-        self._log = root / "sshd.log"
-        self._process = subprocess.Popen(
-            # It wants a user of its own, which only its own view of this machine has.
-            [
-                "unshare",
-                "--mount",
-                "sh",
-                "-c",
-                'mount --bind "$0" /etc/passwd && exec "$@"',
-                users,
-                packages / "usr/sbin/sshd",
-                "-D",
-                "-f",
-                config,
-                "-E",
-                self._log,
-            ],
-            env={**os.environ, **libraries},
-            start_new_session=True,
-        )
-        known = (root / "host_key.pub").read_text()
-        (root / "known").write_text(f"[127.0.0.1]:{self.port} {known}")
-        wait_until(
-            lambda: "listening" in self.log or self._process.poll() is not None,
-            "sshd does not listen",
-        )
-        assert self._process.poll() is None, self.log
-
-    @property
-    def log(self) -> str:
-        """Return what it has logged."""
-        return self._log.read_text() if self._log.exists() else ""
-
-    @property
-    def flags(self) -> str:
-        """Return the flags of a manager that logs in here."""
-        options = f"UserKnownHostsFile={self._root}/known"
-        return f"--ssh-port {self.port} --identity {self._root}/me --ssh-options {options}"
-
-    def close(self) -> None:
-        """End it."""
-        self._process.terminate()
-        self._process.wait(10)
-        if self._has_made_it:
-            self._privileges.rmdir()
-
 
 @pytest.fixture
 def server(tmp_path):
     """Return a real sshd."""
-    (tmp_path / "ssh").mkdir(mode=0o700)
     made = SSHServer(tmp_path / "ssh")
     yield made
     made.close()
@@ -201,13 +119,7 @@ def server(tmp_path):
 @pytest.fixture
 def python(tmp_path):
     """Return an interpreter that knows this one's environment, as one that is installed there."""
-    path = tmp_path / "python"
-    variables = environment()
-    names = [name for name in variables if name.startswith(("PYTHON", "XDG_", "SCALER_TEST"))]
-    told = " ".join(f"{name}={shlex.quote(variables[name])}" for name in names)
-    path.write_text(f'#!/bin/sh\n{told} exec {shlex.quote(sys.executable)} "$@"\n')
-    path.chmod(0o755)
-    return path
+    return make_python(tmp_path)
 
 
 @pytest.mark.slow

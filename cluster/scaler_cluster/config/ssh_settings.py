@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from scaler_cluster.config.manager_settings import ManagerSettings
 from scaler_cluster.config.option import option
-from scaler_cluster.config.values import FILE, FILES, NAMES, PORT, TEXT
+from scaler_cluster.config.values import FILE, FILES, FLAG, NAMES, PORT, STORAGES, TEXT
 from scaler_cluster.errors import ConfigError
 
 
@@ -42,11 +42,33 @@ class SSHSettings(ManagerSettings):
         default=(),
     )
 
+    ssh_tunnel: bool = option(
+        "let the machines reach the scheduler, and be reached, through the ssh, as those need that "
+        "cannot connect to its address",
+        FLAG,
+        default=False,
+    )
+    object_storage_address: tuple[str, ...] = option(
+        "with ssh_tunnel: where the cluster's object storages are, in their order (default: at the "
+        "port after the scheduler's)",
+        STORAGES,
+        "-osa",
+        default=(),
+    )
+
     def __post_init__(self) -> None:
-        """Raise ConfigError if there is no machine."""
+        """Raise ConfigError if there is no machine, or nothing that a tunnel could lead to."""
         super().__post_init__()
         if not self.machines:
             raise ConfigError("no machine is named: give hosts or hostfile")
+        if self.ssh_tunnel and not self.scheduler_address.startswith("tcp://"):
+            raise ConfigError(
+                f"ssh_tunnel needs a scheduler at tcp://, not at {self.scheduler_address}"
+            )
+        if self.ssh_tunnel and self.worker_scheduler_address is not None:
+            raise ConfigError(
+                "ssh_tunnel and worker_scheduler_address are two ways to the scheduler: give one"
+            )
 
     @property
     def machines(self) -> tuple[str, ...]:

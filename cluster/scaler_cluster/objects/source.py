@@ -27,8 +27,8 @@ class Source:
     """Sends messages to a storage, as ``peer``, and takes in what it answers.
 
     ``scheduler`` is the address by which this process reaches the scheduler: a storage that
-    listens everywhere is where that is. The ``passport`` is shown to the storage. A scheduler has a
-    ``name``.
+    listens everywhere is where that is. It may be reached by a ``detour``. The ``passport`` is
+    shown to the storage. A scheduler has a ``name``.
     """
 
     def __init__(
@@ -39,12 +39,14 @@ class Source:
         passport: Passport | None,
         role: str = m.CLIENT,
         name: str = "",
+        detour: str = "",
     ) -> None:
         self.address = address
         who = role, m.PROTOCOL_VERSION, "", os.getpid(), ""
         self._hello = m.Hello(*who, name=name)
         self._exchange = Exchange(new_incarnation())
-        self._link = zmq_link.connect(as_reached(address, scheduler), peer, passport=passport)
+        reached_at = as_reached(detour or address, scheduler)
+        self._link = zmq_link.connect(reached_at, peer, passport=passport)
         self.fd = self._link.fd
         self._has_answered = False
         self._beat_at = clock() + BEAT_S

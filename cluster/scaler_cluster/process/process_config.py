@@ -27,12 +27,15 @@ from scaler_cluster.users import MONITOR, SCHEDULER, STORAGE, WORKER
 from scaler_cluster.wire.messages import Offer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scaler_cluster.config.manager_settings import UnitSettings
     from scaler_cluster.config.native_settings import NativeSettings
     from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
     from scaler_cluster.config.worker_settings import ClusterSettings, WorkerSettings
     from scaler_cluster.process.dashboard_listener import DashboardListener
     from scaler_cluster.process.process import Ready
+    from scaler_cluster.process.tunnel import Tunnel
     from scaler_cluster.wire.messages import Capabilities
 
 log = logging.getLogger("scaler.supervisor")
@@ -242,6 +245,8 @@ class SupervisorProcessConfig:
     """What each worker calls before its first task, pickled; empty: nothing."""
     inherited: tuple[int, ...] = ()
     """Descriptors that the initializer needs, by these numbers."""
+    tunnel: Tunnel | None = None
+    """Through which this machine and the others reach each other; None: they need none."""
     options: SupervisorOptions
 
     @classmethod
@@ -392,6 +397,8 @@ class StorageProcessConfig:
     """Descriptor of the socket that listens, inherited by this number; -1: there is none."""
     supervisor: bytes = b""
     """Peer id of the machine's supervisor; empty: this is the scheduler's machine."""
+    detours: Mapping[str, str] = field(default_factory=dict)
+    """Where it reaches other storages, by their addresses, if not there."""
     credentials: Credentials = STORAGES_OWN
     """Of the process that started it."""
 

@@ -34,12 +34,12 @@ class Order:
     keys: str = field(repr=False)
 
 
-def bring_keys(process: subprocess.Popen[bytes], keys: str) -> None:
-    """Tell ATTACHED its keys; it may have ended already."""
-    text = keys.encode()
+def brief(process: subprocess.Popen[bytes], keys: str, tunnel: str = "") -> None:
+    """Tell ATTACHED its keys and its way to the scheduler; it may have ended already."""
     assert process.stdin is not None
     with contextlib.suppress(OSError):
-        process.stdin.write(b"%d\n" % len(text) + text)
+        for text in keys.encode(), tunnel.encode():
+            process.stdin.write(b"%d\n" % len(text) + text)
         process.stdin.flush()
 
 
@@ -56,7 +56,7 @@ class GuestUnit:
             env=kept,
             start_new_session=True,
         )
-        bring_keys(self._process, order.keys)
+        brief(self._process, order.keys)
 
     def status(self) -> int | None:
         """Return the status with which it has ended; None: it has not."""

@@ -2,24 +2,26 @@
 
 The unit lives as long as the ``ssh`` here: its command has the channel as its standard input, and
 ends when that does. So nothing is left on the machines if the manager is killed, and the next
-manager has nothing to find there. Keys travel through the channel, ahead of anything else.
+manager has nothing to find there. Keys travel through the channel, ahead of anything else; so does
+what a machine has to know of its tunnel, if it has one (``tunnels.py``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.provision.backend import BackendError, UnitStatus
-from scaler_cluster.provision.guest_unit import ATTACHED, bring_keys
+from scaler_cluster.provision.guest_unit import ATTACHED, brief
+from scaler_cluster.provision.tunnels import Opening, Tunnels
 from scaler_cluster.texts import last_line
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ ALIVE_S, ALIVE_MAX = 5, 3
 class _Session:
     """An ssh, and the machine that it leads to."""
 
+    place: int
+    """Which of the machines it is."""
     host: str
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
@@ -72,6 +76,14 @@ class SSHBackend:
         self._sessions: dict[str, _Session] = {}
         if not settings.dry_run and shutil.which("ssh") is None:
             raise ConfigError("the command ssh cannot be found")
+        self._tunnels: Tunnels | None = None
+        if settings.ssh_tunnel:
+            if not (command.keys_text or settings.insecure):
+                raise ConfigError(
+                    "ssh_tunnel needs keys that the machines can be told, as they cannot find "
+                    "those of your user: give keys, or insecure"
+                )
+            self._tunnels = Tunnels(settings)
 
     def offered(self, offer: Offer) -> Offer:
         """Return what the machines can have of what the settings offer."""
@@ -82,17 +94,19 @@ class SSHBackend:
         """Start each unit on a machine that has none; raises BackendError if all have one."""
         keys = self._command.keys_text
         for unit in units:
-            host = self._free_machine()
-            # Closed when the unit is over.
-            errors = tempfile.NamedTemporaryFile(prefix="scaler-ssh-")  # noqa: SIM115
+            place = self._free_place()
+            host, opening = self._settings.machines[place], self._opening(place)
+            # Closed when the unit is over. It has no name, so a manager that is killed leaves none.
+            errors = tempfile.TemporaryFile()  # noqa: SIM115
+            path = f"/proc/{os.getpid()}/fd/{errors.fileno()}"
             # What the workers write goes where the manager writes, and so does why they end.
             process = subprocess.Popen(
-                [*self._ssh(host, "-E", errors.name), self._line(unit)],
+                [*self._ssh(host, opening, "-E", path), self._line(unit, opening)],
                 stdin=subprocess.PIPE,
                 start_new_session=True,
             )
-            self._sessions[unit] = _Session(host, process, errors)
-            bring_keys(process, keys)
+            self._sessions[unit] = _Session(place, host, process, errors)
+            brief(process, keys, "" if opening is None else opening.tunnel.text)
 
     def look(self) -> Mapping[str, UnitStatus]:
         """Return the units whose ssh runs, and those that have ended since this was asked last."""
@@ -122,25 +136,31 @@ class SSHBackend:
 
     def dry_run(self, unit: str) -> str:
         """Return the command that starts a unit."""
-        return shlex.join([*self._ssh(self._settings.machines[0]), self._line(unit)])
+        host, opening = self._settings.machines[0], self._opening(0)
+        return shlex.join([*self._ssh(host, opening), self._line(unit, opening)])
 
     def close(self) -> None:
         """End all units: nobody could find them again."""
         self.stop(list(self._sessions))
         self.look()
 
-    def _free_machine(self) -> str:
-        busy = Counter(session.host for session in self._sessions.values())
-        for host, places in Counter(self._settings.machines).items():
-            if busy[host] < places:
-                return host
+    def _free_place(self) -> int:
+        busy = {session.place for session in self._sessions.values()}
+        for place in range(len(self._settings.machines)):
+            if place not in busy:
+                return place
         raise BackendError("all machines have their units")
 
-    def _ssh(self, host: str, *flags: str) -> list[str]:
+    def _opening(self, place: int) -> Opening | None:
+        return None if self._tunnels is None else self._tunnels.open(place)
+
+    def _ssh(self, host: str, opening: Opening | None, *flags: str) -> list[str]:
         settings = self._settings
         options = ["BatchMode=yes", f"ConnectTimeout={CONNECT_S}"]
         options += [f"ServerAliveInterval={ALIVE_S}", f"ServerAliveCountMax={ALIVE_MAX}"]
         command = ["ssh", "-T", *flags]
+        if opening is not None:
+            command += opening.flags
         for one in (*settings.ssh_options, *options):
             command += ["-o", one]
         if settings.ssh_port is not None:
@@ -149,7 +169,13 @@ class SSHBackend:
             command += ["-i", settings.identity]
         return [*command, host, "--"]
 
-    def _line(self, unit: str) -> str:
+    def _line(self, unit: str, opening: Opening | None) -> str:
         """Return what the shell of the machine runs."""
-        arguments = self._command.arguments(unit)
+        command = self._command
+        if opening is not None:
+            there = replace(
+                self._settings, ssh_tunnel=False, worker_scheduler_address=opening.scheduler
+            )
+            command = replace(command, settings=there)
+        arguments = command.arguments(unit)
         return "exec " + shlex.join([self._settings.remote_python, "-m", ATTACHED, *arguments])

@@ -21,7 +21,7 @@ from scaler_cluster.errors import ClusterUnreachableError, ConfigError, RemotePr
 from scaler_cluster.ids import alias_of, segment_names
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.curve import AllowList
-from scaler_cluster.links.link import new_incarnation
+from scaler_cluster.links.link import new_incarnation, split_key
 from scaler_cluster.objects.segments import Segments
 from scaler_cluster.objects.source import Source
 from scaler_cluster.process.log_config import set_up_logging
@@ -88,6 +88,7 @@ class StorageShell:
             self._hub.knows = self._exchange.knows
         self._reached_by = scheduler or serve
         """An address of this machine, for storages that only say that they listen everywhere."""
+        self._detours = config.detours
         self._sources: dict[str, Source] = {}
         self._leave = False
         self.is_orphan = False
@@ -218,7 +219,9 @@ class StorageShell:
         if source is None:
             try:
                 passport = self._credentials.passport(address)
-                source = Source(address, self._reached_by, make_peer_id("F"), passport)
+                detour = self._detours.get(split_key(address)[0], "")
+                me = make_peer_id("F")
+                source = Source(address, self._reached_by, me, passport, detour=detour)
             except (ClusterUnreachableError, ConfigError) as error:
                 reason = f"the machine that holds it cannot be reached: {error}"
                 self._core.source_lost(address, reason, now)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
@@ -13,8 +14,12 @@ from scaler_cluster.process.process import make_peer_id, write_config
 from scaler_cluster.process.process_config import StorageProcessConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from scaler_cluster.process.directories import ClusterDirs
+    from scaler_cluster.process.process_config import SupervisorProcessConfig
     from scaler_cluster.security.credentials import Credentials
+    from scaler_cluster.wire.messages import StorageEndpoint
 
 LOOK_S = 1.0
 """How often the parent looks whether the storage runs."""
@@ -40,6 +45,7 @@ class StorageProcess:
         *,
         supervisor: bytes = b"",
         known_as: str = "",
+        detours: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.look_at = 0.0
         """When :meth:`look_after` is next due."""
@@ -51,6 +57,7 @@ class StorageProcess:
             known_as=known_as,
             listener=listener.fileno() if listener is not None else -1,
             supervisor=supervisor,
+            detours=dict(detours),
             credentials=credentials,
         )
         self._child: subprocess.Popen[bytes] | None = None
@@ -90,6 +97,44 @@ class StorageProcess:
             except subprocess.TimeoutExpired:
                 self._child.kill()
                 self._child.wait()
+
+
+def storage_of_machine(
+    config: SupervisorProcessConfig, supervisor: bytes, homes: Sequence[StorageEndpoint]
+) -> tuple[StorageProcess, str]:
+    """Return the storage of a machine that has none of the ``homes``, and how others reach it.
+
+    Raises ConfigError if there is a tunnel that does not fit.
+    """
+    address, dirs, keys = config.address, config.dirs, config.options.credentials
+    tunnel, detours = config.tunnel, dict[str, str]()
+    if tunnel is None:
+        listener: socket.socket | None = listen_towards(address)
+        served_at = keys.addressed(address_of(listener))
+    else:
+        if len(homes) != len(tunnel.storages):
+            raise ConfigError(
+                f"the cluster has {len(homes)} object storages, and the tunnel leads to "
+                f"{len(tunnel.storages)}: name all with --object-storage-address of the manager"
+            )
+        detours = tunnel.detours([home.address for home in homes])
+        listener = listen_at(tunnel.listens)
+        if listener is None:
+            raise ConfigError(f"{tunnel.listens} is in use on this machine")
+        served_at = keys.addressed(tunnel.listens, tunnel.known_as)
+    # Nobody else does on a machine without a scheduler, whose memory they would fill.
+    dirs.remove_stale()
+    dirs.make()
+    storage = StorageProcess(
+        address,
+        dirs,
+        listener,
+        keys,
+        supervisor=supervisor,
+        known_as=served_at,
+        detours=detours,
+    )
+    return storage, served_at
 
 
 def listen_beside(scheduler: str) -> socket.socket | None:

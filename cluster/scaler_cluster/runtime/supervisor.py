@@ -30,6 +30,7 @@ from scaler_cluster.core.supervisor.supervisor import (
     Spawn,
     SupervisorCore,
 )
+from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import new_incarnation
@@ -270,25 +271,17 @@ class SupervisorShell:
             self._settle(MachineStorage(self.config.dirs.storage, is_home=True))
             return
         # Nearly all supervisors are on the scheduler's machine, and need no such import.
-        from scaler_cluster.runtime.storage_process import (
-            StorageProcess,
-            address_of,
-            listen_towards,
-        )
+        from scaler_cluster.runtime.storage_process import storage_of_machine
 
         homes = welcome.homes
         here = [place for place in map(StorageDirs.of, homes) if place.is_here]
         if homes[0].disk and not here:
-            address, dirs = self.config.address, self.config.dirs
-            # Nobody else does on a machine without a scheduler, whose memory they would fill.
-            dirs.remove_stale()
-            dirs.make()
-            listener = listen_towards(address)
-            served_at = self._keys.addressed(address_of(listener))
-            self._storage = StorageProcess(
-                address, dirs, listener, self._keys, known_as=served_at, supervisor=self._peer
-            )
-            self._settle(MachineStorage(dirs.storage, served_at))
+            try:
+                self._storage, served_at = storage_of_machine(self.config, self._peer, homes)
+            except ConfigError as error:
+                self._leave = str(error)
+                return
+            self._settle(MachineStorage(self.config.dirs.storage, served_at))
         else:
             place = here[0] if here else StorageDirs()
             self._settle(MachineStorage(place, is_home=len(homes) == 1))
