@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     EngineConfig: TypeAlias = SchedulerProcessConfig | SupervisorProcessConfig | StorageServerConfig
 
 
+MANAGER_STOP_S = 10.0
+"""Managers that have not ended so long after their scheduler are killed."""
+
+
 @dataclass(frozen=True)
 class PolicyConfig:
     """What a scheduler decides by: accepted and checked, see the settings of the same names."""
@@ -99,7 +103,46 @@ def _text(address: object) -> str | None:
     return None if address is None else str(address)
 
 
-class SchedulerProcess(EngineProcess):
+class _ManagingProcess(EngineProcess):
+    """A scheduler, with a manager for each adapter that it is to ask for workers."""
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        super().__init__("scheduler", SchedulerProcessConfig.from_settings(settings), reports=True)
+        self._settings = settings
+        self._managers: list[ChildProcess] = []
+
+    def start(self) -> None:
+        super().start()
+        from scaler_cluster.cli.scheduler import webhook_managers
+
+        for one in webhook_managers(self._settings, self.address):
+            self._managers.append(ChildProcess("manager", one))
+
+    def join(self, timeout: float | None = None) -> None:
+        super().join(timeout)
+        if not self.is_alive():
+            for one in self._managers:
+                one.stop(MANAGER_STOP_S)
+
+    def terminate(self) -> None:
+        self._let_go()
+        super().terminate()
+
+    def kill(self) -> None:
+        self._let_go()
+        super().kill()
+
+    def _let_go(self) -> None:
+        for one in self._managers:
+            one.let_go()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, once it was started."""
+        return self._ready.address
+
+
+class SchedulerProcess(_ManagingProcess):
     """A scheduler at ``bind_address``; parameters as the settings of the same names."""
 
     def __init__(
@@ -123,10 +166,12 @@ class SchedulerProcess(EngineProcess):
         logging_level: str = SchedulerSettings.logging_level,
         shutdown_event: None = None,
         security_config: str | os.PathLike[str] | None = None,
+        scaling_controller_strategy: object = None,
+        adapter_webhook_urls: Sequence[str] = (),
     ) -> None:
         if shutdown_event is not None:
             raise ConfigError("shutdown_event must be None: use terminate()")
-        policy = policy or PolicyConfig()
+        policy, strategy = policy or PolicyConfig(), scaling_controller_strategy
         settings = SchedulerSettings.of(
             scheduler_address=_text(bind_address),
             object_storage_address=_text(object_storage_address) or (),
@@ -147,23 +192,20 @@ class SchedulerProcess(EngineProcess):
             logging_config_file=logging_config_file,
             logging_level=logging_level,
             keys=read_keys_argument(None, security_config),
+            # Scaler has an enumeration, whose names these are.
+            scaling_controller_strategy=getattr(strategy, "name", strategy),
+            adapter_webhook_urls=tuple(adapter_webhook_urls),
         )
-        super().__init__("scheduler", SchedulerProcessConfig.from_settings(settings), reports=True)
-
-    @property
-    def address(self) -> str:
-        """Where it listens, once it was started."""
-        return self._ready.address
+        super().__init__(settings)
 
 
 class Scheduler:
     """A scheduler for programs with an event loop: it runs as long as :meth:`get_loops` does."""
 
     def __init__(self, config: SchedulerSettings) -> None:
-        told = SchedulerProcessConfig.from_settings(config)
-        self._process = EngineProcess("scheduler", told, reports=True)
+        self._process = _ManagingProcess(config)
         self._process.start()
-        self.address = self._process._ready.address
+        self.address = self._process.address
 
     async def get_loops(self) -> None:
         """Wait until the scheduler has ended; end it if this is cancelled."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import inspect
 
 import numpy as np
+import psutil
 import pytest
 
 from scaler import Client, Cluster, Scheduler
@@ -14,8 +16,10 @@ from scaler.cluster.scheduler import SchedulerProcess
 from scaler.config.section.cluster import ClusterConfig
 from scaler.config.section.scheduler import PolicyConfig, SchedulerConfig
 from scaler.worker.worker import Worker
+from scaler_cluster.config.webhook_settings import NativeAdapterSettings
+from scaler_cluster.process.child import ChildProcess
 from scaler_exec import ConfigError
-from tests.runtime.helpers import BOUND_S, free_port
+from tests.runtime.helpers import BOUND_S, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 MB = 1_000_000
@@ -77,6 +81,46 @@ def test_single_workers(start) -> None:
         assert demanding.result(BOUND_S) == 3
 
 
+class Strategy(enum.Enum):
+    """As Scaler 1.12 has it, where nobody documented it."""
+
+    VANILLA = "vanilla"
+
+
+@pytest.mark.parametrize("strategy", [Strategy.VANILLA, "vanilla", None])
+def test_workers_of_an_adapter(start, strategy) -> None:
+    """From no worker on, tasks bring some; the adapter's workers end with the scheduler."""
+    pytest.importorskip("aiohttp")
+    port = free_port(6)
+    address, url = f"tcp://127.0.0.1:{port + 1}", f"http://127.0.0.1:{port + 4}"
+    adapter = ChildProcess(
+        "adapter",
+        NativeAdapterSettings.of(
+            scheduler_address=address,
+            adapter_web_host="127.0.0.1",
+            adapter_web_port=port + 4,
+            max_workers=1,
+            logging_paths=(),
+        ),
+    )
+    try:
+        scheduler = start(
+            SchedulerProcess(
+                address,
+                scaling_controller_strategy=strategy,
+                adapter_webhook_urls=(url,),
+                logging_paths=(),
+            )
+        )
+        with Client(address) as client:
+            assert client.map(abs, range(-9, 0)) == list(range(9, 0, -1))
+        scheduler.terminate()
+        scheduler.join(BOUND_S)
+        wait_until(lambda: not psutil.Process(adapter.pid).children(), "its workers stay")
+    finally:
+        adapter.stop(BOUND_S)
+
+
 def test_a_scheduler_in_an_event_loop() -> None:
     """A scheduler runs as long as its coroutine does."""
 
@@ -115,6 +159,8 @@ def test_parameters_have_the_documented_names() -> None:
         "worker_timeout_seconds", "object_retention_seconds", "load_balance_seconds",
         "load_balance_trigger_times", "protected", "policy", "event_loop", "logging_paths",
         "logging_config_file", "logging_level", "shutdown_event", "security_config",
+        # Of version 1.12, before ``policy``.
+        "scaling_controller_strategy", "adapter_webhook_urls",
     ]  # fmt: skip
     assert list(inspect.signature(Worker).parameters) == [
         "event_loop", "name", "address", "object_storage_address", "preload", "capabilities",
