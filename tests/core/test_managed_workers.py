@@ -305,6 +305,39 @@ def test_watchers_see_managers(cloud):
     assert row.idle_s > 1.0
 
 
+def test_a_manager_without_a_rule_is_warned_of(bench):
+    """It is asked for nothing, which nobody would understand else; said once."""
+    policy = read_policy("waterfall_v1", "1,cloud")
+    bench = SchedulerBench(SchedulerConfig(PYTHON, scaling=policy))
+    bench.client()
+    manager(bench)
+    manager(bench, b"M2", "metal")
+    bench.feed(b"M2", offer(5), QUIET)
+    bench.submit(0, 10)
+    bench.wait(1.0)
+
+    lines = [line for is_warning, line in bench.core.table.journal.take(bench.now) if is_warning]
+    assert lines == [
+        "manager metal (pid 1 on host) has no rule in policy_content: its workers stay as they are"
+    ]
+
+
+def test_a_cluster_that_drains_is_said_to(cloud):
+    """Its number of workers says nothing any more."""
+    unit(cloud, 1, b"W1")
+    unit(cloud, 2)
+    cloud.core.table.journal.take(cloud.now)
+    cloud.feed(b"M1", m.Drain(("cloud-1",)))
+    cloud.feed(b"S1", m.Goodbye())
+    cloud.feed(b"S2", m.InitializerFailed("no"), m.Goodbye())
+
+    lines = [line for _, line in cloud.core.table.journal.take(cloud.now + 2)]
+    assert lines == [
+        "draining cluster (pid 1 on host) left",
+        "cluster whose workers cannot start (pid 1 on host) left",
+    ]
+
+
 def test_a_policy_that_sends_nothing(bench):
     """With scaling=no a manager keeps what it has, within its bounds."""
     policy = read_policy("simple", "allocate=even; scaling=no")

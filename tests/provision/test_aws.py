@@ -165,6 +165,14 @@ def test_what_an_instance_runs(tmp_path) -> None:
     assert own.splitlines()[-1].startswith("/opt/python -m ")
 
 
+def test_a_dry_run_says_what_only_ec2_knows() -> None:
+    """Unless it was told, a unit has as many workers as its instance has CPUs."""
+    about = "# --num-of-workers is 1 here; it will be the number of CPUs of a t3.small, which"
+    assert ec2_backend(dry_run=True, instance_type="t3.small").dry_run("mine-1").startswith(about)
+    told = ec2_backend(dry_run=True, workers_per_unit=2).dry_run("mine-1")
+    assert told.startswith("#!/bin/sh\n")
+
+
 def test_tasks_of_ecs(aws, network) -> None:
     """What they need is made; another manager finds them; one that stopped says why."""
     made = ecs_backend(keys_secret_arn="arn:secret", **network)

@@ -373,7 +373,7 @@ def test_workers_come_by_the_webhook_and_go_again(shell, flags) -> None:
     with Client(address) as client:
         assert sum(client.map(abs, range(-1000, 0))) == 500_500
     assert "starts webhook-1-" in scheduler.out
-    wait_until(lambda: "of 0 workers" in scheduler.out, "the workers do not leave")
+    wait_until(lambda: "draining cluster" in scheduler.out, "the workers do not leave")
     assert scheduler.interrupt() == 0
 
 

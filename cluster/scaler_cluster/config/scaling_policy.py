@@ -34,6 +34,10 @@ class ScalingPolicy:
     """Of ELASTIC: the manager that has one unit at most; empty: the one that came first."""
     rules: tuple[WaterfallRule, ...] = ()
 
+    def passes_over(self, manager: str) -> bool:
+        """Return True if it has rules, and none for this manager."""
+        return self.kind == WATERFALL and all(rule.manager != manager for rule in self.rules)
+
 
 def read_policy(engine: str, content: str) -> ScalingPolicy:
     """Return what a policy's content says; raises ValueError, as the end of a sentence."""

@@ -86,7 +86,11 @@ class EC2Backend:
 
     def dry_run(self, unit: str) -> str:
         """Return the user data of an instance."""
-        return self.user_data(unit)
+        script, kind = self.user_data(unit), self._settings.instance_type
+        if self._settings.workers_per_unit is None:
+            about = f"# --num-of-workers is 1 here; it will be the number of CPUs of a {kind}"
+            return f"{about}, which EC2 is asked for\n{script}"
+        return script
 
     def close(self) -> None:
         """Close the connections."""

@@ -60,6 +60,8 @@ class Capacity:
         """A manager says how many workers it could have."""
         if manager.offer is None:
             manager.cooldown.count = offer.wanted
+            if self._policy.passes_over(manager.name):
+                self._table.journal.manager_has_no_rule(manager, now)
         if manager.is_own:
             # So many it has, whatever was said of it before.
             manager.wanted = offer.wanted

@@ -27,8 +27,13 @@ def _client(session: SessionRecord) -> str:
 
 def _cluster(supervisor: SupervisorRecord) -> str:
     count = supervisor.workers_wanted
-    workers = "1 worker" if count == 1 else f"{count} workers"
-    return f"cluster of {workers} (pid {supervisor.pid} on {supervisor.host:.80})"
+    what = "cluster of 1 worker" if count == 1 else f"cluster of {count} workers"
+    # One of these is to have no workers, which says less of it.
+    if supervisor.is_draining:
+        what = "draining cluster"
+    elif supervisor.broken:
+        what = "cluster whose workers cannot start"
+    return f"{what} (pid {supervisor.pid} on {supervisor.host:.80})"
 
 
 def _manager(manager: ManagerRecord) -> str:
@@ -92,6 +97,14 @@ class Journal:
     def manager_ended(self, manager: ManagerRecord, reason: str, now: float) -> None:
         """A manager was lost for this reason; empty: it left."""
         self._ended(_manager(manager), reason, now)
+
+    def manager_has_no_rule(self, manager: ManagerRecord, now: float) -> None:
+        """A manager has come that the policy does not name."""
+        self._note(
+            f"{_manager(manager)} has no rule in policy_content: its workers stay as they are",
+            now,
+            is_warning=True,
+        )
 
     def manager_failed(self, manager: ManagerRecord, reason: str, now: float) -> None:
         """A manager has asked for workers in vain."""
