@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from scaler_cluster.provision.guest_unit import Order
 from scaler_cluster.provision.unit_command import UnitCommand
 from scaler_exec import Client
 from tests.provision.guests import play, supervisors
-from tests.runtime.helpers import free_port, wait_until
+from tests.runtime.helpers import certificate, free_port, wait_until
 
 ADDRESS = "tcp://127.0.0.1:8516"
 PAGE = Path(__file__).parents[2] / "docs" / "managers-guests.md"
@@ -74,15 +75,16 @@ class Dask:
     def start_scheduler(self):
         """Start the scheduler."""
         return self._shell.start(
-            f"python3 -m dask scheduler --host 127.0.0.1 --port {self.port} --no-dashboard "
-            "--no-show"
+            f"python3 -m dask scheduler --host {self.address.rpartition(':')[0]} "
+            f"--port {self.port} --no-dashboard --no-show"
         )
 
     def start_worker(self, threads: int, python: str = "python3"):
         """Start a worker."""
         return self._shell.start(
-            f"{python} -m dask worker {self.address} --host 127.0.0.1 --no-dashboard "
-            f"--no-nanny --nthreads {threads} --local-directory {self._shell.directory}"
+            f"{python} -m dask worker {self.address} --host {self.address.rpartition(':')[0]} "
+            f"--no-dashboard --no-nanny --nthreads {threads} "
+            f"--local-directory {self._shell.directory}"
         )
 
 
@@ -127,6 +129,27 @@ def test_the_page_shows_a_file_that_runs(no_file_is_left, dask, shell) -> None:
     with Client(address) as client:
         assert sum(client.map(abs, range(-200, 0))) == 20100
     assert scaler.interrupt() == 0
+    assert not supervisors()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_dask_with_tls(dask, tmp_path, monkeypatch, request) -> None:
+    """Dask's own configuration names the certificates."""
+    cert, key = certificate(tmp_path, "dask")
+    before = "DASK_DISTRIBUTED__COMM"
+    monkeypatch.setenv(f"{before}__TLS__CA_FILE", cert)
+    monkeypatch.setenv(f"{before}__REQUIRE_ENCRYPTION", "True")
+    for one in ("CLIENT", "SCHEDULER", "WORKER"):
+        monkeypatch.setenv(f"{before}__TLS__{one}__CERT", cert)
+        monkeypatch.setenv(f"{before}__TLS__{one}__KEY", key)
+    dask.address = dask.address.replace("tcp://", "tls://")
+    made = request.getfixturevalue("made")
+    dask.start_scheduler()
+    dask.start_worker(2)
+    made.start(["mine-1"])
+    wait_until(lambda: made.look() and supervisors(), "it does not start")
+    made.stop(["mine-1"])
     assert not supervisors()
 
 

@@ -233,6 +233,19 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": ""}
 
 
+def certificate(directory: Path, name: str) -> tuple[str, str]:
+    """Return the files of a new certificate for 127.0.0.1, and of its key."""
+    files = directory / f"{name}.pem", directory / f"{name}.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-days", "2", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-out", files[0], "-keyout", files[1]],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    files[1].chmod(0o600)
+    return str(files[0]), str(files[1])
+
+
 def run_program(source: str, *, stdin: bool = False) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, from a command line or from standard input."""
     command = [sys.executable, "-"] if stdin else [sys.executable, "-c", source]

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import socket
 import ssl
-import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +15,7 @@ import pytest
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.tls import tls_context
-from tests.runtime.helpers import BOUND_S, free_port, wait_until
+from tests.runtime.helpers import BOUND_S, certificate, free_port, wait_until
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring.md"
 NGINX_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -25,19 +24,6 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates"),
 ]
-
-
-def certificate(directory: Path, name: str) -> tuple[str, str]:
-    """Return the files of a new certificate for 127.0.0.1, and of its key."""
-    files = directory / f"{name}.pem", directory / f"{name}.key"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-days", "2", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1",
-         "-out", files[0], "-keyout", files[1]],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    files[1].chmod(0o600)
-    return str(files[0]), str(files[1])
 
 
 def ask(link: str, trusted: str | None = None, **headers: str) -> tuple[int, str]:

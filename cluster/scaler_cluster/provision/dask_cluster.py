@@ -86,8 +86,7 @@ class DaskCluster:
         """End units, and forget those that wait."""
         for unit in units:
             self._waiting.pop(unit, None)
-        if any(unit not in self._where for unit in units):
-            self.look()
+        self.look()
         calls: dict[str, list[str]] = {}
         for unit in units:
             if unit in self._where:

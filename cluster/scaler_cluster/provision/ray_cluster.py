@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.provision.backend import BackendError, UnitStatus
 from scaler_cluster.provision.bridge import BridgeConfig, BridgedBackend, serve
 from scaler_cluster.provision.guest_unit import END_S, Order, UnitActor
+from scaler_cluster.texts import last_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ class RayCluster:
                 logging_level="warning",
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
-            why = _last_line(error)
+            why = _reason(error)
             raise BackendError(f"Ray at {config.address} does not answer: {why}") from None
 
     def start(self, units: Mapping[str, Sequence[str]], keys: str) -> None:
@@ -133,7 +134,7 @@ class RayCluster:
         try:
             status = self._ray.get(self._asked[unit])
         except self._ray.exceptions.RayError as error:
-            return UnitStatus(True, _last_line(error))
+            return UnitStatus(True, _reason(error))
         if status is None:
             self._alive.add(unit)
             return UnitStatus()
@@ -141,10 +142,9 @@ class RayCluster:
         return UnitStatus(True, why if status else "")
 
 
-def _last_line(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return what Ray says last: that is the reason."""
-    lines = str(error).strip().splitlines()
-    return lines[-1].strip() if lines else type(error).__name__
+    return last_line(str(error)) or type(error).__name__
 
 
 if __name__ == "__main__":
