@@ -7,7 +7,6 @@ import signal
 import stat
 from pathlib import Path
 
-import psutil
 import pytest
 
 from scaler_cluster.config import job_queue_settings as kinds
@@ -103,16 +102,29 @@ HEADS = {
 }
 
 
+WARNED = """\
+trap 'kill -TERM $workers' USR2
+(trap '' USR2; {line}) &
+workers=$!
+while true; do
+    wait $workers
+    status=$?
+    kill -0 $workers 2>/dev/null || exit $status
+done
+"""
+
+
 @pytest.mark.parametrize("system", KINDS)
 def test_the_script_of_a_job(system) -> None:
-    """Its head is what the system asks for; its last line becomes the unit."""
+    """Its head is what the system asks for; its last line becomes the unit, or waits for it."""
     script = backend(system, **FULL).job_script("mine-1")
-
-    assert script == (
-        f"#!/bin/sh\n{HEADS[system]}\nmodule load python\nexec /opt/python -m "
-        f"scaler_cluster.cli.cluster {ADDRESS} --num-of-workers=2 --worker-manager-id=mine "
-        "--unit=mine-1\n"
+    line = (
+        f"exec /opt/python -m scaler_cluster.cli.cluster {ADDRESS} --num-of-workers=2 "
+        "--worker-manager-id=mine --unit=mine-1"
     )
+    tail = WARNED.format(line=line) if system == "sge" else f"{line}\n"
+
+    assert script == f"#!/bin/sh\n{HEADS[system]}\nmodule load python\n{tail}"
 
 
 def test_what_the_workers_are_told_is_in_the_script() -> None:
@@ -226,6 +238,12 @@ def test_settings_that_cannot_work(given, message) -> None:
     """They are told before anything is submitted."""
     with pytest.raises(ConfigError, match=message):
         settings("slurm", **given)
+
+
+def test_names_of_jobs_of_grid_engine() -> None:
+    """They begin with their manager's id, and it takes none that begins with a digit."""
+    with pytest.raises(ConfigError, match="must begin with a letter"):
+        settings("sge", worker_manager_id="1mine")
 
 
 def test_a_machine_without_the_system(monkeypatch) -> None:
@@ -355,5 +373,3 @@ def test_jobs_are_units(slurm, shell, flags, tmp_path) -> None:
         assert sum(client.map(abs, range(-100, 0))) == 5050
     assert manager.interrupt() == 0
     wait_until(lambda: not jobs(slurm), "jobs are left")
-    left = [one.info for one in psutil.process_iter(["cmdline"])]
-    assert "--unit=mine-" not in str(left)

@@ -158,3 +158,12 @@ class SGESettings(JobQueueSettings):
     parallel_environment: str = option(
         "the parallel environment of jobs with several CPUs", WORD, default="smp"
     )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if the system would not take the jobs' names."""
+        super().__post_init__()
+        if self.worker_manager_id is not None and self.worker_manager_id[0].isdigit():
+            raise ConfigError(
+                "worker_manager_id must begin with a letter, as Grid Engine's jobs do, which are "
+                f"named after it, not {self.worker_manager_id!r}"
+            )

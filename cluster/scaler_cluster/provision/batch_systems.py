@@ -20,6 +20,8 @@ class Job(NamedTuple):
 
     number: str
     status: UnitStatus
+    is_stuck: bool = False
+    """It has failed, and stays listed until somebody deletes it."""
 
 
 class BatchSystem(Protocol):
@@ -33,6 +35,8 @@ class BatchSystem(Protocol):
     """Ends the jobs whose numbers follow."""
     listing: ClassVar[tuple[str, ...]]
     """Lists the jobs of this user."""
+    warning: ClassVar[str] = ""
+    """The signal that all processes of a job get before it is killed; empty: SIGTERM."""
 
     def head(self, unit: str, log: Path) -> list[str]:
         """Return the lines of a job's head, without the mark."""
@@ -44,7 +48,7 @@ class BatchSystem(Protocol):
         """Return the number of the job that :attr:`submit` has printed; empty: there is none."""
 
 
-class Slurm:
+class Slurm(BatchSystem):
     """Slurm: sbatch, squeue, scancel."""
 
     mark: ClassVar[str] = "#SBATCH"
@@ -94,7 +98,7 @@ class Slurm:
         return text.strip().partition(";")[0]
 
 
-class PBS:
+class PBS(BatchSystem):
     """PBS and its kin: qsub, qstat, qdel."""
 
     mark: ClassVar[str] = "#PBS"
@@ -137,7 +141,7 @@ class PBS:
         return text.strip()
 
 
-class LSF:
+class LSF(BatchSystem):
     """IBM LSF: bsub, bjobs, bkill."""
 
     mark: ClassVar[str] = "#BSUB"
@@ -178,13 +182,14 @@ class LSF:
         return match[1] if match else ""
 
 
-class SGE:
+class SGE(BatchSystem):
     """Grid Engine: qsub, qstat, qdel."""
 
     mark: ClassVar[str] = "#$"
     submit: ClassVar[tuple[str, ...]] = ("qsub", "-terse")
     cancel: ClassVar[tuple[str, ...]] = ("qdel",)
     listing: ClassVar[tuple[str, ...]] = ("qstat", "-xml")
+    warning: ClassVar[str] = "USR2"
 
     def __init__(self, settings: SGESettings) -> None:
         self._settings = settings
@@ -209,7 +214,9 @@ class SGE:
             number, state = one.findtext("JB_job_number", ""), one.findtext("state", "")
             is_running = "r" in state or "t" in state
             reason = "" if is_running else f"{number} is {state}"
-            found[one.findtext("JB_name", "")] = Job(number, UnitStatus("E" in state, reason))
+            is_stuck = "E" in state
+            status = UnitStatus(is_stuck, reason)
+            found[one.findtext("JB_name", "")] = Job(number, status, is_stuck)
         return found
 
     def number(self, text: str) -> str:

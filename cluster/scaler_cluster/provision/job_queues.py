@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from scaler_cluster.provision.unit_command import UnitCommand
     from scaler_cluster.wire.messages import Offer
 
+WARNED = (
+    "trap 'kill -TERM $workers' {signal}",
+    "(trap '' {signal}; exec {line}) &",
+    "workers=$!",
+    "while true; do",
+    "    wait $workers",
+    "    status=$?",
+    "    kill -0 $workers 2>/dev/null || exit $status",
+    "done",
+)
+"""Lines of shell that run workers, and end them in order when a signal comes."""
 TIMEOUT_S = 60.0
 """A command of a batch system that has not ended after this is given up."""
 
@@ -70,6 +81,9 @@ class JobQueueBackend:
         found = self._system.jobs(self._run(self._system.listing))
         prefix = f"{self._command.manager_id}-"
         self._jobs = {name: job for name, job in found.items() if name.startswith(prefix)}
+        stuck = [job.number for job in self._jobs.values() if job.is_stuck]
+        if stuck:
+            self._run((*self._system.cancel, *stuck))
         return {name: job.status for name, job in self._jobs.items()}
 
     def stop(self, units: Sequence[str]) -> None:
@@ -120,8 +134,13 @@ class JobQueueBackend:
         keys = str(self._key_file) if self._command.keys_text else None
         lines = ["#!/bin/sh", *(f"{system.mark} {line}" for line in head), ""]
         lines += settings.job_script_prologue
-        # In place of the shell, so that the system's signals reach it.
-        lines.append(f"exec {self._command.line(unit, self._python, keys)}")
+        line = self._command.line(unit, self._python, keys)
+        if system.warning:
+            # The workers' supervisor is told by another signal, and passes over that one.
+            lines += [part.format(line=line, signal=system.warning) for part in WARNED]
+        else:
+            # In place of the shell, so that the system's signals reach it.
+            lines.append(f"exec {line}")
         return "\n".join(lines) + "\n"
 
     def _run(self, command: Sequence[str], text: str = "") -> str:
