@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -373,3 +374,35 @@ def test_jobs_are_units(slurm, shell, flags, tmp_path) -> None:
         assert sum(client.map(abs, range(-100, 0))) == 5050
     assert manager.interrupt() == 0
     wait_until(lambda: not jobs(slurm), "jobs are left")
+
+
+def note(path: str, number: int) -> int:
+    """Say which task runs, and run for a while."""
+    with open(path, "a") as file:
+        file.write(f"{number}\n")
+    time.sleep(0.25)
+    return number
+
+
+@pytest.mark.slow
+def test_jobs_drain_before_their_walltime(slurm, shell, tmp_path) -> None:
+    """The job ends by itself, another one takes its place, and no task is cut off by either."""
+    address, count = f"tcp://127.0.0.1:{free_port(4) + 1}", 60
+    shell.start(f"scaler_scheduler {address}")
+    # It drains at half of that time. Slurm counts in minutes, and would end it after one.
+    manager = shell.start(
+        f"scaler_worker_manager slurm {address} -wmi mine --max-workers 1 -his 0.2 "
+        f"--walltime 0:00:20 --log-directory {tmp_path}"
+    )
+    ran = tmp_path / "ran"
+    with Client(address) as client:
+        results = client.map(note, [str(ran)] * count, range(count))
+        assert list(results) == list(range(count))
+    assert sorted(map(int, ran.read_text().split())) == list(range(count))
+
+    states = slurm.run("scontrol", "-o", "show", "job").splitlines()
+    first, *others = sorted(states, key=lambda line: int(line.split()[0].partition("=")[2]))
+    assert others, "no other job has taken its place"
+    assert "JobState=COMPLETED" in first
+    assert "TimeLimit=00:01:00" in first
+    assert manager.interrupt() == 0
