@@ -18,22 +18,28 @@ from tests.runtime.helpers import BOUND_S, free_port, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PROVISION = "scaler_cluster.provision"
 MARK = "SCALER_TEST_SESSION"
 
 
-def supervisors() -> list[psutil.Process]:
-    """Return the units that run: those of this session, not of others on this machine."""
+def running(module: str) -> list[psutil.Process]:
+    """Return the processes that run a module: those of this session, not of others here."""
     found = []
     for one in psutil.process_iter():
         # It may have ended meanwhile.
         with contextlib.suppress(psutil.Error):
-            if ATTACHED not in one.cmdline() or one.environ().get(MARK) != os.environ[MARK]:
+            if module not in one.cmdline() or one.environ().get(MARK) != os.environ[MARK]:
                 continue
             above = one.parent()
             # Its fork server and its workers have its command line.
-            if above is None or ATTACHED not in above.cmdline():
+            if above is None or module not in above.cmdline():
                 found.append(one)
     return found
+
+
+def supervisors() -> list[psutil.Process]:
+    """Return the units that run."""
+    return running(ATTACHED)
 
 
 def host_of(worker: int) -> psutil.Process:
@@ -89,3 +95,5 @@ def play(shell, flags, line: str, grow: Callable[[], object]) -> None:
         client.submit(abs, 1).result(BOUND_S)
     assert manager.interrupt() == 0
     assert not supervisors(), "units are left"
+    children = [one for name in ("dask", "ray") for one in running(f"{PROVISION}.{name}_cluster")]
+    assert not children, "children of managers are left"

@@ -13,14 +13,16 @@ from scaler_cluster.config.guest_settings import RaySettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.provision import bridge
 from scaler_cluster.provision.backend import BackendError, UnitStatus
+from scaler_cluster.provision.guest_unit import KEPT_S
 from scaler_cluster.provision.ray_cluster import RayBackend
 from scaler_cluster.provision.unit_command import UnitCommand
 from tests.provision.guests import play, supervisors
-from tests.runtime.helpers import free_port, wait_until
+from tests.runtime.helpers import BOUND_S, free_port, wait_until
 
 ADDRESS = "tcp://127.0.0.1:8516"
 START_S = 60.0
 """Ray starts half a dozen processes of its own."""
+pytestmark = pytest.mark.timeout(300)
 
 
 def backend(address: str = "127.0.0.1:6379", **given) -> RayBackend:
@@ -66,23 +68,23 @@ class Ray:
     def start_head(self, cpus: int):
         """Start the first node, and wait for it."""
         client, dashboard = free_port(1), free_port(1)
-        head = self._start(
+        return self._start(
             f"--head --port {self.address.rpartition(':')[2]} --temp-dir {self._root} "
             f"--ray-client-server-port {client} --dashboard-port {dashboard} "
             f"--include-dashboard=false --num-cpus {cpus}"
         )
-        wait_until(lambda: "Ray runtime started" in head.out, lambda: head.out + head.err, START_S)
-        return head
 
     def add_node(self, cpus: int):
-        """Start another node."""
+        """Start another node, and wait for it."""
         return self._start(f"--address {self.address} --num-cpus {cpus}")
 
     def _start(self, line: str):
-        return self._shell.start(
+        node = self._shell.start(
             f"python3 -m ray.scripts.scripts start {line} --block --node-ip-address 127.0.0.1 "
             "--min-worker-port 0 --max-worker-port 0 --disable-usage-stats"
         )
+        wait_until(lambda: "Ray runtime started" in node.out, lambda: node.out + node.err, START_S)
+        return node
 
 
 @pytest.fixture
@@ -135,6 +137,19 @@ def test_an_actor_needs_room(ray, made) -> None:
     wait_until(lambda: found.update(made.look()) or found["mine-2"].is_over, "it is not over")
     assert found["mine-2"].reason.startswith("its workers ended with status -9")
     wait_until(lambda: not made.look(), "an actor is left")
+
+
+@pytest.mark.slow
+def test_an_actor_ends_with_its_unit(ray, made) -> None:
+    """Also if no manager asks for that: its CPUs are Ray's again."""
+    ray.start_head(2)
+    made.start(["mine-1"])
+    wait_until(supervisors, "it does not start")
+    (supervisor,) = supervisors()
+    host = supervisor.parent()
+    supervisor.kill()
+    wait_until(lambda: not host.is_running(), "the actor stays", KEPT_S + BOUND_S)
+    assert not any(not one.is_over for one in made.look().values())
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ ATTACHED = "scaler_cluster.cli.attached"
 """What runs: ``scaler_cluster`` with its standard input as its lifeline, and with keys from it."""
 END_S = 10.0
 """A unit that has not ended this long after it was let go is killed."""
-KEPT_S = 60.0
-"""So long after its end it is still told how a unit has ended."""
+KEPT_S = 20.0
+"""So long after its end it is still told how a unit has ended, if a manager asks for it."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables that Dask and Ray set for what runs in their own processes."""
 
