@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OF_ANOTHER_PYTHON = (
-    'python3 -c \'import scaler_cluster.runtime.supervisor as s; s.PYTHON_VERSION = "2.7";'
+    'python3 -c \'import scaler_cluster.runtime.machine as s; s.PYTHON_VERSION = "2.7";'
     "from scaler_cluster.cli.cluster import main;"
     'raise SystemExit(main(["-n", "1", "{address}"]))\''
 )
