@@ -330,12 +330,10 @@ def test_the_type_of_a_manager_says_which_settings_it_has(write):
 
 def test_tables_that_nothing_runs_may_stand_beside_others(write):
     """A command takes its own table; who would run them is told why not, with the line."""
-    path = write("[symphony_worker_adapter]\nwhatever = 1\n[cluster]\nnum-of-workers = 2\n")
+    path = write("[ecs_worker_adapter]\nwhatever = 1\n[cluster]\nnum-of-workers = 2\n")
 
     assert cluster("-c", path, ADDRESS).num_of_workers == 2
-    with pytest.raises(
-        ConfigError, match=r"line 1: \[symphony_worker_adapter\] cannot be run: IBM"
-    ):
+    with pytest.raises(ConfigError, match=r"line 1: \[ecs_worker_adapter\] cannot be run: write"):
         _ = read_file(path)[0].kind
 
 

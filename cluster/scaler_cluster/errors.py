@@ -19,6 +19,7 @@
     │   ├── StorageUnreachableError              the storage of an object does not answer
     │   └── MissingObjectsError                  an object is gone, or is not this client's
     ├── RemoteError                              stands in for an exception that cannot travel
+    ├── RemoteCallError                          what runs tasks for a proxy did not run this one
     ├── NoSuitableWorkerError                    no worker with what it demands joined in time
     ├── QuotaExceededError                       its client has as much there as one client may
     ├── TaskTimeoutError(TimeoutError)           the task ran longer than its ``timeout``
@@ -120,6 +121,13 @@ class RemoteError(ScalerError):
 
     The text has the name of the original type, the message, and the reason. The cause is the remote
     traceback.
+    """
+
+
+class RemoteCallError(ScalerError):
+    """The system that runs the tasks of a proxy did not run this one, or not to its end.
+
+    The message has the system's reason.
     """
 
 

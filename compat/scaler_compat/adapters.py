@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from scaler_cluster.config.aws_settings import ECSAdapterSettings
+from scaler_cluster.config.proxy_settings import SymphonyAdapterSettings
 from scaler_cluster.config.webhook_settings import NativeAdapterSettings
 from scaler_cluster.provision.adapters import make_adapter
 
@@ -158,5 +159,46 @@ class ECSWorkerAdapter(_WorkerAdapter):
             ecs_task_definition=ecs_task_definition,
             ecs_task_cpu=ecs_task_cpu,
             ecs_task_memory=ecs_task_memory,
+        )  # fmt: skip
+        super().__init__(settings)
+
+
+class SymphonyWorkerAdapter(_WorkerAdapter):
+    """Starts and shuts down the one group of workers whose tasks run in IBM Spectrum Symphony.
+
+    The parameters are the settings of ``[symphony_worker_adapter]``. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        address: object,
+        object_storage_address: object = None,
+        capabilities: Mapping[str, int] | None = None,
+        task_queue_size: int = SymphonyAdapterSettings.per_worker_task_queue_size,
+        service_name: str = "",
+        base_concurrency: int | None = None,
+        heartbeat_interval_seconds: float = SymphonyAdapterSettings.heartbeat_interval_seconds,
+        death_timeout_seconds: float = SymphonyAdapterSettings.death_timeout_seconds,
+        event_loop: str = SymphonyAdapterSettings.event_loop,
+        io_threads: int = SymphonyAdapterSettings.io_threads,
+        logging_paths: Sequence[str] = SymphonyAdapterSettings.logging_paths,
+        logging_level: str = SymphonyAdapterSettings.logging_level,
+        logging_config_file: str | None = None,
+    ) -> None:
+        settings = SymphonyAdapterSettings.of(
+            scheduler_address=str(address),
+            object_storage_address=() if object_storage_address is None
+            else str(object_storage_address),
+            per_worker_capabilities=dict(capabilities or {}),
+            per_worker_task_queue_size=task_queue_size,
+            service_name=service_name,
+            base_concurrency=base_concurrency,
+            heartbeat_interval_seconds=heartbeat_interval_seconds,
+            death_timeout_seconds=death_timeout_seconds,
+            event_loop=event_loop,
+            io_threads=io_threads,
+            logging_paths=tuple(logging_paths),
+            logging_level=logging_level,
+            logging_config_file=logging_config_file,
         )  # fmt: skip
         super().__init__(settings)

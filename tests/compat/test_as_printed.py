@@ -170,8 +170,8 @@ SESSIONS = [
 ELSEWHERE = {
     "scaler_top": "needs a terminal: tests/runtime/test_top.py has one",
     "scaler_ui": "no monitor yet",
-    "scaler_symphony_cluster": "needs IBM Spectrum Symphony",
-    "scaler_worker_adapter_symphony": "needs IBM Spectrum Symphony",
+    "scaler_symphony_cluster": "with a stand-in of Symphony: tests/provision/test_symphony.py",
+    "scaler_worker_adapter_symphony": "as the one above",
     "--config": "paths of a whole machine: tests/runtime/test_commands.py has the scenarios",
 }
 """What is printed and does not run here."""
@@ -222,7 +222,7 @@ LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 
 NOT_HERE = {
     r"class Message\(soamapi\.Message\):.+?def on_destroy_service\(self\):\s+return":
-        "a service of IBM Spectrum Symphony, whose library is not to be had",
+        "a service of IBM Spectrum Symphony: tests/provision/test_symphony.py runs it",
     r"from scaler import Client, SchedulerClusterCombo def lookup.+?main\(\)":
         "5 GB: see heavy_function.py",
     r"from scaler import Client address = .+?assert results == tasks":

@@ -13,11 +13,15 @@ import sys
 
 PROGRAMS = ("scaler_cluster.cli.", "scaler_cluster.runtime.", "scaler_monitoring.")
 """The modules that such processes run begin so."""
+PROXIES = ("scaler_cluster.runtime.proxy", "symphony", "aws_hpc")
+"""In the command lines of proxies: all of their workers are in their process."""
 
 
 def is_watched(command: list[str]) -> bool:
     """Return True if a command line starts what must not unpickle."""
     first, rest = [*command, "", ""][1:3]
+    if rest in PROXIES or os.path.basename(first) == "scaler_symphony_cluster":
+        return False
     if first == "-m":
         return rest.startswith(PROGRAMS)
     if first == "-c":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.cli.cluster import run_cluster
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.aws_settings import ECSAdapterSettings
+from scaler_cluster.config.proxy_settings import SymphonyAdapterSettings
 from scaler_cluster.config.webhook_settings import FixedNativeSettings, NativeAdapterSettings
 from scaler_cluster.process.process import lifeline_of_signals, usable_cpus
 from scaler_cluster.process.process_config import SupervisorProcessConfig
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from scaler_cluster.config.webhook_settings import AdapterSettings
 
 ABOUT = "Answer by HTTP: start and shut down groups of workers, as a scheduler asks for them."
+ABOUT_SYMPHONY = "Answer by HTTP: start and shut down workers whose tasks run in IBM Symphony."
 ABOUT_FIXED = "Run as many workers as this machine may have."
 
 
@@ -25,6 +27,17 @@ def native(arguments: Sequence[str] | None = None) -> int:
     """Run the adapter for workers on this machine; return the exit status."""
     return run_command(
         NativeAdapterSettings, "scaler_worker_adapter_native", ABOUT, _run, arguments
+    )
+
+
+def symphony(arguments: Sequence[str] | None = None) -> int:
+    """Run the adapter for workers whose tasks run in Symphony; return the exit status."""
+    return run_command(
+        SymphonyAdapterSettings,
+        "scaler_worker_adapter_symphony",
+        ABOUT_SYMPHONY,
+        _run,
+        arguments,
     )
 
 

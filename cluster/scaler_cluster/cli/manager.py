@@ -6,11 +6,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from scaler_cluster.cli import proxy
 from scaler_cluster.cli.cluster import run_cluster
 from scaler_cluster.cli.shared import guard, run_command
 from scaler_cluster.config.manager_settings import ManagerSettings
 from scaler_cluster.config.manager_types import MANAGERS, settings_of_type
 from scaler_cluster.config.native_settings import NativeSettings
+from scaler_cluster.config.proxy_settings import ProxyManagerSettings
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.process import lifeline_of_signals
 from scaler_cluster.process.process_config import SupervisorProcessConfig
@@ -39,13 +41,16 @@ def _explain(given: Sequence[str]) -> int:
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     kind = settings_of_type(name)
-    assert issubclass(kind, ManagerSettings)
+    assert issubclass(kind, ManagerSettings | ProxyManagerSettings)
     about = (kind.__doc__ or "").partition("\n")[0]
     return run_command(kind, f"{PROGRAM} {name}", about, _manage, arguments)
 
 
-def _manage(settings: ManagerSettings) -> None:
+def _manage(settings: ManagerSettings | ProxyManagerSettings) -> None:
     """Run a manager to its end; raises ClusterUnreachableError if nobody has asked for that."""
+    if isinstance(settings, ProxyManagerSettings):
+        proxy.run(settings)
+        return
     if isinstance(settings, NativeSettings):
         run_cluster(SupervisorProcessConfig.from_native_settings(settings))
         return

@@ -13,6 +13,7 @@ from scaler_cluster.cli.shared import guard, wait_for
 from scaler_cluster.config.load import Parser, complete, read_file
 from scaler_cluster.config.manager_settings import UnitSettings
 from scaler_cluster.config.native_settings import NativeSettings
+from scaler_cluster.config.proxy_settings import ProxySettings
 from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
 from scaler_cluster.config.webhook_settings import AdapterSettings, FixedNativeSettings
 from scaler_cluster.config.worker_settings import ClusterSettings, WorkerSettings
@@ -27,6 +28,7 @@ from scaler_cluster.process.process_config import (
     StorageServerConfig,
     SupervisorProcessConfig,
 )
+from scaler_cluster.provision.runners import ProxyProcessConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,6 +147,11 @@ class StackFile:
             workers = SupervisorProcessConfig.from_native_settings(settings)
         elif isinstance(settings, FixedNativeSettings):
             workers = fixed_cluster(settings)
+        elif isinstance(settings, ProxySettings) and not isinstance(settings, AdapterSettings):
+            proxy = ProxyProcessConfig.of(settings)
+            self._dirs.append(proxy.machine.dirs)
+            self._children.append(ChildProcess("proxy", proxy))
+            return
         else:
             name = "adapter" if isinstance(settings, AdapterSettings) else "manager"
             self._children.append(ChildProcess(name, settings))

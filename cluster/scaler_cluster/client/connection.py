@@ -6,6 +6,7 @@ Only this locks. What a door returns as events is to be handled without the lock
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from time import perf_counter as clock
@@ -26,7 +27,7 @@ from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import as_forwarded, new_incarnation
 from scaler_cluster.objects.reported_names import ReportedNames
 from scaler_cluster.objects.storage_dirs import StorageDirs
-from scaler_cluster.process.process import make_peer_id
+from scaler_cluster.process.process import host_name, make_peer_id
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ class Connection:
         self._detours: dict[str, str] = {}
         self.worker = worker
         """Peer id of the worker whose tasks this is of; empty: it is a program's."""
+        self.process = os.getpid(), host_name()
+        """Pid and machine that this says it is of."""
         passport = credentials.passport(address)
         self._link = zmq_link.connect(address, self.peer, passport=passport)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
-from scaler_cluster.process.process import PYTHON_VERSION, host_name
+from scaler_cluster.process.process import PYTHON_VERSION
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def shake_hands(
     refuses, or as soon as ``dead_child()`` says why none can come; ConfigError if there are more
     storages than named, or fewer.
     """
-    who = m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()
+    who = m.PROTOCOL_VERSION, PYTHON_VERSION, *connection.process
     connection.greet(m.Hello(m.CLIENT, *who, worker=connection.worker))
     end = clock() + timeout
     events: list[ClientEvent] = []

@@ -114,7 +114,7 @@ def read_file(path: str) -> list[Table]:
         line = _line_of(text, name, 0, "") or _line_of(text, "", 0, name)
         place = f"{path}, line {line}" if line else path
         known = (*SECTION, manager_types.TABLE, *manager_types.TABLES)
-        if name not in (*known, *manager_types.REFUSED_TABLES):
+        if name not in known:
             names = ", ".join(f"[{one}]" for one in known)
             hint = suggest(name, known)
             raise ConfigError(f"{place}: there is no table [{name}]{hint or f', only {names}'}")

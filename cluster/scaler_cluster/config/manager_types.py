@@ -34,24 +34,22 @@ MANAGERS = {
     "sge": ("job_queue_settings", "SGESettings"),
     "slurm": ("job_queue_settings", "SlurmSettings"),
     "ssh": ("ssh_settings", "SSHSettings"),
+    "symphony": ("proxy_settings", "SymphonySettings"),
     "webhook": ("webhook_settings", "WebhookSettings"),
 }
 REFUSED = {
     "aws_hpc": "AWS Batch is not supported yet; aws_raw_ecs and aws_ec2 are",
     "oci_hpc": "OCI is not supported",
     "oci_raw": "OCI is not supported",
-    "symphony": "IBM Symphony is not supported yet",
 }
 """Types of the Scaler system that this one does not have, and why."""
-REFUSED_TABLES = {
-    "symphony_worker_adapter": "IBM Symphony is not supported yet",
-}
-"""Tables of the Scaler system that nothing here runs; others may stand beside them in a file."""
 TABLES: dict[str, tuple[str, str]] = {
     # Of each table that other versions have for one type.
     "ecs_worker_adapter": ("aws_settings", "ECSAdapterSettings"),
     "native_worker_adapter": ("webhook_settings", "NativeAdapterSettings"),
     "fixed_native_worker_adapter": ("webhook_settings", "FixedNativeSettings"),
+    "symphony_cluster": ("proxy_settings", "SymphonyClusterSettings"),
+    "symphony_worker_adapter": ("proxy_settings", "SymphonyAdapterSettings"),
 }
 
 
@@ -71,8 +69,6 @@ def settings_of_table(name: str, values: Mapping[str, Any]) -> type[Section] | N
     """Return the class of the settings in a table; None: it is no manager's. Raises ConfigError."""
     if name in TABLES:
         return _load(*TABLES[name])
-    if name in REFUSED_TABLES:
-        raise ConfigError(f"cannot be run: {REFUSED_TABLES[name]}")
     if name != TABLE:
         return None
     if "type" not in values:

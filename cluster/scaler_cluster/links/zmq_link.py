@@ -61,9 +61,13 @@ _yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep
 class ZmqLink:
     """One end of a link; made by :func:`bind` or :func:`connect`."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], kind: int, *, is_guest: bool = False
+    ) -> None:
         self.context = context
         """It ends with this link: who has a socket of it closes that before."""
+        self._is_guest = is_guest
+        """The context is another link's, with which it ends."""
         self._is_hub = kind == zmq.ROUTER
         self._socket = socket = context.socket(kind)
         socket.linger = LINGER_MS
@@ -258,7 +262,8 @@ class ZmqLink:
         self._socket.close(linger_ms)
         if self._doorkeeper is not None:
             self._doorkeeper.close()
-        self.context.term()
+        if not self._is_guest:
+            self.context.term()
 
 
 def bind(
@@ -323,16 +328,18 @@ def connect(
     peer: bytes,
     io_threads: int = 1,
     passport: Passport | None = None,
+    beside: ZmqLink | None = None,
 ) -> ZmqLink:
     """Return a spoke that connects to ``address`` as ``peer``, now or when the hub is there.
 
-    Without a ``passport`` it speaks in the open. Raises ClusterUnreachableError if nothing can ever
+    Without a ``passport`` it speaks in the open. It shares the threads of a link ``beside`` it,
+    which is to be closed after it. Raises ClusterUnreachableError if nothing can ever
     answer at such an address.
     """
     address = split_key(address)[0]
     is_ipv6 = "[" in address or has_ipv6_only(address)
-    context = zmq.Context(io_threads)
-    link = ZmqLink(context, zmq.DEALER)
+    context = zmq.Context(io_threads) if beside is None else beside.context
+    link = ZmqLink(context, zmq.DEALER, is_guest=beside is not None)
     socket = link._socket
     socket.setsockopt(zmq.ROUTING_ID, peer)
     socket.setsockopt(zmq.IPV6, is_ipv6)

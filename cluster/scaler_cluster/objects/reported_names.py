@@ -34,10 +34,10 @@ class ReportedNames:
             self._next += 1
             return next(self._names)
 
-    def reported(self) -> None:
-        """All that this thread has taken was reported, or never will be."""
+    def reported(self, thread: int | None = None) -> None:
+        """All that a thread has taken was reported, or never will be; None: this thread."""
         with self._lock:
-            self._first.pop(threading.get_ident(), None)
+            self._first.pop(threading.get_ident() if thread is None else thread, None)
 
     @property
     def first(self) -> int:

@@ -19,6 +19,9 @@ of what leads there.
 A unit's name begins with the id of its manager. A system that can be asked for what runs in it is
 asked for those names, or for labels with them: so a manager that was killed finds its units again.
 
+Where a system runs single calls and no workers, there is no unit: a *proxy* (``runtime/proxy.py``)
+has workers whose tasks a *runner* (``remote.py``) hands to the system.
+
 Keys reach the workers by the means of each system: a file that nobody else can read, a secret, or
 the environment variable SCALER_KEY; never by a command line, which others can read.
 """

@@ -5,40 +5,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
-from scaler_cluster.process.process_config import SupervisorProcessConfig
 from scaler_cluster.provision.backend import UnitStatus
-from scaler_cluster.security.credentials import Credentials
-from scaler_cluster.users import WORKER
+from scaler_cluster.provision.runners import ProxyProcessConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from scaler_cluster.config.manager_settings import UnitSettings
+    from scaler_cluster.process.directories import ClusterDirs
+    from scaler_cluster.process.process_config import SupervisorProcessConfig
     from scaler_cluster.provision.unit_command import UnitCommand
 
 
 class LocalBackend:
-    """Starts units as children of this process, which end with it."""
+    """Starts units as children of this process, which end with it.
 
-    def __init__(self, settings: UnitSettings, command: UnitCommand) -> None:
-        # If the workers need keys that are not there, nothing is to be started.
-        Credentials.of(WORKER, settings.given_keys).passport(settings.workers_address)
-        self._settings = settings
+    ``make`` returns what the process of a unit is told, given the ids of manager and unit and what
+    the workers are called.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[str, str, tuple[str, ...]], SupervisorProcessConfig | ProxyProcessConfig],
+        command: UnitCommand,
+    ) -> None:
+        self._make = make
         self._command = command
-        self._units: dict[str, tuple[ChildProcess, SupervisorProcessConfig]] = {}
+        self._units: dict[str, tuple[ChildProcess, ClusterDirs]] = {}
 
     def start(self, units: Sequence[str]) -> None:
         """Start these units."""
         for unit in units:
-            config = SupervisorProcessConfig.of_unit(
-                self._settings, self._command.manager_id, unit, self._command.names[unit]
-            )
-            self._units[unit] = ChildProcess("supervisor", config), config
+            config = self._make(self._command.manager_id, unit, self._command.names[unit])
+            if isinstance(config, ProxyProcessConfig):
+                self._units[unit] = ChildProcess("proxy", config), config.machine.dirs
+            else:
+                self._units[unit] = ChildProcess("supervisor", config), config.dirs
 
     def look(self) -> Mapping[str, UnitStatus]:
         """Return the units that run, and those that have ended since they were asked for last."""
         found: dict[str, UnitStatus] = {}
-        for unit, (child, config) in list(self._units.items()):
+        for unit, (child, dirs) in list(self._units.items()):
             status = child.poll()
             found[unit] = UnitStatus()
             if status is not None:
@@ -46,7 +52,7 @@ class LocalBackend:
                 found[unit] = UnitStatus(is_over=True, reason=f"{unit} ended by {how}")
                 del self._units[unit]
                 # It may have been killed.
-                config.dirs.remove()
+                dirs.remove()
         return found
 
     def stop(self, units: Sequence[str]) -> None:

@@ -85,8 +85,7 @@ class NestedSession(TaskSession):
         shell = self._shell
         end = clock() + REFUSED_S
         while True:
-            where = shell.address, shell.credentials
-            connection = NestedConnection(*where, shell.peer, shell.may_run)
+            connection = NestedConnection(shell)
             try:
                 # A scheduler is there: it may be silent for as long as with a session that is open.
                 super().__init__(shell.address, timeout=RECONNECT_TIMEOUT_S, connection=connection)

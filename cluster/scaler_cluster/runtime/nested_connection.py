@@ -11,14 +11,14 @@ from scaler_cluster.runtime.callback_watch import CallbackWatch
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from scaler_cluster.client.connection import ClientMap
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.core.client.events import ClientEvent
     from scaler_cluster.core.worker.subtasks import OwnGraph, Subtask
     from scaler_cluster.objects.client_store import ClientStore
-    from scaler_cluster.security.credentials import Credentials
+    from scaler_cluster.runtime.task_host import TaskHost
     from scaler_cluster.wire import messages as m
 
 
@@ -29,14 +29,12 @@ class NestedConnection(Connection):
 
     def __init__(
         self,
-        address: str,
-        credentials: Credentials,
-        worker: bytes,
-        may_run: Callable[[m.TaskOptions], bool],
+        host: TaskHost,
     ) -> None:
         self.callbacks = CallbackWatch()
-        self._nested = NestedCore(may_run)
-        super().__init__(address, credentials, self._nested, worker)
+        self._nested = NestedCore(host.may_run)
+        super().__init__(host.address, host.credentials, self._nested, host.peer)
+        self.process = host.process
 
     @property
     def deadline(self) -> float:

@@ -26,6 +26,10 @@ class TaskHost(Protocol):
         """Peer id of the worker."""
 
     @property
+    def process(self) -> tuple[int, str]:
+        """Pid and machine that the worker has said."""
+
+    @property
     def where(self) -> str:
         """What this process is called in errors."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scaler_cluster.core.worker.task_loop import Failure, Outcome, Stored, Unfinished
 from scaler_cluster.errors import TaskInterrupted
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from scaler_cluster.core.worker.reports import Kept
     from scaler_cluster.objects.worker_store import WorkerStore
     from scaler_cluster.runtime.output import TaskOutput
-    from scaler_cluster.runtime.task_host import TaskHost
-    from scaler_cluster.runtime.task_interrupts import TaskInterrupts
     from scaler_cluster.wire.batch import Buffer
 
 TINY_BYTES = 24
@@ -100,10 +98,27 @@ def make_run(
     return run
 
 
+class EndHost(Protocol):
+    """The worker whose task has ended; see :class:`TaskHost`."""
+
+    @property
+    def where(self) -> str:
+        """What this process is called in errors."""
+
+    def end_if_forked(self) -> None:
+        """End the process if a task forked it and it came back from the task."""
+
+
+class Interruptible(Protocol):
+    """What must know when a thread is in a task; see :class:`TaskInterrupts`."""
+
+    in_task: bool
+
+
 class TaskEnd:
     """What a task comes to if it does not simply return something small."""
 
-    def __init__(self, host: TaskHost, store: WorkerStore, interrupts: TaskInterrupts) -> None:
+    def __init__(self, host: EndHost, store: WorkerStore, interrupts: Interruptible) -> None:
         self.store = store
         self.interrupts = interrupts
         self._host = host

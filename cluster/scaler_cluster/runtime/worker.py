@@ -82,6 +82,8 @@ class WorkerShell:
         self.credentials = credentials
         """Of the scheduler."""
         self.peer = peer
+        self.process = hello.pid, hello.host
+        """See TaskHost."""
         name = f"the worker {hello.name}, " if hello.name else "the worker "
         self.where = f"{name}process {hello.pid} on {hello.host}"
         """What this process is called in errors."""

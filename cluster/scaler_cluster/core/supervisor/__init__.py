@@ -14,6 +14,6 @@ limit. It reports a task that ran longer than the limit of this machine.
 The doors are in ``supervisor.py``: ``receive`` takes what the scheduler sent, ``heard`` that it
 lives; ``spawned``, ``sampled``, ``seen`` and ``died`` take what the operating system and the shared
 memory tell of workers; ``tick`` is due at the ``deadline``. ``take_actions`` returns what the shell
-in ``runtime/supervisor.py`` is to do, in order: send a message, start or kill the worker of a slot,
+in ``runtime/machine.py`` is to do, in order: send a message, start or kill the worker of a slot,
 end the supervisor with its workers, or start over as a machine that the scheduler does not know.
 """
