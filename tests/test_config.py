@@ -328,12 +328,12 @@ def test_the_type_of_a_manager_says_which_settings_it_has(write):
         table.make(ManagerSettings)
 
 
-def test_tables_that_nothing_runs_may_stand_beside_others(write):
-    """A command takes its own table; who would run them is told why not, with the line."""
-    path = write("[ecs_worker_adapter]\nwhatever = 1\n[cluster]\nnum-of-workers = 2\n")
+def test_a_manager_that_is_not_there_may_stand_beside_others(write):
+    """A command takes its own table; who would run them all is told why not, with the line."""
+    path = write('[[worker_manager]]\ntype = "oci_raw"\n[cluster]\nnum-of-workers = 2\n')
 
     assert cluster("-c", path, ADDRESS).num_of_workers == 2
-    with pytest.raises(ConfigError, match=r"line 1: \[ecs_worker_adapter\] cannot be run: write"):
+    with pytest.raises(ConfigError, match="line 1: .*oci_raw are not there: OCI is not supported"):
         _ = read_file(path)[0].kind
 
 
