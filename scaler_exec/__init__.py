@@ -6,7 +6,7 @@ from scaler_cluster import __version__
 from scaler_cluster.client.client import Client
 from scaler_cluster.client.future import ProfileResult, ScalerFuture
 from scaler_cluster.client.serializer import DefaultSerializer, Serializer
-from scaler_cluster.client.worker_context import rejoin, secede
+from scaler_cluster.client.worker_context import gpu_ids, rejoin, secede
 from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_cluster.errors import (
     ClusterBrokenError,
@@ -78,6 +78,7 @@ __all__ = [
     "UnpicklableResultError",
     "WorkerDiedError",
     "__version__",
+    "gpu_ids",
     "rejoin",
     "scaler_get",
     "secede",

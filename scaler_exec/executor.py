@@ -183,6 +183,7 @@ class ScalerExecutor(Executor):
         retries: int = 0,
         at_most_once: bool = False,
         capabilities: Mapping[str, float] | None = None,
+        cores: int = 1,
         reserialize: bool = False,
     ) -> ScalerExecutor:
         """Return an executor that submits to the same cluster with these options.
@@ -196,6 +197,7 @@ class ScalerExecutor(Executor):
             at_most_once: Never start a task twice, even if its machine was lost.
             capabilities: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it only
                 has to be there.
+            cores: How many workers of its machine run nothing else meanwhile; -1: all of them.
             reserialize: Whether the content of large arguments is looked at also if they are
                 read-only. Otherwise a read-only array is taken to be what it was when it was
                 first passed.
@@ -213,6 +215,7 @@ class ScalerExecutor(Executor):
             retries=arguments.whole("retries", retries, 0),
             at_most_once=arguments.flag("at_most_once", at_most_once),
             capabilities=arguments.capabilities("capabilities", capabilities),
+            cores=arguments.cores("cores", cores),
         )
         if retries and at_most_once:
             raise ConfigError("retries must be 0 where at_most_once is True")

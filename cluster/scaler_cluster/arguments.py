@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import NAME_CHARS_MAX, TASK_ID_MAX
 from scaler_cluster.texts import shown
+from scaler_cluster.wire.messages import WHOLE_MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -171,6 +172,14 @@ def capabilities(name: str, value: Mapping[Any, Any] | None) -> tuple[tuple[str,
             )
         found.append((what, int(number) if isinstance(amount, Integral) else float(number)))
     return tuple(sorted(found))
+
+
+def cores(name: str, value: object) -> int:
+    """Return how many cores of a machine a task needs."""
+    count = whole(name, value)
+    if count < 1 and count != WHOLE_MACHINE:
+        raise ConfigError(f"{name} must be 1 or more, or -1 for a whole machine, not {count}")
+    return count
 
 
 def names(name: str, value: object) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ WORKERS = MappingProxyType(
         name: name
         for name in (
             "per_worker_capabilities",
+            "machine_capabilities",
             "per_worker_task_queue_size",
             "heartbeat_interval_seconds",
             "task_timeout_seconds",
@@ -87,6 +88,8 @@ class SchedulerClusterCombo:
             private directory.
         per_worker_capabilities: What each worker offers to tasks that demand it, such as
             ``{"gpu": 1}``; -1: it is never used up.
+        machine_capabilities: What all workers offer together: with ``{"gpu": 4}``, four tasks run
+            at once that demand one, and each is told which is its own.
         worker_io_threads: How many threads of each worker send and receive.
         scheduler_io_threads: How many threads of the scheduler send and receive.
         max_number_of_tasks_waiting: How many tasks may wait in the scheduler; more wait in their
@@ -174,6 +177,7 @@ class SchedulerClusterCombo:
         worker_manager_id: str = "combo",
         security_config: str | PathLike[str] | None = None,
         *,
+        machine_capabilities: Mapping[str, float] | str | None = None,
         preload: str | None = None,
         threads_per_worker: int = ClusterSettings.threads_per_worker,
         per_worker_queue_size: int | None = None,
@@ -187,12 +191,11 @@ class SchedulerClusterCombo:
         arguments.flag("dashboard", dashboard)
         arguments.instance("worker_manager_id", worker_manager_id, str, "a text")
         given["keys"] = read_keys_argument(keys, security_config)
-        if address is None:
-            given["address"] = PRIVATE
+        given["address"] = PRIVATE if address is None else address
         if object_storage_address is None:
             given["object_storage_address"] = ()
-        if per_worker_capabilities is None:
-            given["per_worker_capabilities"] = {}
+        for name in ("per_worker_capabilities", "machine_capabilities"):
+            given[name] = {} if given[name] is None else given[name]
         if per_worker_queue_size is not None:
             given["per_worker_task_queue_size"] = per_worker_queue_size
         scheduler = SchedulerSettings.of(

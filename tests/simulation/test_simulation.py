@@ -31,6 +31,8 @@ SEEDS = {
     "stops": 400,
     "slow links": 500,
     "changes": 600,
+    "shares": 500,
+    "shares and restarts": 500,
     "rogues": 300,
     "tiny limits": 300,
     "storm": 200,

@@ -60,6 +60,14 @@ options = st.builds(
     profiling=st.booleans(),
     capabilities=capabilities,
     workers=st.lists(texts, max_size=3).map(tuple),
+    cores=st.integers(1, TASK_ID_MAX) | st.just(m.WHOLE_MACHINE),
+)
+portions = st.builds(
+    m.Portion,
+    capabilities,
+    st.lists(numbers, max_size=3).map(tuple),
+    st.integers(1, TASK_ID_MAX),
+    st.booleans(),
 )
 homes = st.builds(m.StorageEndpoint, texts, texts, texts, numbers)
 BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
@@ -76,6 +84,7 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[object]] = {
     "TaskOptions": st.just(m.DEFAULT_OPTIONS) | options,
     "tuple[TaskOptions, ...]": st.lists(options, max_size=3).map(tuple),
     "Capabilities": capabilities,
+    "Portion | None": st.none() | portions,
     "dict[str, Any]": details,
     "tuple[str, ...]": st.lists(texts, max_size=3).map(tuple),
     "tuple[bytes, ...]": st.lists(st.binary(max_size=SEGMENT_NAME_BYTES_MAX), max_size=3).map(
@@ -353,11 +362,12 @@ def test_a_duration_is_a_sane_number_of_seconds(busy_s):
     [
         (0, "1"), (1, math.nan), (1, -1), (1, "1"), (1, True), (2, -1), (2, True), (3, 1), (4, 1),
         (5, 1), (6, -1), (6, codec.DEPTH_MAX + 1), (6, True), (9, -1), (9, "INFO"),
+        (10, 0), (10, -2), (10, True), (10, 1.5),
     ],
 )  # fmt: skip
 def test_task_options_are_checked(place, value):
     """The decoder refuses task options one of which has the wrong type or is out of range."""
-    good: list[object] = [0, None, 0, False, False, False, 0, [], [], 0]
+    good: list[object] = [0, None, 0, False, False, False, 0, [], [], 0, 1]
     submit = m.Submit(0, b"f" * 16, 0, m.DEFAULT_OPTIONS, Batch.of([b"x"]))
     codec.decode(spoiled(submit, "options", good))
     good[place] = value

@@ -183,6 +183,7 @@ class Client:
         kwargs: dict[str, Any],
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
+        cores: int = 1,
     ) -> ScalerFuture[T]:
         """Submit ``fn(*args, **kwargs)`` as :meth:`submit` does, with options.
 
@@ -194,12 +195,13 @@ class Client:
                 any amount. While no worker offers it, the task waits, and the log says so.
             reserialize: Compare the content of large read-only arguments as well. Otherwise they
                 are taken to be the same as when they were first passed.
+            cores: How many workers of one machine run nothing else meanwhile; -1: all of them.
 
         """
         arguments.function(fn, "submit")
         args = tuple(arguments.instance("args", args, (tuple, list), "a tuple"))
         arguments.instance("kwargs", kwargs, dict, "a dict")
-        options = _demanding(capabilities, self._task_options)
+        options = _demanding(capabilities, cores, self._task_options)
         again = arguments.flag("reserialize", reserialize)
         return self._submit(fn, args, kwargs, options, again=again)
 
@@ -234,12 +236,12 @@ class Client:
         *iterables: Iterable[Any],
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
+        cores: int = 1,
     ) -> list[T]:
         """Return the list of what the builtin ``map(fn, *iterables)`` would yield.
 
         If calls raise, the exception of the first of them is raised here. The rest of this map is
-        then cancelled; the client can go on. For ``capabilities`` and ``reserialize`` see
-        :meth:`submit_verbose`.
+        then cancelled; the client can go on. For the other arguments see :meth:`submit_verbose`.
 
         The old form of Scaler before 2.0 works with a DeprecationWarning: a single iterable of
         tuples, each with the arguments of one call. An iterable is taken for this form if it
@@ -257,10 +259,11 @@ class Client:
                     DeprecationWarning,
                     stacklevel=2,
                 )
-                return self.starmap(fn, rows, capabilities=capabilities, reserialize=reserialize)
+                return self.starmap(fn, rows, capabilities, reserialize, cores)
             iterables = (rows,)
         items, steady = zipped(iterables)
-        return self._map(fn, items, capabilities, again=reserialize, steady=steady)
+        options = _demanding(capabilities, cores, self._options)
+        return self._map(fn, items, options, again=reserialize, steady=steady)
 
     def starmap(
         self,
@@ -268,18 +271,20 @@ class Client:
         iterable: Iterable[Iterable[Any]],
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
+        cores: int = 1,
     ) -> list[T]:
         """Return ``[fn(*args) for args in iterable]``; in all else as :meth:`map`."""
         arguments.function(fn, "starmap")
         items = iter(iterable)
         steady = type(items) in STEADY
-        return self._map(fn, items, capabilities, again=reserialize, steady=steady)
+        demands = _demanding(capabilities, cores, self._options)
+        return self._map(fn, items, demands, again=reserialize, steady=steady)
 
     def _map(
         self,
         fn: Callable[..., T],
         items: Iterator[Iterable[Any]],
-        capabilities: Mapping[str, float] | None,
+        options: TaskOptions,
         *,
         again: bool,
         steady: bool,
@@ -288,14 +293,11 @@ class Client:
         function: Callable[..., Any] = fn
         serialization = self._serialization
         if serialization is not None:
-            function = serialization.function(fn)
-            value = serialization.value
+            function, value = serialization.function(fn), serialization.value
             items = (tuple(map(value, args)) for args in items)
-        options = _demanding(capabilities, self._options)
-        results = map_calls(
-            self._session, function, items, options=options, again=again, steady=steady
+        return list(
+            map_calls(self._session, function, items, options=options, again=again, steady=steady)
         )
-        return list(results)
 
     def get(
         self,
@@ -305,6 +307,7 @@ class Client:
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
         share: bool = False,
+        cores: int = 1,
         **named: Any,
     ) -> Any:
         """Run a graph and return a dict of the values of ``keys``, in their order.
@@ -319,6 +322,7 @@ class Client:
             block: Wait for the values; otherwise return a dict of futures.
             capabilities: What each node demands of its worker, see :meth:`submit_verbose`.
             reserialize: See :meth:`submit_verbose`.
+            cores: How many cores each node needs, see there.
             share: Let nodes that run on the same worker take the very object that another node
                 returned, so they must not change it. By default each node takes its own copy,
                 except of what nobody can change.
@@ -343,10 +347,10 @@ class Client:
         arguments.flag("share", share)
         wanted = list(keys)
         if not arguments.flag("block", block):
-            options = _demanding(capabilities, self._task_options)
+            options = _demanding(capabilities, cores, self._task_options)
             start = self._graphs.start
             return start(graph, wanted, options, again=reserialize, share=share)
-        options = _demanding(capabilities, self._options)
+        options = _demanding(capabilities, cores, self._options)
         return self._graphs.run(graph, wanted, options, again=reserialize, share=share)
 
     def dask_get(self, dsk: Any, keys: Any, **named: Any) -> Any:
@@ -478,10 +482,13 @@ class Client:
             self._session.close("the client was deleted", abandon=True, wait=False)
 
 
-def _demanding(capabilities: Mapping[str, float] | None, options: TaskOptions) -> TaskOptions:
-    if capabilities is None:
+def _demanding(
+    capabilities: Mapping[str, float] | None, cores: int, options: TaskOptions
+) -> TaskOptions:
+    if capabilities is None and cores == 1:
         return options
-    return replace(options, capabilities=arguments.capabilities("capabilities", capabilities))
+    demanded = arguments.capabilities("capabilities", capabilities)
+    return replace(options, capabilities=demanded, cores=arguments.cores("cores", cores))
 
 
 def _revive(address: str, cluster: str, settings: ClientSettings) -> Client:

@@ -33,6 +33,19 @@ open_session: Callable[[], TaskSession] | None = None
 """Returns the session of this worker's tasks; the worker sets it. None in all other processes."""
 
 
+gpus: tuple[str, ...] = ()
+"""The GPUs that the task of this worker has to itself."""
+
+
+def gpu_ids() -> tuple[str, ...]:
+    """Return the GPUs that this task has to itself, as CUDA_VISIBLE_DEVICES names them.
+
+    Empty outside of tasks, and in a task that demands no ``gpu`` of those that the workers of its
+    machine share.
+    """
+    return gpus
+
+
 def is_worker() -> bool:
     """Return True if this process is a worker."""
     return open_session is not None

@@ -89,6 +89,7 @@ class ManagerSettings(UnitSettings):
 
     def __post_init__(self) -> None:
         """Raise ConfigError if the settings contradict each other."""
+        super().__post_init__()
         if self.type is not None and self.type not in self.types:
             raise ConfigError(f"type must be {' or '.join(self.types)} here, not {self.type!r}")
         given = self.worker_manager_id

@@ -20,9 +20,13 @@ from scaler_cluster.config.values import (
     seconds,
     whole,
 )
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.wire.messages import DEVICES_MAX, GPU
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from scaler_cluster.wire.messages import Capabilities
 
 LOOPS = ("builtin", "uvloop")
 
@@ -38,6 +42,13 @@ class WorkerSettings(Secured, Logging):
         "what each worker offers, such as linux,gpu=1; a name without a number is never used up",
         CAPABILITIES,
         "-pwc",
+        default={},
+    )
+    machine_capabilities: Mapping[str, float] = option(
+        "what the workers of a machine share, such as gpu=4; each task is told which GPUs are its "
+        "own",
+        CAPABILITIES,
+        "-mc",
         default={},
     )
     per_worker_task_queue_size: int = option(
@@ -136,6 +147,37 @@ class WorkerSettings(Secured, Logging):
         default=1,
         also=("worker_io_threads",),
     )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if the settings contradict each other."""
+        own, shared = self.per_worker_capabilities, self.machine_capabilities
+        if both := sorted(own.keys() & shared.keys()):
+            raise ConfigError(
+                f"{both[0]!r} is in per_worker_capabilities and in machine_capabilities: either "
+                "each worker has so much of it, or all workers of a machine together"
+            )
+        gpus = shared.get(GPU, 0)
+        if not 0 <= gpus <= DEVICES_MAX or gpus != int(gpus):
+            raise ConfigError(
+                f"machine_capabilities must have a whole number of GPUs, {DEVICES_MAX} at most, "
+                f"not {GPU}={gpus:g}"
+            )
+
+    @property
+    def offered_by_worker(self) -> Capabilities:
+        """What each worker offers, whatever the others use."""
+        endless = {name: n for name, n in self.machine_capabilities.items() if n < 0}
+        return tuple(sorted({**self.per_worker_capabilities, **endless}.items()))
+
+    @property
+    def offered_by_machine(self) -> Capabilities:
+        """What the workers of a machine share."""
+        return tuple(sorted((name, n) for name, n in self.machine_capabilities.items() if n >= 0))
+
+    @property
+    def offered(self) -> Capabilities:
+        """What a task may demand of these workers."""
+        return tuple(sorted(self.offered_by_worker + self.offered_by_machine))
 
 
 @dataclass(frozen=True, kw_only=True)

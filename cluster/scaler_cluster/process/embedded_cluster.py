@@ -154,7 +154,8 @@ class EmbeddedCluster:
         if most > self._supervisor.places:
             raise ConfigError(f"{name} must be {self._supervisor.places} or less here, not {most}")
         with self._keeper.changing():
-            capabilities = self._supervisor.options.capabilities
+            options = self._supervisor.options
+            capabilities = tuple(sorted(options.capabilities + options.shared))
             cooldown_s = 0.0 if least == most else COOLDOWN_S
             offer = Offer("embedded", least, most, 1, cooldown_s, capabilities)
             self.workers = min(max(self.workers, least), most)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import secrets
 import sys
 from dataclasses import dataclass, field, replace
@@ -20,11 +21,12 @@ from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.core.scheduler.config import QuotaConfig, SchedulerConfig
 from scaler_cluster.core.supervisor.config import HEARTBEAT_S, SupervisorConfig
 from scaler_cluster.process.directories import ClusterDirs
+from scaler_cluster.process.gpus import check_gpus
 from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.process.process import PYTHON_VERSION, address_after, host_name, usable_cpus
 from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import MONITOR, SCHEDULER, STORAGE, WORKER
-from scaler_cluster.wire.messages import Offer
+from scaler_cluster.wire.messages import GPU, Offer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -177,6 +179,9 @@ class SupervisorOptions:
     worker_names: tuple[str, ...] = ()
     """What users call the workers, as far as they have names for them."""
     capabilities: Capabilities = ()
+    """What each worker offers."""
+    shared: Capabilities = ()
+    """What they offer together."""
     queue: int = 0
     """How many tasks a worker is given ahead at most; 0: as many as the scheduler likes."""
     max_tasks_per_child: int = 0
@@ -194,14 +199,19 @@ class SupervisorOptions:
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings) -> SupervisorOptions:
-        """Return what a user's settings mean for a supervisor and its workers."""
+        """Return what a user's settings mean for a supervisor and its workers.
+
+        Raises ConfigError if this process's environment names fewer GPUs than the settings.
+        """
+        check_gpus(os.environ, settings.machine_capabilities.get(GPU, 0))
         return cls(
             heartbeat_s=settings.heartbeat_interval_seconds,
             death_timeout_s=settings.death_timeout_seconds,
             task_timeout_s=settings.task_timeout_seconds or math.inf,
             stopped_timeout_s=settings.stopped_timeout_seconds or math.inf,
             hang_timeout_s=settings.hang_timeout_seconds or math.inf,
-            capabilities=tuple(sorted(settings.per_worker_capabilities.items())),
+            capabilities=settings.offered_by_worker,
+            shared=settings.offered_by_machine,
             queue=settings.per_worker_task_queue_size,
             threads_per_worker=settings.threads_per_worker,
             io_threads=settings.io_threads,
@@ -307,7 +317,7 @@ class SupervisorProcessConfig:
             most,
             1,
             settings.scale_down_cooldown_seconds,
-            config.options.capabilities,
+            settings.offered,
         )
         name = settings.worker_manager_id or ""
         return replace(config, workers=settings.min_workers, capacity=most, offer=offer, name=name)

@@ -85,7 +85,7 @@ class Adapter:
             "worker_groups": living,
             "max_worker_groups": self.groups_max,
             "workers_per_group": self.settings.workers_in_unit,
-            "base_capabilities": dict(self.settings.per_worker_capabilities),
+            "base_capabilities": dict(self.settings.offered),
         }
 
     def start(self, manager_id: str = "", unit: str = "") -> tuple[str, tuple[str, ...]]:

@@ -41,7 +41,7 @@ def offer_of(settings: ManagerSettings) -> Offer:
         most_of(settings),
         settings.workers_in_unit,
         settings.scale_down_cooldown_seconds,
-        tuple(sorted(settings.per_worker_capabilities.items())),
+        settings.offered,
     )
 
 

@@ -311,6 +311,7 @@ def _hello_of(config: SupervisorProcessConfig, host: str) -> m.Hello:
         os.getpid(),
         host,
         workers=config.workers,
+        capabilities=config.options.shared,
         pid_space=pid_space(),
         manager=config.manager,
         unit=config.unit,

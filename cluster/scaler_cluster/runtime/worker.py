@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client import worker_context
 from scaler_cluster.core.delivery.exchange import Exchange
-from scaler_cluster.core.records.placement import has_all, is_named
+from scaler_cluster.core.records.placement import has_inside, is_named
 from scaler_cluster.core.worker.reports import FLUSH_S
 from scaler_cluster.core.worker.task_loop import Failure, run_work
 from scaler_cluster.ids import HUB
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from scaler_cluster.runtime.memory_maintenance import MemoryMaintenance
     from scaler_cluster.runtime.nested import NestedSession
     from scaler_cluster.runtime.profile import Took
+    from scaler_cluster.runtime.task_environment import TaskEnvironment
     from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire.batch import Buffer
 
@@ -77,6 +78,7 @@ class WorkerShell:
         credentials: Credentials,
         peer: bytes,
         maintenance: MemoryMaintenance,
+        environment: TaskEnvironment,
     ) -> None:
         self.address = address
         self.credentials = credentials
@@ -110,6 +112,7 @@ class WorkerShell:
         self.reported = store.names.reported
         """See LoopHost."""
         self._maintenance = maintenance
+        self._environment = environment
         self._interrupts = TaskInterrupts(core)
         self._sharing = Sharing(self, core, store)
         self.share = self._sharing.send_all
@@ -255,6 +258,22 @@ class WorkerShell:
 
     def load(self, work: Work) -> Callable[[Buffer], Outcome]:
         """Return what runs a task of the work; it fails if the function cannot be unpickled."""
+        portion = work.message.portion
+        if portion is None:
+            return self._load(work)
+        # First of all: what is unpickled may look at the environment.
+        leave = self._environment.enter(portion)
+        run = self._load(work)
+
+        def run_within(payload: Buffer) -> Outcome:
+            try:
+                return run(payload)
+            finally:
+                leave()
+
+        return run_within
+
+    def _load(self, work: Work) -> Callable[[Buffer], Outcome]:
         message, store, entry = work.message, self._store, work.function
         kind = m.CALL_NODE if isinstance(message, m.AssignNodes) else message.call
         prints = message.stream_output or message.log_level
@@ -354,10 +373,12 @@ class WorkerShell:
 
     def may_run(self, options: m.TaskOptions) -> bool:
         """Return True if this worker has what tasks with these options demand."""
-        if not options.capabilities and not options.workers:
+        if options.is_for_any:
             return True
-        hello = self._hello
-        has_it = has_all(dict(hello.capabilities), options.capabilities)
+        hello, queue = self._hello, self._core.queue
+        # What the task has that waits may be used by one that runs on its stack.
+        portion = queue[0].message.portion if queue else None
+        has_it = has_inside(dict(hello.capabilities), portion, options)
         return has_it and is_named(options, hello.name, hello.host)
 
     def enter_task(self) -> Work | None:

@@ -23,6 +23,7 @@ from scaler_cluster.process.log_config import set_up_logging
 from scaler_cluster.process.process import PYTHON_VERSION
 from scaler_cluster.runtime import forkserver, pools
 from scaler_cluster.runtime.memory_maintenance import MemoryMaintenance
+from scaler_cluster.runtime.task_environment import TaskEnvironment
 from scaler_cluster.runtime.worker import WorkerShell
 from scaler_cluster.wire import messages as m
 
@@ -49,6 +50,8 @@ class WorkerProcess:
         self._slots = slots
         self._supervisor = supervisor
         self._host = host
+        # This is the supervisor's process still, whose environment nobody changes.
+        self._environment = TaskEnvironment(os.environ, config.options.threads_per_worker)
 
     def __call__(self, order: WorkerOrder) -> int:
         """Run a worker to its end."""
@@ -128,7 +131,10 @@ class WorkerProcess:
             options.collect_interval_s, options.trim_above_bytes, kept_max
         )
         reach = config.address, keys
-        WorkerShell(link, core, slot, store, hello, *reach, order.peer, maintenance).run()
+        shell = WorkerShell(
+            link, core, slot, store, hello, *reach, order.peer, maintenance, self._environment
+        )
+        shell.run()
         link.close()
 
     def _kept_max(self, dirs: StorageDirs, workers: int) -> float:

@@ -143,9 +143,11 @@ class SchedulerBench:
         """Let a client come."""
         return self.feed(peer, hello(m.CLIENT))
 
-    def supervisor(self, peer: bytes = b"S1", workers: int = 1) -> dict[str, list[str]]:
-        """Let a supervisor come."""
-        return self.feed(peer, hello(m.SUPERVISOR, workers=workers))
+    def supervisor(
+        self, peer: bytes = b"S1", workers: int = 1, capabilities: m.Capabilities = ()
+    ) -> dict[str, list[str]]:
+        """Let a supervisor come, whose workers share these capabilities."""
+        return self.feed(peer, hello(m.SUPERVISOR, workers=workers, capabilities=capabilities))
 
     def worker(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.client.client import ClientCore
@@ -88,6 +89,8 @@ class ClientNode(SessionNode):
                 m.TaskOptions(timeout_s=0.03),
             )
         )
+        if self.simulation.plan.has_shares and dice.random() < 0.6:
+            options = replace(options, **self._share())
         if self._graphs and (not self._to_submit or dice.random() < 0.4):
             self._graphs -= 1
             self._get([options] if dice.random() < 0.7 else [options, m.DEFAULT_OPTIONS])
@@ -95,6 +98,13 @@ class ClientNode(SessionNode):
             self._submit_some(options)
         self.turn()
         self.simulation.at(self.simulation.now + dice.uniform(0, 0.5), self._act)
+
+    def _share(self) -> dict[str, Any]:
+        """Return a demand of what the workers of a machine share."""
+        dice = self.simulation.random
+        cores = dice.choice((1, 1, m.WHOLE_MACHINE, dice.randint(1, self.simulation.plan.workers)))
+        demands = (), (("gpu", dice.randint(1, 2)),), (("gpu", 1), ("memory", 0.5))
+        return {"cores": cores, "capabilities": dice.choice((*demands, (("memory", 0.5),)))}
 
     def _submit_some(self, options: m.TaskOptions) -> None:
         dice, plan = self.simulation.random, self.simulation.plan

@@ -77,11 +77,22 @@ def _submit(x: m.Submit) -> str:
     return f"Submit {tasks(x.first, len(x.batch))} {what}"
 
 
+def _having(portion: m.Portion | None) -> str:
+    if portion is None:
+        return ""
+    parts = [f"{name}={amount:g}" for name, amount in portion.uses]
+    if portion.devices:
+        parts.append(f"devices {','.join(map(str, portion.devices))}")
+    if portion.is_whole or portion.cores > 1:
+        parts.append(f"{portion.cores} cores" + " of all" * portion.is_whole)
+    return f" having {' '.join(parts)}"
+
+
 def _assign(x: m.Assign) -> str:
     extra = " reporting start" * x.report_start + " streaming" * x.stream_output
     extra += " logging" * (x.log_level > 0) + " profiling" * x.profiling
     extra += f" at depth {x.depth}" if x.depth else ""
-    extra += " once" * x.at_most_once
+    extra += " once" * x.at_most_once + _having(x.portion)
     what = f"{name(x.function)}{extra}{_with(x.objects)}"
     return f"Assign {tasks(x.first, len(x.batch), x.session)} {what}"
 
@@ -89,6 +100,7 @@ def _assign(x: m.Assign) -> str:
 def _assign_nodes(x: m.AssignNodes) -> str:
     extra = " reporting start" * x.report_start + " streaming" * x.stream_output
     extra += " logging" * (x.log_level > 0) + " profiling" * x.profiling
+    extra += _having(x.portion)
     given = zip(numbers(x.inputs), x.results, strict=False)
     inputs = "".join(f" {node}={name(result)}" for node, result in given)
     what = f"{name(x.function)}{extra}{_with(x.objects + x.segments)}{inputs}"
@@ -109,7 +121,7 @@ def _range(x: Any) -> str:
 def _holding(x: m.Holding) -> str:
     extra = f", {x.started} started" if x.started else ""
     extra += f" {x.running_s:.3g} s ago" if x.running_s else ""
-    return _range(x) + extra
+    return _range(x) + extra + _having(x.portion)
 
 
 def _held(x: m.Held) -> str:

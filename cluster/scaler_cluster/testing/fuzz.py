@@ -57,6 +57,7 @@ KINDS: list[type[m.Message]] = [
     if isinstance(one, type) and issubclass(one, m.Message) and one is not m.Message
 ]
 EDGES = 0, 1, 2, 7, 255, 4096, (1 << 32) - 1, 1 << 40, (1 << 63) - 1
+PORTION = m.Portion((("gpu", 1),), (0,), 2, is_whole=True)
 TEXTS = "", "client", "worker", "supervisor", "storage", "scheduler", "x" * 300, "\ud800", "\x1b[2J"
 
 
@@ -81,6 +82,7 @@ class Grammar:
             "TaskOptions": self._options,
             "tuple[TaskOptions, ...]": lambda: (self._options(), m.DEFAULT_OPTIONS),
             "Capabilities": lambda: dice.choice(((), (("gpu", 1),))),
+            "Portion | None": lambda: dice.choice((None, m.Portion(), PORTION)),
             "dict[str, Any]": lambda: dice.choice(({}, {"type": "X", "signal": 9, "y": None})),
         }
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.delivery.exchange import Exchange
-from scaler_cluster.core.records.placement import has_all
+from scaler_cluster.core.records.amounts import Amounts
+from scaler_cluster.core.records.placement import has_inside
 from scaler_cluster.core.supervisor.config import SupervisorConfig
 from scaler_cluster.core.supervisor.supervisor import (
     ComeBack,
@@ -49,6 +50,8 @@ FLUSHES = 0.01
 """How likely the control thread reports results before a line of the task loop."""
 CAPABILITIES: tuple[m.Capabilities, ...] = ((), (("even", -1),), (("even", 2), ("odd", 1)))
 """What a machine may offer, if that changes."""
+SHARED: m.Capabilities = (("gpu", 2), ("memory", 1.5))
+"""What the workers of a machine share, if they do."""
 LINES_AT_ONCE = 40
 """How many lines of the task loop are run at once, at most, between two tasks."""
 
@@ -73,7 +76,8 @@ class SupervisorNode(Node):
         self._storage: StorageNode | None = None
         self._workers: dict[int, WorkerNode] = {}
         who = m.PROTOCOL_VERSION, PYTHON, 1, "simulated"
-        self._hello = m.Hello(m.SUPERVISOR, *who, workers=workers)
+        self._shared = SHARED if simulation.plan.has_shares else ()
+        self._hello = m.Hello(m.SUPERVISOR, *who, workers=workers, capabilities=self._shared)
         self.tell_hub([self._hello])
         self.turn()
 
@@ -135,6 +139,14 @@ class SupervisorNode(Node):
         end = Exit(worker.index + 100, code, number, 0, "", True, False, session, task)
         self.core.died(worker.index, end, self.simulation.now)
         self.turn()
+
+    def check_portions(self) -> None:
+        """See that no two tasks that run here have the same GPU, or more than there is."""
+        amounts = Amounts(self._shared)
+        for worker in self._workers.values():
+            portion = worker.portion
+            if portion is not None:
+                amounts.take(portion)
 
     def silence(self, until: float) -> None:
         """Pause the supervisor and some of its workers; the others go on."""
@@ -210,6 +222,12 @@ class WorkerNode(Node):
     def is_idle(self) -> bool:
         """See :class:`Node`."""
         return not self.core.queue
+
+    @property
+    def portion(self) -> m.Portion | None:
+        """What the task that runs here has of the machine."""
+        is_running = self.is_alive() and self.hands.is_in_task
+        return self.core.queue[0].message.portion if is_running else None
 
     def check_over(self) -> None:
         """See :class:`Node`."""
@@ -339,7 +357,8 @@ class WorkerNode(Node):
 
     def may_run(self, options: m.TaskOptions) -> bool:
         """Return True if this worker has what tasks with these options demand."""
-        return has_all(dict(self._supervisor.capabilities), options.capabilities)
+        portion = self.core.queue[0].message.portion if self.core.queue else None
+        return has_inside(dict(self._supervisor.capabilities), portion, options)
 
     def _take_up(self) -> bool:
         """Begin with the next task, or report why it cannot run; return False if there is none."""
@@ -371,6 +390,7 @@ class WorkerNode(Node):
                 return True
             assert value == b"".join(map(object_of, task.objects)), f"{task} got {value!r}"
         self.simulation.note_start(hands.task)
+        self._supervisor.check_portions()
         self.stack.begin(task, inputs, work.message.depth)
         return True
 

@@ -50,6 +50,8 @@ class Plan:
     """After how many tasks a worker leaves and another one comes; 0: never."""
     has_changing_machines: bool = False
     """Machines offer other capabilities when they come back; tasks demand them."""
+    has_shares: bool = False
+    """The workers of a machine share amounts and GPUs; tasks demand them, or several workers."""
     has_tiny_limits: bool = False
     """A seed draws limits that are reached at once."""
     limits: Limits = ()
@@ -123,6 +125,14 @@ PLANS = {
     "slow links": Plan(tasks=20, graphs=2, has_objects=True, machines=3, slow=0.2),
     "changes": Plan(tasks=30, graphs=2, machines=4, machine_crashes=4, task_limit=7,
         has_changing_machines=True),
+    "shares": Plan(
+        tasks=30, graphs=2, workers=4, machine_crashes=2, worker_crashes=6, silences=1, stops=1,
+        task_limit=9, has_shares=True,
+    ),
+    "shares and restarts": Plan(
+        tasks=20, graphs=2, levels=2, workers=4, scheduler_crashes=2, silences=1, partitions=2,
+        has_shares=True,
+    ),
     "rogues": Plan(tasks=20, graphs=2, levels=1, has_objects=True, rogues=3),
     "tiny limits": Plan(
         tasks=20, graphs=3, levels=2, has_objects=True, storage_crashes=1, tasks_waiting_max=20,

@@ -200,6 +200,9 @@ class SimulatedTasks:
         session.owner = frame.number
         if isinstance(act, Ask):
             options = replace(act.options, depth=frame.depth + 1)
+            if self._simulation.plan.has_shares:
+                cores = 1, m.WHOLE_MACHINE, self._simulation.plan.workers
+                options = replace(options, cores=self._simulation.random.choice(cores))
             ask = session.ask_map if act.is_map else session.ask
             return ask(act.tasks, options)
         if isinstance(act, AskGraph):

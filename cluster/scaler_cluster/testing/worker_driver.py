@@ -58,7 +58,7 @@ class WorkerDriver:
         self._is_near = is_near
         self._work: Work | None = None
         self._loop: Generator[None, Outcome | None, None] | None = None
-        self._is_in_task = False
+        self.is_in_task = False
         self._is_locked = False
 
     # -- what the loop asks for: see LoopHost ------------------------------------------------
@@ -101,7 +101,7 @@ class WorkerDriver:
 
     def _stand_on(self, payload: Buffer) -> None:
         self.payload = bytes(payload)
-        self._is_in_task = True
+        self.is_in_task = True
 
     # -- moves -------------------------------------------------------------------------------
 
@@ -111,20 +111,20 @@ class WorkerDriver:
         Also None if what a work needs is on its way here.
         """
         self._now = now
-        while not self._is_in_task:
+        while not self.is_in_task:
             if self._loop is None:
                 if not self.core.queue:
                     return None
                 self._work = self.core.queue[0]
                 self._loop = run_work(self.core, self, self._work)
-            if self._go_on(None) and not self._is_in_task:
+            if self._go_on(None) and not self.is_in_task:
                 return None
         return self._work
 
     def end(self, outcome: Outcome, now: float) -> None:
         """Let the task end that it stands on; the loop goes on to the next one of the work."""
-        assert self._is_in_task, "stands on no task"
-        self._is_in_task = False
+        assert self.is_in_task, "stands on no task"
+        self.is_in_task = False
         self._now = now
         self._go_on(outcome)
 

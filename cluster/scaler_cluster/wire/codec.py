@@ -205,7 +205,7 @@ def _get_options(value: Any) -> m.TaskOptions:
     if value is None:
         return m.DEFAULT_OPTIONS
     priority, timeout_s, retries, at_most_once, stream_output, profiling, depth, *demand = value
-    capabilities, workers, log_level = demand
+    capabilities, workers, log_level, cores = demand
     if (
         type(priority) is not int
         or not (timeout_s is None or (type(timeout_s) in (int, float) and timeout_s >= 0))
@@ -217,11 +217,13 @@ def _get_options(value: Any) -> m.TaskOptions:
         or type(depth) is not int
         or not 0 <= depth <= DEPTH_MAX
         or not _CHECKS["int"](log_level)
+        or type(cores) is not int
+        or not (1 <= cores <= TASK_ID_MAX or cores == m.WHOLE_MACHINE)
     ):
         raise RemoteProtocolError("task options of the wrong type")
     flags = at_most_once, stream_output, profiling
     place = _get_capabilities(capabilities), _get_names(workers)
-    return m.TaskOptions(priority, timeout_s, retries, *flags, depth, *place, log_level)
+    return m.TaskOptions(priority, timeout_s, retries, *flags, depth, *place, log_level, cores)
 
 
 def _get_many_options(value: Any) -> tuple[m.TaskOptions, ...]:
@@ -245,6 +247,17 @@ def _get_capabilities(value: Any) -> m.Capabilities:
     return tuple(sorted(capabilities))
 
 
+def _put_portion(portion: m.Portion) -> list[object]:
+    return [portion.uses, portion.devices, portion.cores, portion.is_whole]
+
+
+def _get_portion(value: Any) -> m.Portion:
+    uses, devices, cores, is_whole = value
+    if not _CHECKS["int"](cores) or cores < 1 or type(is_whole) is not bool:
+        raise RemoteProtocolError("a portion is of some cores, or of all")
+    return m.Portion(_get_capabilities(uses), _get_sizes(devices), cores, is_whole)
+
+
 def _get_names(value: Any) -> tuple[str, ...]:
     if type(value) is not list or len(value) > NAMES_MAX or not all(map(_CHECKS["str"], value)):
         raise RemoteProtocolError("names are texts")
@@ -257,7 +270,7 @@ def _put_home(home: m.StorageEndpoint) -> list[object]:
 
 def _get_home(value: Any) -> m.StorageEndpoint:
     address, memory, disk, memory_limit = value
-    if not all(map(_is_path, (address, memory, disk))) or not _CHECKS["int"](memory_limit):
+    if not all(map(_is_path, value[:3])) or not _CHECKS["int"](memory_limit):
         raise RemoteProtocolError("a home has an address, two directories and a limit")
     return m.StorageEndpoint(address, memory, disk, memory_limit)
 
@@ -286,6 +299,32 @@ def _get_objects(value: Any) -> tuple[bytes, ...]:
     return tuple(value)
 
 
+_KINDS: dict[
+    str,
+    tuple[Callable[[Any, list[Buffer]], object] | None, Callable[[Any, Sequence[Buffer]], object]],
+] = {
+    "Batch": (_put_batch, _get_batch),
+    "Buffer": (_put_buffer, _get_buffer),
+    "tuple[bytes, ...]": (None, lambda value, _: _get_objects(value)),
+    "tuple[int, ...]": (None, lambda value, _: _get_sizes(value)),
+    "tuple[str, ...]": (None, lambda value, _: _get_names(value)),
+    "Capabilities": (None, lambda value, _: _get_capabilities(value)),
+    "StorageEndpoint": (lambda value, _: _put_home(value), lambda value, _: _get_home(value)),
+    "tuple[StorageEndpoint, ...]": (
+        lambda value, _: list(map(_put_home, value)),
+        lambda value, _: _get_homes(value),
+    ),
+    "TaskOptions": (lambda value, _: _put_options(value), lambda value, _: _get_options(value)),
+    "tuple[TaskOptions, ...]": (
+        lambda value, _: list(map(_put_options, value)),
+        lambda value, _: _get_many_options(value),
+    ),
+    "Portion | None": (
+        lambda value, _: None if value is None else _put_portion(value),
+        lambda value, _: None if value is None else _get_portion(value),
+    ),
+}
+"""How a field of each annotation is put (None: as it is) and read; others are in _CHECKS."""
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "int": lambda value: type(value) is int and 0 <= value <= TASK_ID_MAX,
     "float": lambda value: type(value) in (int, float) and 0 <= value <= SECONDS_MAX,
@@ -322,39 +361,9 @@ def _register(cls: type[m.Message]) -> None:
     puts: list[tuple[str, Callable[[Any, list[Buffer]], object] | None]] = []
     gets: list[tuple[str, Callable[[Any, Sequence[Buffer]], object]]] = []
     for name, kind in plan:
-        if kind == "Batch":
-            puts.append((name, _put_batch))
-            gets.append((name, _get_batch))
-        elif kind == "Buffer":
-            puts.append((name, _put_buffer))
-            gets.append((name, _get_buffer))
-        elif kind == "tuple[bytes, ...]":
-            puts.append((name, None))
-            gets.append((name, lambda value, _: _get_objects(value)))
-        elif kind == "tuple[int, ...]":
-            puts.append((name, None))
-            gets.append((name, lambda value, _: _get_sizes(value)))
-        elif kind == "tuple[str, ...]":
-            puts.append((name, None))
-            gets.append((name, lambda value, _: _get_names(value)))
-        elif kind == "StorageEndpoint":
-            puts.append((name, lambda value, _: _put_home(value)))
-            gets.append((name, lambda value, _: _get_home(value)))
-        elif kind == "tuple[StorageEndpoint, ...]":
-            puts.append((name, lambda value, _: list(map(_put_home, value))))
-            gets.append((name, lambda value, _: _get_homes(value)))
-        elif kind == "TaskOptions":
-            puts.append((name, lambda value, _: _put_options(value)))
-            gets.append((name, lambda value, _: _get_options(value)))
-        elif kind == "tuple[TaskOptions, ...]":
-            puts.append((name, lambda value, _: list(map(_put_options, value))))
-            gets.append((name, lambda value, _: _get_many_options(value)))
-        elif kind == "Capabilities":
-            puts.append((name, None))
-            gets.append((name, lambda value, _: _get_capabilities(value)))
-        else:
-            puts.append((name, None))
-            gets.append((name, _checked(cls.__name__, name, kind)))
+        put_one, get_one = _KINDS.get(kind) or (None, _checked(cls.__name__, name, kind))
+        puts.append((name, put_one))
+        gets.append((name, get_one))
     size = len(plan) + 1
 
     # Any: it is called only if there is more than one field.
@@ -408,6 +417,7 @@ def _put_assign(x: m.Assign, frames: list[Buffer]) -> list[object]:
     return [
         20, x.session, x.first, x.function, x.call, x.report_start, x.stream_output,
         _put_batch(x.batch, frames), x.objects, x.depth, x.profiling, x.log_level, x.at_most_once,
+        None if x.portion is None else _put_portion(x.portion),
     ]  # fmt: skip
 
 
@@ -433,7 +443,7 @@ def _get_results(item: list[Any], frames: Sequence[Buffer]) -> m.Results:
 def _get_assign(item: list[Any], frames: Sequence[Buffer]) -> m.Assign:
     (
         _, session, first, function, call, starts, streams, batch, objects,
-        depth, profiles, log_level, once,
+        depth, profiles, log_level, once, portion,
     ) = item  # fmt: skip
     _check_run(session, first, function, call)
     is_right = type(starts) is type(streams) is type(profiles) is type(once) is bool
@@ -442,6 +452,7 @@ def _get_assign(item: list[Any], frames: Sequence[Buffer]) -> m.Assign:
     return m.Assign(
         session, first, function, call, starts, streams,
         _get_batch(batch, frames), _get_objects(objects), depth, profiles, log_level, once,
+        None if portion is None else _get_portion(portion),
     )  # fmt: skip
 
 

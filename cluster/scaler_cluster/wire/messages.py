@@ -37,6 +37,14 @@ Capabilities: TypeAlias = "tuple[tuple[str, float], ...]"
 """Names and amounts, ordered by name. Offered: how much there is, -1 if it is never used up.
 Demanded: how much a task uses, 0 or less if it must only be there."""
 
+GPU = "gpu"
+"""The capability that is counted by the piece, where the workers of a machine share it: each task
+is told which pieces are its own."""
+DEVICES_MAX = 1024
+"""GPUs of a machine: far more than any has."""
+WHOLE_MACHINE = -1
+"""As a number of cores: all that the machine has."""
+
 
 class Message:
     """Base of all messages; ``tag`` names the class on the wire."""
@@ -70,6 +78,33 @@ class TaskOptions:
     """Names of workers and machines that may run the task; empty: any."""
     log_level: int = 0
     """Send the task's log records from this level on to the client; 0: none."""
+    cores: int = 1
+    """How many workers of its machine run nothing else while it runs, its own among them;
+    WHOLE_MACHINE: all of them."""
+
+    @property
+    def demand(self) -> tuple[Capabilities, tuple[str, ...], int]:
+        """What a worker and its machine must have to run the task."""
+        return self.capabilities, self.workers, self.cores
+
+    @property
+    def is_for_any(self) -> bool:
+        """True if any worker may run the task."""
+        return self.cores == 1 and not self.capabilities and not self.workers
+
+
+@dataclass(slots=True, frozen=True)
+class Portion:
+    """What a task has of its machine, of that which the workers there share, while it runs."""
+
+    uses: Capabilities = ()
+    """How much it uses of what the supervisor offers."""
+    devices: tuple[int, ...] = ()
+    """The numbers of its GPUs, among those of the machine."""
+    cores: int = 1
+    """How many workers run nothing else, its own among them."""
+    is_whole: bool = False
+    """They are all that the machine has."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -129,7 +164,7 @@ class Hello(Message):
     Offer: its id. From a scheduler to a storage that runs by itself: what only this one and those
     that take its place are called."""
     capabilities: Capabilities = ()
-    """From a worker: what it offers."""
+    """From a worker: what it offers. From a supervisor: what its workers share."""
     queue: int = 0
     """From a worker: how many tasks it holds at most; 0: no limit."""
     pid_space: str = ""
@@ -448,6 +483,8 @@ class Assign(Message):
     """As in the tasks' options."""
     at_most_once: bool = False
     """As in the tasks' options: remember which of these tasks were started."""
+    portion: Portion | None = None
+    """What the one task has of the machine; None: nothing that others could lack."""
 
 
 @dataclass(slots=True)
@@ -513,6 +550,8 @@ class Holding(Message):
     """How long the first of them has been running; 0: it has ended, or not started."""
     is_nested: bool = False
     """Tasks submitted them, whose session does not come back."""
+    portion: Portion | None = None
+    """As in the Assign."""
 
 
 @dataclass(slots=True)
@@ -529,6 +568,8 @@ class Held(Message):
     """False: it has started so many that it has forgotten some."""
     first_segment: int
     """Of the segments that it wrote before the one of this number, it reports none any more."""
+    devices: tuple[int, ...] = ()
+    """The GPUs that its tasks were last told to use."""
 
 
 @dataclass(slots=True)
@@ -665,6 +706,8 @@ class AssignNodes(Message):
     uses: Buffer = b""
     """For each node, how many others need its result, as 32-bit numbers: once so many of them have
     returned on this worker, it need not keep the result."""
+    portion: Portion | None = None
+    """As in an Assign."""
 
 
 @dataclass(slots=True)

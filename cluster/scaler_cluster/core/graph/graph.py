@@ -24,19 +24,19 @@ from scaler_cluster.core.graph.node_states import (
 )
 from scaler_cluster.core.graph.placer import Placer
 from scaler_cluster.core.graph.topology import Topology
-from scaler_cluster.core.records.placement import may_run
 from scaler_cluster.core.records.totals import Totals
 from scaler_cluster.core.records.workers import Run
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from scaler_cluster.core.graph.ready_nodes import ReadyNodes
     from scaler_cluster.core.graph.topology import GraphPart
     from scaler_cluster.core.records.accounts import Account
     from scaler_cluster.core.records.functions import FunctionRecord
     from scaler_cluster.core.records.workers import WorkerRecord
+    from scaler_cluster.wire.messages import TaskOptions
 
 LOOK = 8
 """Ready nodes looked at for one that many others follow."""
@@ -292,8 +292,10 @@ class GraphRecord:
             graph=self,
         )
 
-    def hand_over(self, last: int, worker: WorkerRecord) -> NodeRun | None:
-        """Take out the first ready node up to ``last``, if there is one.
+    def hand_over(
+        self, last: int, worker: WorkerRecord, may_run: Callable[[WorkerRecord, TaskOptions], bool]
+    ) -> NodeRun | None:
+        """Take out the first ready node up to ``last``, if there is one that may run there.
 
         The task that submitted the node, and waits for it, runs it on this worker. The worker
         itself is not told.

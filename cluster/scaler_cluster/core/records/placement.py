@@ -1,18 +1,21 @@
 """Which workers may run which tasks: what tasks demand, and what workers offer.
 
 A worker runs one task at a time, and that task may use all that the worker offers. So no amount is
-ever exceeded if the scheduler gives a worker only tasks that demand no more than it offers.
+ever exceeded if the scheduler gives a worker only tasks that demand no more than it offers. What
+the workers of a machine share is counted: see ``amounts.py``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scaler_cluster.wire.messages import WHOLE_MACHINE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scaler_cluster.core.records.workers import WorkerRecord
-    from scaler_cluster.wire.messages import Capabilities, TaskOptions
+    from scaler_cluster.wire.messages import Capabilities, Portion, TaskOptions
 
 
 def has_all(offered: Mapping[str, float], demanded: Capabilities) -> bool:
@@ -29,8 +32,25 @@ def is_named(options: TaskOptions, worker: str, host: str) -> bool:
     return not options.workers or worker in options.workers or host in options.workers
 
 
+def has_inside(offered: Mapping[str, float], portion: Portion | None, options: TaskOptions) -> bool:
+    """Return True if a task may run on the stack of one that waits, but for names.
+
+    ``offered`` is what the worker has for itself, ``portion`` what the waiting task has.
+    """
+    if portion is None:
+        return options.cores == 1 and has_all(offered, options.capabilities)
+    is_wide_enough = portion.is_whole or 1 <= options.cores <= portion.cores
+    return is_wide_enough and has_all({**offered, **dict(portion.uses)}, options.capabilities)
+
+
+def may_run_inside(worker: WorkerRecord, options: TaskOptions) -> bool:
+    """Return True if a task may run on the stack of one that waits on a worker."""
+    has_it = has_inside(dict(worker.pool.capabilities), worker.portion, options)
+    return has_it and is_named(options, worker.name, worker.host)
+
+
 def may_run(worker: WorkerRecord, options: TaskOptions) -> bool:
-    """Return True if a worker has what tasks demand."""
+    """Return True if a worker has what tasks demand, or its machine if others do not use it."""
     has_it = has_all(worker.pool.offered, options.capabilities)
     return has_it and is_named(options, worker.name, worker.host)
 
@@ -43,6 +63,10 @@ def uncounted(capabilities: Capabilities) -> Capabilities:
 def describe(options: TaskOptions) -> str:
     """Say in a few words what tasks demand."""
     parts = [name if amount <= 0 else f"{name}={amount}" for name, amount in options.capabilities]
+    if options.cores == WHOLE_MACHINE:
+        parts.append("a whole machine")
+    elif options.cores > 1:
+        parts.append(f"{options.cores} cores of one machine")
     if options.workers:
         parts.append("the name " + " or ".join(map(repr, options.workers)))
     return ", ".join(parts)

@@ -31,4 +31,5 @@ class Returning:
     is_whole: bool = True
     """Whether it knows all tasks that it has started and that must not start twice."""
     first_segment: int = 0
-    """See :class:`Held`."""
+    devices: tuple[int, ...] = ()
+    """For both see :class:`Held`."""

@@ -7,6 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.records.amounts import Amounts
+
 if TYPE_CHECKING:
     from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.wire.messages import Vitals
@@ -50,10 +52,21 @@ class SupervisorRecord:
     """Workers that it had when it came from another scheduler, and that live; None: it is new."""
     is_whole: bool = True
     """Whether all workers live that it ever had, and know which tasks they have started."""
+    amounts: Amounts = field(default_factory=Amounts)
+    """What its workers share."""
+    most: int = 0
+    """How many workers it may be told to have, if that can be chosen."""
+    parked: dict[bytes, WorkerRecord] = field(default_factory=dict)
+    """Workers that run nothing, for running tasks that have several cores."""
     vitals: Vitals | None = None
     """How its machine was when it was last asked; None: nobody has watched."""
     lag_s: float = 0.0
     """How long a message to it took, when it was last asked for its vitals."""
+
+    @property
+    def size(self) -> int:
+        """How many workers it may have."""
+        return max(self.workers_wanted, self.most)
 
     def bury(self, worker: bytes, remembered_max: int) -> None:
         """It reported a worker dead; so many of them are remembered."""

@@ -20,7 +20,7 @@ from scaler_cluster.ids import alias_of
 from scaler_cluster.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from scaler_cluster.wire.messages import Capabilities, TaskOptions
+    from scaler_cluster.wire.messages import Capabilities, Portion, TaskOptions
 
 EMPTY = Batch(b"", memoryview(b"").cast("I"))
 """The payloads of a run that ended."""
@@ -58,6 +58,8 @@ class Run:
     """How many of its tries ended with the death of its worker, while it ran there."""
     account: Account = field(default_factory=Account, repr=False)
     """Whose time it takes."""
+    portion: Portion | None = None
+    """What its one task has of its machine, while its worker has the task."""
     count: int = field(init=False)
     """Number of tasks."""
 
@@ -77,6 +79,11 @@ class Run:
     def may_retry(self) -> bool:
         """Return True if it may be started again after it raised or its worker died."""
         return self.tries < self.options.retries and not self.options.at_most_once
+
+    @property
+    def cores(self) -> int:
+        """How many workers' time it takes."""
+        return 1 if self.portion is None else self.portion.cores
 
     @property
     def attempts(self) -> str:
@@ -153,11 +160,13 @@ class Run:
 
 
 class WorkerPool:
-    """Workers that offer the same."""
+    """Workers that offer the same, and share the same with the others of their machine."""
 
-    def __init__(self, capabilities: Capabilities) -> None:
+    def __init__(self, capabilities: Capabilities, shared: Capabilities = ()) -> None:
         self.capabilities = capabilities
-        self.offered = dict(capabilities)
+        self.shared = shared
+        """What the machine of each of them offers to all its workers together."""
+        self.offered = dict(capabilities) | dict(shared)
         self.idle: dict[bytes, WorkerRecord] = {}
         """Workers that have no tasks; the worker that was busy last comes last."""
         self.hungry: dict[bytes, WorkerRecord] = {}
@@ -214,6 +223,12 @@ class WorkerRecord:
     """How long its task was blocked, which counts as nobody's time."""
     spare: bool = False
     """True: it is there to take the place of blocked workers."""
+    portion: Portion | None = None
+    """What one of its tasks has of its machine."""
+    devices: tuple[int, ...] = ()
+    """The GPUs that its tasks were last told to use: libraries may stay with them."""
+    parked: bool = False
+    """True: it gets nothing, as its place is kept for a task that needs several of them."""
     asleep_at: float = math.inf
     """Since when there is no blocked worker whose place it could take; inf: there is one."""
     name: str = ""

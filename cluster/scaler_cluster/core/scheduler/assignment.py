@@ -14,6 +14,7 @@ from scaler_cluster.wire.batch import Batch
 if TYPE_CHECKING:
     from scaler_cluster.core.records.functions import FunctionRecord
     from scaler_cluster.core.records.workers import Run, WorkerRecord
+    from scaler_cluster.core.scheduler.machines import Machines
     from scaler_cluster.core.scheduler.pools import WorkerPools
     from scaler_cluster.core.scheduler.session import SessionRecord
     from scaler_cluster.core.scheduler.table import Table
@@ -25,12 +26,24 @@ WORKER_FUNCTIONS_MAX = 1024
 class Assigner:
     """Sends runs to workers, and nodes to tasks that wait for them."""
 
-    def __init__(self, table: Table, pools: WorkerPools) -> None:
+    def __init__(self, table: Table, pools: WorkerPools, machines: Machines) -> None:
         self._table = table
         self._pools = pools
+        self._machines = machines
+        self.may_run_inside = machines.may_run_inside
 
-    def assign(self, worker: WorkerRecord, run: Run, unit_s: float, now: float) -> None:
-        """Send a worker a run, and all that it needs for it and lacks."""
+    def assign(
+        self,
+        worker: WorkerRecord,
+        run: Run,
+        unit_s: float,
+        now: float,
+        portion: m.Portion | None = None,
+    ) -> None:
+        """Send a worker a run, and all that it needs for it and lacks.
+
+        A run of a single task may have a portion of the machine.
+        """
         table = self._table
         run.move(Event.ASSIGN)
         session = table.session_by_number[run.session]
@@ -42,6 +55,8 @@ class Assigner:
             if rest is not None:
                 runs[rest.first] = rest
             table.use(run)
+        if portion is not None:
+            self._machines.hold(worker, run, portion)
         self._load(worker, run, unit_s, now)
         function = table.functions[run.function]
         if run.function in worker.functions:
@@ -68,15 +83,20 @@ class Assigner:
                     options.profiling,
                     options.log_level,
                     options.at_most_once,
+                    portion,
                 ),
             )
         if wanted:
             table.objects.bring(wanted, worker)
         self._settle(worker, run, now)
 
-    def adopt(self, worker: WorkerRecord, run: Run, now: float) -> None:
+    def adopt(
+        self, worker: WorkerRecord, run: Run, now: float, portion: m.Portion | None = None
+    ) -> None:
         """Note that a worker has a run already, which no queue has any more."""
         run.move(Event.ASSIGN)
+        if portion is not None:
+            self._machines.hold(worker, run, portion)
         # The worker has them mapped, and is to be told when they are released.
         self._table.objects.segments(run.objects, worker)
         self._load(worker, run, self._table.functions[run.function].mean_s, now)
@@ -94,7 +114,7 @@ class Assigner:
         worker.given += count
         expected_s = count * unit_s
         worker.backlog_s += expected_s
-        run.account.charge(expected_s)
+        run.account.charge(expected_s if run.portion is None else expected_s * run.cores)
 
     def _settle(self, worker: WorkerRecord, run: Run, now: float) -> None:
         self._pools.consider(worker)
@@ -140,6 +160,7 @@ class Assigner:
             graph.is_shared,
             graph.to_send(run),
             graph.uses_of(run),
+            run.portion,
         )
         return message, segments
 
@@ -151,7 +172,8 @@ class Assigner:
         table = self._table
         worker = table.workers[session.worker]
         for graph in session.graphs.overlapping(first, stop):
-            run = graph.hand_over(min(stop, graph.stop) - 1 - graph.first, worker)
+            last = min(stop, graph.stop) - 1 - graph.first
+            run = graph.hand_over(last, worker, self.may_run_inside)
             if run is None:
                 # What workers keep of the first node's needs was asked for: the task asks again.
                 table.backlog.update(graph)

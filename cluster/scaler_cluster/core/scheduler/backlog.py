@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from scaler_cluster.core.scheduler.deadlines import Deadlines
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.pools import WorkerPools
 
 _NO_REST = object()
-Demand: TypeAlias = "tuple[m.Capabilities, tuple[str, ...]]"
+Demand: TypeAlias = "tuple[m.Capabilities, tuple[str, ...], int]"
 
 
 class UserQueues:
@@ -29,6 +30,7 @@ class UserQueues:
         """How much of the workers' time the user has had."""
         self._held_back = held_back
         self.ready = ReadyQueue(m.DEFAULT_OPTIONS, held_back)
+        self.ready.given = math.inf
         """What any worker may run."""
         self.demanding: dict[Demand, ReadyQueue] = {}
         """What only some workers may run, by what it demands."""
@@ -41,7 +43,7 @@ class UserQueues:
 
     def demanding_queue(self, options: m.TaskOptions) -> ReadyQueue:
         """Return the queue in which tasks wait that demand this."""
-        demand = options.capabilities, options.workers
+        demand = options.demand
         queue = self.demanding.get(demand)
         if queue is None:
             queue = self.demanding[demand] = self._fresh[demand] = ReadyQueue(
@@ -59,6 +61,7 @@ class UserQueues:
             for demand, queue in self._fresh.items():
                 if pools.is_runnable(queue.options):
                     queue.pools = pools.able(queue.options)
+                    queue.is_shared = pools.are_shared(queue.options)
                     self._runnable[demand] = queue
             self._fresh = {}
         return list(self._runnable.values())
@@ -67,14 +70,14 @@ class UserQueues:
         """Return True if the queue of tasks with these options is not among the runnable ones."""
         if pools.changes != self._changes_seen:
             return False
-        demand = options.capabilities, options.workers
+        demand = options.demand
         return demand not in self._runnable and demand not in self._fresh
 
     def drop_empty(self, queues: Iterable[ReadyQueue]) -> None:
         """Forget those of some queues with demands in which nothing waits."""
         for queue in queues:
             if not queue.count and queue is not self.ready:
-                demand = queue.options.capabilities, queue.options.workers
+                demand = queue.options.demand
                 for place in (self.demanding, self._fresh, self._runnable):
                     place.pop(demand, None)
 
@@ -110,7 +113,7 @@ class Backlog:
         if user is None:
             user = self.users[whole] = UserQueues(whole, self.held_back)
         options = entry.options
-        if not options.capabilities and not options.workers:
+        if options is m.DEFAULT_OPTIONS or options.is_for_any:
             return user.ready
         return user.demanding_queue(options)
 

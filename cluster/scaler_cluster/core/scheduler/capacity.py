@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.records.managers import ManagerRecord
     from scaler_cluster.core.records.workers import WorkerPool, WorkerRecord
     from scaler_cluster.core.scheduler.draining import Draining
+    from scaler_cluster.core.scheduler.pools import WorkerPools
     from scaler_cluster.core.scheduler.table import Table
 
 LOOK_S = 0.2
@@ -24,8 +25,11 @@ some are asked for."""
 class Capacity:
     """Keeps the managers in step with what is outstanding."""
 
-    def __init__(self, table: Table, policy: ScalingPolicy, draining: Draining) -> None:
+    def __init__(
+        self, table: Table, pools: WorkerPools, policy: ScalingPolicy, draining: Draining
+    ) -> None:
         self._table = table
+        self._pools = pools
         self._policy = policy
         self._draining = draining
         self._pace = Pace()
@@ -65,7 +69,9 @@ class Capacity:
         if manager.is_own:
             # So many it has, whatever was said of it before.
             manager.wanted = offer.wanted
-            self._table.supervisors[manager.peer].workers_wanted = offer.wanted
+            supervisor = self._table.supervisors[manager.peer]
+            supervisor.workers_wanted, supervisor.most = offer.wanted, offer.most
+            self._pools.changes += 1
         manager.offer = offer
         self._looked_at = min(self._looked_at, now - LOOK_S)
 

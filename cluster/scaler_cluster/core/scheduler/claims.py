@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.core.scheduler.assignment import Assigner
     from scaler_cluster.core.scheduler.failures import Failures
+    from scaler_cluster.core.scheduler.machines import Machines
     from scaler_cluster.core.scheduler.pools import WorkerPools
     from scaler_cluster.core.scheduler.session import SessionRecord
     from scaler_cluster.core.scheduler.stopping import Stopping
@@ -32,6 +34,7 @@ class Claims:
         stopping: Stopping,
         failures: Failures,
         pools: WorkerPools,
+        machines: Machines,
     ) -> None:
         self._table = table
         self._runs = runs
@@ -39,6 +42,7 @@ class Claims:
         self._stopping = stopping
         self._failures = failures
         self._pools = pools
+        self._machines = machines
         self._started: dict[int, list[range]] = {}
         """Tasks, by session, that workers started and that must not start again."""
         self.epochs: tuple[int, ...] = ()
@@ -51,7 +55,10 @@ class Claims:
         if session is None:
             # Its client may come yet: by then, the worker may have started them.
             self.started(holding.session, first, stop)
-        at = first
+        at, portion = first, holding.portion
+        if portion is not None and not self._machines.can_hold(worker, portion):
+            self._abort(worker, replace(holding, portion=None), first, stop, now)
+            return
         for run in session.runs.overlapping(first, stop) if session is not None else ():
             is_queued = run.state is State.READY and not isinstance(run, NodeRun)
             if not is_queued or not may_run(worker, run.options):
@@ -59,7 +66,8 @@ class Claims:
             low, high = max(run.first, first), min(run.stop, stop)
             self._abort(worker, holding, at, low, now)
             adopted = self._runs.take_queued(run, low, high)
-            self._assigner.adopt(worker, adopted, now)
+            self._assigner.adopt(worker, adopted, now, portion)
+            portion = None
             if low == first and holding.running_s:
                 worker.progress_at = now - holding.running_s
                 since = now - holding.running_s
@@ -73,7 +81,9 @@ class Claims:
         if low < high:
             self._table.send(worker.peer, m.Abort(holding.session, low, high - low))
             if low == holding.first and holding.running_s:
-                self._stopping.disown(worker, low, now)
+                run = self._stopping.disown(worker, low, now)
+                if holding.portion is not None:
+                    self._machines.hold(worker, run, holding.portion)
                 self._pools.consider(worker)
 
     # -- tasks that must not start twice -------------------------------------------------------

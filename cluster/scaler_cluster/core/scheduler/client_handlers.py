@@ -358,6 +358,9 @@ class ClientHandlers:
         for run in session.runs.overlapping(first, stop):
             if run.state is not State.READY:
                 continue
+            worker = self._table.workers[session.worker]
+            if not (run.options.is_for_any or self._assigner.may_run_inside(worker, run.options)):
+                continue
             low, high = max(run.first, first), min(run.stop, stop)
             for task in range(low, high) if session.watched else ():
                 # The client says what becomes of it, with ProvideInputs.

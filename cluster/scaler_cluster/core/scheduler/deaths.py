@@ -44,9 +44,11 @@ class Deaths:
         self._graphs.worker_lost(worker)
         runs = list(worker.runs)
         for run in runs:
-            run.account.correct(-run.count * run.unit_s)
+            run.account.correct(-run.count * run.unit_s * run.cores)
         if runs:
-            runs[0].account.correct(now - worker.progress_at)
+            runs[0].account.correct((now - worker.progress_at) * runs[0].cores)
+        for run in runs:
+            self._runs.release(worker, run)
         self._table.in_flight -= worker.count
         worker.runs.clear()
         worker.count = 0

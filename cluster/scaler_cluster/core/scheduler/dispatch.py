@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.records.workers import Run, WorkerPool, WorkerRecord
     from scaler_cluster.core.scheduler.assignment import Assigner
     from scaler_cluster.core.scheduler.backlog import UserQueues
+    from scaler_cluster.core.scheduler.machines import Machines
     from scaler_cluster.core.scheduler.pools import WorkerPools
     from scaler_cluster.core.scheduler.queue import ReadyQueue
     from scaler_cluster.core.scheduler.rebalance import Rebalancer
@@ -40,12 +41,18 @@ class Dispatch:
     """Gives ready tasks to workers by credit."""
 
     def __init__(
-        self, table: Table, pools: WorkerPools, assigner: Assigner, rebalancer: Rebalancer
+        self,
+        table: Table,
+        pools: WorkerPools,
+        assigner: Assigner,
+        rebalancer: Rebalancer,
+        machines: Machines,
     ) -> None:
         self._table = table
         self._pools = pools
         self._assigner = assigner
         self._rebalancer = rebalancer
+        self._machines = machines
         self._patient_until = math.inf
         """When a few nodes of a graph are given out though the worker around them should have come
         to them."""
@@ -63,6 +70,8 @@ class Dispatch:
     def give_out(self, now: float) -> None:
         """Give ready tasks to idle workers, then to those with little ahead."""
         backlog = self._table.backlog
+        if self._machines.is_waiting:
+            self._machines.begin_turn()
         # What a node returned is dropped where it was run, not where it is to run once more.
         if backlog.telling:
             self._tell_workers()
@@ -120,14 +129,14 @@ class Dispatch:
         ready = user.ready
         ready.pools = self._pools.pools
         queues.append(ready)
-        offers: list[tuple[tuple[int, int], int]] = []
+        offers: list[tuple[tuple[int, int], float, int]] = []
         for number, queue in enumerate(queues):
-            has_taker = self._pools.takers(queue.options, queue.pools) is not None
+            has_taker = queue.is_shared or self._pools.takers(queue.options, queue.pools)
             if has_taker and queue.peek() is not None:
-                offers.append((queue.rank, number))
+                offers.append((queue.rank, queue.given, number))
         heapify(offers)
         while offers:
-            rank, number = heappop(offers)
+            rank, _, number = heappop(offers)
             queue = queues[number]
             # Looking for what is next may find that it is gone.
             if queue.peek() is None:
@@ -137,11 +146,13 @@ class Dispatch:
                     continue
                 yield True
             if queue.peek() is not None:
-                heappush(offers, (queue.rank, number))
+                heappush(offers, (queue.rank, queue.given, number))
         user.drop_empty(queues)
 
     def _give(self, queue: ReadyQueue, pools: Sequence[WorkerPool], now: float) -> bool:
         """Give some of what is next in a queue to a worker; False: no more can be given for now."""
+        if queue.is_shared:
+            return self._give_portion(queue, now)
         takers = self._pools.takers(queue.options, pools)
         if takers is None:
             return False
@@ -153,6 +164,43 @@ class Dispatch:
                 for entry in queue.entries(LOOK_QUEUED)
             )
         return run is not None and self._give_entry(queue, run, takers, pools, now)
+
+    def _give_portion(self, queue: ReadyQueue, now: float) -> bool:
+        """Give the next task of a queue to an idle worker, with what it needs of the machine."""
+        entries = list(queue.entries(LOOK_QUEUED))
+        bound = {
+            peer: None
+            for entry in entries
+            if isinstance(entry, ReadyNodes)
+            for peer in islice(entry.bound, STEAL_CANDIDATES)
+        }
+        found = self._machines.place(queue, bound)
+        if found is None:
+            return False
+        worker, portion = found
+        for entry in entries:
+            if isinstance(entry, ReadyNodes):
+                run = self._take_node(queue, entry, worker, now)
+            else:
+                run = queue.take(entry, 1)
+            if run is not None:
+                unit_s = self._table.functions[run.function].mean_s
+                self._machines.given(queue)
+                self._assigner.assign(worker, run, unit_s, now, portion)
+                return True
+        return False
+
+    def _take_node(
+        self, queue: ReadyQueue, group: ReadyNodes, worker: WorkerRecord, now: float
+    ) -> Run | None:
+        """Take a single node for an idle worker off a group; None: there is none for now."""
+        graph = self._table.graph_of(group)
+        run = graph.cut_bound(group, 1, worker) or graph.cut_head(group, 1, worker, 1)
+        if run is None and self._take_over(group, {worker.peer: worker}, now):
+            run = graph.cut_bound(group, 1, worker)
+        if run is not None:
+            queue.update(group, front=True)
+        return run
 
     def _give_entry(
         self,
@@ -317,6 +365,8 @@ class Dispatch:
                 continue
             group = graph.nodes.group_of(last.stop - graph.first - 1)
             if any(whole is not group.account.whole for whole in waiting):
+                continue
+            if not group.options.is_for_any and self._pools.are_shared(group.options):
                 continue
             queue = table.backlog.queue(group)
             other = queue.peek()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.records.credit import is_hungry
 from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.core.records.placement import may_run
+from scaler_cluster.core.scheduler.machines import cores_needed
 
 if TYPE_CHECKING:
     from scaler_cluster.core.graph.graph import GraphRecord
@@ -50,6 +52,7 @@ def check(core: SchedulerCore) -> None:
         _true(is_right and id(run) not in places, "rests, and does not wait: %s", run)
         places[id(run)] = run
     _check_workers(core, places, users)
+    _check_machines(core)
     for session in table.sessions.values():
         end = 0
         for first, run in sorted(session.runs.items()):
@@ -158,6 +161,28 @@ def _check_workers(core: SchedulerCore, places: dict[int, Run], users: Counter[b
         _true(is_listed is worker.spare, "a spare worker that is none: %r", worker)
         _true(core._pools.offers_work_to(worker) == is_hungry(worker), "overlooked: %r", worker)
     _true(held == table.in_flight, "the table counts what workers have")
+
+
+def _check_machines(core: SchedulerCore) -> None:
+    """No machine has more in use than it has, and what is in use is what its tasks have."""
+    for supervisor in core.table.supervisors.values():
+        workers = supervisor.workers
+        portions = []
+        for worker in workers.values():
+            own = [run.portion for run in worker.runs if run.portion is not None]
+            _true(own == [worker.portion] * len(own), "a portion of no task: %r", worker)
+            _true(len(own) == (worker.portion is not None), "a portion astray: %r", worker)
+            portions += own
+            _true(not worker.parked or not core._pools.offers_work_to(worker), "%r", worker)
+        _true(supervisor.amounts.is_right(portions), "more in use than there is: %r", portions)
+        needed, parked = cores_needed(supervisor), supervisor.parked
+        _true(len(parked) <= needed, "parked for nobody: %r", parked)
+        is_short = supervisor.peer in core._machines._short
+        is_right = len(parked) == needed or needed == math.inf or is_short
+        _true(is_right, "too few are parked: %r", supervisor)
+        for peer, worker in parked.items():
+            _true(workers.get(peer) is worker and worker.parked, "not parked: %r", worker)
+            _true(is_short or not worker.count, "runs, and is parked: %r", worker)
 
 
 def _check_graph(session: SessionRecord, graph: GraphRecord) -> None:

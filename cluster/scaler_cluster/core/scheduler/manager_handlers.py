@@ -44,7 +44,7 @@ class ManagerHandlers:
         self._table = table
         self._config = config
         self._draining = Draining(table, pools, rebalancer, graphs)
-        self._capacity = Capacity(table, config.scaling, self._draining)
+        self._capacity = Capacity(table, pools, config.scaling, self._draining)
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Offer: self._on_offer,
             m.Units: self._on_units,

@@ -15,6 +15,7 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.wire.messages import Capabilities, TaskOptions
 
@@ -24,11 +25,11 @@ class WorkerPools:
 
     def __init__(
         self,
-        workers: Mapping[bytes, WorkerRecord],
+        supervisors: Mapping[bytes, SupervisorRecord],
         send: Callable[[bytes, m.Message], None],
         stall_s: float,
     ) -> None:
-        self._workers = workers
+        self._supervisors = supervisors
         self._send = send
         self.stall_s = stall_s
         """How long a worker reports nothing, before it is looked at."""
@@ -38,7 +39,7 @@ class WorkerPools:
         self.reserved: list[WorkerPool] = []
         """Pools whose busy workers get no more in this turn."""
         self.changes = 0
-        """How often a worker came or went."""
+        """How often a worker came or went, or a machine may have another number of them."""
         self._by_name: dict[str, dict[bytes, WorkerRecord]] = {}
         """Workers by their names, and by the names of their machines."""
         self.loaded: OrderedDict[bytes, WorkerRecord] = OrderedDict()
@@ -50,15 +51,17 @@ class WorkerPools:
 
     # -- workers come, change and go -----------------------------------------------------------
 
-    def admit(self, worker: WorkerRecord, capabilities: Capabilities) -> None:
-        """A worker came that offers this."""
+    def admit(
+        self, worker: WorkerRecord, capabilities: Capabilities, shared: Capabilities = ()
+    ) -> None:
+        """A worker came that offers this, and shares that with the others of its machine."""
         for pool in self.pools:
-            if pool.capabilities == capabilities:
+            if pool.capabilities == capabilities and pool.shared == shared:
                 break
         else:
-            pool = WorkerPool(capabilities)
+            pool = WorkerPool(capabilities, shared)
             self.pools.append(pool)
-            self.pools.sort(key=lambda one: len(one.capabilities))
+            self.pools.sort(key=lambda one: len(one.offered))
         pool.count += 1
         worker.pool = pool
         self.changes += 1
@@ -82,7 +85,7 @@ class WorkerPools:
             pool.idle.pop(peer, None)
             pool.hungry.pop(peer, None)
             if worker.task_limit and worker.given >= worker.task_limit and worker.count == 0:
-                self._retire(worker)
+                self.retire(worker)
         if worker.count > 1:
             self.loaded[peer] = worker
         else:
@@ -116,10 +119,12 @@ class WorkerPools:
             if not named:
                 self._by_name.pop(name, None)
 
-    def _retire(self, worker: WorkerRecord) -> None:
+    def retire(self, worker: WorkerRecord) -> None:
+        """Let a worker leave that has nothing to do."""
         if not worker.retiring:
             worker.retiring = True
             self._send(worker.peer, m.Retire())
+            self.consider(worker)
 
     # -- workers that can be given work --------------------------------------------------------
 
@@ -141,10 +146,24 @@ class WorkerPools:
     def is_runnable(self, options: TaskOptions) -> bool:
         """Return True if there is a worker that could run tasks with these options."""
         pools = self.able(options)
+        if options.cores > 1:
+            return any(
+                one.pool in pools and is_named(options, one.name, one.host)
+                for supervisor in self._supervisors.values()
+                if supervisor.size >= options.cores
+                for one in supervisor.workers.values()
+            )
         if not options.workers:
             return bool(pools)
         named = (self._by_name.get(name, {}) for name in options.workers)
         return any(one.pool in pools for workers in named for one in workers.values())
+
+    def are_shared(self, options: TaskOptions) -> bool:
+        """Return True if tasks with these options use what workers of a machine share."""
+        if options.cores != 1:
+            return True
+        shared = {name for pool in self.able(options) for name, _ in pool.shared}
+        return any(name in shared and amount > 0 for name, amount in options.capabilities)
 
     def takers(
         self, options: TaskOptions, pools: Sequence[WorkerPool]

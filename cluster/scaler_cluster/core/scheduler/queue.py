@@ -64,6 +64,13 @@ class ReadyQueue:
         """Numbers of sessions whose tasks are not given out for now."""
         self._aside: dict[int, dict[tuple[int, int], deque[Entry]]] = {}
         """What waits of these sessions, by rank."""
+        self.is_shared = False
+        """True: its tasks use what workers of a machine share."""
+        self.given = 0.0
+        """When it was given out of among such queues, as their count; 0: never. What any worker may
+        run comes last among equals."""
+        self.kept_at = b""
+        """The machine that kept something for its next task last."""
         self.pools: Sequence[WorkerPool] = ()
         """Pools whose workers offer what these tasks demand, while some worker could run them."""
         self.unmet_since = math.inf
@@ -190,7 +197,7 @@ class ReadyQueue:
     @property
     def is_for_any(self) -> bool:
         """True if any worker may run these tasks."""
-        return not self.options.capabilities and not self.options.workers
+        return self.options.is_for_any
 
     def sessions(self) -> list[int]:
         """Return the numbers of the sessions that have tasks here."""

@@ -99,7 +99,7 @@ class Rebalancer:
         count = 0
         for run in reversed(worker.runs):
             options = run.options
-            if options.capabilities or options.workers:
+            if not options.is_for_any:
                 idle = chain.from_iterable(pool.idle.values() for pool in self._pools.able(options))
                 if not any(is_named(options, one.name, one.host) for one in idle):
                     break

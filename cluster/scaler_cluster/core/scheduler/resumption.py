@@ -105,6 +105,8 @@ class Resumption:
         return returning
 
     def _on_holding(self, peer: bytes, message: m.Holding, now: float) -> None:
+        if message.portion is not None and message.count != 1:
+            raise RemoteProtocolError("several tasks with one portion of a machine")
         returning = self._returning(peer)
         if returning is not None:
             returning.holdings.append(message)
@@ -119,6 +121,7 @@ class Resumption:
         returning.is_complete = True
         returning.is_whole = message.is_whole
         returning.first_segment = message.first_segment
+        returning.devices = message.devices
         for at in range(0, len(started), LEDGER_NUMBERS):
             session, first, count = started[at : at + LEDGER_NUMBERS]
             self._claims.started(session, first, first + count)
@@ -239,6 +242,7 @@ class Resumption:
                     returning.holdings,
                     now,
                     first_segment=returning.first_segment,
+                    devices=returning.devices,
                 )
         elif now >= returning.until:
             del table.returning[peer]

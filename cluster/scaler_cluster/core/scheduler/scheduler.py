@@ -19,6 +19,7 @@ from scaler_cluster.core.scheduler.failures import Failures
 from scaler_cluster.core.scheduler.feed import Feed
 from scaler_cluster.core.scheduler.graph_moves import Graphs
 from scaler_cluster.core.scheduler.inventories import Inventories
+from scaler_cluster.core.scheduler.machines import Machines
 from scaler_cluster.core.scheduler.manager_handlers import ManagerHandlers
 from scaler_cluster.core.scheduler.outcomes import Outcomes
 from scaler_cluster.core.scheduler.pools import WorkerPools
@@ -69,25 +70,27 @@ class SchedulerCore:
         self._last_tick = now
         self.is_over = False
         """True once a client has ended the cluster; the shell says Goodbye to clients."""
-        self._pools = pools = WorkerPools(table.workers, table.send, max(STALL_S, config.idle_s))
-        assigner = Assigner(table, pools)
+        self._pools = pools = WorkerPools(
+            table.supervisors, table.send, max(STALL_S, config.idle_s)
+        )
+        self._machines = machines = Machines(table, pools)
+        assigner = Assigner(table, pools, machines)
         self._rebalancer = Rebalancer(table, pools, config.idle_s)
-        self._dispatch = Dispatch(table, pools, assigner, self._rebalancer)
-        runs, failures = WorkerRuns(table), Failures(table)
+        self._dispatch = Dispatch(table, pools, assigner, self._rebalancer, machines)
+        runs, failures = WorkerRuns(table, machines), Failures(table)
         self._stopping = stopping = Stopping(table, runs, failures, config.cancel_grace_s)
         self._admission, quotas = limits = _limits(table, config)
         self._graphs = graphs = Graphs(table, stopping.cancel, quotas)
         outcomes = Outcomes(table, runs, failures, graphs)
         deaths = Deaths(table, runs, failures, graphs)
-        self._spares = spares = Spares(table, pools, self._rebalancer)
+        self._spares = spares = Spares(table, pools, self._rebalancer, machines)
         self._unplaced = Unplaced(table, pools, failures, config.unplaced_timeout_s)
         inventories = Inventories(table, config)
-        self._adoption = Adoption(table, config, inventories, now)
-        adopting = self._adoption
+        self._adoption = adopting = Adoption(table, config, inventories, now)
         self._clients = clients = ClientHandlers(
             table, config, stopping, graphs, self._dispatch, assigner, spares, adopting, limits
         )
-        claims = Claims(table, runs, assigner, stopping, failures, pools)
+        claims = Claims(table, runs, assigner, stopping, failures, pools, machines)
         self._workers = WorkerHandlers(
             table, config, pools, outcomes, stopping, deaths, spares, clients, graphs, claims
         )

@@ -84,7 +84,7 @@ def _demands(table: Table, now: float) -> list[feed.Demand]:
         if queue.is_for_any and unmet_s is None:
             continue
         # Users who demand the same have a queue each.
-        demand = queue.options.capabilities, queue.options.workers
+        demand = queue.options.demand
         row = rows.setdefault(demand, feed.Demand(describe(queue.options), 0, unmet_s))
         row.tasks += queue.count
     return list(rows.values())

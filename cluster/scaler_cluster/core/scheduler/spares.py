@@ -15,6 +15,7 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import WorkerRecord
+    from scaler_cluster.core.scheduler.machines import Machines
     from scaler_cluster.core.scheduler.pools import WorkerPools
     from scaler_cluster.core.scheduler.rebalance import Rebalancer
     from scaler_cluster.core.scheduler.table import Table
@@ -27,10 +28,13 @@ and tasks that wait for others now often do so again soon."""
 class Spares:
     """Keeps the spare workers of all machines in step with the blocked ones."""
 
-    def __init__(self, table: Table, pools: WorkerPools, rebalancer: Rebalancer) -> None:
+    def __init__(
+        self, table: Table, pools: WorkerPools, rebalancer: Rebalancer, machines: Machines
+    ) -> None:
         self._table = table
         self._pools = pools
         self._rebalancer = rebalancer
+        self._machines = machines
         self._sleeping: dict[bytes, WorkerRecord] = {}
         self._waits: dict[bytes, float] = {}
         """Since when the task of each blocked worker waits."""
@@ -49,16 +53,23 @@ class Spares:
         self._balance(worker, now)
 
     def joined(self, worker: WorkerRecord, now: float) -> None:
-        """A spare worker is there."""
-        self._table.supervisors[worker.supervisor].spares[worker.peer] = worker
-        self._balance(worker, now)
+        """A worker is there."""
+        supervisor = self._table.supervisors[worker.supervisor]
+        if worker.spare:
+            supervisor.spares[worker.peer] = worker
+            self._balance(worker, now)
+        else:
+            self._machines.balance(supervisor)
 
     def left(self, worker: WorkerRecord, now: float) -> None:
         """A worker is gone."""
         self._sleeping.pop(worker.peer, None)
         self._waits.pop(worker.peer, None)
+        supervisor = self._table.supervisors.get(worker.supervisor)
         if worker.spare or worker.blocked:
             self._balance(worker, now)
+        elif supervisor is not None:
+            self._machines.balance(supervisor)
 
     def tick(self, now: float) -> None:
         """Let spare workers end that were not needed for long."""
@@ -91,6 +102,7 @@ class Spares:
                 spare.asleep_at = now
                 self._sleeping[spare.peer] = spare
             self._pools.consider(spare)
+        self._machines.balance(supervisor)
         wanted = min(len(blocked), spares_max(supervisor.workers_wanted))
         if wanted > supervisor.spares_wanted:
             self._want(supervisor, wanted)

@@ -88,10 +88,11 @@ class Stopping:
                 single = self._runs.isolate(run, task, task + 1)
                 self._deadlines.add(now + timeout_s, _Watch(single, "timeout"))
 
-    def disown(self, worker: WorkerRecord, task: int, now: float) -> None:
+    def disown(self, worker: WorkerRecord, task: int, now: float) -> Run:
         """A worker runs a task that nobody asks for: have the worker killed unless it stops.
 
-        It was told to stop. When the task has ended, it says so of this task of session 0.
+        It was told to stop. When the task has ended, it says so of this task of session 0, which
+        is returned.
         """
         table = self._table
         record = table.functions.get(NOBODYS)
@@ -106,6 +107,7 @@ class Stopping:
         table.in_flight += 1
         watch = _Watch(run, "nobody asks for its task any more")
         self._deadlines.add(now + self._cancel_grace_s, watch)
+        return run
 
     def overdue(self, worker: WorkerRecord, message: m.Overdue, now: float) -> None:
         """A worker runs a task for longer than its supervisor lets any that has no timeout."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.core.records.amounts import Amounts
 from scaler_cluster.core.records.supervisors import SupervisorRecord
 from scaler_cluster.core.scheduler.manager_handlers import tell_broken
 from scaler_cluster.errors import RemoteProtocolError
@@ -65,12 +66,16 @@ class SupervisorHandlers:
         """A supervisor came, or says anew how many workers it is to have."""
         table = self._table
         supervisor = table.supervisors.get(peer)
+        gpus = dict(hello.capabilities).get(m.GPU, 0)
+        if gpus > m.DEVICES_MAX or gpus != int(gpus):
+            raise RemoteProtocolError("the GPUs of a machine are counted by the piece")
         table.broken = ""
         table.workers_expected = 0
         if supervisor is None:
             supervisor = SupervisorRecord(peer, hello.host, hello.pid, hello.workers, now)
             supervisor.manager, supervisor.unit = hello.manager, hello.unit
             supervisor.name = hello.name
+            supervisor.amounts = Amounts(hello.capabilities)
             table.supervisors[peer] = supervisor
             table.is_roster_new = True
             table.journal.cluster_came(supervisor, now)
@@ -78,6 +83,7 @@ class SupervisorHandlers:
                 self.to_watch.append((peer, hello.pid))
         supervisor.workers_wanted = hello.workers
         supervisor.last_seen = now
+        self._pools.changes += 1
         table.send(peer, self._config.welcome(0, hello.workers))
         table.observer.machine_joined(supervisor)
 

@@ -97,6 +97,7 @@ class WorkerHandlers:
         now: float,
         *,
         first_segment: int = 0,
+        devices: tuple[int, ...] = (),
     ) -> None:
         """Take a worker in whose supervisor is here, with those tasks it holds that are wanted."""
         table = self._table
@@ -108,6 +109,7 @@ class WorkerHandlers:
         worker.retiring = supervisor.is_draining
         worker.tasks_max = min(hello.queue or TASKS_MAX, self._config.tasks_max, TASKS_MAX)
         worker.announced = Announced(first_segment)
+        worker.devices = devices
         worker.store = table.objects.key_of(hello)
         table.objects.stores.setdefault(worker.store, StoreRecord(hello.place))
         supervisor.workers[peer] = worker
@@ -116,7 +118,8 @@ class WorkerHandlers:
         table.refused = ""
         offered = hello.capabilities
         # The worker whose place a spare one takes has not let go of what it uses.
-        self._pools.admit(worker, uncounted(offered) if worker.spare else offered)
+        own = uncounted(offered) if worker.spare else offered
+        self._pools.admit(worker, own, supervisor.amounts.offered)
         table.observer.worker_joined(worker)
         for holding in holdings:
             self._claims.settle(worker, holding, now)
@@ -124,8 +127,7 @@ class WorkerHandlers:
         table.send(peer, self._config.welcome())
         if worker.retiring:
             table.send(peer, m.Retire())
-        if worker.spare:
-            self._spares.joined(worker, now)
+        self._spares.joined(worker, now)
 
     def retire(self, worker: WorkerRecord) -> None:
         """A worker leaves: it has run all it was given, or is about to be reported dead."""

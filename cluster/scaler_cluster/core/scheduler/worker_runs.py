@@ -10,14 +10,16 @@ from scaler_cluster.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from scaler_cluster.core.records.workers import Run, WorkerRecord
+    from scaler_cluster.core.scheduler.machines import Machines
     from scaler_cluster.core.scheduler.table import Table
 
 
 class WorkerRuns:
     """Keeps the runs of workers in step with what is counted of them."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, machines: Machines) -> None:
         self._table = table
+        self._machines = machines
 
     def next_run(self, worker: WorkerRecord, session: int, task: int) -> Run:
         """Return the worker's run that begins with this task: nearly always its first run."""
@@ -124,9 +126,17 @@ class WorkerRuns:
             worker.waited_s = 0.0
         expected_s = count * run.unit_s
         worker.backlog_s = worker.backlog_s - expected_s if worker.count else 0.0
-        run.account.correct(busy_s - expected_s)
+        more_s = busy_s - expected_s
+        run.account.correct(more_s if run.portion is None else more_s * run.cores)
+
+    def release(self, worker: WorkerRecord, run: Run) -> None:
+        """Give back what a run has of its machine, if it has any."""
+        if run.portion is not None:
+            self._machines.release(worker, run)
 
     def _remove(self, worker: WorkerRecord, run: Run) -> None:
+        if run.portion is not None:
+            self._machines.release(worker, run)
         if worker.runs[0] is run:
             worker.runs.popleft()
         else:

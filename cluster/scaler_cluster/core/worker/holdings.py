@@ -27,6 +27,8 @@ class Holdings:
         self._reports = reports
         self.ledger = Ledger()
         """Which tasks were started that must never start again."""
+        self.devices: tuple[int, ...] = ()
+        """The GPUs that its tasks were last told to use."""
         self.aborted: tuple[int, int] | None = None
         """Session and id of the running task that was aborted last."""
         self._told: tuple[int, int] | None = None
@@ -52,8 +54,9 @@ class Holdings:
                 held += self._of_running(work, now)
             elif work.stop:
                 queued = work.session, work.first, work.stop, 0, 0.0
-                held.append(m.Holding(*queued, work.message.depth > 0))
-        held.append(m.Held(self.ledger.packed(), self.ledger.is_whole, first_segment))
+                held.append(m.Holding(*queued, work.message.depth > 0, work.message.portion))
+        ledger = self.ledger.packed(), self.ledger.is_whole
+        held.append(m.Held(*ledger, first_segment, self.devices))
         return held
 
     def _of_running(self, work: Work, now: float) -> Iterator[m.Holding]:
@@ -72,7 +75,7 @@ class Holdings:
             running_s = max(now - reports.since, MOMENT_S)
         if first < stop:
             left = work.session, first, stop - first, started, running_s
-            yield m.Holding(*left, work.message.depth > 0)
+            yield m.Holding(*left, work.message.depth > 0, work.message.portion)
 
     def disown(self, session: int, first: int, stop: int) -> tuple[int, int] | None:
         """Drop tasks that nobody asks for; return that which runs and is to be interrupted."""

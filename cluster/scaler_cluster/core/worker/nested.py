@@ -7,6 +7,7 @@ can be recalled.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from scaler_cluster.core.client.client import ClientCore
@@ -244,7 +245,11 @@ class NestedCore(ClientCore):
             self.requests.say(m.Cancel(task, 1, queued_only=True))
             return
         child = self.held.find_away(task)
-        if not self.is_pending(task) or (child is not None and not self._may_run(child.options)):
+        may_ask = self.is_pending(task)
+        if child is not None and may_ask:
+            # Whether a task that needs several cores may run here is for the scheduler to say.
+            may_ask = self._may_run(replace(child.options, cores=1))
+        if not may_ask:
             # There is nothing to ask for; nor for what has the next numbers.
             return
         count = max(1, min(int(HOLD_S / max(self._unit_s, 1e-6)), RECALL_MAX))
@@ -374,7 +379,7 @@ class NestedCore(ClientCore):
             return
         for child in self.held.take_back(message.first, stop):
             self.inputs.is_here_again(child.first)
-            self._hold(child, self.heard_at)
+            self.held.hold(child, self.heard_at)
 
     def _on_request_inputs(self, message: m.RequestInputs) -> None:
         """Note who is to tell the scheduler what becomes of which input."""

@@ -111,6 +111,8 @@ class WorkerCore:
         if function is None:
             raise RemoteProtocolError("tasks of a function that was not sent")
         self._expect(function.objects + message.objects)
+        if message.portion is not None:
+            self._holdings.devices = message.portion.devices or self._holdings.devices
         self.queue.append(Work(message, function))
 
     def _on_assign_nodes(self, message: m.AssignNodes) -> None:
@@ -118,6 +120,8 @@ class WorkerCore:
         if function is None:
             raise RemoteProtocolError("nodes of a graph whose functions were not sent")
         self._expect(function.objects + message.objects + message.segments)
+        if message.portion is not None:
+            self._holdings.devices = message.portion.devices or self._holdings.devices
         values = values_of(message)
         kept = self.kept.of(message.session, message.graph)
         self.queue.append(Work(message, function, values, kept))
