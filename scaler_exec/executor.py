@@ -67,6 +67,8 @@ class ScalerExecutor(Executor):
         threads_per_worker: How many threads numeric libraries (BLAS, OpenMP, numexpr, numba,
             polars) start in each worker; default: 1. A variable that is set when the executor is
             made, as ``OMP_NUM_THREADS``, wins.
+        machine_capabilities: What all workers offer together: with ``{"gpu": 4}``, four tasks run
+            at once that demand one.
         mp_context: A context of ``multiprocessing``, or the name of a start method. Accepted,
             without effect: workers are forked from a server of the engine.
         memory_limit: Resident memory beyond which a worker is killed, in bytes or as text such as
@@ -103,6 +105,7 @@ class ScalerExecutor(Executor):
         *,
         max_tasks_per_child: int | None = None,
         threads_per_worker: int | None = None,
+        machine_capabilities: Mapping[str, float] | None = None,
         address: str | HasAddress | None = None,
         memory_limit: int | str | None = None,
         object_memory_limit: int | str | None = None,
@@ -121,6 +124,8 @@ class ScalerExecutor(Executor):
         initargs = tuple(arguments.instance("initargs", initargs, (tuple, list), "a tuple"))
         limits = max_tasks_per_child, threads_per_worker, memory_limit, object_memory_limit
         supervising = _supervising(max_tasks_per_child, threads_per_worker, memory_limit)
+        if machine_capabilities is not None:
+            supervising = supervising.sharing(machine_capabilities)
         memory_bytes = None
         if object_memory_limit is not None:
             memory_bytes = arguments.size("object_memory_limit", object_memory_limit)
@@ -139,7 +144,8 @@ class ScalerExecutor(Executor):
         nested = worker_context.nested_session(address)
         if address is not None or nested is not None:
             # Inside of a task the cluster is the task's, however many workers the code asks for.
-            is_sized = any(one is not None for one in (initializer, *limits))
+            sizes = initializer, machine_capabilities, *limits
+            is_sized = any(one is not None for one in sizes)
             is_sized |= bool(address and max_workers)
             _check_joining(is_sized=is_sized, dashboard=dashboard)
             credentials = Credentials.of(CLIENT, read_keys_argument(keys))
@@ -409,9 +415,9 @@ def _check_joining(*, is_sized: bool, dashboard: bool) -> None:
     """Raise ConfigError if what was given is for an embedded cluster."""
     if is_sized:
         raise ConfigError(
-            "max_workers, initializer, max_tasks_per_child, threads_per_worker and the memory "
-            "limits belong to an embedded cluster; those of a running cluster are set where it is "
-            "started"
+            "max_workers, initializer, max_tasks_per_child, threads_per_worker, "
+            "machine_capabilities and the memory limits belong to an embedded cluster; those of a "
+            "running cluster are set where it is started"
         )
     if dashboard:
         raise ConfigError(

@@ -10,7 +10,7 @@ from scaler_cluster import arguments
 from scaler_cluster.config.sections import SchedulerSettings
 from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
-from scaler_cluster.process.process_config import SchedulerOptions, SupervisorOptions
+from scaler_cluster.process.process_config import PRIVATE, SchedulerOptions, SupervisorOptions
 from scaler_cluster.security.credentials import read_keys_argument
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from scaler_cluster.process.dashboard_link import DashboardLink
 
-PRIVATE = "ipc://private"
-"""Stands for the address of a cluster that was given none."""
 LOGGING = ("logging_paths", "logging_level", "logging_config_file")
 SCHEDULER = MappingProxyType(
     {"scheduler_address": "address", "io_threads": "scheduler_io_threads", "keys": "keys"}

@@ -14,8 +14,13 @@ GPU = (("gpu", 1.0),)
 
 
 def source(name: str = "a", here: int = 0, *, most: int = 10, least: int = 0, gpu: bool = False,
-           is_failing: bool = False, per_unit: int = 1) -> Source:  # fmt: skip
-    return Source(name, dict(GPU) if gpu else {}, least, most, here, per_unit, is_failing)
+           is_failing: bool = False, per_unit: int = 1, size: int = 1, shared: int = 0) -> Source:  # fmt: skip
+    return Source(name, dict(GPU) if gpu else {}, least, most, here, per_unit, is_failing, size,
+                  {"gpu": shared} if shared else {})  # fmt: skip
+
+
+def wide(*sources: Source, cores: int, tasks: int, mean_s=None) -> Load:
+    return Load([Demand((), tasks, cores)], mean_s, sources)
 
 
 def load(*sources: Source, tasks: int = 0, gpu: int = 0, mean_s=None, others=()) -> Load:
@@ -50,6 +55,13 @@ def policy(content: str) -> ScalingPolicy:
         ("adaptive", load(source(), tasks=15, mean_s=6.0), {"a": 10}),
         # Who fails is asked last.
         ("adaptive", load(source(is_failing=True), source("b"), tasks=12), {"a": 2, "b": 10}),
+        # A task with several cores needs so many workers, on one machine.
+        ("adaptive", wide(source(size=8), cores=4, tasks=2), {"a": 8}),
+        ("adaptive", wide(source(size=2), source("b", size=4), cores=4, tasks=1), {"a": 0, "b": 4}),
+        ("adaptive", wide(source(size=8), cores=-1, tasks=1), {"a": 8}),
+        ("adaptive", wide(source(size=4), cores=4, tasks=90, mean_s=0.001), {"a": 4}),
+        # Four workers of a unit share two GPUs: two units for three tasks.
+        ("adaptive", load(source(gpu=True, per_unit=4, shared=2), gpu=3), {"a": 6}),
         ("vanilla", load(source(), tasks=1), {"a": 1}),
         ("vanilla", load(source(), tasks=0), {"a": 0}),
         ("vanilla", load(source(here=2), tasks=21), {"a": 3}),

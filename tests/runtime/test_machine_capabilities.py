@@ -273,6 +273,26 @@ def test_an_executor_has_cores_among_its_options() -> None:
         assert executor.options(cores=-1).submit(threads).result(BOUND_S)[0] is not None
 
 
+def test_an_executor_may_have_gpus(monkeypatch) -> None:
+    """An executor's own workers share GPUs, and it says so where that cannot be."""
+    for name in (CUDA, HIP, ROCR):
+        monkeypatch.delenv(name, raising=False)
+    with ScalerExecutor(2, machine_capabilities={"gpu": 1}) as executor:
+        on_gpu = executor.options(capabilities=GPU)
+        assert set(on_gpu.map(of_item, range(10))) == {("0",)}
+        with pytest.raises(ConfigError, match="machine_capabilities"):
+            ScalerExecutor(address=executor.address, machine_capabilities={"gpu": 1})
+    with pytest.raises(ConfigError, match="a whole number of GPUs"):
+        ScalerExecutor(2, machine_capabilities={"gpu": 0.5})
+    with pytest.raises(TypeError, match="machine_capabilities must be"):
+        ScalerExecutor(2, machine_capabilities=[])  # type: ignore[arg-type]
+
+
+def of_item(_: int) -> tuple[str, ...]:
+    """Return the GPUs of this task."""
+    return gpu_ids()
+
+
 def wide_inside(client: Client, levels: int) -> int:
     """Submit tasks that need the whole machine, from tasks that do."""
     if not levels:

@@ -34,4 +34,5 @@ class BoundsReader:
 def _offer(fields: dict[str, object]) -> Offer:
     offer = Offer(**fields)  # type: ignore[arg-type]
     offer.capabilities = tuple((name, amount) for name, amount in offer.capabilities)
+    offer.shared = tuple((name, amount) for name, amount in offer.shared)
     return offer

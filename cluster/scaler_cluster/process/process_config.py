@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scaler_cluster.config.worker_settings import WorkerSettings
 from scaler_cluster.core.records.limits import TASKS_MAX
 from scaler_cluster.core.scheduler.config import QuotaConfig, SchedulerConfig
 from scaler_cluster.core.supervisor.config import HEARTBEAT_S, SupervisorConfig
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from scaler_cluster.config.manager_settings import UnitSettings
     from scaler_cluster.config.native_settings import NativeSettings
     from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
-    from scaler_cluster.config.worker_settings import ClusterSettings, WorkerSettings
+    from scaler_cluster.config.worker_settings import ClusterSettings
     from scaler_cluster.process.dashboard_listener import DashboardListener
     from scaler_cluster.process.process import Ready
     from scaler_cluster.process.tunnel import Tunnel
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("scaler.supervisor")
 
+PRIVATE = "ipc://private"
+"""Stands for the address of a cluster that was given none."""
 WORKERS_MAX = 256
 """More workers than any machine of ours has CPUs, where nobody has said how many."""
 SCHEDULERS_OWN, WORKERS_OWN, STORAGES_OWN = map(Credentials.of, (SCHEDULER, WORKER, STORAGE))
@@ -196,6 +199,15 @@ class SupervisorOptions:
     """Resident memory beyond which a worker then gives free memory back."""
     credentials: Credentials = WORKERS_OWN
     logging: LogConfig | None = None
+
+    def sharing(self, machine_capabilities: Mapping[str, float]) -> SupervisorOptions:
+        """Return the same for workers that share this; raises TypeError or ConfigError."""
+        settings = WorkerSettings.of(
+            scheduler_address=PRIVATE, machine_capabilities=machine_capabilities
+        )
+        check_gpus(os.environ, settings.machine_capabilities.get(GPU, 0))
+        own, shared = settings.offered_by_worker, settings.offered_by_machine
+        return replace(self, capabilities=own, shared=shared)
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings) -> SupervisorOptions:

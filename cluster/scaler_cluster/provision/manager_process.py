@@ -42,6 +42,7 @@ def offer_of(settings: ManagerSettings) -> Offer:
         settings.workers_in_unit,
         settings.scale_down_cooldown_seconds,
         settings.offered,
+        shared=settings.offered_by_machine,
     )
 
 

@@ -1100,6 +1100,8 @@ class Offer(Message):
     """What each of the workers offers."""
     wanted: int = 0
     """How many it was told to have before."""
+    shared: Capabilities = ()
+    """How much of this the workers of a unit have together."""
 
 
 MOST_MAX = 1 << 32

@@ -153,4 +153,6 @@ def _source_of(manager: ManagerRecord) -> Source:
         manager.here,
         offer.per_unit,
         is_failing=bool(manager.units.reason),
+        size=offer.most if manager.is_own else offer.per_unit,
+        shared={} if manager.is_own else dict(offer.shared),
     )

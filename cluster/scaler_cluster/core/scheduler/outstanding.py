@@ -18,16 +18,16 @@ def demands_of(table: Table) -> list[Demand]:
     Tasks that wait for workers of some names are left out: no other worker helps them. Cost: O(runs
     that workers have).
     """
-    counts: Counter[Capabilities] = Counter()
+    counts: Counter[tuple[Capabilities, int]] = Counter()
     for queue in table.backlog.queues():
         if not queue.options.workers:
-            counts[queue.options.capabilities] += queue.count
+            counts[queue.options.capabilities, queue.options.cores] += queue.count
     for resting in table.backlog.resting:
-        counts[resting.options.capabilities] += resting.count
+        counts[resting.options.capabilities, resting.options.cores] += resting.count
     for worker in table.workers.values():
         for run in worker.runs:
-            counts[run.options.capabilities] += run.count
-    return [Demand(capabilities, count) for capabilities, count in counts.items() if count]
+            counts[run.options.capabilities, run.options.cores] += run.count
+    return [Demand(offers, count, cores) for (offers, cores), count in counts.items() if count]
 
 
 class Pace:

@@ -6,11 +6,12 @@ A *source* is whoever can have workers started: a manager, or a supervisor that 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scaler_cluster.config import scaling_policy as policies
 from scaler_cluster.core.records.placement import has_all
+from scaler_cluster.wire.messages import WHOLE_MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ class Demand:
 
     capabilities: Capabilities
     tasks: int
+    cores: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +50,28 @@ class Source:
     per_unit: int = 1
     is_failing: bool = False
     """Its last start was in vain."""
+    size: int = 1
+    """How many workers a machine of it may have."""
+    shared: Mapping[str, float] = field(default_factory=dict)
+    """How much of what it offers the workers of a unit have together."""
 
     def bounded(self, count: int) -> int:
         """Return a number of workers that the source offers."""
         return min(max(count, self.least), self.most)
+
+    def could_run(self, demand: Demand) -> bool:
+        """Return True if tasks that demand this could run on one of its machines."""
+        return has_all(self.offered, demand.capabilities) and demand.cores <= self.size
+
+    def workers_for(self, demand: Demand) -> float:
+        """Return for how many of its workers a task leaves no room, its own among them."""
+        cores = self.size if demand.cores == WHOLE_MACHINE else demand.cores
+        parts = [
+            amount / self.shared[name]
+            for name, amount in demand.capabilities
+            if amount > 0 and self.shared.get(name)
+        ]
+        return max(cores, self.per_unit * max(parts, default=0))
 
 
 @dataclass(frozen=True)
@@ -92,21 +112,23 @@ def _adaptive(_: ScalingPolicy, load: Load) -> dict[Source, int]:
     given = dict.fromkeys(load.sources, 0)
     free = [count for _, count in load.others]
     for demand in sorted(load.demands, key=lambda one: -len(one.capabilities)):
-        able = [one for one in sources if has_all(one.offered, demand.capabilities)]
-        need = demand.tasks
+        able = [one for one in sources if one.could_run(demand)]
+        # How many tasks are to run at a time.
+        need: float = demand.tasks
         if load.mean_s is not None:
             enough = math.ceil(demand.tasks * load.mean_s / TARGET_S)
-            there = sum(max(one.here - given[one], 0) for one in able)
+            there = sum(max(one.here - given[one], 0) / one.workers_for(demand) for one in able)
             need = min(need, max(enough, there))
         for index, (offered, _count) in enumerate(load.others):
             if has_all(offered, demand.capabilities):
-                taken = min(need, free[index])
-                free[index] -= taken
-                need -= taken
+                running = min(need, free[index] // max(demand.cores, 1))
+                free[index] -= int(running * max(demand.cores, 1))
+                need -= running
         for one in able:
-            taken = min(need, one.most - given[one])
+            each = one.workers_for(demand)
+            taken = min(math.ceil(max(need, 0) * each), one.most - given[one])
             given[one] += taken
-            need -= taken
+            need -= taken / each
     return given
 
 
@@ -132,7 +154,7 @@ def _capability(_: ScalingPolicy, load: Load) -> dict[Source, int]:
         one: sum(
             max(1, math.ceil(demand.tasks / PER_SET))
             for demand in load.demands
-            if has_all(one.offered, demand.capabilities)
+            if one.could_run(demand)
         )
         for one in load.sources
     }
@@ -169,7 +191,7 @@ def _waterfall(policy: ScalingPolicy, load: Load) -> dict[Source, int]:
     for demand in load.demands:
         need = max(1, math.ceil(demand.tasks / CROWDED))
         for most, one in ranked:
-            if has_all(one.offered, demand.capabilities):
+            if one.could_run(demand):
                 taken = min(need, most - found[one])
                 found[one] += taken
                 need -= taken
