@@ -34,7 +34,6 @@ class AWSSettings(UnitSettings):
 
     def __post_init__(self) -> None:
         """Raise ConfigError if one half of the credentials is missing."""
-        super().__post_init__()
         if (self.aws_access_key_id is None) != (self.aws_secret_access_key is None):
             raise ConfigError(
                 "aws_access_key_id and aws_secret_access_key go together: give both, or none"

@@ -22,6 +22,7 @@ TABLE = "worker_manager"
 MANAGERS = {
     # Of each type: the module under scaler_cluster.config, and the class.
     "aws_ec2": ("aws_settings", "EC2Settings"),
+    "aws_hpc": ("proxy_settings", "BatchSettings"),
     "aws_raw_ecs": ("aws_settings", "ECSSettings"),
     "baremetal_native": ("native_settings", "NativeSettings"),
     "dask": ("guest_settings", "DaskSettings"),
@@ -38,7 +39,6 @@ MANAGERS = {
     "webhook": ("webhook_settings", "WebhookSettings"),
 }
 REFUSED = {
-    "aws_hpc": "AWS Batch is not supported yet; aws_raw_ecs and aws_ec2 are",
     "oci_hpc": "OCI is not supported",
     "oci_raw": "OCI is not supported",
 }

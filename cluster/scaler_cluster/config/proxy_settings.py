@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from scaler_cluster.config.aws_settings import AWSSettings
 from scaler_cluster.config.manager_settings import UnitSettings
 from scaler_cluster.config.option import option
-from scaler_cluster.config.values import CAPABILITIES, CONNECT, PORT, TEXT, whole
+from scaler_cluster.config.values import CAPABILITIES, CONNECT, PORT, TEXT, choice, whole
 from scaler_cluster.config.webhook_settings import AdapterSettings
 from scaler_cluster.errors import ConfigError
 
@@ -73,6 +74,7 @@ class ProxyManagerSettings(ProxySettings):
 
     def __post_init__(self) -> None:
         """Raise ConfigError if the type is another one."""
+        super().__post_init__()
         if self.type is not None and self.type not in self.types:
             raise ConfigError(f"type must be {' or '.join(self.types)} here, not {self.type!r}")
 
@@ -98,6 +100,7 @@ class SymphonyAccess(ProxySettings):
 
     def __post_init__(self) -> None:
         """Raise ConfigError if the name is empty."""
+        super().__post_init__()
         if not self.service_name.strip():
             raise ConfigError("service_name must name an application of Symphony")
 
@@ -117,11 +120,6 @@ class SymphonySettings(SymphonyAccess, ProxyManagerSettings):
     """Of workers whose tasks run in IBM Spectrum Symphony."""
 
     types: ClassVar[tuple[str, ...]] = ("symphony",)
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError if something is wrong."""
-        SymphonyAccess.__post_init__(self)
-        ProxyManagerSettings.__post_init__(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,3 +171,47 @@ class SymphonyAdapterSettings(SymphonyAccess, AdapterSettings):
     def workers_in_unit(self) -> int:
         """How many workers the group has; set once the CPUs are counted."""
         return self.base_concurrency or 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSettings(AWSSettings, ProxyManagerSettings):
+    """Of workers whose tasks run as jobs of AWS Batch."""
+
+    types: ClassVar[tuple[str, ...]] = ("aws_hpc",)
+    system: ClassVar[str] = "AWS Batch"
+    group: ClassVar[tuple[str, str]] = ("batch", "BAT")
+
+    job_queue: str = option("the job queue", TEXT, "-q")
+    job_definition: str = option("the job definition, with a revision or without", TEXT, "-d")
+    s3_bucket: str = option("the bucket for calls and results", TEXT)
+    s3_prefix: str = option(
+        "what the names of objects in the bucket begin with", TEXT, default="scaler-tasks"
+    )
+    max_concurrent_jobs: int = option(
+        "how many jobs there are at once; tasks that tasks wait for may be more",
+        whole(1),
+        "-mcj",
+        "-mtc",
+        "-mw",
+        default=100,
+        also=("max_task_concurrency", "max_workers"),
+    )
+    job_timeout_minutes: int = option(
+        "a job that runs longer is ended, and its task fails", whole(1), default=60
+    )
+    backend: str = option(
+        "the service, of which there is one", choice("batch"), "-b", default="batch"
+    )
+    name: str | None = option(
+        "what the names of the workers begin with (default: BAT)", TEXT, "-n", default=None
+    )
+
+    @property
+    def concurrency(self) -> int:
+        """How many tasks there are at once."""
+        return self.max_concurrent_jobs
+
+    @property
+    def prefix(self) -> str:
+        """What the names of the workers begin with."""
+        return self.name or super().prefix

@@ -22,6 +22,7 @@ log = logging.getLogger("scaler.proxy")
 
 RUNNERS = {
     # Of each name of a system: the module under scaler_cluster.provision, and its runner.
+    "AWS Batch": ("aws_batch", "BatchRunner"),
     "IBM Symphony": ("symphony", "SymphonyRunner"),
 }
 
