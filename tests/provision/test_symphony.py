@@ -29,7 +29,7 @@ from scaler_exec import (
     UnpicklableResultError,
 )
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, free_port, wait_until
+from tests.runtime.helpers import BOUND_S, cluster_process, free_port, wait_until
 
 HERE = Path(__file__).parent / "symphony"
 DOCUMENTS = sorted((Path(__file__).parents[3] / "shared" / "seeds").glob("*.txt"))
@@ -233,6 +233,20 @@ def test_a_lost_session(symphony, shell, flags) -> None:
         flags.wait("started")
         flags.set("go")
         held.result(BOUND_S)
+
+
+def test_a_new_scheduler_adopts_what_runs(symphony, shell, flags) -> None:
+    """The task goes on in Symphony, and its result comes to the client."""
+    with workers(shell, count=2) as client:
+        held = client.submit(tasks.hold, flags.path("started"), flags.path("go"))
+        flags.wait("started")
+        (flags.directory / "started").unlink()
+        cluster_process("scheduler", shell.commands[0].pid).kill()
+        shell.commands[1].wait_for("does not know this machine")
+        assert client.submit(abs, -1).result(BOUND_S) == 1
+        flags.set("go")
+        held.result(BOUND_S)
+        assert not flags.seen("started")
 
 
 def test_a_task_whose_time_is_over(symphony, shell, flags) -> None:
