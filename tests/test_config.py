@@ -344,6 +344,7 @@ def test_a_manager_that_is_not_there_may_stand_beside_others(write):
         ({"max_workers": 2, "min_workers": 3}, r"min_workers \(3\) is more than max_workers \(2\)"),
         ({"type": "slurm"}, "type must be baremetal_native here, not 'slurm'"),
         ({"mode": "fixed", "max_workers": -1}, "max_workers must not be -1"),
+        ({"dry_run": True}, "prints what is started for a unit, and this type has none"),
     ],
 )
 def test_settings_of_managers_that_cannot_work(given, message):

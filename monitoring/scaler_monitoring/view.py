@@ -329,20 +329,25 @@ def functions(model: Model) -> list[Line]:
 FUNCTION_COLUMNS = ("function", "tasks", "done", "failed", "each", "")
 
 
-MANAGER_COLUMNS = ("worker_manager", "wanted", "here", "coming", "ending", "failed", "unit hours")
+MANAGER_COLUMNS = (
+    "worker_manager", "wanted", "workers", "units", "coming", "ending", "failed", "unit hours",
+    "idle",
+)  # fmt: skip
 
 
 def managers(snapshot: feed.Snapshot) -> list[Line]:
-    """Return who has workers started: how many are wanted and here, and the units on their way."""
+    """Return who has workers started: how many are wanted and here, its units, what they cost."""
     return [
         (
             f"{short(one.name)} ({short(one.system)})",
             whole(one.wanted),
             whole(one.workers),
+            whole(one.running),
             whole(one.coming),
             whole(one.ending),
             whole(one.failed),
-            f"{one.unit_s / 3600:.1f}",
+            f"{one.unit_s / 3600:.2f}",
+            duration(one.idle_s or None),
         )
         for one in snapshot.managers
     ]

@@ -173,14 +173,16 @@ def test_managers_are_told():
     """How many workers they are to have, how their units are, and why some did not come."""
     snapshot = a_snapshot(
         managers=[
-            f.Manager("cloud", "host", "slurm", 9, 7, 0, 20, 7, 2, 1, 3, "no\x1b[2Jroom", 5400.0),
+            f.Manager(
+                "cloud", "host", "slurm", 9, 7, 0, 20, 7, 2, 1, 3, "no\x1b[2Jroom", 5400.0, 65.0
+            ),
             f.Manager("vm:7", "vm", "embedded", 2, 2),
         ]
     )
 
     assert view.managers(snapshot) == [
-        ("cloud (slurm)", "9", "7", "2", "1", "3", "1.5"),
-        ("vm:7 (embedded)", "2", "2", "0", "0", "0", "0.0"),
+        ("cloud (slurm)", "9", "7", "7", "2", "1", "3", "1.50", "1m05s"),
+        ("vm:7 (embedded)", "2", "2", "0", "0", "0", "0", "0.00", "-"),
     ]
     (trouble,) = view.troubles(a_model(snapshot), 1.0)
     assert trouble.startswith("the manager cloud gets no workers: no")

@@ -378,6 +378,43 @@ def test_workers_come_by_the_webhook_and_go_again(shell, flags) -> None:
 
 
 @pytest.mark.slow
+def test_an_adapter_that_does_not_answer_is_waited_for(shell) -> None:
+    """Monitors hear why there are no workers; what has waited runs once it answers."""
+    pytest.importorskip("aiohttp")
+    base = free_port(6)
+    address, port, monitor = f"tcp://127.0.0.1:{base + 1}", base + 4, f"tcp://127.0.0.1:{base + 3}"
+    url = f"http://127.0.0.1:{port}"
+    scheduler = shell.start(
+        f"scaler_scheduler {address} --adapter-webhook-url {url} --monitor-address {monitor}"
+    )
+    why = f"{url} does not answer: Connection refused"
+    scheduler.wait_for(f"gets no workers: {why}")
+    with Client(address) as client:
+        future = client.submit(abs, -1)
+        shown = shell.run(f"scaler_top {monitor} --once").out
+        assert f"the manager webhook-1 gets no workers: {why}" in shown
+
+        native = f"scaler_worker_adapter_native {address} --host 127.0.0.1 --port {port}"
+        adapter = shell.start(f"{native} --max-workers 1")
+        assert future.result(BOUND_S) == 1
+    scheduler.wait_for("webhook-1 manages up to 1 workers")
+    assert why not in shell.run(f"scaler_top {monitor} --once").out
+    assert scheduler.interrupt() == 0
+    assert adapter.interrupt() == 0
+
+
+@pytest.mark.slow
+def test_a_manager_that_nobody_answers_ends_when_it_is_told(shell) -> None:
+    """Neither its adapter nor its scheduler is there."""
+    port = free_port(2)
+    manager = shell.start(
+        f"scaler_worker_manager webhook http://127.0.0.1:{port} tcp://127.0.0.1:{port + 1}"
+    )
+    manager.wait_for(f"WorkerManager: http://127.0.0.1:{port} does not answer: Connection refused")
+    assert manager.interrupt() == 0
+
+
+@pytest.mark.slow
 def test_workers_that_cannot_start_are_told_with_why(shell) -> None:
     """Scheduler and monitors hear it; once it is mended, the tasks that have waited run."""
     pytest.importorskip("aiohttp")
@@ -396,7 +433,7 @@ def test_workers_that_cannot_start_are_told_with_why(shell) -> None:
         why = (
             "cannot start: json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
         )
-        scheduler.wait_for("gets no workers: the workers of webhook-1-")
+        scheduler.wait_for("gets no workers: workers cannot start: json.")
         scheduler.wait_for(why)
         shown = shell.run(f"scaler_top tcp://127.0.0.1:{base + 3} --once")
         assert why in shown.out

@@ -34,6 +34,8 @@ class NativeSettings(ManagerSettings):
         super().__post_init__()
         if self.mode == "fixed" and self.max_workers == -1:
             raise ConfigError("mode fixed needs a number of workers: max_workers must not be -1")
+        if self.dry_run:
+            raise ConfigError("dry_run prints what is started for a unit, and this type has none")
 
     @property
     def without_effect(self) -> list[str]:
@@ -47,6 +49,5 @@ OF_UNITS = (
     "drain_timeout_seconds",
     "start_timeout_seconds",
     "keep_units",
-    "dry_run",
 )
 """Settings for units, of which a cluster that grows and shrinks has none."""

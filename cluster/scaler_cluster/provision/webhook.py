@@ -122,7 +122,9 @@ class WebhookBackend:
             why = _reason(answer) or error.reason
             raise BackendError(f"{self._url} answers {error.code}: {why}") from None
         except OSError as error:
-            raise BackendError(f"{self._url} does not answer: {error}") from None
+            cause: object = error.reason if isinstance(error, urllib.error.URLError) else error
+            cause = getattr(cause, "strerror", None) or cause
+            raise BackendError(f"{self._url} does not answer: {cause}") from None
 
 
 def _read(data: bytes, url: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import logging
 import os
 import queue
 import secrets
-import select
 import selectors
 import sys
 import threading
@@ -53,14 +52,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scaler_cluster.core.manager.config import ManagerConfig
-    from scaler_cluster.provision.backend import Backend, ManagerBackend
+    from scaler_cluster.provision.backend import ManagerBackend
 
 log = logging.getLogger("scaler.manager")
 
 IMPATIENT_S = 5.0
 """A scheduler answers much sooner than this: a user who mistyped its address wants to know."""
-AGAIN_S = 1.0
-"""How often a system is asked that does not answer when the manager begins."""
 NAME_BYTES = 4
 """Random bytes of a unit's name."""
 CLOSE_S = 5.0
@@ -76,13 +73,20 @@ class _Answer:
     job: Job
     listed: Mapping[str, Listed] | None = None
     error: str = ""
+    offer: m.Offer | None = None
+    """What the system offers, if that was not known before."""
 
 
 class _BackendThread:
-    """Calls a backend in a thread; ``fd`` is readable while answers wait to be taken."""
+    """Calls a backend in a thread; ``fd`` is readable while answers wait to be taken.
 
-    def __init__(self, backend: Backend) -> None:
+    ``awaited`` is what the settings offer, if the backend is yet to say what its system has of it:
+    it is then asked for that before it is asked for anything else.
+    """
+
+    def __init__(self, backend: ManagerBackend, awaited: m.Offer | None) -> None:
         self._backend = backend
+        self.awaited = awaited
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
         self.fd, self._wake = os.pipe()
@@ -109,7 +113,7 @@ class _BackendThread:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
-                answer = _Answer(job, self._call(job))
+                answer = self._call(job)
             except BackendError as error:
                 answer = _Answer(job, None, str(error))
             except Exception as error:
@@ -119,43 +123,54 @@ class _BackendThread:
             os.write(self._wake, b"\0")
         self._backend.close()
 
-    def _call(self, job: Job) -> Mapping[str, Listed] | None:
+    def _call(self, job: Job) -> _Answer:
+        if self.awaited is not None:
+            offer, self.awaited = self._backend.offered(self.awaited), None
+            return _Answer(job, offer=offer)
         if isinstance(job, Start):
             self._backend.start(job.units)
         elif isinstance(job, Stop):
             self._backend.stop(job.units)
         else:
             found = self._backend.look()
-            return {name: Listed(one.reason, one.is_over) for name, one in found.items()}
-        return None
+            listed = {name: Listed(one.reason, one.is_over) for name, one in found.items()}
+            return _Answer(job, listed)
+        return _Answer(job)
 
 
 class ManagerShell:
     """Moves messages between the core of a manager, the scheduler and the backend.
 
     It works until ``lifeline`` comes to its end, until the scheduler ends the cluster, or until
-    another manager takes its place.
+    another manager takes its place. As long as the system does not say what it has, for which
+    ``error`` is the reason, the scheduler is offered what the settings do, and hears the reason.
     """
 
     def __init__(
         self,
-        config: ManagerConfig,
+        settings: ManagerSettings,
         offer: m.Offer,
-        backend: Backend,
-        credentials: Credentials,
+        error: str,
+        backend: ManagerBackend,
         lifeline: int,
     ) -> None:
-        self._config = config
+        self._settings = settings
+        self._lifetime_s = backend.lifetime_s
+        self._config = manager_config(settings, offer, self._lifetime_s)
         self._lifeline = lifeline
+        config, credentials = self._config, Credentials.of(WORKER, settings.given_keys)
         passport = credentials.passport(config.address)
         peer = make_peer_id("M")
         who = m.PROTOCOL_VERSION, PYTHON_VERSION, os.getpid(), host_name()
         self._hello = m.Hello(m.MANAGER, *who, name=config.name)
-        log.info("WorkerManager: %s manages up to %s workers", config.name, config.most)
-        self._core = ManagerCore(config, offer, lambda: secrets.token_hex(NAME_BYTES), clock())
+        self._core = self._core_of(config, offer)
+        if error:
+            self._core.looked(None, error, clock())
+        else:
+            log.info("WorkerManager: %s manages up to %s workers", config.name, config.most)
         self._exchange = Exchange(new_incarnation())
         self._link = zmq_link.connect(config.address, peer, passport=passport)
-        self._backend = _BackendThread(backend)
+        self._backend = _BackendThread(backend, offer if error else None)
         self._leave: str | None = None
         """Why to leave; empty: it was asked to; None: stay."""
         self._reason = ""
@@ -166,6 +181,10 @@ class ManagerShell:
         self._selector.register(self._backend.fd, selectors.EVENT_READ, self._on_backend)
         self._selector.register(self._link.fd, selectors.EVENT_READ, self._on_link)
         self._send([self._hello])
+
+    @staticmethod
+    def _core_of(config: ManagerConfig, offer: m.Offer) -> ManagerCore:
+        return ManagerCore(config, offer, lambda: secrets.token_hex(NAME_BYTES), clock())
 
     def run(self) -> None:
         """Work to the end; raises ClusterUnreachableError if nobody has asked for that."""
@@ -233,16 +252,28 @@ class ManagerShell:
     def _on_backend(self) -> None:
         for answer in self._backend.take():
             job, now = answer.job, clock()
-            if isinstance(job, Start):
+            if answer.offer is not None:
+                self._offered(offer_that_fits(self._settings, answer.offer))
+            elif isinstance(job, Start):
                 self._core.started(job.units, answer.error, now)
             elif isinstance(job, Stop):
                 self._core.stopped(answer.error, now)
             else:
                 self._core.looked(answer.listed, answer.error, now)
 
+    def _offered(self, offer: m.Offer) -> None:
+        """Begin anew, as nothing could be started so far: the system says what it has."""
+        self._config = config = manager_config(self._settings, offer, self._lifetime_s)
+        log.info("WorkerManager: %s manages up to %s workers", config.name, config.most)
+        self._core = self._core_of(config, offer)
+
     def _on_lifeline(self) -> None:
-        if not os.read(self._lifeline, 4096):
-            self._selector.unregister(self._lifeline)
+        if os.read(self._lifeline, 4096):
+            return
+        self._selector.unregister(self._lifeline)
+        if self._backend.awaited is not None:
+            self._leave = ""
+        else:
             self._core.leave(clock())
 
     def _close(self) -> None:
@@ -259,34 +290,17 @@ def run_manager(settings: ManagerSettings, lifeline: int) -> None:
     not installed or set that its system needs, ClusterUnreachableError if there is no scheduler.
     """
     name = manager_id_of(settings)
-    command = UnitCommand(settings, name)
-    backend = make_backend(settings, command)
+    backend = make_backend(settings, UnitCommand(settings, name))
     if settings.dry_run:
         sys.stdout.write(f"{backend.dry_run(f'{name}-00000000')}\n")
         backend.close()
         return
-    credentials = Credentials.of(WORKER, settings.given_keys)
-    offer = _await_offer(backend, offer_of(settings), lifeline)
-    if offer is None:
-        backend.close()
-        return
-    offer = offer_that_fits(settings, offer)
-    config = manager_config(settings, offer, backend.lifetime_s)
-    ManagerShell(config, offer, backend, credentials, lifeline).run()
-
-
-def _await_offer(backend: ManagerBackend, offer: m.Offer, lifeline: int) -> m.Offer | None:
-    """Return what the system offers, once it answers; None: ``lifeline`` has come to its end."""
-    told = ""
-    while True:
-        try:
-            return backend.offered(offer)
-        except BackendError as error:
-            if str(error) != told:
-                told = str(error)
-                log.warning("WorkerManager: %s", told)
-        if select.select([lifeline], (), (), AGAIN_S)[0] and not os.read(lifeline, 4096):
-            return None
+    offer, error = offer_of(settings), ""
+    try:
+        offer = offer_that_fits(settings, backend.offered(offer))
+    except BackendError as refusal:
+        error = str(refusal)
+    ManagerShell(settings, offer, error, backend, lifeline).run()
 
 
 if __name__ == "__main__":

@@ -92,7 +92,8 @@ class Fleet:
 
     def broken(self, name: str, reason: str, now: float) -> list[Unit]:
         """The workers of a unit are in vain; return the unit if it is yet to be ended."""
-        text = f"the workers of {name} {reason}"
+        # Its name comes last: terminals may cut the line.
+        text = f"workers {reason} ({name})"
         unit = self.units.get(name)
         if unit is not None and unit.stays:
             self._in_vain(text, now)
@@ -216,7 +217,7 @@ class Fleet:
                 if unit.has_come:
                     what = f"did not come back within {RETURN_S:g} s"
                 why = unit.reason or "nobody says why"
-                self._in_vain(f"the workers of {unit.name} {what}: {why}", now)
+                self._in_vain(f"workers {what}: {why} ({unit.name})", now)
         return late
 
     def drain(self, units: Iterable[Unit], now: float) -> tuple[str, ...]:
