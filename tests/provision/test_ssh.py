@@ -167,3 +167,25 @@ def test_why_a_machine_cannot_be_used(server, tmp_path) -> None:
     made.close()
 
     assert "Host key verification failed" in found["mine-1"].reason
+
+
+@pytest.mark.slow
+def test_why_python_cannot_run_the_workers(server, capfd) -> None:
+    """What it says last is the unit's reason as well; all it says is shown."""
+    options = server.flags.split()
+    made = backend(
+        hosts=("127.0.0.1",),
+        ssh_port=server.port,
+        identity=options[3],
+        ssh_options=(options[5],),
+        remote_python="/nowhere/python",
+        insecure=True,
+    )
+    made.start(["mine-1"])
+    found: dict[str, UnitStatus] = {}
+    wait_until(lambda: found.update(made.look()) or found["mine-1"].is_over, "ssh does not end")
+    made.close()
+
+    assert found["mine-1"].reason.startswith("127.0.0.1: ")
+    assert "/nowhere/python: " in found["mine-1"].reason
+    assert "/nowhere/python: " in capfd.readouterr().err

@@ -13,7 +13,7 @@ import os
 import shlex
 import shutil
 import subprocess
-import tempfile
+import threading
 import time
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
@@ -36,6 +36,35 @@ END_S = 10.0
 CONNECT_S = 10
 ALIVE_S, ALIVE_MAX = 5, 3
 """A machine that has not answered so often, once in so many seconds, is given up."""
+LAST_WORDS_S = 1.0
+"""How long what an ssh has written is waited for when it has ended."""
+TAIL_BYTES = 4096
+
+
+class _Errors:
+    """Passes on what an ssh writes to stderr, and keeps its end: that says why the unit ends.
+
+    It may be ssh that cannot reach the machine, or Python there that cannot run the workers.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._tail = b""
+        self._thread = threading.Thread(target=self._pass_on, name="ssh", daemon=True)
+        self._thread.start()
+
+    def last_words(self) -> str:
+        """Return the last line, once the ssh has ended; empty: none."""
+        # A process that ssh has left behind may have it open.
+        self._thread.join(LAST_WORDS_S)
+        return last_line(self._tail.decode(errors="replace"))
+
+    def _pass_on(self) -> None:
+        with self._stream:
+            while part := os.read(self._stream.fileno(), 4096):
+                self._tail = (self._tail + part)[-TAIL_BYTES:]
+                with contextlib.suppress(OSError):
+                    os.write(2, part)
 
 
 @dataclass(frozen=True)
@@ -46,23 +75,17 @@ class _Session:
     """Which of the machines it is."""
     host: str
     process: subprocess.Popen[bytes]
-    errors: IO[bytes]
-    """The file in which it says why it cannot reach the machine."""
+    errors: _Errors
 
-    def last_words(self) -> str:
-        """Return the last line that it has written; empty: none."""
-        return last_line(self.errors.read().decode(errors="replace"))
+    def reason(self, status: int) -> str:
+        """Return why it has ended, with this status."""
+        return f"{self.host}: {self.errors.last_words() or f'ssh ended with status {status}'}"
 
     def let_go(self) -> None:
         """Close the channel; the unit ends then."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
-
-    def close(self) -> None:
-        """Let go of what is left of a session that has ended."""
-        self.let_go()
-        self.errors.close()
 
 
 class SSHBackend:
@@ -96,16 +119,15 @@ class SSHBackend:
         for unit in units:
             place = self._free_place()
             host, opening = self._settings.machines[place], self._opening(place)
-            # Closed when the unit is over. It has no name, so a manager that is killed leaves none.
-            errors = tempfile.TemporaryFile()  # noqa: SIM115
-            path = f"/proc/{os.getpid()}/fd/{errors.fileno()}"
             # What the workers write goes where the manager writes, and so does why they end.
             process = subprocess.Popen(
-                [*self._ssh(host, opening, "-E", path), self._line(unit, opening)],
+                [*self._ssh(host, opening), self._line(unit, opening)],
                 stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
             )
-            self._sessions[unit] = _Session(place, host, process, errors)
+            assert process.stderr is not None
+            self._sessions[unit] = _Session(place, host, process, _Errors(process.stderr))
             brief(process, keys, "" if opening is None else opening.tunnel.text)
 
     def look(self) -> Mapping[str, UnitStatus]:
@@ -115,10 +137,9 @@ class SSHBackend:
             status = session.process.poll()
             found[unit] = UnitStatus()
             if status is not None:
-                why = session.last_words() or f"its workers ended with status {status}"
-                found[unit] = UnitStatus(is_over=True, reason=f"{session.host}: {why}")
+                found[unit] = UnitStatus(is_over=True, reason=session.reason(status))
                 del self._sessions[unit]
-                session.close()
+                session.let_go()
         return found
 
     def stop(self, units: Sequence[str]) -> None:
@@ -154,11 +175,11 @@ class SSHBackend:
     def _opening(self, place: int) -> Opening | None:
         return None if self._tunnels is None else self._tunnels.open(place)
 
-    def _ssh(self, host: str, opening: Opening | None, *flags: str) -> list[str]:
+    def _ssh(self, host: str, opening: Opening | None) -> list[str]:
         settings = self._settings
         options = ["BatchMode=yes", f"ConnectTimeout={CONNECT_S}"]
         options += [f"ServerAliveInterval={ALIVE_S}", f"ServerAliveCountMax={ALIVE_MAX}"]
-        command = ["ssh", "-T", *flags]
+        command = ["ssh", "-T"]
         if opening is not None:
             command += opening.flags
         for one in (*settings.ssh_options, *options):
