@@ -194,6 +194,19 @@ def test_a_system_that_refuses_is_asked_ever_less_often(system):
     assert system.core.reason == ""
 
 
+def test_units_that_work_and_are_killed_are_soon_replaced(system):
+    """However often that happens, nobody waits long: work would lie."""
+    system.want(1)
+    for _ in range(50):
+        made = system.made
+        system.come(*system.units)
+        system.units.clear()
+        system.here.clear()
+        system.want(1)
+        system.wait(25.0)
+        assert system.made == made + 1
+
+
 @pytest.mark.parametrize("ends_first", [False, True])
 def test_units_whose_workers_cannot_start_are_tried_ever_less_often(system, ends_first):
     """The scheduler says why, be it before the system lists the unit's end, or after that."""
@@ -223,8 +236,8 @@ def test_a_broken_unit_with_tasks_drains(system):
     assert (system.drained, system.ended) == (["m-1"], [])
 
 
-def test_units_that_die_as_soon_as_they_came_are_tried_ever_less_often(system):
-    """Only one that has lived for a while ends that."""
+def test_units_that_die_as_soon_as_they_came_are_tried_less_often(system):
+    """A quarter of a minute lies between them; one that has lived for a while ends that."""
     system.want(1)
     for _ in range(1000):
         system.wait(1.0)
@@ -235,7 +248,7 @@ def test_units_that_die_as_soon_as_they_came_are_tried_ever_less_often(system):
             system.want(1)
             system.wait(2.1)
             system.units.clear()
-    assert 5 < system.made < 15
+    assert 50 < system.made < 100, "of a thousand seconds"
 
     while not system.units:
         system.wait(1.0)

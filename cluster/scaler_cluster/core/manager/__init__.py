@@ -16,8 +16,8 @@ has not ended by then, or never came, is ended through the backend.
 
 A unit is here once one of its workers was. One that ends before that, or soon after, was in vain,
 and so is one whose workers cannot start: the scheduler, which hears why, says so (``UnitBroken``).
-After that the manager waits before it tries again, twice as long each time, five minutes at most;
-one that comes and lives for a while ends that.
+After that the manager waits before it tries again, twice as long each time: five minutes at most if
+none comes, and 16 seconds if they come and die; one that comes and lives for a while ends that.
 
 The core has no clock and calls no backend: ``runtime/manager.py`` does both.
 """

@@ -21,6 +21,9 @@ BATCH = 32
 """Units started at once: if the system refuses them, not too many were asked for in vain."""
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 300.0
 """How long to wait after a start in vain; it doubles up to the second one."""
+SHORT_FAILURES = 4
+"""Once a unit has come, the next start in vain counts as one after no more than so many: what is
+killed again and again while it works is missed."""
 STURDY_S = 10.0
 """A unit that dies sooner than this after its workers came was in vain as well."""
 SETTLE_S = 10.0
@@ -68,6 +71,7 @@ class Fleet:
             if unit.phase in (Phase.ASKED, Phase.COMING):
                 unit.came(now)
                 self.reason = ""
+                self._failures = min(self._failures, SHORT_FAILURES)
             if self._failed_at < unit.came_at <= now - STURDY_S:
                 self._failures = 0
         is_asking = False
