@@ -235,6 +235,16 @@ def test_a_lost_session(symphony, shell, flags) -> None:
         held.result(BOUND_S)
 
 
+def test_a_proxy_that_nobody_lets_in_ends_as_it_is_told_to(symphony, shell) -> None:
+    """It is a session that it tries to open again and again."""
+    with workers(shell) as client:
+        assert client.submit(abs, -1).result(BOUND_S) == 1
+        (symphony / "no session").touch()
+        (symphony / "lost").touch()
+        shell.commands[1].wait_for("no session for you")
+        assert shell.commands[1].interrupt() == 0
+
+
 def test_a_new_scheduler_adopts_what_runs(symphony, shell, flags) -> None:
     """The task goes on in Symphony, and its result comes to the client."""
     with workers(shell, count=2) as client:

@@ -113,9 +113,9 @@ def test_every_way_is_closed(run, tmp_path, way) -> None:
     reported("scaler_top\n")
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [one for one in SCRIPTS if one != "scaler_symphony_cluster"])
 def test_a_command_is_watched(run, tmp_path, name) -> None:
-    """Also if whatever it raises is swallowed."""
+    """Also if whatever it raises is swallowed. Only that of a proxy is not: it has workers in it."""
     script = tmp_path / name
     script.write_text(f"try: {WAYS[0]}\nexcept Exception: pass")
 

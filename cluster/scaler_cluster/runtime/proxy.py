@@ -14,6 +14,7 @@ import os
 import select
 import selectors
 import signal
+import socket
 import sys
 from collections import deque
 from functools import partial
@@ -60,14 +61,19 @@ class ProxyShell(MachineShell):
         """By slot."""
         self._woken: deque[ProxyWorker] = deque()
         """Workers whose tasks have ended; other threads put them here."""
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
+        # Closed once no thread can ring any more, which is not known before.
+        self._bell, self._ringer = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
         self._lost = ""
         """Why the other system has lost what it was given; other threads set it."""
         self._runner = make_runner(proxy.settings, self._lose)
-        super().__init__(config, make_peer_id("S"), lifeline)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, self._on_woken)
+        try:
+            super().__init__(config, make_peer_id("S"), lifeline)
+        except BaseException:
+            self._runner.close()
+            raise
+        self._selector.register(self._bell, selectors.EVENT_READ, self._on_woken)
         log.info("ProxyWorker: up to %s tasks at once in %s", config.places, proxy.settings.where)
 
     def _lose(self, reason: str) -> None:
@@ -80,14 +86,14 @@ class ProxyShell(MachineShell):
 
     def _ring(self) -> None:
         try:
-            os.write(self._wake_write, b"\0")
-        except OSError:
-            # It is full, so it wakes; or the proxy has ended.
+            self._ringer.send(b"\0")
+        except BlockingIOError:
+            # It is full, so it wakes.
             return
 
     def _on_woken(self) -> None:
         try:
-            os.read(self._wake_read, 65536)
+            self._bell.recv(65536)
         except BlockingIOError:
             return
         while self._woken:
@@ -173,6 +179,10 @@ class ProxyShell(MachineShell):
         self._runner.close()
 
 
+class _Over(Exception):
+    """The lifeline has come to its end while the other system let nobody in."""
+
+
 def _end_of(worker: ProxyWorker, exit_code: int | None) -> Exit:
     """Return what a process would have come to in the place of a worker; None: it was killed."""
     number = None if exit_code == 0 else int(signal.SIGKILL)
@@ -195,14 +205,20 @@ def run_proxy(proxy: ProxyProcessConfig, lifeline: int) -> None:
             try:
                 shell = ProxyShell(proxy, config, lifeline)
             except ClusterUnreachableError as error:
-                if is_first or select.select([lifeline], (), (), AGAIN_S)[0]:
+                if is_first:
                     raise
                 log.warning("ProxyWorker: %s", error)
+                has_news = select.select([lifeline], (), (), AGAIN_S)[0]
+                if has_news and not os.read(lifeline, 4096):
+                    raise _Over from None
             else:
                 is_first = False
                 return shell
 
-    reason = Supervisor(proxy.machine, lifeline, make_shell).run()
+    try:
+        reason = Supervisor(proxy.machine, lifeline, make_shell).run()
+    except _Over:
+        return
     if reason:
         raise ClusterUnreachableError(reason)
 
