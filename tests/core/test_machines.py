@@ -10,8 +10,16 @@ from scaler_cluster.core.scheduler import invariants
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.core.scheduler.resumption import GRACE_S
 from scaler_cluster.core.scheduler.scheduler import LAG_S
+from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello, submission
+from scaler_cluster.testing.bench import (
+    PYTHON,
+    SchedulerBench,
+    function_id,
+    hello,
+    payloads_of,
+    submission,
+)
 from scaler_cluster.wire import messages as m
 
 LONG_S = 1.0
@@ -445,6 +453,45 @@ def test_the_time_of_all_its_cores_counts(four):
     assert user.served_s == pytest.approx(4 * LONG_S)
 
 
+def test_all_that_wait_may_run_what_they_wait_for(bench):
+    """If all workers of a machine wait, a task with several cores runs on the stack of one."""
+    bench.client()
+    machine(bench, 2)
+    bench.submit(0, 2)
+    peers = running(bench)
+    for nested, peer in ((b"N1", peers[0]), (b"N2", peers[1])):
+        bench.feed(nested, hello(m.CLIENT, worker=peer))
+        bench.feed(nested, *submission(0, options=cores(2, depth=1)))
+    bench.feed(b"N1", m.Blocked(is_blocked=True))
+    assert "N1" not in bench.feed(b"N1", m.Cancel(0, 1, queued_only=True))
+
+    bench.feed(b"N2", m.Blocked(is_blocked=True))
+    assert bench.feed(b"N1", m.Cancel(0, 1, queued_only=True))["N1"] == ["Cancelled 0"]
+
+
+def test_a_waiting_task_is_not_given_what_it_lacks(eight):
+    """A task without a GPU that waits for one with a GPU does not get it back to run it."""
+    eight.submit(0, 1)
+    peer = running(eight)[0]
+    eight.submit(10, options=gpus(4))
+    eight.feed(b"N1", hello(m.CLIENT, worker=peer))
+    eight.feed(b"N1", *submission(0, options=gpus(1, depth=1)), m.Blocked(is_blocked=True))
+    assert "N1" not in eight.feed(b"N1", m.Cancel(0, 1, queued_only=True))
+
+
+def test_nodes_that_follow_have_their_gpus_too(bench):
+    """A node of a graph that needs a GPU is not given out with the node before it."""
+    bench.client()
+    machine(bench, 2, ("gpu", 1))
+    bench.graph(900, "", options=[gpus()], kinds=[0])
+    bench.done(900, peer=running(bench)[900], each_s=1e-6)
+    bench.graph(0, "", "0", "1", "2", "3", options=[gpus()], kinds=[0] * 5)
+    for node in range(5):
+        assert list(running(bench)) == [node]
+        assert len(devices(bench)) == 1
+        bench.done(node, peer=running(bench)[node], each_s=1e-6)
+
+
 # -- another scheduler -------------------------------------------------------------------------
 
 
@@ -479,6 +526,24 @@ def test_a_scheduler_learns_what_running_tasks_have():
     bench.died(50, worker=b"W1", session=0)
     bench.worker(b"W3")
     assert devices(bench) == {0: (0,), 1: (1,)}
+
+
+def test_a_worker_tells_what_its_task_has():
+    """A worker that comes back names what its task has, and the GPUs it was told last."""
+    core, portion = WorkerCore(), m.Portion((("gpu", 1),), (3,))
+    function, batch = function_id("f"), payloads_of(0, 1)
+    assign = m.Assign(1, 0, function, m.CALL_ARGS, False, False, batch, portion=portion)
+    core.receive([m.Function(function, b"f"), assign])
+    holding, held = core.come_back((), 0, 1.0)
+
+    assert isinstance(holding, m.Holding)
+    assert holding.portion == portion
+    core.queue[0].cursor = 0
+    core.reports.begin(core.queue[0], 0.0)
+    holding, held = core.come_back((), 0, 1.0)
+    assert isinstance(holding, m.Holding)
+    assert isinstance(held, m.Held)
+    assert (holding.portion, holding.started, held.devices) == (portion, 1, (3,))
 
 
 def test_nothing_is_given_out_before_all_workers_have_told():
