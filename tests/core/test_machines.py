@@ -487,6 +487,7 @@ def test_nodes_that_follow_have_their_gpus_too(bench):
     bench.done(900, peer=running(bench)[900], each_s=1e-6)
     bench.graph(0, "", "0", "1", "2", "3", options=[gpus()], kinds=[0] * 5)
     for node in range(5):
+        bench.act()
         assert list(running(bench)) == [node]
         assert len(devices(bench)) == 1
         bench.done(node, peer=running(bench)[node], each_s=1e-6)
