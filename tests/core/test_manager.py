@@ -272,6 +272,17 @@ def test_units_that_never_come_are_given_up(system):
     assert system.core.fleet.failed == 1
 
 
+def test_units_that_never_come_and_nobody_says_why(system):
+    """As those whose key the scheduler does not let in: only they know."""
+    system.want(1)
+    system.units["m-1"] = Listed()
+    system.wait(31.0)
+
+    assert system.core.reason == (
+        "workers did not come within 30 s: their own output may say why (m-1)"
+    )
+
+
 def test_units_that_never_come_back_are_given_up(system):
     """The scheduler has lost them; the system still has them."""
     system.want(1)

@@ -220,7 +220,7 @@ class Fleet:
                 what = f"did not come within {self.config.start_timeout_s:g} s"
                 if unit.has_come:
                     what = f"did not come back within {RETURN_S:g} s"
-                why = unit.reason or "nobody says why"
+                why = unit.reason or "their own output may say why"
                 self._in_vain(f"workers {what}: {why} ({unit.name})", now)
         return late
 
