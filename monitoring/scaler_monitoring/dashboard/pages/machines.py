@@ -153,7 +153,7 @@ _MANAGERS = (
     Column("failed", "failed", WHOLE, 60),
     Column("unit_h", "unit hours", NUMBER, 80),
     Column("idle_s", "idle workers (s)", WHOLE, 115),
-    Column("reason", "why the last unit was in vain", width=260),
+    Column("reason", "why it gets no workers", width=260),
 )
 
 
