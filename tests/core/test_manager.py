@@ -399,6 +399,14 @@ def test_a_restarted_scheduler_hears_the_offer_and_what_drains(system):
     system.wait(2.1)
     assert system.drained[-1] == "m-1"
 
+    system.wait(20.0)
+    assert system.ended == [], "it may finish before another scheduler as well"
+    system.come("m-1")
+    system.here.clear()
+    system.want(1)
+    system.wait(8.0)
+    assert system.ended == ["m-1"], "it has finished, and its system has not noticed"
+
 
 def test_a_manager_leaves_with_its_units(system):
     """What is here may finish for a while, what is not is ended."""

@@ -74,25 +74,25 @@ class Fleet:
                 self._failures = min(self._failures, SHORT_FAILURES)
             if self._failed_at < unit.came_at <= now - STURDY_S:
                 self._failures = 0
-        is_asking = False
-        for unit in list(self.units.values()):
+        has_lost = False
+        for unit in self.units.values():
             was_connected, unit.is_connected = unit.is_connected, unit.name in here
             if was_connected and not unit.is_connected:
-                is_asking |= self._disconnected(unit, now)
-        return is_asking
+                has_lost = True
+                self._disconnected(unit, now)
+        return has_lost
 
-    def _disconnected(self, unit: Unit, now: float) -> bool:
-        """The scheduler has lost a unit's supervisor, or has sent it off."""
-        if not unit.is_listed:
-            self._end(unit, now)
-            return False
+    def _disconnected(self, unit: Unit, now: float) -> None:
+        """The scheduler has lost a unit's supervisor, or has sent it off; the system may have it.
+
+        One that it does not list is over once it has said so.
+        """
         if unit.phase is Phase.DRAINING:
             # It has finished; a system that does not end it by itself is to do so soon.
             unit.until = min(unit.until, now + FAREWELL_S)
         if unit.phase is Phase.HERE:
             # It may come back: after a restart of the scheduler all do.
             unit.phase, unit.until = Phase.COMING, now + RETURN_S
-        return True
 
     def broken(self, name: str, reason: str, now: float) -> list[Unit]:
         """The workers of a unit are in vain; return the unit if it is yet to be ended."""
@@ -106,6 +106,12 @@ class Fleet:
             # It has ended since, and its system hardly knows why.
             self.reason = text
         return []
+
+    def scheduler_is_new(self) -> None:
+        """It names no unit yet: one on its way out has not finished because of that."""
+        for unit in self.units.values():
+            if unit.phase is Phase.DRAINING:
+                unit.is_connected = False
 
     def forget_scheduler(self) -> None:
         """The scheduler says nothing any more: only the system knows which units there are."""
@@ -143,7 +149,7 @@ class Fleet:
         if unit.is_listed:
             unit.is_refused = False
             return
-        is_ending = unit.is_refused or unit.phase is Phase.ENDING
+        is_ending = unit.is_refused or not unit.stays
         is_known = listed is not None or was_listed
         if (is_ending or is_known or now - unit.asked_at >= SETTLE_S) and not unit.is_connected:
             self._end(unit, now)

@@ -141,6 +141,7 @@ class ManagerCore:
         self._leave_by(now)
 
     def _on_unknown(self, _: m.Unknown, _now: float) -> None:
+        self.fleet.scheduler_is_new()
         if not any(type(one) is ComeBack for one in self._outbox):
             self._outbox.append(ComeBack(replace(self._offer, wanted=self.wanted)))
 
