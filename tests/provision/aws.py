@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import os
+import signal
 import subprocess
 import threading
 from typing import TYPE_CHECKING, Any
@@ -62,7 +65,7 @@ class Agent:
                 if one in wanted:
                     self._ended(one)
             elif one not in wanted:
-                process.terminate()
+                _end(process)
 
     def close(self) -> None:
         """End everything."""
@@ -70,8 +73,24 @@ class Agent:
         self._thread.join()
         for process in self._processes.values():
             if process.poll() is None:
-                process.terminate()
+                _end(process)
             process.wait(20)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a container or a machine, with all that runs in it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+
+
+def instances(ec2: Any) -> Iterator[tuple[str, str]]:
+    """Yield the instances of EC2 that run, each with its user data."""
+    for each in ec2.describe_instances()["Reservations"]:
+        for instance in each["Instances"]:
+            if instance["State"]["Name"] == "running":
+                one = instance["InstanceId"]
+                data = ec2.describe_instance_attribute(InstanceId=one, Attribute="userData")
+                yield one, base64.b64decode(data["UserData"]["Value"]).decode()
 
 
 def ecs_tasks(ecs: Any, cluster: str) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,7 @@ from scaler_cluster.provision.ecs import ECSBackend
 from scaler_cluster.provision.manager_process import offer_of
 from scaler_cluster.provision.unit_command import UnitCommand
 from scaler_exec import Client
-from tests.provision.aws import Agent, ecs_tasks
+from tests.provision.aws import Agent, ecs_tasks, instances
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, free_port, wait_until
 
@@ -287,6 +287,43 @@ def test_tasks_come_and_go(aws, network, shell, flags, tmp_path) -> None:
             assert sum(client.map(abs, range(-100, 0))) == 5050
         assert manager.interrupt() == 0
         wait_until(lambda: not agent.running, "tasks are left")
+
+
+@pytest.mark.slow
+def test_instances_come_and_go(aws, shell, flags, tmp_path) -> None:
+    """From no instance of EC2 to two, one of which fails under load, and back to none."""
+    address = f"tcp://127.0.0.1:{free_port(4) + 1}"
+    shell.start(f"scaler_scheduler {address}")
+    manager = shell.start(
+        f"scaler_worker_manager aws_ec2 {address} -wmi mine --max-workers 2 -his 0.2 -sdc 0.5 "
+        f"--workers-per-unit 1 --image-id ami-12c6146b --remote-python {sys.executable}"
+    )
+    ec2 = aws("ec2")
+
+    def listed():
+        for one, script in instances(ec2):
+            # An instance ends itself at last: not this machine.
+            assert script.count("shutdown") == 1
+            yield one, script.replace("shutdown -h now", "echo it ends")
+
+    def terminate(one: str) -> None:
+        ec2.terminate_instances(InstanceIds=[one])
+
+    agent = Agent(tmp_path, listed, terminate)
+    try:
+        with Client(address) as client:
+            futures = [client.submit(tasks.hold, flags.path(one), flags.path("go")) for one in "ab"]
+            flags.wait("a")
+            flags.wait("b")
+            agent.kill(agent.running[0])
+            flags.set("go")
+            assert all(future.result(BOUND_S) for future in futures)
+            wait_until(lambda: not agent.running, "instances that have nothing to do stay")
+            assert sum(client.map(abs, range(-100, 0))) == 5050
+        assert manager.interrupt() == 0
+        wait_until(lambda: not agent.running, "instances are left")
+    finally:
+        agent.close()
 
 
 # -- the adapter of version 1.12 ---------------------------------------------------------------

@@ -124,9 +124,7 @@ class Container:
             index = job.array_properties.get("index", "")
             variables = f"AWS_BATCH_JOB_ID={key} AWS_BATCH_JOB_ARRAY_INDEX={index}"
             script = f"exec > {self._file(key)}.log 2>&1; {variables} {shlex.join(command)}"
-            # A container that is ended takes with it what runs in it.
-            wait = "trap 'kill $!' TERM; wait $!"
-            yield key, f"{script} & {wait}; echo $? > {self._file(key)}.status"
+            yield key, f"{script}; echo $? > {self._file(key)}.status"
 
     def _file(self, key: str) -> str:
         return str(self._root / key.replace(":", "-"))
