@@ -265,38 +265,45 @@ def running(ecs, cluster: str, root: Path):
         agent.close()
 
 
-@pytest.mark.slow
-def test_tasks_come_and_go(aws, network, shell, flags, tmp_path) -> None:
-    """From no task of ECS to two, one of which dies under load, and back to none."""
-    address = f"tcp://127.0.0.1:{free_port(4) + 1}"
+def play(agent: Agent, shell, flags, address: str, line: str) -> None:
+    """Let a manager work: from none to two, one of which fails under load, and back to none."""
     shell.start(f"scaler_scheduler {address}")
     manager = shell.start(
-        f"scaler_worker_manager aws_raw_ecs {address} -wmi mine --max-workers 2 -his 0.2 -sdc 0.5 "
-        f"--ecs-task-cpu 1 --ecs-cluster e2e --ecs-subnets {network['ecs_subnets'][0]} "
+        f"scaler_worker_manager {line} -wmi mine --max-workers 2 -his 0.2 -sdc 0.5"
+    )
+    with Client(address) as client:
+        futures = [client.submit(tasks.hold, flags.path(one), flags.path("go")) for one in "ab"]
+        flags.wait("a")
+        flags.wait("b")
+        agent.kill(agent.running[0])
+        flags.set("go")
+        assert all(future.result(BOUND_S) for future in futures)
+        wait_until(lambda: not agent.running, "units that have nothing to do stay")
+        assert sum(client.map(abs, range(-100, 0))) == 5050
+    assert manager.interrupt() == 0
+    wait_until(lambda: not agent.running, "units are left")
+
+
+@pytest.mark.slow
+def test_tasks_come_and_go(aws, network, shell, flags, tmp_path) -> None:
+    """Those of ECS run the commands they were given."""
+    address = f"tcp://127.0.0.1:{free_port(4) + 1}"
+    line = (
+        f"aws_raw_ecs {address} --ecs-task-cpu 1 --ecs-cluster e2e "
+        f"--ecs-subnets {network['ecs_subnets'][0]} "
         f"--ecs-security-groups {network['ecs_security_groups'][0]}"
     )
     with running(aws("ecs"), "e2e", tmp_path) as agent:
-        with Client(address) as client:
-            futures = [client.submit(tasks.hold, flags.path(one), flags.path("go")) for one in "ab"]
-            flags.wait("a")
-            flags.wait("b")
-            agent.kill(agent.running[0])
-            flags.set("go")
-            assert all(future.result(BOUND_S) for future in futures)
-            wait_until(lambda: not agent.running, "tasks that have nothing to do stay")
-            assert sum(client.map(abs, range(-100, 0))) == 5050
-        assert manager.interrupt() == 0
-        wait_until(lambda: not agent.running, "tasks are left")
+        play(agent, shell, flags, address, line)
 
 
 @pytest.mark.slow
 def test_instances_come_and_go(aws, shell, flags, tmp_path) -> None:
-    """From no instance of EC2 to two, one of which fails under load, and back to none."""
+    """Those of EC2 run the user data they were given."""
     address = f"tcp://127.0.0.1:{free_port(4) + 1}"
-    shell.start(f"scaler_scheduler {address}")
-    manager = shell.start(
-        f"scaler_worker_manager aws_ec2 {address} -wmi mine --max-workers 2 -his 0.2 -sdc 0.5 "
-        f"--workers-per-unit 1 --image-id ami-12c6146b --remote-python {sys.executable}"
+    line = (
+        f"aws_ec2 {address} --workers-per-unit 1 --image-id ami-12c6146b "
+        f"--remote-python {sys.executable}"
     )
     ec2 = aws("ec2")
 
@@ -309,21 +316,8 @@ def test_instances_come_and_go(aws, shell, flags, tmp_path) -> None:
     def terminate(one: str) -> None:
         ec2.terminate_instances(InstanceIds=[one])
 
-    agent = Agent(tmp_path, listed, terminate)
-    try:
-        with Client(address) as client:
-            futures = [client.submit(tasks.hold, flags.path(one), flags.path("go")) for one in "ab"]
-            flags.wait("a")
-            flags.wait("b")
-            agent.kill(agent.running[0])
-            flags.set("go")
-            assert all(future.result(BOUND_S) for future in futures)
-            wait_until(lambda: not agent.running, "instances that have nothing to do stay")
-            assert sum(client.map(abs, range(-100, 0))) == 5050
-        assert manager.interrupt() == 0
-        wait_until(lambda: not agent.running, "instances are left")
-    finally:
-        agent.close()
+    with contextlib.closing(Agent(tmp_path, listed, terminate)) as agent:
+        play(agent, shell, flags, address, line)
 
 
 # -- the adapter of version 1.12 ---------------------------------------------------------------
