@@ -425,3 +425,27 @@ def test_plain_exceptions_are_pickled_plainly():
     data, _ = dumps_exception(ValueError("text"), None)
 
     assert data == pickle.dumps(ValueError("text"), 5)
+
+
+def test_what_tblib_says_of_all_exceptions_is_not_heeded() -> None:
+    """It says that wherever distributed is imported, and much that exceptions hold gets lost."""
+    pytest.importorskip("tblib")
+    program = """
+from tblib import pickling_support
+pickling_support.install()
+from scaler_cluster.pickling.exceptions import dumps_exception, loads_exception
+for error in UnicodeDecodeError("utf-8", b"abc", 1, 2, "bad"), NameError("a", name="b"):
+    made = loads_exception(*dumps_exception(error, None))
+    print(made, getattr(made, "name", made.args))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        "'utf-8' codec can't decode byte 0x62 in position 1: bad ('utf-8', b'abc', 1, 2, 'bad')",
+        "a b",
+    ]

@@ -91,7 +91,7 @@ class Ray:
 def ray(shell, monkeypatch):
     """Return what starts the nodes of a Ray cluster."""
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed: tox run -e ray")
+        pytest.skip("Ray is not installed: tox run -e guests")
     # Its token would lie in this user's home.
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
