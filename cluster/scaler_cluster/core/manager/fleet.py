@@ -74,25 +74,19 @@ class Fleet:
                 self._failures = min(self._failures, SHORT_FAILURES)
             if self._failed_at < unit.came_at <= now - STURDY_S:
                 self._failures = 0
-        has_lost = False
+        lost = [one for one in self.units.values() if one.is_connected and one.name not in here]
+        for unit in lost:
+            # It is gone, or was sent off; its system may have it yet. One that the system does not
+            # list is over once that has said so.
+            if unit.phase is Phase.DRAINING:
+                # It has finished; a system that does not end it by itself is to do so soon.
+                unit.until = min(unit.until, now + FAREWELL_S)
+            if unit.phase is Phase.HERE:
+                # It may come back: after a restart of the scheduler all do.
+                unit.phase, unit.until = Phase.COMING, now + RETURN_S
         for unit in self.units.values():
-            was_connected, unit.is_connected = unit.is_connected, unit.name in here
-            if was_connected and not unit.is_connected:
-                has_lost = True
-                self._disconnected(unit, now)
-        return has_lost
-
-    def _disconnected(self, unit: Unit, now: float) -> None:
-        """The scheduler has lost a unit's supervisor, or has sent it off; the system may have it.
-
-        One that it does not list is over once it has said so.
-        """
-        if unit.phase is Phase.DRAINING:
-            # It has finished; a system that does not end it by itself is to do so soon.
-            unit.until = min(unit.until, now + FAREWELL_S)
-        if unit.phase is Phase.HERE:
-            # It may come back: after a restart of the scheduler all do.
-            unit.phase, unit.until = Phase.COMING, now + RETURN_S
+            unit.is_connected = unit.name in here
+        return bool(lost)
 
     def broken(self, name: str, reason: str, now: float) -> list[Unit]:
         """The workers of a unit are in vain; return the unit if it is yet to be ended."""
