@@ -429,7 +429,7 @@ def test_plain_exceptions_are_pickled_plainly():
 
 def test_what_tblib_says_of_all_exceptions_is_not_heeded() -> None:
     """It says that wherever distributed is imported, and much that exceptions hold gets lost."""
-    pytest.importorskip("tblib")
+    pytest.importorskip("tblib", reason="it is there with Dask's cluster: tox run -e guests")
     program = """
 from tblib import pickling_support
 pickling_support.install()

@@ -83,14 +83,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGTERM)
 
 
-def instances(ec2: Any) -> Iterator[tuple[str, str]]:
-    """Yield the instances of EC2 that run, each with its user data."""
-    for each in ec2.describe_instances()["Reservations"]:
+def instances(ec2: Any, manager: str, known: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield a manager's instances that run, each with its user data, which is asked for once."""
+    tagged = [{"Name": "tag:scaler:manager", "Values": [manager]}]
+    for each in ec2.describe_instances(Filters=tagged)["Reservations"]:
         for instance in each["Instances"]:
-            if instance["State"]["Name"] == "running":
-                one = instance["InstanceId"]
+            one = instance["InstanceId"]
+            if instance["State"]["Name"] != "running":
+                continue
+            if one not in known:
                 data = ec2.describe_instance_attribute(InstanceId=one, Attribute="userData")
-                yield one, base64.b64decode(data["UserData"]["Value"]).decode()
+                known[one] = base64.b64decode(data["UserData"]["Value"]).decode()
+            yield one, known[one]
 
 
 def ecs_tasks(ecs: Any, cluster: str) -> Iterator[tuple[str, str]]:

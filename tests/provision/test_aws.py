@@ -266,10 +266,13 @@ def running(ecs, cluster: str, root: Path):
 
 
 def play(agent: Agent, shell, flags, address: str, line: str) -> None:
-    """Let a manager work: from none to two, one of which fails under load, and back to none."""
+    """Let a manager work: from none to two, one of which fails under load, and back to none.
+
+    Its id is that of no other test, which may have left units in the service.
+    """
     shell.start(f"scaler_scheduler {address}")
     manager = shell.start(
-        f"scaler_worker_manager {line} -wmi mine --max-workers 2 -his 0.2 -sdc 0.5"
+        f"scaler_worker_manager {line} -wmi day --max-workers 2 -his 0.2 -sdc 0.5"
     )
     with Client(address) as client:
         futures = [client.submit(tasks.hold, flags.path(one), flags.path("go")) for one in "ab"]
@@ -305,10 +308,10 @@ def test_instances_come_and_go(aws, shell, flags, tmp_path) -> None:
         f"aws_ec2 {address} --workers-per-unit 1 --image-id ami-12c6146b "
         f"--remote-python {sys.executable}"
     )
-    ec2 = aws("ec2")
+    ec2, known = aws("ec2"), dict[str, str]()
 
     def listed():
-        for one, script in instances(ec2):
+        for one, script in instances(ec2, "day", known):
             # An instance ends itself at last: not this machine.
             assert script.count("shutdown") == 1
             yield one, script.replace("shutdown -h now", "echo it ends")
