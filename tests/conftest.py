@@ -80,6 +80,17 @@ def _is_below(process: psutil.Process, above: set[int]) -> bool:
         return True  # It has ended since it was found.
 
 
+@pytest.fixture
+def shell(tmp_path):
+    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
+    # It imports the engine, for which the environment is made above.
+    from tests.runtime.shell import Shell
+
+    made = Shell(tmp_path)
+    yield made
+    made.close()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nobody_unpickles_at_the_end():
     """Fail the last test for what was reported since: by processes of a whole module, say."""

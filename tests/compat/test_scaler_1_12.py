@@ -15,11 +15,14 @@ import sys
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.runtime.helpers import free_port, wait_until
-from tests.runtime.shell import Command, Shell
+
+if TYPE_CHECKING:
+    from tests.runtime.shell import Command, Shell
 
 INSTALLED = os.environ.get("SCALER_1_12", "")
 """Where it is installed."""
@@ -77,14 +80,6 @@ class Upstream:
                 with suppress(ProcessLookupError, TimeoutError):
                     os.killpg(command.pid, number)
                     command.process.wait(10)
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell for our commands."""
-    made = Shell(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

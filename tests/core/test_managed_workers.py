@@ -291,6 +291,8 @@ def test_watchers_see_managers(cloud):
     cloud.submit(0)
     cloud.wait(0.3)
     unit(cloud, 1, b"W1")
+    # Its workers are not here yet: its manager says that it is coming.
+    unit(cloud, 2)
     cloud.feed(b"M1", m.Units(2, 1, 4, "no room", 90.0))
     cloud.wait(0.3)
     (row,) = cloud.snapshot().managers

@@ -9,17 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.helpers import Flags, wait_until
-from tests.runtime.shell import Shell
 
 ADDRESS = "tcp://127.0.0.1:8516"
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    made = Shell(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

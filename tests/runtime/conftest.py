@@ -16,7 +16,6 @@ from tests.runtime.helpers import (
     shut_down,
     wait_until,
 )
-from tests.runtime.shell import Shell
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -71,14 +70,6 @@ def client(cluster):
 def flags(tmp_path):
     """Return a fresh directory of flags."""
     return Flags(tmp_path)
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    made = Shell(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ import pytest
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_exec import ScalerExecutor
 from tests.runtime.helpers import BOUND_S, environment, free_port, run_module, wait_workers
-from tests.runtime.shell import Shell
 from tests.runtime.tasks import hold, raise_this
 
 TOP = "scaler_monitoring.top"
@@ -145,14 +144,6 @@ def test_what_cannot_work_is_one_line(arguments, status, says):
 
 
 # -- beside the other commands -------------------------------------------------------------------
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """Return a shell; what still runs in it at the end of the test must end when it is told to."""
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "ipc"])

@@ -12,7 +12,6 @@ import pytest
 
 from scaler_exec import ScalerExecutor
 from tests.runtime.helpers import free_port, plant, wait_until
-from tests.runtime.shell import Shell
 
 pytestmark = pytest.mark.slow
 
@@ -40,14 +39,6 @@ with ScalerExecutor(address=sys.argv[1]) as executor:
             print("begun", flush=True)
 print("right", flush=True)
 """
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """What starts processes, and ends them."""
-    made = Shell(tmp_path)
-    yield made
-    made.close()
 
 
 def test_a_stopped_program_gets_all_its_results_later(shell, tmp_path, monkeypatch) -> None:

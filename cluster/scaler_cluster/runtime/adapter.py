@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.config.webhook_settings import AdapterSettings
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.provision.adapters import make_adapter
 from scaler_cluster.runtime.child_main import run_child
 
@@ -59,4 +60,4 @@ async def _serve(adapter: Adapter, app: Any, lifeline: int) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_child(AdapterSettings, run_adapter, "an adapter"))
+    raise SystemExit(run_child(AdapterSettings, LogConfig.from_settings, run_adapter, "an adapter"))

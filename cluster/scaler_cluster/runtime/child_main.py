@@ -7,28 +7,35 @@ import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from scaler_cluster.errors import ScalerError
-from scaler_cluster.process.log_config import LogConfig, set_up_logging
+from scaler_cluster.process.log_config import set_up_logging
 from scaler_cluster.process.process import LIFELINE_FD, read_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scaler_cluster.config.shared_settings import Logging
+    from scaler_cluster.process.log_config import LogConfig
 
-Settings = TypeVar("Settings", bound="Logging")
+Config = TypeVar("Config")
 
 
-def run_child(kind: type[Settings], run: Callable[[Settings, int], None], what: str) -> int:
-    """Read settings from standard input, and run with them and the lifeline; return the status.
+def run_child(
+    kind: type[Config],
+    logging_of: Callable[[Config], LogConfig | None],
+    run: Callable[[Config, int], None],
+    what: str,
+    level: str = "WARNING",
+) -> int:
+    """Read a record from standard input, and run with it and the lifeline; return the status.
 
-    ``what`` says in a message to the user what has ended. Signals to the group are the parent's.
+    ``what`` says in a message to the user what has ended. Without a LogConfig it is logged to
+    stderr from ``level`` on. Signals to the group are the parent's.
     """
-    settings = read_config(kind)
-    set_up_logging(LogConfig.from_settings(settings))
+    config = read_config(kind)
+    set_up_logging(logging_of(config), level)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        run(settings, LIFELINE_FD)
+        run(config, LIFELINE_FD)
     except ScalerError as error:
         sys.stderr.write(f"scaler_exec: {what} ends: {error}\n")
         return 1

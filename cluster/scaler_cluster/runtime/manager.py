@@ -33,6 +33,7 @@ from scaler_cluster.errors import ClusterUnreachableError
 from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import new_incarnation
+from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.process.process import PYTHON_VERSION, host_name, make_peer_id
 from scaler_cluster.provision.backend import BackendError
 from scaler_cluster.provision.manager_process import (
@@ -304,4 +305,4 @@ def run_manager(settings: ManagerSettings, lifeline: int) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_child(ManagerSettings, run_manager, "a manager"))
+    raise SystemExit(run_child(ManagerSettings, LogConfig.from_settings, run_manager, "a manager"))

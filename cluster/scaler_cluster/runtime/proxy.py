@@ -15,7 +15,6 @@ import select
 import selectors
 import signal
 import socket
-import sys
 from collections import deque
 from functools import partial
 from time import perf_counter as clock
@@ -23,12 +22,12 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.supervisor.supervisor import Exit
 from scaler_cluster.core.worker.worker import WorkerCore
-from scaler_cluster.errors import ClusterUnreachableError, ScalerError
+from scaler_cluster.errors import ClusterUnreachableError
 from scaler_cluster.links import zmq_link
 from scaler_cluster.objects.worker_store import WorkerStore
-from scaler_cluster.process.log_config import set_up_logging
-from scaler_cluster.process.process import LIFELINE_FD, PYTHON_VERSION, make_peer_id, read_config
+from scaler_cluster.process.process import PYTHON_VERSION, make_peer_id
 from scaler_cluster.provision.runners import ProxyProcessConfig, make_runner
+from scaler_cluster.runtime.child_main import run_child
 from scaler_cluster.runtime.machine import MachineShell
 from scaler_cluster.runtime.proxy_worker import ProxyWorker
 from scaler_cluster.runtime.supervisor import Supervisor
@@ -223,19 +222,13 @@ def run_proxy(proxy: ProxyProcessConfig, lifeline: int) -> None:
         raise ClusterUnreachableError(reason)
 
 
-def main() -> int:
-    """Run the process of a proxy; return its exit status."""
-    proxy = read_config(ProxyProcessConfig)
-    set_up_logging(proxy.machine.options.logging, "CRITICAL")
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        run_proxy(proxy, LIFELINE_FD)
-    except ScalerError as error:
-        sys.stderr.write(f"scaler_exec: a proxy ends: {error}\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(
+        run_child(
+            ProxyProcessConfig,
+            lambda one: one.machine.options.logging,
+            run_proxy,
+            "a proxy",
+            "CRITICAL",
+        )
+    )

@@ -270,7 +270,7 @@ def _put_home(home: m.StorageEndpoint) -> list[object]:
 
 def _get_home(value: Any) -> m.StorageEndpoint:
     address, memory, disk, memory_limit = value
-    if not all(map(_is_path, value[:3])) or not _CHECKS["int"](memory_limit):
+    if not all(map(_is_path, (address, memory, disk))) or not _CHECKS["int"](memory_limit):
         raise RemoteProtocolError("a home has an address, two directories and a limit")
     return m.StorageEndpoint(address, memory, disk, memory_limit)
 

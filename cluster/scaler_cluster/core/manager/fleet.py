@@ -22,8 +22,8 @@ BATCH = 32
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 300.0
 """How long to wait after a start in vain; it doubles up to the second one."""
 SHORT_FAILURES = 4
-"""Once a unit has come, the next start in vain counts as one after no more than so many: what is
-killed again and again while it works is missed."""
+"""A unit that comes leaves no more than so many failures counted. So the pause after the next one
+is 16 s at most: tasks wait for units that are killed again and again while they work."""
 STURDY_S = 10.0
 """A unit that dies sooner than this after its workers came was in vain as well."""
 SETTLE_S = 10.0

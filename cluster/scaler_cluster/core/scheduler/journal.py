@@ -28,7 +28,7 @@ def _client(session: SessionRecord) -> str:
 def _cluster(supervisor: SupervisorRecord) -> str:
     count = supervisor.workers_wanted
     what = "cluster of 1 worker" if count == 1 else f"cluster of {count} workers"
-    # One of these is to have no workers, which says less of it.
+    # Such a cluster is to have 0 workers: the number would say less.
     if supervisor.is_draining:
         what = "draining cluster"
     elif supervisor.broken:

@@ -177,7 +177,8 @@ def _managers(table: Table) -> list[feed.Manager]:
     offering = [one for one in managers if one.offer is not None]
     if not offering:
         return []
-    staying = (one for one in table.supervisors.values() if not one.is_draining)
+    supervisors = table.supervisors.values()
+    staying = (one for one in supervisors if one.workers and not one.is_draining)
     running = Counter(manager for manager, _ in {(one.manager, one.unit) for one in staying})
     return [_manager(one, 0 if one.is_own else running[one.name]) for one in offering]
 
