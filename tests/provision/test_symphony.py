@@ -21,6 +21,9 @@ from scaler.worker_adapter.symphony.worker_adapter import SymphonyWorkerAdapter
 from scaler_cluster.config.proxy_settings import SymphonySettings
 from scaler_cluster.errors import ConfigError, RemoteCallError
 from scaler_cluster.provision.runners import make_runner
+from scaler_cluster.runtime.remote_answer import Told
+from scaler_cluster.runtime.remote_task import RemoteHost
+from scaler_cluster.wire.messages import TaskOptions
 from scaler_exec import (
     Client,
     DeserializeObjectError,
@@ -283,6 +286,32 @@ def test_without_soamapi(monkeypatch) -> None:
     made = SymphonySettings.of(scheduler_address="tcp://127.0.0.1:1", service_name="x")
     with pytest.raises(ConfigError, match=r"comes with the product: source its profile"):
         make_runner(made, print)
+
+
+def test_gpus_that_nobody_could_tell_tasks_of() -> None:
+    """A machine's GPUs are shared out by its workers' environment, which ends at the proxy."""
+    with pytest.raises(ConfigError, match="nobody tells tasks that run in IBM Symphony which GPUs"):
+        SymphonySettings.of(
+            scheduler_address="tcp://127.0.0.1:1",
+            service_name="x",
+            machine_capabilities={"gpu": 2},
+        )
+
+
+@pytest.mark.parametrize(
+    ("demand", "may"),
+    [
+        ({}, True),
+        ({"cores": 2}, False),
+        ({"capabilities": (("gpu", 1.0),)}, False),
+        ({"workers": ("a",)}, False),
+        ({"timeout_s": 1.0}, False),
+    ],
+)
+def test_what_a_task_may_run_of_its_own_tasks(demand, may) -> None:
+    """Where it runs, nobody knows what there is, and nobody looks at the time."""
+    host = RemoteHost(Told("tcp://127.0.0.1:1", b"W", 1, "host", 0, False, 0, False))
+    assert host.may_run(TaskOptions(**demand)) is may
 
 
 def test_the_adapter_of_version_1_12(symphony, shell) -> None:

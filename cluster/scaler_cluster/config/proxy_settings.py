@@ -11,6 +11,7 @@ from scaler_cluster.config.option import option
 from scaler_cluster.config.values import CAPABILITIES, CONNECT, PORT, TEXT, choice, whole
 from scaler_cluster.config.webhook_settings import AdapterSettings
 from scaler_cluster.errors import ConfigError
+from scaler_cluster.wire.messages import GPU
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,15 @@ class ProxySettings(UnitSettings):
     system: ClassVar[str]
     group: ClassVar[tuple[str, str]]
     """What the ids of groups begin with, and the names of workers."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if something is offered that its tasks cannot have."""
+        super().__post_init__()
+        if GPU in self.machine_capabilities:
+            raise ConfigError(
+                f"machine_capabilities must have no {GPU} here: nobody tells tasks that run in "
+                f"{self.system} which GPUs are their own"
+            )
 
     @property
     def concurrency(self) -> int | None:

@@ -112,7 +112,7 @@ class RemoteHost:
 
         Nor can a task be stopped here whose time is over.
         """
-        return not options.capabilities and not options.workers and options.timeout_s is None
+        return options.is_for_any and options.timeout_s is None
 
     def enter_task(self) -> Work:
         """Return what stands for the work whose task runs."""
