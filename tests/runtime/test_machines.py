@@ -19,6 +19,7 @@ from scaler_exec import Client, ScalerExecutor, StorageUnreachableError
 from tests.runtime.helpers import (
     BOUND_S,
     cluster_process,
+    free_port,
     wait_delivered,
     wait_gone,
     wait_until,
@@ -101,8 +102,8 @@ def test_commands_on_two_machines(machine, tmp_path) -> None:
     """A scheduler and workers on two machines run tasks, and move data between them."""
     shell = Shell(tmp_path)
     try:
-        scheduler = shell.start("scaler_scheduler tcp://*:0")
-        port = scheduler.address("scheduler address ").rpartition(":")[2]
+        port = free_port(3)
+        scheduler = shell.start(f"scaler_scheduler tcp://*:{port}")
         cluster = machine.start(
             sys.executable,
             str(shell.script("scaler_cluster")),

@@ -194,7 +194,7 @@ def _listen_beside(link: zmq_link.ZmqLink, config: SchedulerProcessConfig) -> so
     if not address:
         return listen_beside(link.address)
     listener = listen_at(address)
-    end = clock() + PREDECESSOR_S if config.dirs_are_there else 0.0
+    end = clock() + PREDECESSOR_S
     while listener is None and clock() < end:
         sleep(LOOK_S)
         listener = listen_at(address)
