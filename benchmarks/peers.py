@@ -1,4 +1,4 @@
-"""The libraries that are compared, each with two worker processes, behind one small face.
+"""The libraries that are compared, behind one small face.
 
 A library is imported when its peer is opened and never before: whoever measures one peer pays
 nothing for the others, and a missing one is no error until it is asked for.
@@ -31,6 +31,8 @@ class Peer(ABC):
     """Scenarios of many tasks divide their number by this, so that slow peers end at all."""
     depth_max: ClassVar[int] = 100_000
     """Deepest queue that is worth the wait."""
+    workers: int = WORKERS
+    """Worker processes that :meth:`open` starts, or threads."""
 
     def load(self) -> None:
         """Import the library; raises ImportError. Its cost is no part of any figure."""
@@ -128,7 +130,7 @@ class Ours(ExecutorPeer):
     def make(self) -> Any:
         from scaler_exec import ScalerExecutor
 
-        return ScalerExecutor(max_workers=WORKERS)
+        return ScalerExecutor(max_workers=self.workers)
 
     def get(self, graph: dict[Any, Any], keys: list[Any]) -> Sequence[Any]:
         return list(self._client().get(graph, keys).values())
@@ -169,7 +171,7 @@ class ProcessPool(ExecutorPeer):
     module = "concurrent.futures"
 
     def make(self) -> Any:
-        return ProcessPoolExecutor(max_workers=WORKERS)
+        return ProcessPoolExecutor(max_workers=self.workers)
 
 
 class Loky(ExecutorPeer):
@@ -180,7 +182,7 @@ class Loky(ExecutorPeer):
     distribution = "loky"
 
     def make(self) -> Any:
-        return importlib.import_module("loky").ProcessPoolExecutor(max_workers=WORKERS)
+        return importlib.import_module("loky").ProcessPoolExecutor(max_workers=self.workers)
 
 
 class MultiprocessingPool(Peer):
@@ -193,7 +195,7 @@ class MultiprocessingPool(Peer):
         self.pool: Any = None
 
     def open(self) -> None:
-        self.pool = multiprocessing.Pool(WORKERS)
+        self.pool = multiprocessing.Pool(self.workers)
 
     def close(self) -> None:
         self.pool.close()
@@ -250,7 +252,8 @@ class Dask(Peer):
     distribution = "distributed"
     scale = 10
     depth_max = 10_000
-    processes: ClassVar[int] = WORKERS
+    is_threaded: ClassVar[bool] = False
+    """One process has all workers as threads."""
 
     def __init__(self) -> None:
         self.cluster: Any = None
@@ -259,8 +262,8 @@ class Dask(Peer):
     def open(self) -> None:
         distributed = importlib.import_module("distributed")
         self.cluster = distributed.LocalCluster(
-            n_workers=self.processes,
-            threads_per_worker=WORKERS // self.processes,
+            n_workers=1 if self.is_threaded else self.workers,
+            threads_per_worker=self.workers if self.is_threaded else 1,
             processes=True,
             dashboard_address=None,
             silence_logs=50,
@@ -302,7 +305,7 @@ class DaskOneWorker(Dask):
     """Dask distributed with one worker process of as many threads as the others have workers."""
 
     name = "dask_1x2"
-    processes = 1
+    is_threaded = True
 
 
 class DaskLocal(Peer):
@@ -341,7 +344,7 @@ class DaskThreads(DaskLocal):
     name = "threads"
 
     def compute(self, collection: Any) -> Any:
-        return _computed(collection, scheduler=self.name, num_workers=WORKERS)
+        return _computed(collection, scheduler=self.name, num_workers=self.workers)
 
 
 class DaskProcesses(DaskLocal):
@@ -356,7 +359,7 @@ class DaskProcesses(DaskLocal):
         from dask import multiprocessing as dask_processes
 
         self.pool = ProcessPoolExecutor(
-            WORKERS,
+            self.workers,
             mp_context=dask_processes.get_context(),
             initializer=dask_processes.initialize_worker_process,
         )
@@ -379,7 +382,7 @@ class Joblib(Peer):
         self.parallel: Any = None
 
     def open(self) -> None:
-        self.parallel = importlib.import_module("joblib").Parallel(n_jobs=WORKERS)
+        self.parallel = importlib.import_module("joblib").Parallel(n_jobs=self.workers)
         self.parallel.__enter__()
 
     def close(self) -> None:

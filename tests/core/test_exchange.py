@@ -187,6 +187,16 @@ def test_what_is_due_goes_to_its_peer(hub):
     assert hub.deadline == math.inf
 
 
+def test_an_answer_leaves_no_acknowledgement_due(hub, spoke):
+    """In a conversation nothing is due before a probe: the answer has acknowledged."""
+    greet(hub, spoke, now=5.0)
+    for frames in spoke.send(HUB, [m.Heartbeat()], 5.0):
+        hub.receive(SPOKE, frames, 5.0)
+    hub.send(SPOKE, [m.Heartbeat()], 5.0)
+
+    assert hub.deadline == 5.0 + PROBE_AFTER_S
+
+
 def test_what_nobody_acknowledges_is_sent_again_and_again(hub, spoke):
     """A tick that repeats an envelope notes when the next repetition is due."""
     greet(hub, spoke)
@@ -211,6 +221,7 @@ def test_a_tick_looks_only_at_who_is_due(hub):
     for number in range(2000):
         hub.receive(b"%d" % number, encode(1, 1, 0, [HELLO]), 10.0)
     hub.receive(b"first", encode(1, 1, 0, [HELLO]), 9.0)
+    assert hub.deadline == 9.0 + ACKNOWLEDGE_AFTER_S
     waiting = list(hub._looks[1:])
 
     assert [peer for peer, _ in hub.tick(9.0 + ACKNOWLEDGE_AFTER_S)] == [b"first"]

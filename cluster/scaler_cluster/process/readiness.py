@@ -35,8 +35,8 @@ class Readiness:
         if self._epoll is not None:
             self._epoll.modify(self._sometimes, select.EPOLLIN if on else 0)
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait at most ``timeout_s``; empty ``always``."""
+    def wait(self, timeout_s: float) -> bool:
+        """Wait at most ``timeout_s``; empty ``always``. Return True if ``sometimes`` is ready."""
         if self._epoll is not None:
             ready = [fd for fd, _ in self._epoll.poll(timeout_s)]
         else:
@@ -44,6 +44,7 @@ class Readiness:
         if self._always in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._always, 4096)
+        return self._sometimes in ready
 
     def _wait_portably(self, timeout_s: float) -> list[int]:
         with selectors.DefaultSelector() as selector:

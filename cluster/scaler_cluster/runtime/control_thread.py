@@ -8,7 +8,9 @@ import threading
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Protocol
 
+from scaler_cluster.core.worker.lookout import Lookout
 from scaler_cluster.core.worker.reports import FLUSH_S
+from scaler_cluster.process.readiness import Readiness, notify, signal_pipe
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -16,10 +18,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.worker.worker import WorkerCore
     from scaler_cluster.runtime.task_interrupts import TaskInterrupts
 
-TICK_MIN_S, TICK_MAX_S = 0.0005, 0.02
-"""How late at most the control thread looks at the socket while a long task runs."""
-TICK_KEPT_S = 0.004
-"""The same where there are results of nodes, which other workers may be waiting for."""
+SLEEP_MAX_S = 3600.0
 
 
 class Controlled(Protocol):
@@ -37,68 +36,101 @@ class Controlled(Protocol):
     def pumped_at(self) -> float:
         """When :meth:`pump` was called last."""
 
-    def pump(self) -> None:
-        """Send what is to be sent, and take in what has arrived; the lock is held."""
+    def pump(self) -> bool:
+        """Send what is to be sent, and take in what has arrived; the lock is held.
+
+        Return True if more may have arrived.
+        """
 
     def share(self) -> None:
         """Send results that workers elsewhere need."""
 
 
 class ControlThread:
-    """Reports, takes in and interrupts for a worker whose main thread is inside a task."""
+    """Reports, takes in and interrupts for a worker whose main thread is inside a task.
 
-    def __init__(self, worker: Controlled, core: WorkerCore, interrupts: TaskInterrupts) -> None:
+    What arrives at the descriptor ``fd`` is for the worker.
+    """
+
+    def __init__(
+        self, worker: Controlled, core: WorkerCore, interrupts: TaskInterrupts, fd: int
+    ) -> None:
         self._worker = worker
         self._core = core
         self._interrupts = interrupts
-        self._wake = threading.Event()
-        self._is_ticking = False
+        self._lookout = Lookout()
+        self._called, self._call = signal_pipe()
+        self._ready = Readiness(self._called, fd)
+        self._listens = True
+        self._set_listening()
 
     def start(self) -> None:
         """Start the thread; it ends with the process."""
         threading.Thread(target=self._guard, name="scaler-control", daemon=True).start()
 
-    def keep_ticking(self) -> None:
-        """Wake the thread up, if it sleeps; the main thread calls this before it runs tasks."""
-        if not self._is_ticking:
-            self._is_ticking = True
-            self._wake.set()
+    def expect_results(self) -> None:
+        """See that results that wait are reported."""
+        with self._worker.lock:
+            if self._lookout.look_by(clock() + FLUSH_S):
+                notify(self._call)
+
+    def turn(self, now: float, took_s: float) -> None:
+        """The main thread goes on to tasks, or it has none; the worker's lock is held.
+
+        The last task took so long, and the next one may as well.
+        """
+        lookout = self._lookout
+        if not self._worker.is_busy:
+            lookout.listens = False
+        elif lookout.begin(now, took_s):
+            notify(self._call)
+        if self._listens != lookout.listens:
+            self._set_listening()
+
+    def _set_listening(self) -> None:
+        self._listens = self._lookout.listens
+        self._ready.switch(on=self._listens)
+
+    # -- the thread ----------------------------------------------------------------------------
 
     def _guard(self) -> None:
         try:
-            self._control()
+            while True:
+                sleep_s = max(self._lookout.look_at - clock(), 0.0)
+                self._look(has_come=self._ready.wait(min(sleep_s, SLEEP_MAX_S)))
         except BaseException:
             # Without this thread tasks could not be stopped: let another process take over.
             sys.excepthook(*sys.exc_info())
             os._exit(1)
 
-    def _control(self) -> None:
-        """Act for the main thread while it is inside a task; sleep when no task has run lately."""
+    def _look(self, *, has_come: bool) -> None:
+        """Do what the main thread leaves undone while it is inside a task."""
         core, worker = self._core, self._worker
-        seen = 0.0
-        pause_s: float | None = None
-        while True:
-            if self._wake.wait(pause_s):
-                self._wake.clear()
-            with worker.lock:
-                last_end = core.reports.last_end
-                if not worker.is_busy and last_end == seen:
-                    self._is_ticking = False
-                    pause_s = None
-                    continue
-                seen = last_end
-                now = clock()
-                if worker.is_busy and now - worker.pumped_at >= FLUSH_S:
-                    core.reports.flush()
-                    worker.pump()
-                pause_s = max(worker.pumped_at + FLUSH_S - now, (now - seen) / 2, TICK_MIN_S)
-                pause_s = min(pause_s, TICK_KEPT_S if core.kept.graphs else TICK_MAX_S)
+        reports = core.reports
+        with worker.lock:
+            now = clock()
+            if worker.is_busy and (has_come or now - worker.pumped_at >= FLUSH_S):
+                reports.flush()
+                while worker.pump():
+                    pass
                 if core.interrupt_due():
                     self._interrupts.send()
-                has_to_share = worker.is_busy and bool(core.kept.to_share)
-            if has_to_share:
-                worker.share()
-                with worker.lock:
-                    # Else the main thread is about to, and only it may: see ZmqLink.wait.
-                    if worker.is_busy:
-                        worker.pump()
+            self._lookout.expect_requests(is_on=bool(core.kept.graphs))
+            self._lookout.looked(
+                now,
+                reports.last_end,
+                reports.took_s,
+                worker.pumped_at,
+                is_busy=worker.is_busy,
+                results_wait=reports.are_waiting,
+                interrupts=core.interrupt is not None,
+            )
+            if self._listens != self._lookout.listens:
+                self._set_listening()
+            has_to_share = worker.is_busy and bool(core.kept.to_share)
+        if has_to_share:
+            worker.share()
+            with worker.lock:
+                # Else the main thread is about to, and only it may: see ZmqLink.wait.
+                if worker.is_busy:
+                    worker.pump()

@@ -211,6 +211,9 @@ class ProxyWorker:
                     # It waits for what is on its way to this machine.
                     return
 
+    def expect_results(self) -> None:
+        """Nothing to see to: :meth:`turn` reports them, as it is never inside of a task."""
+
     def reported(self) -> None:
         """What the task that ended last has stored was reported."""
         if self._ended is not None and self._ended.ident is not None:

@@ -48,6 +48,8 @@ SPIN_S = 0.0003
 """How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
 TICK_S = 0.001
 """While messages keep coming, the shell looks at the time this often."""
+LATE_S = 0.02
+"""So late at most are acknowledgements and probes: those of many peers go out together."""
 UNREAD_BYTES_MAX = 256 << 20
 """Bytes of results that a client may leave unread: more than a client has under way that reads, and
 little enough for a machine that serves some dozens of stopped ones."""
@@ -114,6 +116,10 @@ class SchedulerShell:
         self._drain = DRAIN_LIMIT
         """Envelopes that are taken in before the core acts: fewer, if they take long."""
         self._tick_at = -math.inf
+        self._due = -math.inf
+        """When the core has something to do; asked for seldom, as that costs as much as a task."""
+        self._is_due_new = False
+        """The last turn has asked for it."""
         self._process_watch = ProcessWatch(
             self._loop, lambda peer: core.process_over(peer, clock())
         )
@@ -293,7 +299,7 @@ class SchedulerShell:
         ticks = now >= self._tick_at
         if ticks:
             self._tick_at = now + TICK_S
-            if now >= core.deadline:
+            if now >= self._due:
                 core.tick(now)
         if exchange.unread or core.held_back:
             core.hold_back(exchange.unread, now)
@@ -333,6 +339,9 @@ class SchedulerShell:
                 link.send(peer, frames)
         if now >= core.feed.due:
             self._feed_door.publish(now)
+        self._is_due_new = ticks
+        if ticks:
+            self._due = core.deadline
         if self._check:
             invariants.check(core)
 
@@ -392,7 +401,9 @@ class SchedulerShell:
                     self._core.peer_lost(peer, now)
 
     def _set_timer(self) -> None:
-        due = min(self._core.deadline, self._exchange.deadline)
+        if not self._is_due_new:
+            self._due = self._core.deadline
+        due = min(self._due, self._exchange.deadline + LATE_S)
         if self._storages is not None:
             due = min(due, self._storages.deadline)
         if due < self._timer_at:

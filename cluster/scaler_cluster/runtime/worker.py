@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire.batch import Buffer
 
-TICK_S = 0.005
+TICK_S = 0.05
 """Repetitions and acknowledgements are looked after this often at most."""
 SHARING_S = 0.0005
 """How long the main thread sleeps at once while the control thread pickles results."""
@@ -118,7 +118,9 @@ class WorkerShell:
         self.share = self._sharing.send_all
         """See LoopHost."""
         self._end = TaskEnd(self, store, self._interrupts)
-        self._control = ControlThread(self, core, self._interrupts)
+        self._control = ControlThread(self, core, self._interrupts, link.fd)
+        self.expect_results = self._control.expect_results
+        """See LoopHost."""
         os.register_at_fork(after_in_child=self._on_forked)
         self._send([hello])
         worker_context.open_session = self.open_session
@@ -132,12 +134,13 @@ class WorkerShell:
             with self.lock:
                 if reports.results:
                     reports.flush()
-                self.pump()
+                has_more = self.pump()
                 self.is_busy = bool(core.queue)
+                # Only what arrives from now on wakes the control thread.
+                self._control.turn(self.pumped_at, 0.0 if has_more else reports.took_s)
             if reports.last_end > maintenance.done_at and clock() >= maintenance.due:
                 maintenance.run()
             if self.is_busy:
-                self._control.keep_ticking()
                 while core.queue:
                     for _ in run_work(core, self, core.queue[0]):
                         raise AssertionError("nothing is waited for in here")
@@ -166,12 +169,15 @@ class WorkerShell:
             else:
                 # No spinning here: two CPUs are enough for client and scheduler to converse with
                 # a worker that sleeps, but not for three that spin.
-                rest_due = maintenance.rest_due(reports.last_end)
-                due = min(self._exchange.deadline, rest_due)
+                deadline, rest_due = self._exchange.deadline, maintenance.rest_due(reports.last_end)
+                due = min(deadline, rest_due)
                 if reports.last_end > maintenance.done_at:
                     due = min(due, maintenance.due)
                 link.wait(min(max(due - clock(), 0.0), 3600.0))
-                if clock() >= rest_due and not link.readable():
+                now = clock()
+                if now >= deadline:
+                    self._tick_at = now
+                if now >= rest_due and not link.readable():
                     maintenance.rest()
 
     # -- under the lock ----------------------------------------------------------------------
@@ -180,8 +186,8 @@ class WorkerShell:
         for frames in self._exchange.send(HUB, messages, self.clock()):
             self._link.send(HUB, frames)
 
-    def pump(self) -> None:
-        """Send what is to be sent and take in what has arrived; the lock is held."""
+    def pump(self) -> bool:
+        """See Controlled."""
         link, exchange, core = self._link, self._exchange, self._core
         reports = core.reports
         while True:
@@ -197,8 +203,8 @@ class WorkerShell:
                 if reports.garbage:
                     self._store.remove(reports.take_garbage())
             # After the last send: that may swallow the signal that something has arrived. A worker
-            # without tasks begins with the first that comes, and looks for more a little later.
-            limit = DRAIN_LIMIT if self.is_busy else 1
+            # of short tasks begins with the first that comes, and looks for more a little later.
+            limit = DRAIN_LIMIT if self.is_busy or reports.took_s >= FLUSH_S else 1
             received = link.receive(limit)
             for _, frames in received:
                 core.receive(exchange.receive(HUB, frames, now))
@@ -206,8 +212,9 @@ class WorkerShell:
                 self._come_back(now)
                 exchange = self._exchange
             is_empty = not reports.outbox or reports.is_withheld
-            if is_empty and (core.queue or len(received) < limit):
-                return
+            has_all = len(received) < limit
+            if is_empty and (core.queue or has_all):
+                return not has_all
 
     def _come_back(self, now: float) -> None:
         """Tell a scheduler that does not know this worker what it holds."""
@@ -239,13 +246,14 @@ class WorkerShell:
     def _wait_for(self, work: Work, segments: tuple[bytes, ...]) -> None:
         """Read the socket until the scheduler has said what became of the segments of a work."""
         with self.lock:
-            # The control thread rests, as it does while there are no tasks.
             self.is_busy = False
+            self._control.turn(self.pumped_at, 0.0)
             self._core.reports.flush()
         while self._waits(work, segments):
             if self._core.kept.to_share:
                 self.share()
             with self.lock:
+                self._tick_at = 0.0
                 self.pump()
                 due = self._exchange.deadline
             if self._sharing.threads:
@@ -253,8 +261,9 @@ class WorkerShell:
                 sleep(SHARING_S)
             elif self._waits(work, segments):
                 self._link.wait(min(max(due - self.clock(), 0.0), 3600.0))
-        self.is_busy = True
-        self._control.keep_ticking()
+        with self.lock:
+            self.is_busy = True
+            self._control.turn(self.pumped_at, 0.0)
 
     def load(self, work: Work) -> Callable[[Buffer], Outcome]:
         """Return what runs a task of the work; it fails if the function cannot be unpickled."""
@@ -278,7 +287,7 @@ class WorkerShell:
         kind = m.CALL_NODE if isinstance(message, m.AssignNodes) else message.call
         prints = message.stream_output or message.log_level
         is_plain = kind != m.CALL_NODE and not (message.objects or prints or message.profiling)
-        if is_plain and kind in entry.runs and is_loaded(entry):
+        if is_plain and kind in entry.runs and (entry.set_classes is None or is_loaded(entry)):
             return entry.runs[kind]
         try:
             call = self._load_call(entry, kind, message.function)
@@ -342,6 +351,8 @@ class WorkerShell:
             # What comes in quick succession goes together: else the control thread sends it soon.
             if not has_room or self.clock() - self.pumped_at >= FLUSH_S:
                 self.pump()
+            else:
+                self.expect_results()
             return has_room
 
     def _profiled(self, work: Work, took: Took) -> None:

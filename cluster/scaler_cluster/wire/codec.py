@@ -430,7 +430,8 @@ def _get_submit(item: list[Any], frames: Sequence[Buffer]) -> m.Submit:
     _check_run(0, first, function, call)
     options = m.DEFAULT_OPTIONS if options is None else _get_options(options)
     batch = _get_batch(batch, frames)
-    return m.Submit(first, function, call, options, batch, _get_objects(objects))
+    objects = () if objects == [] else _get_objects(objects)
+    return m.Submit(first, function, call, options, batch, objects)
 
 
 def _get_results(item: list[Any], frames: Sequence[Buffer]) -> m.Results:
@@ -451,7 +452,8 @@ def _get_assign(item: list[Any], frames: Sequence[Buffer]) -> m.Assign:
         raise RemoteProtocolError("the options of an Assign are booleans, a depth and a level")
     return m.Assign(
         session, first, function, call, starts, streams,
-        _get_batch(batch, frames), _get_objects(objects), depth, profiles, log_level, once,
+        _get_batch(batch, frames), () if objects == [] else _get_objects(objects),
+        depth, profiles, log_level, once,
         None if portion is None else _get_portion(portion),
     )  # fmt: skip
 

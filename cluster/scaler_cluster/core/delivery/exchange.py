@@ -6,7 +6,7 @@ import math
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.delivery.channel import ACKNOWLEDGE_AFTER_S, Channel
+from scaler_cluster.core.delivery.channel import ACKNOWLEDGE_AFTER_S, PROBE_AFTER_S, Channel
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import HUB
 from scaler_cluster.wire import messages as m
@@ -33,6 +33,9 @@ class Exchange:
         self._looks: list[tuple[float, bytes]] = []
         """A heap of when to look at which channel; only those in ``_look_at`` count."""
         self._look_at: dict[bytes, float] = {}
+        self._stirred: dict[bytes, Channel] = {}
+        """Channels whose deadlines may be sooner than noted. In a conversation the answer moves it
+        on at once, so it is asked for only when somebody wants to know."""
 
     def receive(self, peer: bytes, frames: Sequence[Buffer], now: float) -> list[m.Message]:
         """Return the messages to handle, in order, each once.
@@ -73,7 +76,7 @@ class Exchange:
         if self.unread and peer in self.unread and channel.kept_bytes <= self._unread_max / 2:
             del self.unread[peer]
         if self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
-            self._look(peer, channel)
+            self._stirred[peer] = channel
         return received
 
     def backlog(self, peer: bytes) -> int:
@@ -94,21 +97,23 @@ class Exchange:
         envelopes = channel.send(messages, now)
         if channel.kept_bytes > self._unread_max:
             self.unread[peer] = None
-        if self._look_at.get(peer, math.inf) > now + ACKNOWLEDGE_AFTER_S:
-            self._look(peer, channel)
+        if self._look_at.get(peer, math.inf) > now + PROBE_AFTER_S:
+            self._stirred[peer] = channel
         return envelopes
 
-    def _look(self, peer: bytes, channel: Channel) -> None:
-        """Look at a channel when it has something to send, if that is not noted already.
+    def _look_at_stirred(self) -> None:
+        """Note when to look at a channel that has something to send, if that is not noted already.
 
         In a conversation it usually is: nothing is due much sooner than an acknowledgement. A
         deadline that has moved on is noticed when the earlier deadline has come. So the cost of
         this does not depend on the number of peers.
         """
-        when = channel.deadline
-        if when < self._look_at.get(peer, math.inf):
-            self._look_at[peer] = when
-            heappush(self._looks, (when, peer))
+        for peer, channel in self._stirred.items():
+            when = channel.deadline
+            if when < self._look_at.get(peer, math.inf):
+                self._look_at[peer] = when
+                heappush(self._looks, (when, peer))
+        self._stirred.clear()
 
     def unknown(self) -> list[Buffer]:
         """Return the frames that tell a peer without a channel to start over."""
@@ -123,15 +128,19 @@ class Exchange:
         self._channels.pop(peer, None)
         self.unread.pop(peer, None)
         self._look_at.pop(peer, None)
+        self._stirred.pop(peer, None)
 
     @property
     def deadline(self) -> float:
         """When :meth:`tick` may have something to send."""
+        if self._stirred:
+            self._look_at_stirred()
         return self._looks[0][0] if self._looks else math.inf
 
     def tick(self, now: float) -> Iterable[tuple[bytes, list[Buffer]]]:
         """Return what is due: acknowledgements and repetitions, by peer."""
         due = []
+        self._look_at_stirred()
         while self._looks and self._looks[0][0] <= now:
             when, peer = heappop(self._looks)
             if self._look_at.get(peer) != when:
@@ -139,5 +148,5 @@ class Exchange:
             del self._look_at[peer]
             channel = self._channels[peer]
             due += [(peer, frames) for frames in channel.tick(now)]
-            self._look(peer, channel)
+            self._stirred[peer] = channel
         return due

@@ -39,6 +39,9 @@ class Reports:
         """Pickled results of the open segment; the task loop appends without a lock."""
         self.last_end = 0.0
         """When the last task ended; the task loop writes it without a lock."""
+        self.took_s = 0.0
+        """How long the last task took, if its result was not to wait for others, or had none
+        before it; the task loop writes it without a lock."""
         self.is_withheld = False
         """True: the scheduler has not said yet which tasks it wants to hear of."""
         self.unwanted: tuple[int, int] | None = None
@@ -95,6 +98,11 @@ class Reports:
             self.is_withheld = False
 
     @property
+    def are_waiting(self) -> bool:
+        """Return True if there is something to report."""
+        return bool(self.results) or (bool(self.outbox) and not self.is_withheld)
+
+    @property
     def since(self) -> float:
         """When the first task began of which nothing was reported."""
         return self._since
@@ -143,16 +151,16 @@ class Reports:
             self.flush()
         work.is_begun = True
         self._are_nodes = work.values is not None
-        self._segment = (work.session, work.task)
+        self._segment = (work.session, work.first + work.cursor)
         self._since = now
         self.last_end = now
 
     def flush(self) -> None:
         """Report the results so far."""
         results = self.results
-        if not results:
-            return
         found = results[:]
+        if not found:
+            return
         count = len(found)
         del results[:count]
         session, first = self._segment

@@ -86,8 +86,11 @@ class LoopHost(Protocol):
     def clock(self) -> float:
         """Return the time."""
 
-    def pump(self) -> None:
+    def pump(self) -> object:
         """Send what is to be sent, and take in what has arrived; the lock is held."""
+
+    def expect_results(self) -> None:
+        """Results wait, and the next task may be long: see that they are reported meanwhile."""
 
     def share(self) -> None:
         """Send results that workers elsewhere need, and write out what takes too much room.
@@ -135,7 +138,7 @@ def run_work(core: WorkerCore, host: LoopHost, work: Work) -> Generator[None, Ou
     if work.values is not None:
         append = partial(_keep, work, work.node, append)
     first, items, report_start = work.first, list(work.batch), message.report_start
-    overdue_at = host.pumped_at + OVERDUE_S
+    overdue_at = 0.0
     now = clock()
     index = 0
     while True:
@@ -171,14 +174,32 @@ def run_work(core: WorkerCore, host: LoopHost, work: Work) -> Generator[None, Ou
             if core.kept.is_due:
                 host.share()
         if now >= overdue_at:
-            if now - before >= FLUSH_S or now - host.pumped_at >= OVERDUE_S:
-                with host.lock:
-                    reports.flush()
-                    host.pump()
-                if core.kept.to_share:
-                    host.share()
-            overdue_at = host.pumped_at + OVERDUE_S
+            overdue_at = _look_after_results(core, host, work, now, now - before)
         index += 1
+
+
+def _look_after_results(
+    core: WorkerCore, host: LoopHost, work: Work, now: float, took_s: float
+) -> float:
+    """See that results are reported that have waited for long enough, or may come to.
+
+    The last task took so long. Return when to do so again.
+    """
+    reports = core.reports
+    reports.took_s = took_s
+    is_long = took_s >= FLUSH_S
+    # What is last is reported by the host, at once.
+    if work.cursor + 1 < work.stop or len(core.queue) > 1:
+        if is_long or now - host.pumped_at >= OVERDUE_S:
+            with host.lock:
+                reports.flush()
+                host.pump()
+            if core.kept.to_share:
+                host.share()
+        else:
+            host.expect_results()
+    # After a long task, the result of the next one may wait for others.
+    return 0.0 if is_long else host.pumped_at + OVERDUE_S
 
 
 def _keep(

@@ -41,8 +41,8 @@ class Work:
     """Contiguous tasks to run."""
 
     __slots__ = (
-        "batch", "cursor", "first", "function", "is_begun", "kept", "message", "session", "stop",
-        "values",
+        "batch", "cursor", "first", "function", "is_begun", "is_once", "kept", "message",
+        "session", "stop", "values",
     )  # fmt: skip
 
     def __init__(
@@ -59,8 +59,10 @@ class Work:
         self.batch = message.batch
         self.cursor = -1
         """Index of the task that runs, or ran last."""
-        self.stop = len(message.batch)
+        self.stop = len(message.batch.ends)
         """Index after the last task to run."""
+        self.is_once = type(message) is m.Assign and message.at_most_once
+        """Its tasks must never start twice."""
         self.is_begun = False
         """Whether what becomes of its tasks is being reported."""
         self.values = values
@@ -92,11 +94,6 @@ class Work:
         message = self.message
         assert isinstance(message, m.AssignNodes)
         return int(numbers(message.uses)[self.task - message.first]) if message.uses else 0
-
-    @property
-    def is_once(self) -> bool:
-        """Return True if its tasks must never start twice."""
-        return type(self.message) is m.Assign and self.message.at_most_once
 
     @property
     def segments(self) -> tuple[bytes, ...]:

@@ -110,7 +110,8 @@ class WorkerCore:
         function = self.functions.get(message.function)
         if function is None:
             raise RemoteProtocolError("tasks of a function that was not sent")
-        self._expect(function.objects + message.objects)
+        if self.missing:
+            self._expect(function.objects + message.objects)
         if message.portion is not None:
             self._holdings.devices = message.portion.devices or self._holdings.devices
         self.queue.append(Work(message, function))

@@ -1,0 +1,137 @@
+"""When the control thread of a worker looks at what its main thread leaves undone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaler_cluster.core.worker.lookout import IDLE_S, LEAST_S, LONG_S, Lookout
+from scaler_cluster.core.worker.reports import FLUSH_S
+from scaler_cluster.core.worker.task_loop import OVERDUE_S
+
+LONG, MIDDLE, SHORT = 5 * LONG_S, 2 * FLUSH_S, FLUSH_S / 10
+
+
+def look(lookout, now, *, last_end, took_s, is_busy=True, results_wait=False, interrupts=False):
+    """Let the control thread look; all was sent and received just now."""
+    lookout.looked(
+        now,
+        last_end,
+        took_s,
+        now,
+        is_busy=is_busy,
+        results_wait=results_wait,
+        interrupts=interrupts,
+    )
+
+
+@pytest.fixture
+def lookout():
+    """Return that of a worker that has had no tasks yet."""
+    return Lookout()
+
+
+def test_a_long_task_is_not_disturbed(lookout):
+    """Where the last task was long, what arrives wakes the thread, and hardly anything else."""
+    assert lookout.begin(10.0, LONG), "it sleeps for ever"
+    assert (lookout.listens, lookout.look_at) == (True, 10.0 + IDLE_S)
+    look(lookout, 10.1, last_end=10.0, took_s=LONG)
+    assert (lookout.listens, lookout.look_at) == (True, 10.1 + IDLE_S)
+
+
+def test_one_long_task_after_the_other_wakes_nobody(lookout):
+    """To go on to the next task costs the control thread nothing."""
+    lookout.begin(10.0, LONG)
+    woken = [lookout.begin(10.0 + task * LONG, LONG) for task in range(1, 5)]
+    assert not any(woken)
+
+
+def test_results_of_short_tasks_are_reported_soon(lookout):
+    """Where tasks are short, the thread looks every few milliseconds, whatever arrives."""
+    assert lookout.begin(10.0, SHORT)
+    assert (lookout.listens, lookout.look_at) == (False, 10.0 + FLUSH_S)
+    look(lookout, 10.004, last_end=10.003, took_s=SHORT)
+    assert (lookout.listens, lookout.look_at) == (False, 10.004 + FLUSH_S)
+    assert not lookout.look_by(10.005 + FLUSH_S), "it looks soon enough"
+
+
+def test_a_result_that_waits_wakes_a_thread_that_sleeps_long(lookout):
+    """A short task came after long ones, and the next one may be long again."""
+    lookout.begin(10.0, LONG)
+    assert lookout.look_by(10.2 + FLUSH_S)
+    assert lookout.look_at == 10.2 + FLUSH_S
+
+
+def test_what_was_taken_for_short_turns_out_long(lookout):
+    """A task that runs on is left alone more and more."""
+    lookout.begin(10.0, SHORT)
+    look(lookout, 10.0 + FLUSH_S, last_end=10.0, took_s=SHORT)
+    assert (lookout.listens, lookout.look_at) == (False, 10.0 + 2 * FLUSH_S)
+    look(lookout, 10.0 + 2 * FLUSH_S, last_end=10.0, took_s=SHORT)
+    assert (lookout.listens, lookout.look_at) == (False, 10.0 + 2 * FLUSH_S + LONG_S)
+    look(lookout, 10.03, last_end=10.0, took_s=SHORT)
+    assert (lookout.listens, lookout.look_at) == (True, 10.03 + IDLE_S)
+
+
+def test_the_next_tasks_may_arrive_ahead(lookout):
+    """Tasks of some milliseconds are given ahead, and their arrival wakes nobody."""
+    lookout.begin(10.0, MIDDLE)
+    assert (lookout.listens, lookout.look_at) == (False, 10.0 + LONG_S)
+    look(lookout, 10.02, last_end=10.016, took_s=MIDDLE)
+    assert (lookout.listens, lookout.look_at) == (False, 10.02 + LONG_S)
+
+
+def test_requests_of_other_workers_are_heard(lookout):
+    """Where results of nodes are kept, what arrives wakes the thread in shorter tasks as well."""
+    lookout.begin(10.0, MIDDLE)
+    lookout.expect_requests(is_on=True)
+    look(lookout, 10.006, last_end=10.0, took_s=MIDDLE)
+    assert (lookout.listens, lookout.look_at) == (True, 10.006 + IDLE_S)
+
+
+def test_a_task_that_is_to_stop_is_interrupted_again(lookout):
+    """The thread looks again soon while a task has not heeded its interrupt."""
+    lookout.begin(10.0, LONG)
+    look(lookout, 10.1, last_end=10.0, took_s=LONG, interrupts=True)
+    assert (lookout.listens, lookout.look_at) == (True, 10.1 + LONG_S)
+
+
+def test_it_rests_once_nothing_has_run_for_a_while(lookout):
+    """Between two tasks it looks once more; then only a task wakes it."""
+    lookout.begin(10.0, LONG)
+    look(lookout, 10.5, last_end=10.1, took_s=LONG, is_busy=False)
+    assert lookout.look_at == 10.5 + IDLE_S
+    look(lookout, 11.0, last_end=10.1, took_s=LONG, is_busy=False)
+    assert lookout.look_at == math.inf
+    assert lookout.begin(20.0, LONG)
+
+
+@given(
+    now=st.floats(100.0, 200.0),
+    ended=st.floats(0.0, 1.0),
+    took_s=st.floats(0.0, 1.0),
+    pumped=st.floats(0.0, 1.0),
+    results_wait=st.booleans(),
+    interrupts=st.booleans(),
+)
+def test_no_result_waits_long(now, ended, took_s, pumped, results_wait, interrupts):
+    """A result that waits is reported in time, and so is one that may come to wait unnoticed."""
+    lookout = Lookout()
+    lookout.looked(
+        now,
+        now - ended,
+        took_s,
+        now - pumped,
+        is_busy=True,
+        results_wait=results_wait,
+        interrupts=interrupts,
+    )
+    assert now + LEAST_S <= lookout.look_at <= now + IDLE_S
+    # The main thread looks at the result of a task after a longer one than this.
+    is_noticed = max(took_s, now - (now - ended)) >= OVERDUE_S
+    if results_wait or not is_noticed:
+        assert not lookout.listens
+        assert lookout.look_at <= now + FLUSH_S
