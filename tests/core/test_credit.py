@@ -41,9 +41,14 @@ def test_an_idle_worker_is_hungry(worker):
 
 
 def test_the_next_task_waits_where_the_last_one_ends(worker):
-    """A worker has AHEAD_MIN tasks at least, however long they last."""
-    assert is_hungry(load(worker, AHEAD_MIN - 1, 100.0))
-    assert not is_hungry(load(worker, AHEAD_MIN, 100.0))
+    """A worker has AHEAD_MIN tasks at least, if they are not long."""
+    assert is_hungry(load(worker, AHEAD_MIN - 1, LONG_S))
+    assert not is_hungry(load(worker, AHEAD_MIN, LONG_S))
+
+
+def test_nothing_waits_behind_a_long_task(worker):
+    """A worker with a long task gets nothing more until that has ended."""
+    assert not is_hungry(load(worker, 1, LONG_S * 1.01))
 
 
 def test_a_worker_below_the_low_water_mark_is_hungry(worker):

@@ -496,10 +496,11 @@ def test_a_worker_that_speaks_nonsense_is_replaced(make_executor, flags) -> None
 def _impersonate(address: str) -> None:
     import gc
 
+    from scaler_cluster.ids import HUB
     from scaler_cluster.runtime.worker import WorkerShell
 
     shell = next(one for one in gc.get_objects() if isinstance(one, WorkerShell))
-    shell._link._socket.send(b"garbage")
+    shell._link.send(HUB, [b"garbage"])
     time.sleep(tasks.FOREVER_S)
 
 

@@ -12,6 +12,8 @@ not at all if the connection breaks, and no call blocks. What is lost is repeate
   arrived with ``receive``. ZeroMQ signals a change once, and sending may use the signal up: so a
   shell looks again after it has sent, and before it waits. ``spin`` looks for a moment without
   sleeping, for a conversation in which the answer comes sooner than a sleeping thread wakes.
+- ``stream_link.py``: the spoke of a worker beside its scheduler. It reads and writes its Unix socket
+  itself, as ``zmtp.py`` says; the hub takes it for a DEALER.
 - ``feed_link.py``: the feed goes from a ``Publisher`` to each ``Subscriber``. A subscriber that
   reads too slowly loses messages.
 - ``curve.py``, ``zap.py``, ``handshake.py``: keys. A hub and a publisher may have a *guard*, which
@@ -19,7 +21,7 @@ not at all if the connection breaks, and no call blocks. What is lost is repeate
   A spoke and a subscriber then show a *passport*. A guarded hub knows the user of each peer, and
   takes in nothing that another user says in the peer's name. libzmq gives an address up for good
   where it once meets somebody who speaks something else: ``tend`` connects such a spoke again.
-- ``memory_link.py``: the same within one thread, for tests. One suite tests both (``tests/links``).
+- ``memory_link.py``: the same within one thread, for tests. One suite tests all (``tests/links``).
 
 Threads may share a link if a lock makes them take turns.
 """

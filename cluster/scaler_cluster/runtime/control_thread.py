@@ -61,8 +61,8 @@ class ControlThread:
         self._lookout = Lookout()
         self._called, self._call = signal_pipe()
         self._ready = Readiness(self._called, fd)
-        self._listens = True
-        self._set_listening()
+        self._listens = False
+        self._ready.switch(on=False)
 
     def start(self) -> None:
         """Start the thread; it ends with the process."""
@@ -85,11 +85,8 @@ class ControlThread:
         elif lookout.begin(now, took_s):
             notify(self._call)
         if self._listens != lookout.listens:
-            self._set_listening()
-
-    def _set_listening(self) -> None:
-        self._listens = self._lookout.listens
-        self._ready.switch(on=self._listens)
+            self._listens = lookout.listens
+            self._ready.switch(on=self._listens)
 
     # -- the thread ----------------------------------------------------------------------------
 
@@ -126,7 +123,8 @@ class ControlThread:
                 interrupts=core.interrupt is not None,
             )
             if self._listens != self._lookout.listens:
-                self._set_listening()
+                self._listens = self._lookout.listens
+                self._ready.switch(on=self._listens)
             has_to_share = worker.is_busy and bool(core.kept.to_share)
         if has_to_share:
             worker.share()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.worker.slot import SLOT_READY
 from scaler_cluster.core.worker.worker import WorkerCore
-from scaler_cluster.links import zmq_link
+from scaler_cluster.links import stream_link, zmq_link
 from scaler_cluster.objects.worker_store import WorkerStore
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.preload import parse_preload
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scaler_cluster.objects.storage_dirs import StorageDirs
     from scaler_cluster.process.process_config import SupervisorProcessConfig
     from scaler_cluster.runtime.forkserver import WorkerOrder
+    from scaler_cluster.runtime.worker import WorkerLink
     from scaler_cluster.runtime.worker_slots import WorkerSlots
 
 INITIALIZER_EXIT_CODE = 66
@@ -120,7 +121,11 @@ class WorkerProcess:
         )
         keys = options.credentials
         passport = keys.passport(config.address)
-        link = zmq_link.connect(config.address, order.peer, options.io_threads, passport)
+        link: WorkerLink
+        if stream_link.is_for(config.address):
+            link = stream_link.StreamSpoke(config.address, order.peer)
+        else:
+            link = zmq_link.connect(config.address, order.peer, options.io_threads, passport)
         slot = self._slots.of(order.slot)
         slot[SLOT_READY] = 1
         core = WorkerCore()

@@ -15,10 +15,11 @@ LOW_WATER_S = 0.75 * WINDOW_S
 """A worker with less than this ahead is given more, which is the case with each of its reports.
 With half a window the worker would run dry before its report arrives."""
 AHEAD_MIN = 2
-"""Tasks a worker has at least: the next task waits where the last one ends, not a trip away."""
+"""Tasks a worker has at least, unless the first is long: the next task waits where the last one
+ends, not a trip away."""
 LONG_S = 0.05
-"""Tasks longer than this are not given ahead: the round trip between two of them is less than 1 %
-of a task."""
+"""Nothing is given ahead behind a task longer than this, nor such a task behind others: the round
+trip between two of them is less than 1 % of a task."""
 MEMORY = 0.8
 """The weight of earlier measurements when a new one enters the mean."""
 STALL_S = 0.01
@@ -54,7 +55,8 @@ def is_hungry(worker: WorkerRecord) -> bool:
         return False
     if worker.count >= worker.tasks_max:
         return False
-    return worker.count < AHEAD_MIN or worker.backlog_s < LOW_WATER_S
+    backlog_s = worker.backlog_s
+    return backlog_s < LOW_WATER_S or (worker.count < AHEAD_MIN and backlog_s <= LONG_S)
 
 
 def grant(worker: WorkerRecord, unit_s: float, fair_share: int) -> int:

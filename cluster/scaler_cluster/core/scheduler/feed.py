@@ -42,11 +42,6 @@ class Feed:
         return self.monitor is not None and self.monitor.is_watched
 
     @property
-    def deadline(self) -> float:
-        """When :meth:`tick` or :meth:`take` have something to do."""
-        return self.monitor.deadline if self.monitor is not None else math.inf
-
-    @property
     def due(self) -> float:
         """When :meth:`take` returns something."""
         return self.monitor.due if self.monitor is not None else math.inf

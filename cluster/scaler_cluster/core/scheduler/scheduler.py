@@ -232,9 +232,11 @@ class SchedulerCore:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` is next due."""
+        table, monitor = self.table, self.feed.monitor
+        has_peers = table.sessions or table.supervisors or table.managers
         return min(
-            self._last_tick + LAG_S / 2 if self._has_peers else math.inf,
-            self.feed.deadline,
+            self._last_tick + LAG_S / 2 if has_peers else math.inf,
+            monitor.deadline if monitor is not None else math.inf,
             self._stopping.deadline,
             self._dispatch.deadline,
             self._resumption.deadline,
@@ -242,11 +244,6 @@ class SchedulerCore:
             self._adoption.deadline,
             self._managers.deadline,
         )
-
-    @property
-    def _has_peers(self) -> bool:
-        table = self.table
-        return bool(table.sessions or table.supervisors or table.managers)
 
     @property
     def single_in_flight(self) -> bool:

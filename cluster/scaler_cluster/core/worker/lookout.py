@@ -45,7 +45,11 @@ class Lookout:
         """The main thread goes on to tasks, which may take as long as the last one did."""
         self.listens = took_s >= self.long_s
         pause_s = IDLE_S if self.listens else LONG_S if took_s >= FLUSH_S else FLUSH_S
-        return self.look_by(now + pause_s)
+        due = now + pause_s
+        if self.look_at <= due + FLUSH_S:
+            return False
+        self.look_at = due
+        return True
 
     def look_by(self, time: float) -> bool:
         """Something waits until then: results, while the next task may be long."""

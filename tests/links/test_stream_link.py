@@ -1,0 +1,84 @@
+"""A spoke without a thread of its own, at a hub that comes, goes and does not read."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaler_cluster.ids import HUB
+from scaler_cluster.links import zmq_link
+from scaler_cluster.links.stream_link import StreamSpoke
+from tests.runtime.helpers import wait_until
+
+
+@pytest.fixture
+def address(tmp_path):
+    """Return where a hub may be."""
+    return f"ipc://{tmp_path}/hub"
+
+
+@pytest.fixture
+def spoke(address):
+    """Return a spoke to it."""
+    spoke = StreamSpoke(address, b"W1")
+    yield spoke
+    spoke.close()
+
+
+def meet(hub, spoke):
+    """Let both say something to each other."""
+    wait_until(lambda: spoke.wait(0.001) or hub.readable(), "the spoke does not come")
+    ((peer, _),) = hub.receive(1)
+    hub.send(peer, [b"welcome"])
+    wait_until(lambda: spoke.wait(0.001), "the hub does not answer")
+    assert spoke.receive(10) == [(HUB, [b"welcome"])]
+
+
+def test_it_comes_to_the_next_hub(address, spoke) -> None:
+    """When a hub has gone, the spoke connects to the next one at the same address."""
+    for _ in range(2):
+        hub = zmq_link.bind(address)
+        spoke.send(HUB, [b"hello"])
+        meet(hub, spoke)
+        hub.close()
+        wait_until(lambda: not spoke.wait(0.001) and spoke._socket is None, "it is not noticed")
+
+
+def test_who_watches_its_descriptor_sees_what_comes(address, spoke) -> None:
+    """The descriptor is the same over all connections, and readable while something is there."""
+    import select
+
+    hub = zmq_link.bind(address)
+    spoke.send(HUB, [b"hello"])
+    meet(hub, spoke)
+    watch = select.poll()
+    watch.register(spoke.fd, select.POLLIN)
+    assert watch.poll(0) == []
+    hub.send(b"W1", [b"news"])
+    assert watch.poll(10_000)
+    assert spoke.receive(1) == [(HUB, [b"news"])]
+    assert watch.poll(0) == []
+    hub.close()
+
+
+def test_a_hub_that_does_not_read_holds_nobody_up_for_ever(address, spoke) -> None:
+    """What a hub has no room for is kept, and arrives when it reads again."""
+    hub = zmq_link.bind(address)
+    spoke.send(HUB, [b"hello"])
+    meet(hub, spoke)
+    sent = 0
+    while not spoke._unsent:
+        spoke.send(HUB, [sent.to_bytes(8, "big"), bytes(10_000)])
+        sent += 1
+    spoke.send(HUB, [sent.to_bytes(8, "big"), bytes(10_000)])
+    sent += 1
+
+    got: list = []
+
+    def has_all() -> bool:
+        spoke.wait(0.0)
+        got.extend(int.from_bytes(frames[0], "big") for _, frames in hub.receive(100))
+        return len(got) == sent
+
+    wait_until(has_all, lambda: f"{len(got)} of {sent} came")
+    assert got == list(range(sent))
+    hub.close()
