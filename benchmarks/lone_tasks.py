@@ -32,13 +32,14 @@ import psutil
 from benchmarks.peers import PEERS
 from benchmarks.processes import children
 from benchmarks.scenario import check
-from benchmarks.tasks import sleep_ms, spin_ms
+from benchmarks.tasks import sleep_in_process, sleep_ms, spin_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-WARM_UP_ROUNDS = 3
-"""Tasks of each worker before the measurement."""
+WARM_UP_MS = 50.0
+WARM_UPS_MAX = 100
+"""All workers have run a task before the measurement, if that many rounds of such tasks do."""
 ROLES = ("client", "scheduler", "workers", "others")
 
 
@@ -103,7 +104,12 @@ def measure(name: str, how: str, workers: int, task_ms: float, seconds: float) -
     run = (lambda *what: list(peer.map(*what))) if how != "submit" else (
         lambda *what: submitted(peer, *what)
     )  # fmt: skip
-    run(function, [task_ms] * workers * WARM_UP_ROUNDS)
+    present: set[int] = set()
+    for _ in range(WARM_UPS_MAX):
+        present.update(run(sleep_in_process, [WARM_UP_MS] * workers))
+        if len(present) == workers:
+            break
+    run(function, [task_ms] * workers)
     lanes = min(workers, psutil.cpu_count() or 1) if how == "spin" else workers
     items = [task_ms] * int(lanes * seconds * 1000 / task_ms)
     before, start = spent(), time.perf_counter()

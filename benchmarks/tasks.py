@@ -61,6 +61,12 @@ def sleep_ms(duration_ms: float) -> float:
     return duration_ms
 
 
+def sleep_in_process(duration_ms: float) -> int:
+    """Sleep; return the pid of the process."""
+    time.sleep(duration_ms / 1000)
+    return os.getpid()
+
+
 def spin_ms(duration_ms: float) -> float:
     """Use CPU time of this thread, which a busy neighbour makes take longer."""
     end = time.thread_time() + duration_ms / 1000

@@ -48,6 +48,9 @@ ROUTER socket. Every other process is a *peer* and has a DEALER socket. The rout
 socket is the *peer id*: one letter for the role (C, W, S, O, M) and {ids.PEER_RANDOM_BYTES} random
 bytes. {page}
 
+On one machine, at an `ipc://` address, scheduler, clients and workers speak ZMTP themselves, over a
+Unix socket. A DEALER or ROUTER of ZeroMQ at the other end sees no difference.
+
 An object storage has a ROUTER socket as well, at the address that Welcome and Returned name. A peer
 says Hello there too, in an envelope with what it wants; only a scheduler is answered with a Hello.
 

@@ -13,7 +13,7 @@ from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.links.memory_link import MemoryHub
-from scaler_cluster.links.stream_link import StreamSpoke
+from scaler_cluster.links.stream_link import StreamHub, StreamSpoke
 from tests.runtime.helpers import wait_until
 
 BOUND_S = 10.0
@@ -51,15 +51,16 @@ class Pair:
         self.hub.close()
 
 
-@pytest.fixture(params=["memory", "ipc", "stream", "tcp"])
+@pytest.fixture(params=["memory", "ipc", "stream", "stream spoke", "stream hub", "tcp"])
 def pair(request, tmp_path):
     if request.param == "memory":
         hub = MemoryHub()
         made = Pair(hub, hub.connect)
     else:
         wanted = "tcp://127.0.0.1:0" if request.param == "tcp" else f"ipc://{tmp_path}/hub"
-        connect = StreamSpoke if request.param == "stream" else zmq_link.connect
-        bound = zmq_link.bind(wanted)
+        connect = StreamSpoke if request.param in {"stream", "stream spoke"} else zmq_link.connect
+        bind = StreamHub if request.param in {"stream", "stream hub"} else zmq_link.bind
+        bound = bind(wanted)
         made = Pair(bound, lambda name: connect(bound.address, name))
     yield made
     made.close()
@@ -149,13 +150,14 @@ def test_many_spokes(pair) -> None:
         assert [frames[0] for peer, frames in got if peer == name] == [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize("bind", [zmq_link.bind, StreamHub])
 @pytest.mark.parametrize("connect", [zmq_link.connect, StreamSpoke])
-def test_a_spoke_may_come_before_the_hub(tmp_path, connect) -> None:
+def test_a_spoke_may_come_before_the_hub(tmp_path, connect, bind) -> None:
     """A spoke that connects first delivers once the hub is there."""
     address = f"ipc://{tmp_path}/late"
     spoke = connect(address, b"C1")
     spoke.send(HUB, [b"early"])
-    hub = zmq_link.bind(address)
+    hub = bind(address)
     try:
         wait_until(lambda: spoke.wait(0.001) or hub.readable(), "it does not connect")
         assert receive(hub, 1) == [(b"C1", [b"early"])]

@@ -1,4 +1,4 @@
-"""A spoke without a thread of its own, at a hub that comes, goes and does not read."""
+"""Spokes without a thread of their own, at hubs that come, go and do not read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import pytest
 
 from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.stream_link import StreamSpoke
+from scaler_cluster.links.stream_link import StreamHub, StreamSpoke
 from tests.runtime.helpers import wait_until
+
+
+@pytest.fixture(params=[zmq_link.bind, StreamHub], ids=["zmq", "stream"])
+def bind(request):
+    """Return what makes a hub."""
+    return request.param
 
 
 @pytest.fixture
@@ -33,21 +39,21 @@ def meet(hub, spoke):
     assert spoke.receive(10) == [(HUB, [b"welcome"])]
 
 
-def test_it_comes_to_the_next_hub(address, spoke) -> None:
+def test_it_comes_to_the_next_hub(address, spoke, bind) -> None:
     """When a hub has gone, the spoke connects to the next one at the same address."""
     for _ in range(2):
-        hub = zmq_link.bind(address)
+        hub = bind(address)
         spoke.send(HUB, [b"hello"])
         meet(hub, spoke)
         hub.close()
-        wait_until(lambda: not spoke.wait(0.001) and spoke._socket is None, "it is not noticed")
+        wait_until(lambda: not spoke.wait(0.001) and spoke._stream is None, "it is not noticed")
 
 
-def test_who_watches_its_descriptor_sees_what_comes(address, spoke) -> None:
+def test_who_watches_its_descriptor_sees_what_comes(address, spoke, bind) -> None:
     """The descriptor is the same over all connections, and readable while something is there."""
     import select
 
-    hub = zmq_link.bind(address)
+    hub = bind(address)
     spoke.send(HUB, [b"hello"])
     meet(hub, spoke)
     watch = select.poll()
@@ -60,13 +66,13 @@ def test_who_watches_its_descriptor_sees_what_comes(address, spoke) -> None:
     hub.close()
 
 
-def test_a_hub_that_does_not_read_holds_nobody_up_for_ever(address, spoke) -> None:
+def test_a_hub_that_does_not_read_holds_nobody_up_for_ever(address, spoke, bind) -> None:
     """What a hub has no room for is kept, and arrives when it reads again."""
-    hub = zmq_link.bind(address)
+    hub = bind(address)
     spoke.send(HUB, [b"hello"])
     meet(hub, spoke)
     sent = 0
-    while not spoke._unsent:
+    while not (spoke._stream and spoke._stream.unsent):
         spoke.send(HUB, [sent.to_bytes(8, "big"), bytes(10_000)])
         sent += 1
     spoke.send(HUB, [sent.to_bytes(8, "big"), bytes(10_000)])

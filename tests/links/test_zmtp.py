@@ -24,11 +24,11 @@ def read(reader, data, sizes):
     size = 1
     while data:
         size = next(sizes, size)
-        target = reader.target
-        if target is None:
+        if reader.large is None:
             piece, data = data[:size], data[size:]
             messages += reader.feed(piece)
         else:
+            target = reader.target
             piece, data = data[: min(size, len(target))], data[min(size, len(target)) :]
             target[: len(piece)] = piece
             messages += reader.filled(len(piece))
@@ -64,10 +64,9 @@ def test_a_large_frame_is_read_where_it_lies():
     reader = greeted()
     header, body = encode([bytes(LARGE)])
     assert reader.feed(bytes(header) + body[:10]) == []
-    assert reader.target is not None
     assert len(reader.target) == LARGE - 10
     assert [list(map(bytes, one)) for one in reader.filled(LARGE - 10)] == [[bytes(LARGE)]]
-    assert reader.target is None
+    assert reader.large is None
 
 
 def test_a_ping_is_answered():

@@ -23,8 +23,8 @@ from scaler_cluster.errors import (
     SessionForkedError,
 )
 from scaler_cluster.ids import HUB
-from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import as_forwarded, new_incarnation
+from scaler_cluster.links.link import LINGER_MS, as_forwarded, new_incarnation
+from scaler_cluster.links.spoke import connect
 from scaler_cluster.objects.reported_names import ReportedNames
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.process import host_name, make_peer_id
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Batch
 
 SPIN_S = 0.0005
-"""How long a waiting thread looks for its result before it sleeps; see ``ZmqLink.spin``."""
+"""How long a waiting thread looks for its result before it sleeps; see ``Spinning.spin``."""
 TICK_S = 0.005
 """Repetitions and acknowledgements are looked after this often at most."""
 DRAIN_LIMIT = 64
@@ -123,7 +123,7 @@ class Connection:
         self.process = os.getpid(), host_name()
         """Pid and machine that this says it is of."""
         passport = credentials.passport(address)
-        self._link = zmq_link.connect(address, self.peer, passport=passport)
+        self._link = connect(address, self.peer, passport)
 
     @property
     def fd(self) -> int:
@@ -132,8 +132,8 @@ class Connection:
 
     @property
     def deadline(self) -> float:
-        """When :meth:`pump` has something to send again."""
-        return self._exchange.deadline
+        """When :meth:`pump` has something to do though nothing has come."""
+        return min(self._exchange.deadline, self._link.deadline)
 
     @property
     def welcome(self) -> m.Welcome:
@@ -401,7 +401,7 @@ class Connection:
             if requests.has_some and (actions := core.take_actions()):
                 for frames in exchange.send(HUB, actions, now):
                     link.send(HUB, frames)
-            if now >= self._tick_at:
+            if now >= self._tick_at or now >= link.deadline:
                 self._tick_at = now + TICK_S
                 for _, frames in exchange.tick(now):
                     link.send(HUB, frames)
@@ -487,4 +487,4 @@ class Connection:
                 sent.store.close()
             # A Goodbye is worth a moment's wait; a scheduler that is gone is not.
             is_worth_it = self.error is None and self._core.welcome.session
-            self._link.close(zmq_link.LINGER_MS if is_worth_it else 0)
+            self._link.close(LINGER_MS if is_worth_it else 0)

@@ -170,7 +170,7 @@ class SchedulerSettings(ClientQuotas, Secured, Logging):
         "which event loop to use", choice(*LOOPS), "-el", "-e", default="builtin"
     )
     io_threads: int = option(
-        "how many threads of the scheduler send and receive bytes",
+        "how many threads of the scheduler send and receive bytes over TCP",
         whole(1),
         "-it",
         default=1,

@@ -140,7 +140,7 @@ class WorkerSettings(Secured, Logging):
         default=1,
     )
     io_threads: int = option(
-        "how many threads of each worker send and receive bytes",
+        "how many threads of each worker send and receive bytes over TCP",
         whole(1),
         "-it",
         "-wit",

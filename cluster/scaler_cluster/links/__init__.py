@@ -12,8 +12,8 @@ not at all if the connection breaks, and no call blocks. What is lost is repeate
   arrived with ``receive``. ZeroMQ signals a change once, and sending may use the signal up: so a
   shell looks again after it has sent, and before it waits. ``spin`` looks for a moment without
   sleeping, for a conversation in which the answer comes sooner than a sleeping thread wakes.
-- ``stream_link.py``: the spoke of a worker beside its scheduler. It reads and writes its Unix socket
-  itself, as ``zmtp.py`` says; the hub takes it for a DEALER.
+- ``stream_link.py``: the same on one machine, over Unix sockets. Whoever uses the link reads and
+  writes them itself (``stream.py``) and speaks ZMTP (``zmtp.py``): sockets of ZeroMQ cannot tell.
 - ``feed_link.py``: the feed goes from a ``Publisher`` to each ``Subscriber``. A subscriber that
   reads too slowly loses messages.
 - ``curve.py``, ``zap.py``, ``handshake.py``: keys. A hub and a publisher may have a *guard*, which

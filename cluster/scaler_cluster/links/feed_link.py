@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scaler_cluster.links.curve import Guard, Passport
-    from scaler_cluster.links.zmq_link import ZmqLink
+    from scaler_cluster.links.link import Hub
 
 PUBLISHED_MAX = 32
 """Messages kept for a listener that does not take them; later ones it will never see."""
@@ -36,7 +36,7 @@ class Publisher:
     """Publishes messages of some topics to whoever listens; made by :func:`publish`."""
 
     def __init__(
-        self, link: ZmqLink, address: str, topics: Sequence[bytes], guard: Guard | None
+        self, link: Hub, address: str, topics: Sequence[bytes], guard: Guard | None
     ) -> None:
         self._all = topics
         self._link = link
@@ -160,7 +160,7 @@ class Subscriber:
 
 
 def publish(
-    link: ZmqLink, address: str, topics: Sequence[bytes], guard: Guard | None = None
+    link: Hub, address: str, topics: Sequence[bytes], guard: Guard | None = None
 ) -> Publisher:
     """Return what publishes these topics at an address; its ``address`` is the real one.
 

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import os
+import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from scaler_cluster.ids import INCARNATION_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    import zmq
+
+    from scaler_cluster.links.curve import Guard
     from scaler_cluster.wire.batch import Buffer
 
 WILDCARDS = ("0.0.0.0", "[::]", "*")  # noqa: S104
 """Hosts of who listens at all addresses of a machine, by which nobody can reach it."""
+
+
+LINGER_MS = 500
+"""How long a link that is closed goes on delivering: enough for a Goodbye on a live connection."""
+CROWDED_S = 0.001
+"""Who gets the CPU back so long after it gave it away is not alone."""
+CROWDED_PAUSE_S = 0.02
+"""Then it does not spin for this long."""
+
+_yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
 def new_incarnation() -> int:
@@ -66,3 +81,72 @@ class Link(Protocol):
 
     def close(self) -> None:
         """Let go of everything; what was sent before is still delivered for a moment."""
+
+
+class Spinning(ABC):
+    """A link whose shell may look for a moment before it sleeps."""
+
+    _crowded_until = 0.0
+
+    @abstractmethod
+    def readable(self) -> bool:
+        """Return True if something has arrived."""
+
+    def spin(self, duration_s: float) -> bool:
+        """Wait a moment for something to arrive, giving the CPU to whoever wants it.
+
+        A thread that sleeps costs its waker tens of microseconds; in a conversation the next
+        message comes sooner than that pays. Not so where others want the CPU: they keep it for
+        milliseconds, while a thread that sleeps is let in as soon as it is woken. Returns True if
+        something has arrived.
+        """
+        now = time.perf_counter
+        last = start = now()
+        if start < self._crowded_until:
+            duration_s = 0.0
+        while not self.readable():
+            if last - start >= duration_s:
+                return False
+            _yield_cpu()
+            before, last = last, now()
+            if last - before > CROWDED_S:
+                self._crowded_until = last + CROWDED_PAUSE_S
+                return self.readable()
+        return True
+
+
+class Hub(Link, Protocol):
+    """What listens, as the scheduler uses it."""
+
+    address: str
+    knows: Callable[[bytes], bool]
+    fd: int
+
+    @property
+    def context(self) -> zmq.Context[zmq.Socket[bytes]]:
+        """The context of ZeroMQ's sockets beside the hub; it ends with it."""
+
+    def guard(self, socket: zmq.Socket[bytes], guard: Guard | None) -> None:
+        """Let only those in whom a guard lets in, at a socket beside the hub."""
+
+    def readable(self) -> bool:
+        """Return True if something has arrived."""
+
+    def spin(self, duration_s: float) -> bool:
+        """See Spinning."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
+
+    def user_of(self, peer: bytes) -> str:
+        """Return the user of a peer; empty: no keys are used."""
+
+    @property
+    def expelled(self) -> list[bytes]:
+        """Return the peers that the hub knows and whose key is not let in any more."""
+
+    def forget(self, peer: bytes) -> None:
+        """Let a peer have another key once what has arrived is handled."""
+
+    def close(self, linger_ms: int = ...) -> None:
+        """Let go of everything; what was sent before is still delivered for so long."""

@@ -1,47 +1,55 @@
-"""A spoke to a hub on the same machine, without a thread in between.
-
-A spoke of libzmq has a thread that does nothing but carry bytes: of a task that travels alone that
-is a tenth of all its CPU time. Here the thread that uses the spoke reads and writes the socket. The
-hub cannot tell the difference: it is ZMTP on a Unix socket.
-"""
+"""Hub and spokes on the same machine, without a thread in between: see ``stream.py``."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
+import secrets
 import select
 import socket
 import sys
-import time
 from collections import deque
+from pathlib import Path
+from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
-from scaler_cluster.errors import RemoteProtocolError
+import zmq
+
+from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.ids import HUB
-from scaler_cluster.links.zmtp import Reader, encode, opening
-from scaler_cluster.wire.batch import BATCH_BYTES_MAX
+from scaler_cluster.links.link import LINGER_MS, Spinning
+from scaler_cluster.links.stream import HIGH_WATER, IN, SCHEME, Stream, socket_name
+from scaler_cluster.links.zmtp import opening
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from scaler_cluster.links.curve import Guard
+    from scaler_cluster.links.zap import Doorkeeper
     from scaler_cluster.wire.batch import Buffer
 
-SCHEME = "ipc://"
-PIECE_BYTES = 64 * 1024
-"""At most so much is read at once."""
-HIGH_WATER = 100_000
-"""Envelopes that wait to be sent; beyond, they are dropped and sent again later."""
 RETRY_S, RETRY_MAX_S = 0.005, 0.2
 """How long after a connection broke, or could not be made, it is made again."""
 FULL_WAIT_S = 0.05
-"""A sender waits so long for more room in a socket that is full; then the rest is sent later."""
+"""A spoke waits so long for more room in a socket that is full; then the rest is sent later."""
+QUEUED_PEERS = 4096
+"""Peers that may wait until a hub lets them in: the workers of a machine come in bursts."""
+READY_MAX = 256
+"""Connections that a hub looks at in one turn."""
+NAME_BYTES_MAX = 107
+"""Longer names are no names of Unix sockets."""
+UNTAKEN_MAX = 1000
+"""Envelopes that wait at a hub until they are taken in; then the peers wait."""
 
 
 def is_for(address: str) -> bool:
-    """Return True if this kind of spoke reaches a hub at the address."""
-    return sys.platform == "linux" and address.startswith(SCHEME)
+    """Return True if hub and spokes at an address may be of this kind."""
+    is_short = len(os.fsencode(address.removeprefix(SCHEME))) <= NAME_BYTES_MAX
+    return sys.platform == "linux" and address.startswith(SCHEME) and is_short
 
 
-class StreamSpoke:
+class StreamSpoke(Spinning):
     """Connects to the hub at ``address`` as ``peer``, now or when the hub is there."""
 
     def __init__(self, address: str, peer: bytes) -> None:
@@ -50,29 +58,27 @@ class StreamSpoke:
         self._epoll = select.epoll()
         self.fd = self._epoll.fileno()
         """Is readable while there is something to do for :meth:`receive`."""
-        self._socket: socket.socket | None = None
-        self._reader = Reader(BATCH_BYTES_MAX)
-        self._arrived: deque[list[Buffer]] = deque()
-        self._unsent: deque[Buffer] = deque()
-        """Buffers that the socket had no room for; the first may be the rest of one."""
-        self._waiting: deque[list[Buffer]] = deque()
-        """Messages for a hub that has not said READY: libzmq takes in none before it has."""
+        self._stream: Stream | None = None
         self._is_ready = False
+        """The hub takes messages in: libzmq takes in none before it has said READY."""
+        self._waiting: deque[Sequence[Buffer]] = deque()
+        """Messages from before."""
+        self._arrived: deque[list[Buffer]] = deque()
         self._retry_s = RETRY_S
         self._connect_at = 0.0
         self._connect()
 
     def send(self, _peer: bytes, frames: Sequence[Buffer]) -> None:
         """See Link."""
-        buffers = encode(frames)
-        if not self._is_ready:
-            if len(self._waiting) < HIGH_WATER:
-                self._waiting.append(buffers)
-        elif not self._unsent and len(buffers) == 1:
-            self._send_one(buffers[0])
-        elif len(self._unsent) < HIGH_WATER:
-            self._unsent.extend(buffers)
-            self._flush(FULL_WAIT_S)
+        stream = self._stream
+        if stream is not None and self._is_ready:
+            try:
+                # Once it is full, whoever waits for the descriptor sends the rest.
+                stream.send(frames, 0.0 if stream.unsent else FULL_WAIT_S)
+            except OSError:
+                self._disconnect()
+        elif len(self._waiting) < HIGH_WATER:
+            self._waiting.append(frames)
 
     def receive(self, limit: int) -> list[tuple[bytes, list[Buffer]]]:
         """See Link."""
@@ -92,142 +98,257 @@ class StreamSpoke:
     def wait(self, timeout_s: float) -> bool:
         """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
         if not self._arrived:
-            if self._socket is None:
-                timeout_s = min(timeout_s, max(self._connect_at - time.monotonic(), 0.0))
+            if self._stream is None:
+                timeout_s = min(timeout_s, max(self._connect_at - clock(), 0.0))
             self._turn(timeout_s)
-            self.tend()
+            if self._stream is None:
+                self.tend()
         return bool(self._arrived)
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`tend` has something to do, on the clock of ``time.perf_counter``."""
+        return self._connect_at if self._stream is None else math.inf
+
+    @property
+    def refusal(self) -> str:
+        """Return "": at a file that it may open, nobody refuses this user."""
+        return ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Return False, see above."""
+        return False
 
     def tend(self) -> None:
         """Connect again if it is time to; every shell calls this now and then."""
-        if self._socket is None and time.monotonic() >= self._connect_at:
+        if self._stream is None and clock() >= self._connect_at:
             self._connect()
 
-    def close(self, linger_s: float = 0.5) -> None:
+    def close(self, linger_ms: int = LINGER_MS) -> None:
         """Let go of everything; what was sent before is still delivered for a moment."""
-        self._flush(linger_s)
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.flush(linger_ms / 1000)
+            self._stream.close()
         self._epoll.close()
-
-    # -- the socket --------------------------------------------------------------------------
 
     def _connect(self) -> None:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         made.setblocking(False)
-        path = self.address.removeprefix(SCHEME)
         try:
-            made.connect("\0" + path[1:] if path.startswith("@") else path)
+            made.connect(socket_name(self.address))
+            self._stream = Stream(made, self._opening, self._epoll)
         except OSError:
             made.close()
             self._retry_later()
-            return
-        self._socket = made
-        self._reader = Reader(BATCH_BYTES_MAX)
-        self._epoll.register(made, select.EPOLLIN)
-        self._unsent.append(self._opening)
-        self._flush(0.0)
-
-    def _begin(self) -> None:
-        """The hub is ready."""
-        self._is_ready = True
-        self._retry_s = RETRY_S
-        while self._waiting:
-            self._unsent.extend(self._waiting.popleft())
-        self._flush(FULL_WAIT_S)
 
     def _retry_later(self) -> None:
-        self._connect_at = time.monotonic() + self._retry_s
+        self._connect_at = clock() + self._retry_s
         self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
 
     def _disconnect(self) -> None:
         """The connection broke: what was under way is lost, and is repeated by the exchange."""
-        assert self._socket is not None
-        self._socket.close()
-        self._socket = None
-        self._is_ready = False
-        self._unsent.clear()
+        assert self._stream is not None
+        self._stream.close()
+        self._stream, self._is_ready = None, False
         self._retry_later()
 
     def _turn(self, timeout_s: float) -> None:
         """Do what the socket is ready for, after at most so long."""
         for _, events in self._epoll.poll(timeout_s):
-            if events & ~select.EPOLLOUT:
-                self._read()
-            if events & select.EPOLLOUT and self._socket is not None:
-                self._flush(0.0)
-
-    def _read(self) -> None:
-        """Take in what has come, a piece of it."""
-        made, reader = self._socket, self._reader
-        assert made is not None
-        try:
-            target = reader.target
-            if target is not None:
-                count = made.recv_into(target)
-                messages = reader.filled(count) if count else []
-            else:
-                data = made.recv(PIECE_BYTES)
-                count = len(data)
-                messages = reader.feed(data) if count else []
-        except (BlockingIOError, InterruptedError):
-            return
-        except (OSError, RemoteProtocolError):
-            self._disconnect()
-            return
-        if not count:
-            self._disconnect()
-            return
-        self._arrived.extend(messages)
-        if not self._is_ready and reader.peer is not None:
-            self._begin()
-        if reader.answer:
-            self._unsent.append(reader.answer)
-            reader.answer = b""
-            self._flush(0.0)
-
-    def _send_one(self, buffer: Buffer) -> None:
-        assert self._socket is not None
-        try:
-            sent = self._socket.send(buffer)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._disconnect()
-            return
-        if sent < len(buffer):
-            self._unsent.append(memoryview(buffer)[sent:])
-            self._flush(FULL_WAIT_S)
-
-    def _flush(self, wait_s: float) -> None:
-        """Send what was not sent; wait at most so long for more room."""
-        unsent = self._unsent
-        end = time.monotonic() + wait_s
-        while unsent and self._socket is not None:
+            assert self._stream is not None
             try:
-                sent = self._socket.send(unsent[0])
-            except BlockingIOError:
-                left_s = end - time.monotonic()
-                if left_s <= 0 or not _has_room(self._socket, left_s):
-                    break
-                continue
-            except OSError:
+                self._arrived.extend(self._stream.turn(events))
+            except (OSError, RemoteProtocolError):
                 self._disconnect()
                 return
-            end = time.monotonic() + wait_s
-            if sent == len(unsent[0]):
-                unsent.popleft()
-            else:
-                unsent[0] = memoryview(unsent[0])[sent:]
-        if self._socket is not None:
-            events = select.EPOLLIN | (select.EPOLLOUT if unsent else 0)
-            self._epoll.modify(self._socket, events)
+            if not self._is_ready and self._stream.peer is not None:
+                self._is_ready, self._retry_s = True, RETRY_S
+                waiting, self._waiting = self._waiting, deque()
+                for frames in waiting:
+                    self.send(HUB, frames)
 
 
-def _has_room(made: socket.socket, timeout_s: float) -> bool:
-    poll = select.poll()
-    poll.register(made, select.POLLOUT)
-    with contextlib.suppress(OSError):
-        return bool(poll.poll(timeout_s * 1000))
-    return False
+class StreamHub(Spinning):
+    """Listens at an ``address`` such as ``ipc:///tmp/hub``; any DEALER may connect.
+
+    Raises ConfigError if it cannot; the message names the address.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.knows: Callable[[bytes], bool] = lambda peer: False
+        """Not asked for: here nobody has keys."""
+        self._listener = _listen(address)
+        self._file = Path(address.removeprefix(SCHEME))
+        self._is_mine = self._file.stat() if self._file.exists() else None
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener, IN)
+        self.fd = self._epoll.fileno()
+        """Is readable while there is something to do for :meth:`receive`."""
+        self._streams: dict[int, Stream] = {}
+        """By descriptor."""
+        self._names: dict[int, bytes] = {}
+        self._peers: dict[bytes, Stream] = {}
+        self._arrived: deque[tuple[bytes, list[Buffer]]] = deque()
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._doorkeeper: Doorkeeper | None = None
+
+    # -- as any link ---------------------------------------------------------------------------
+
+    def send(self, peer: bytes, frames: Sequence[Buffer]) -> None:
+        """See Link."""
+        stream = self._peers.get(peer)
+        if stream is not None:
+            try:
+                stream.send(frames)
+            except OSError:
+                self._drop(stream)
+
+    def receive(self, limit: int) -> list[tuple[bytes, list[Buffer]]]:
+        """See Link."""
+        arrived = self._arrived
+        if len(arrived) < min(limit, UNTAKEN_MAX):
+            self._turn(0.0)
+        return [arrived.popleft() for _ in range(min(limit, len(arrived)))]
+
+    def readable(self) -> bool:
+        """Return True if something has arrived."""
+        if not self._arrived:
+            self._turn(0.0)
+        return bool(self._arrived)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
+        if not self._arrived:
+            self._turn(timeout_s)
+        return bool(self._arrived)
+
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        """Let go of everything; what was sent before is still delivered for a moment."""
+        self._listener.close()
+        if self._is_mine is not None:
+            with contextlib.suppress(OSError):
+                # The next hub may be there already.
+                if os.path.samestat(self._is_mine, self._file.stat()):
+                    self._file.unlink()
+        end = clock() + linger_ms / 1000
+        for stream in self._streams.values():
+            with contextlib.suppress(OSError):
+                stream.flush(max(end - clock(), 0.0))
+            stream.close()
+        self._epoll.close()
+        if self._doorkeeper is not None:
+            self._doorkeeper.close()
+        if self._context is not None:
+            self._context.term()
+
+    # -- as a hub of libzmq --------------------------------------------------------------------
+
+    @property
+    def context(self) -> zmq.Context[zmq.Socket[bytes]]:
+        """The context of the sockets beside this hub; it ends with it."""
+        if self._context is None:
+            self._context = zmq.Context()
+        return self._context
+
+    def guard(self, socket: zmq.Socket[bytes], guard: Guard | None) -> None:
+        """Let only those in whom a guard lets in, at a socket beside this hub."""
+        if guard is None:
+            return
+        if self._doorkeeper is None:
+            from scaler_cluster.links.zap import Doorkeeper
+
+            self._doorkeeper = Doorkeeper(self.context)
+        self._doorkeeper.watch(socket, guard)
+
+    def user_of(self, _peer: bytes) -> str:
+        """Return "": whoever may open the file of the socket is this user."""
+        return ""
+
+    @property
+    def expelled(self) -> list[bytes]:
+        """Nobody has a key that could be removed."""
+        return []
+
+    def forget(self, peer: bytes) -> None:
+        """Nothing is kept of a peer but its connection, which it closes."""
+
+    # -- the sockets ---------------------------------------------------------------------------
+
+    def _turn(self, timeout_s: float) -> None:
+        """Do what sockets are ready for, after at most so long."""
+        streams, names, arrived = self._streams, self._names, self._arrived
+        for fd, events in self._epoll.poll(timeout_s, READY_MAX):
+            stream = streams.get(fd)
+            if stream is None:
+                if fd == self._listener.fileno():
+                    self._accept()
+                continue
+            try:
+                messages = stream.turn(events)
+            except (OSError, RemoteProtocolError):
+                self._drop(stream)
+                continue
+            peer = names.get(fd)
+            if peer is None:
+                if stream.peer is None:
+                    continue
+                peer = self._let_in(stream, stream.peer)
+            for frames in messages:
+                arrived.append((peer, frames))
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                made, _ = self._listener.accept()
+            except OSError:
+                # Nobody is left, or no descriptor: see full_house.py.
+                return
+            try:
+                stream = Stream(made, OPENING, self._epoll)
+            except OSError:
+                made.close()
+                continue
+            self._streams[stream.fd] = stream
+
+    def _let_in(self, stream: Stream, peer: bytes) -> bytes:
+        """A peer said who it is: its earlier connection, if it has one, is given up."""
+        peer = peer or b"\0" + secrets.token_bytes(4)
+        former = self._peers.get(peer)
+        if former is not None:
+            self._drop(former)
+        self._peers[peer] = stream
+        self._names[stream.fd] = peer
+        return peer
+
+    def _drop(self, stream: Stream) -> None:
+        self._streams.pop(stream.fd, None)
+        peer = self._names.pop(stream.fd, None)
+        if peer is not None and self._peers.get(peer) is stream:
+            del self._peers[peer]
+        stream.close()
+
+
+OPENING = opening(b"ROUTER", b"")
+
+
+def _listen(address: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.setblocking(False)
+    name = socket_name(address)
+    # The file is for this user alone from the moment it is there.
+    umask = os.umask(0o177)
+    try:
+        if not name.startswith("\0"):
+            # Of a hub that was killed.
+            Path(name).unlink(missing_ok=True)
+        made.bind(name)
+        made.listen(QUEUED_PEERS)
+    except OSError as error:
+        made.close()
+        raise ConfigError(f"cannot bind {address}: {os.strerror(error.errno or 0)}") from error
+    finally:
+        os.umask(umask)
+    return made

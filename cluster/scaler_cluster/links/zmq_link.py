@@ -6,8 +6,8 @@ several threads if a lock makes them take turns; :attr:`ZmqLink.fd` may be polle
 
 from __future__ import annotations
 
+import math
 import os
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.ids import HUB
 from scaler_cluster.links.handshake import RECONNECT_MAX_MS, WAIT_MAX_MS, Handshake
 from scaler_cluster.links.host_names import has_ipv6_only
-from scaler_cluster.links.link import split_key
+from scaler_cluster.links.link import LINGER_MS, Spinning, split_key
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ has it. More would only take memory: a peer that floods has all there is room fo
 RECONNECT_MS = 5
 RECONNECT_WITH_KEYS_MS = 100
 """Who is refused tries again this soon: each time costs both sides a handshake."""
-LINGER_MS = 500
-"""How long a closed socket goes on delivering: enough for a Goodbye on a live connection."""
 CONNECT_MS = 2000
 """An attempt to connect that nobody has answered for so long is given up, and made again."""
 CUT_S = 6
@@ -46,19 +44,12 @@ PROBE_S = 2
 """An idle connection is probed this often."""
 REMOVED = "removed:key"
 """The user of a peer whose key is not let in any more: it may be nothing."""
-CROWDED_S = 0.001
-"""Who gets the CPU back so long after it gave it away is not alone."""
-CROWDED_PAUSE_S = 0.02
-"""Then it does not spin for this long."""
-
 # Plain numbers: the enumerations' operators cost more than the calls they are passed to.
 POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
 SNDMORE_NOBLOCK = int(zmq.SNDMORE | zmq.NOBLOCK)
 
-_yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
 
-
-class ZmqLink:
+class ZmqLink(Spinning):
     """One end of a link; made by :func:`bind` or :func:`connect`."""
 
     def __init__(
@@ -85,7 +76,6 @@ class ZmqLink:
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, PROBE_S)
         socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, PROBE_S)
         socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, CUT_S // PROBE_S)
-        self._crowded_until = 0.0
         self.address = ""
         self._guard: Guard | None = None
         """Whom this hub lets in; None: anybody."""
@@ -196,28 +186,6 @@ class ZmqLink:
         self._arrived = arrived = bool(self._look())
         return arrived
 
-    def spin(self, duration_s: float) -> bool:
-        """Wait a moment for something to arrive, giving the CPU to whoever wants it.
-
-        A thread that sleeps costs its waker tens of microseconds; in a conversation the next
-        message comes sooner than that pays. Not so where others want the CPU: they keep it for
-        milliseconds, while a thread that sleeps is let in as soon as it is woken. Returns True if
-        something has arrived.
-        """
-        now = time.perf_counter
-        last = start = now()
-        if start < self._crowded_until:
-            duration_s = 0.0
-        while not self.readable():
-            if last - start >= duration_s:
-                return False
-            _yield_cpu()
-            before, last = last, now()
-            if last - before > CROWDED_S:
-                self._crowded_until = last + CROWDED_PAUSE_S
-                return self.readable()
-        return True
-
     def wait(self, timeout_s: float) -> bool:
         """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
         timeout_ms = min(int(timeout_s * 1000) + 1, self._wait_max_ms)
@@ -226,6 +194,11 @@ class ZmqLink:
         if not arrived:
             self.tend()
         return arrived
+
+    @property
+    def deadline(self) -> float:
+        """Return inf: what is to be tended is in no hurry."""
+        return math.inf
 
     def tend(self) -> None:
         """Connect again where libzmq has given up; every shell calls this now and then."""

@@ -68,23 +68,24 @@ class Reader:
         self._rest: bytes = b""
         self._frames: list[Buffer] = []
         """Of a message of which more frames follow."""
-        self._large: memoryview | None = None
+        self.large: memoryview | None = None
         """A large frame of which a part has arrived."""
         self._filled = 0
         self._flags = 0
 
     @property
-    def target(self) -> memoryview | None:
-        """Where the next bytes are to be put, as part of a large frame; None: anywhere."""
-        return self._large[self._filled :] if self._large is not None else None
+    def target(self) -> memoryview:
+        """Where the next bytes of the large frame are to be put."""
+        assert self.large is not None
+        return self.large[self._filled :]
 
     def filled(self, count: int) -> list[list[Buffer]]:
         """So many bytes were put into the target; return the messages that are whole now."""
-        assert self._large is not None
+        assert self.large is not None
         self._filled += count
-        if self._filled < len(self._large):
+        if self._filled < len(self.large):
             return []
-        frame, self._large = self._large.toreadonly(), None
+        frame, self.large = self.large.toreadonly(), None
         messages: list[list[Buffer]] = []
         self._take(self._flags, frame, messages)
         return messages
@@ -136,8 +137,8 @@ class Reader:
         return messages
 
     def _begin_large(self, flags: int, size: int, start: bytes) -> None:
-        self._large = memoryview(bytearray(size))
-        self._large[: len(start)] = start
+        self.large = memoryview(bytearray(size))
+        self.large[: len(start)] = start
         self._filled, self._flags = len(start), flags
 
     def _take(self, flags: int, body: Buffer, messages: list[list[Buffer]]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import as_reached, new_incarnation
+from scaler_cluster.links.link import LINGER_MS, as_reached, new_incarnation
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Source:
     def close(self, reason: str = "") -> None:
         """Leave."""
         self.send([m.Goodbye(reason)])
-        self._link.close(zmq_link.LINGER_MS if self._has_answered else 0)
+        self._link.close(LINGER_MS if self._has_answered else 0)
 
     def _greet(self) -> None:
         self.send([self._hello])

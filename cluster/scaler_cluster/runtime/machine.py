@@ -27,7 +27,7 @@ from scaler_cluster.core.supervisor.supervisor import (
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import new_incarnation
+from scaler_cluster.links.link import LINGER_MS, new_incarnation
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.bounds import BoundsReader
 from scaler_cluster.process.process import PYTHON_VERSION, allow_many_files, host_name, pid_space
@@ -298,7 +298,7 @@ class MachineShell(ABC):
             words = [one.message for one in actions if isinstance(one, Send)]
             words.append(m.Goodbye())
             self._send(words)
-            linger_ms = zmq_link.LINGER_MS
+            linger_ms = LINGER_MS
         self._link.close(linger_ms)
 
 

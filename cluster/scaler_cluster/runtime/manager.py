@@ -32,7 +32,7 @@ from scaler_cluster.core.manager.units import Listed
 from scaler_cluster.errors import ClusterUnreachableError
 from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import new_incarnation
+from scaler_cluster.links.link import LINGER_MS, new_incarnation
 from scaler_cluster.process.log_config import LogConfig
 from scaler_cluster.process.process import PYTHON_VERSION, host_name, make_peer_id
 from scaler_cluster.provision.backend import BackendError
@@ -281,7 +281,7 @@ class ManagerShell:
         self._backend.close()
         self._selector.close()
         self._send([m.Goodbye()])
-        self._link.close(zmq_link.LINGER_MS)
+        self._link.close(LINGER_MS)
 
 
 def run_manager(settings: ManagerSettings, lifeline: int) -> None:

@@ -24,6 +24,7 @@ from scaler_cluster.core.supervisor.supervisor import Exit
 from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.errors import ClusterUnreachableError
 from scaler_cluster.links import zmq_link
+from scaler_cluster.links.link import LINGER_MS
 from scaler_cluster.objects.worker_store import WorkerStore
 from scaler_cluster.process.process import PYTHON_VERSION, make_peer_id
 from scaler_cluster.provision.runners import ProxyProcessConfig, make_runner
@@ -158,7 +159,7 @@ class ProxyShell(MachineShell):
         link = self._workers.pop(slot).link
         self._selector.unregister(link.fd)
         # One that has left was to say so.
-        link.close(zmq_link.LINGER_MS if end.exit_code == 0 else 0)
+        link.close(LINGER_MS if end.exit_code == 0 else 0)
         self._core.died(slot, end, clock())
 
     def _ran(self, slot: int) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import TOPICS
-from scaler_cluster.links import feed_link, zmq_link
+from scaler_cluster.links import feed_link, stream_link, zmq_link
 from scaler_cluster.links.curve import AllowList
 from scaler_cluster.links.link import split_key
 from scaler_cluster.objects.storage_dirs import StorageDirs
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     import socket
 
     from scaler_cluster.core.scheduler.config import SchedulerConfig
+    from scaler_cluster.links.link import Hub
     from scaler_cluster.security.credentials import Credentials
 
 log = logging.getLogger("scaler.scheduler")
@@ -89,7 +90,11 @@ async def serve(config: SchedulerProcessConfig) -> None:
             dirs.hold()
         else:
             dirs.make()
-        link = zmq_link.bind(config.address, io_threads=options.io_threads, guard=guard)
+        link: Hub
+        if guard is None and stream_link.is_for(config.address):
+            link = stream_link.StreamHub(config.address)
+        else:
+            link = zmq_link.bind(config.address, io_threads=options.io_threads, guard=guard)
         if storages is None and listener is None:
             listener = _listen_beside(link, config)
         publisher = _publish(link, config, credentials, allowed)
@@ -135,7 +140,7 @@ async def serve(config: SchedulerProcessConfig) -> None:
     dirs.let_go(is_last=True)
 
 
-def _user_of(link: zmq_link.ZmqLink, storages: Storages | None, peer: bytes) -> str:
+def _user_of(link: Hub, storages: Storages | None, peer: bytes) -> str:
     """Return whose key a peer has; a storage that this process connects to has shown its own."""
     return "" if storages is not None and peer in storages else link.user_of(peer)
 
@@ -188,7 +193,7 @@ def _on_lifeline(over: asyncio.Event, is_kept: bool) -> None:
         over.set()
 
 
-def _listen_beside(link: zmq_link.ZmqLink, config: SchedulerProcessConfig) -> socket.socket | None:
+def _listen_beside(link: Hub, config: SchedulerProcessConfig) -> socket.socket | None:
     """Return the socket of the scheduler's own storage: at an address, or at any free port."""
     address = config.beside
     if not address:
@@ -208,7 +213,7 @@ def _listen_beside(link: zmq_link.ZmqLink, config: SchedulerProcessConfig) -> so
 
 
 def _publish(
-    link: zmq_link.ZmqLink,
+    link: Hub,
     config: SchedulerProcessConfig,
     credentials: Credentials,
     allowed: AllowList,

@@ -18,8 +18,7 @@ from scaler_cluster.core.scheduler.objects import HOME
 from scaler_cluster.core.scheduler.scheduler import SHUT_DOWN
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import alias_of
-from scaler_cluster.links import zmq_link
-from scaler_cluster.links.link import new_incarnation
+from scaler_cluster.links.link import LINGER_MS, new_incarnation
 from scaler_cluster.process.process import with_the_last_files
 from scaler_cluster.runtime.feed_door import FeedDoor
 from scaler_cluster.runtime.key_watch import LOOK_S
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.core.scheduler.scheduler import SchedulerCore
     from scaler_cluster.links.feed_link import Publisher
+    from scaler_cluster.links.link import Hub
     from scaler_cluster.runtime.key_watch import KeyWatch
     from scaler_cluster.runtime.roster_file import RosterFile
     from scaler_cluster.runtime.storage_process import StorageProcess
@@ -45,7 +45,7 @@ DRAIN_S = 0.001
 """If it takes longer to take in so many, it is fewer the next time: what one peer sends without end
 must not keep the answers to others."""
 SPIN_S = 0.0003
-"""How long the loop looks for the next message before it sleeps; see ``ZmqLink.spin``."""
+"""How long the loop looks for the next message before it sleeps; see ``Spinning.spin``."""
 TICK_S = 0.001
 """While messages keep coming, the shell looks at the time this often."""
 LATE_S = 0.02
@@ -84,7 +84,7 @@ class SchedulerShell:
 
     def __init__(
         self,
-        link: zmq_link.ZmqLink,
+        link: Hub,
         core: SchedulerCore,
         storage: StorageProcess | None,
         storages: Storages | None,
@@ -156,7 +156,7 @@ class SchedulerShell:
         if self._timer is not None:
             self._timer.cancel()
         self._feed_door.close()
-        self._link.close(zmq_link.LINGER_MS if clients else 0)
+        self._link.close(LINGER_MS if clients else 0)
         if self._storages is not None:
             for fd in self._storages.fds:
                 self._loop.remove_reader(fd)

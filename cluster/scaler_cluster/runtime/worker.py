@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.worker.task_loop import Outcome
     from scaler_cluster.core.worker.work import FunctionEntry, Work
     from scaler_cluster.core.worker.worker import WorkerCore
-    from scaler_cluster.links.stream_link import StreamSpoke
-    from scaler_cluster.links.zmq_link import ZmqLink
+    from scaler_cluster.links.spoke import Spoke
     from scaler_cluster.objects.worker_store import WorkerStore
     from scaler_cluster.runtime.memory_maintenance import MemoryMaintenance
     from scaler_cluster.runtime.nested import NestedSession
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
     from scaler_cluster.runtime.task_environment import TaskEnvironment
     from scaler_cluster.security.credentials import Credentials
     from scaler_cluster.wire.batch import Buffer
-
-    WorkerLink = ZmqLink | StreamSpoke
 
 TICK_S = 0.05
 """Repetitions and acknowledgements are looked after this often at most."""
@@ -72,7 +69,7 @@ class WorkerShell:
 
     def __init__(
         self,
-        link: WorkerLink,
+        link: Spoke,
         core: WorkerCore,
         slot: memoryview,
         store: WorkerStore,

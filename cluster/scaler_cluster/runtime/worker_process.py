@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.worker.slot import SLOT_READY
 from scaler_cluster.core.worker.worker import WorkerCore
-from scaler_cluster.links import stream_link, zmq_link
+from scaler_cluster.links.spoke import connect
 from scaler_cluster.objects.worker_store import WorkerStore
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.preload import parse_preload
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from scaler_cluster.objects.storage_dirs import StorageDirs
     from scaler_cluster.process.process_config import SupervisorProcessConfig
     from scaler_cluster.runtime.forkserver import WorkerOrder
-    from scaler_cluster.runtime.worker import WorkerLink
     from scaler_cluster.runtime.worker_slots import WorkerSlots
 
 INITIALIZER_EXIT_CODE = 66
@@ -121,11 +120,7 @@ class WorkerProcess:
         )
         keys = options.credentials
         passport = keys.passport(config.address)
-        link: WorkerLink
-        if stream_link.is_for(config.address):
-            link = stream_link.StreamSpoke(config.address, order.peer)
-        else:
-            link = zmq_link.connect(config.address, order.peer, options.io_threads, passport)
+        link = connect(config.address, order.peer, passport, options.io_threads)
         slot = self._slots.of(order.slot)
         slot[SLOT_READY] = 1
         core = WorkerCore()

@@ -50,18 +50,18 @@ class Channel:
         "_early_bytes",
         "_expected",
         "_incarnation",
-        "_lost_until",
         "_next",
         "_owed",
         "_probe_after",
-        "_probe_at",
         "_probed",
         "_repeated_until",
         "_seen",
         "_unacked",
         "former",
         "kept_bytes",
+        "lost_until",
         "peer_incarnation",
+        "probe_at",
     )
 
     def __init__(self, incarnation: int, former: tuple[int, ...] = ()) -> None:
@@ -80,11 +80,12 @@ class Channel:
         """Bytes of the envelopes that are kept."""
         self._seen = 0
         """The last envelope that has arrived, in order or not."""
-        self._lost_until = 0
+        self.lost_until = 0
         """Unacknowledged envelopes before this one are to be repeated."""
         self._repeated_until = 0
         """Envelopes from this one on were sent after the last repetition."""
-        self._probe_at = math.inf
+        self.probe_at = math.inf
+        """When to ask whether anything was lost."""
         self._probe_after = PROBE_AFTER_S
         self._probed = 0
         """The last envelope that was a probe."""
@@ -109,7 +110,7 @@ class Channel:
                 return self._send_parts(messages, -(-nbytes // ENVELOPE_BYTES), now)
         self._next = seq + 1
         if not self._unacked:
-            self._probe_at = now + self._probe_after
+            self.probe_at = now + self._probe_after
         self._unacked.append((seq, frames, nbytes))
         self.kept_bytes += nbytes
         self._owed = 0
@@ -138,11 +139,11 @@ class Channel:
             # The peer answers again: if it missed anything, a probe brings that out.
             is_back = self._probe_after > PROBE_AFTER_S
             self._probe_after = PROBE_AFTER_S
-            self._probe_at = (now if is_back else now + PROBE_AFTER_S) if unacked else math.inf
+            self.probe_at = (now if is_back else now + PROBE_AFTER_S) if unacked else math.inf
         elif self._probe_after > PROBE_AFTER_S:
             # The peer speaks, so it can hear: the long pauses were for a peer that could not. Else
             # it would be given up after a cut of seconds, for what waits behind a lost envelope.
-            self._probe_at += PROBE_AFTER_S - self._probe_after
+            self.probe_at += PROBE_AFTER_S - self._probe_after
             self._probe_after = PROBE_AFTER_S
         if envelope.seq == 0:
             if envelope.messages:
@@ -183,7 +184,7 @@ class Channel:
         """The peer misses envelopes, though it has got one that was sent after them."""
         # What was repeated after that one may be under way.
         if isinstance(gap, m.Gap) and self._repeated_until <= gap.seen < self._next:
-            self._lost_until = min(gap.start, gap.seen)
+            self.lost_until = min(gap.start, gap.seen)
 
     def undelivered(self) -> list[m.Message]:
         """Return what was sent and is not acknowledged, in order."""
@@ -205,9 +206,9 @@ class Channel:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` has something to send."""
-        if self._owed >= ACKNOWLEDGE_EVERY or self._lost_until:
+        if self._owed >= ACKNOWLEDGE_EVERY or self.lost_until:
             return -math.inf
-        return min(self._probe_at, self._acknowledge_at)
+        return min(self.probe_at, self._acknowledge_at)
 
     def tick(self, now: float) -> list[list[Buffer]]:
         """Return the frames of each envelope that is due.
@@ -215,11 +216,11 @@ class Channel:
         These are envelopes that were lost, a probe, and an acknowledgement.
         """
         due = []
-        if self._lost_until:
+        if self.lost_until:
             due = self._repeat(now)
-        elif now >= self._probe_at and self._unacked:
+        elif now >= self.probe_at and self._unacked:
             self._probe_after = min(2 * self._probe_after, PROBE_AFTER_MAX_S)
-            self._probe_at = now + self._probe_after
+            self.probe_at = now + self._probe_after
             due = [self._probe()]
         if now >= self._acknowledge_at or self._owed >= ACKNOWLEDGE_EVERY:
             self._owed = 0
@@ -235,13 +236,13 @@ class Channel:
         """Return the envelopes that are known to be lost."""
         lost = []
         for seq, frames, _ in self._unacked:
-            if seq >= self._lost_until:
+            if seq >= self.lost_until:
                 break
             lost.append(frames)
-        self._lost_until = 0
+        self.lost_until = 0
         if lost:
             self._repeated_until = self._next
-            self._probe_at = now + self._probe_after
+            self.probe_at = now + self._probe_after
         return lost
 
     def _probe(self) -> list[Buffer]:

@@ -97,8 +97,12 @@ class Exchange:
         envelopes = channel.send(messages, now)
         if channel.kept_bytes > self._unread_max:
             self.unread[peer] = None
-        if self._look_at.get(peer, math.inf) > now + PROBE_AFTER_S:
+        noted = self._look_at.get(peer, math.inf)
+        if noted > now + PROBE_AFTER_S:
             self._stirred[peer] = channel
+        elif noted <= channel.probe_at and not channel.lost_until:
+            # What was received was acknowledged with this.
+            self._stirred.pop(peer, None)
         return envelopes
 
     def _look_at_stirred(self) -> None:
@@ -108,12 +112,13 @@ class Exchange:
         deadline that has moved on is noticed when the earlier deadline has come. So the cost of
         this does not depend on the number of peers.
         """
-        for peer, channel in self._stirred.items():
+        while self._stirred:
+            # Not by iteration: a client's thread may ask while another one sends.
+            peer, channel = self._stirred.popitem()
             when = channel.deadline
             if when < self._look_at.get(peer, math.inf):
                 self._look_at[peer] = when
                 heappush(self._looks, (when, peer))
-        self._stirred.clear()
 
     def unknown(self) -> list[Buffer]:
         """Return the frames that tell a peer without a channel to start over."""
