@@ -1,4 +1,8 @@
-"""Run simulations: ``python -m scaler_cluster.testing PLAN FIRST [COUNT]``; one alone is logged."""
+"""Run simulations: ``python -m scaler_cluster.testing PLAN FIRST [COUNT]``; one alone is logged.
+
+``python -m scaler_cluster.testing two_levels`` prints figures of two levels of schedulers instead;
+with FIRST and COUNT it plays so many seeds of them with faults.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,16 @@ import os
 import sys
 import time
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from scaler_cluster.testing.plan import PLANS, drawn
 from scaler_cluster.testing.runner import Tally, play_all
 from scaler_cluster.testing.simulation import simulate
+from scaler_cluster.testing.two_level_cases import compare, play
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PROGRESS_S = 30.0
 """How often a line says how far it is."""
@@ -18,6 +28,8 @@ PROGRESS_S = 30.0
 
 def main() -> int:
     """Run what the command line says; return the exit status: 1 if a seed failed."""
+    if sys.argv[1:2] == ["two_levels"]:
+        return _two_levels([int(one) for one in sys.argv[2:]])
     parser = argparse.ArgumentParser(prog="python -m scaler_cluster.testing")
     parser.add_argument("plan", choices=[*PLANS, "all"])
     parser.add_argument("first", type=int, help="the first seed")
@@ -48,6 +60,15 @@ def main() -> int:
     total = play_all(names, wanted.first, wanted.count, wanted.jobs, tell)
     print(f"{wanted.plan}: {_summary(total, time.monotonic() - began)}")
     return 1 if total.failures else 0
+
+
+def _two_levels(seeds: Sequence[int]) -> int:
+    """Print figures of two levels, or play seeds of them: the first, and how many."""
+    tell = partial(print, flush=True)
+    if not seeds:
+        compare(tell)
+        return 0
+    return 1 if play(seeds[0], seeds[1] if len(seeds) > 1 else 1, tell) else 0
 
 
 def _summary(total: Tally, took_s: float) -> str:
