@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from scaler_cluster.core.records import placement
+from scaler_cluster.core.records.placement import is_named
 from scaler_cluster.core.scheduler.pools import WorkerPools
 from scaler_cluster.core.scheduler.queue import ReadyQueue
-from scaler_cluster.testing.bench import function_id, payloads_of
+from scaler_cluster.testing.bench import function_id, hello, payloads_of
 from scaler_cluster.wire import messages as m
 
 DEMANDS = 200
@@ -135,3 +136,58 @@ def test_a_client_hears_once_that_nothing_waits_any_more(one):
 
     one.feed(b"C1", m.Cancel(0, DEMANDS))
     assert one.wait(1.0)["C1"] == ["Unplaced"]
+
+
+# -- many workers ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowd(one):
+    """A bench with a client, and a machine with two thousand idle workers."""
+    one.supervisor(b"S9", workers=2000)
+    for number in range(2000):
+        one.core.receive(
+            b"V%d" % number, [hello(m.WORKER, supervisor=b"S9", name=f"v{number}")], one.now
+        )
+    one.act()
+    return one
+
+
+def test_a_named_worker_is_found_among_thousands(crowd, monkeypatch):
+    """A task that names its worker costs no look at all others, be it idle or busy."""
+    names = []
+
+    def noting(options, worker, host):
+        names.append(worker)
+        return is_named(options, worker, host)
+
+    monkeypatch.setattr("scaler_cluster.core.scheduler.pools.is_named", noting)
+    options = m.TaskOptions(workers=("v7",))
+    for task in range(4):
+        crowd.submit(task, options=options)
+    assert crowd.core.table.workers[b"V7"].count
+    assert len(names) < 10
+
+
+def test_workers_of_a_name_get_their_turn(crowd):
+    """Workers that share a name get tasks in turn, as those of a pool do."""
+    for number in range(4):
+        crowd.worker(b"N%d" % number, b"S9", name="n")
+    options = m.TaskOptions(workers=("n",))
+    told = [crowd.submit(task, options=options) for task in range(8)]
+    given = [peer for lines in told for peer in lines if peer.startswith("N")]
+    assert sorted(given[:4]) == ["N0", "N1", "N2", "N3"]
+    assert sorted(given[4:]) == ["N0", "N1", "N2", "N3"]
+
+
+def test_a_tick_does_not_look_at_all_peers(crowd, monkeypatch):
+    """However often a tick is due, it is looked twice a second who is silent."""
+    looks = []
+    core = crowd.core
+    monkeypatch.setattr(core, "_give_up_silent_peers", looks.append)
+    monkeypatch.setattr(core._unplaced, "tick", looks.append)
+    for _ in range(1000):
+        crowd.now += 0.002
+        core.tick(crowd.now)
+    assert 2 * 3 <= len(looks) <= 2 * 4
+    assert core.deadline <= crowd.now + 0.5

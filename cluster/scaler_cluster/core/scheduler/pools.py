@@ -200,20 +200,40 @@ class WorkerPools:
         self, options: TaskOptions, pools: Sequence[WorkerPool]
     ) -> dict[bytes, WorkerRecord] | None:
         for takers in _all_takers(pools):
-            named = {
-                peer: one for peer, one in takers.items() if is_named(options, one.name, one.host)
-            }
-            if named:
+            if named := self._named_among(takers, options):
                 return named
         return None
+
+    def _named_among(
+        self, takers: dict[bytes, WorkerRecord], options: TaskOptions
+    ) -> dict[bytes, WorkerRecord]:
+        """Return those that tasks name; cost: O(them all, or the workers of these names)."""
+        if sum(len(self._by_name.get(name, ())) for name in options.workers) >= len(takers):
+            return {
+                peer: one for peer, one in takers.items() if is_named(options, one.name, one.host)
+            }
+        # Most takers are of no use: there may be thousands.
+        named = (self._by_name.get(name, {}).items() for name in options.workers)
+        return {peer: one for peer, one in chain.from_iterable(named) if peer in takers}
+
+    def had_turn(self, worker: WorkerRecord, options: TaskOptions) -> None:
+        """A worker was given something: what little is left goes to other workers first."""
+        peer, hungry = worker.peer, worker.pool.hungry
+        if peer in hungry:
+            hungry[peer] = hungry.pop(peer)
+        if options.workers:
+            for name in (worker.name, worker.host):
+                named = self._by_name[name]
+                named[peer] = named.pop(peer)
 
     def other_than(
         self, worker: WorkerRecord, options: TaskOptions, pools: Sequence[WorkerPool]
     ) -> WorkerRecord | None:
         """Return another worker that may be given something."""
         for takers in _all_takers(pools):
-            for other in takers.values():
-                if other is not worker and is_named(options, other.name, other.host):
+            able = self._named_among(takers, options) if options.workers else takers
+            for other in able.values():
+                if other is not worker:
                     return other
         return None
 
