@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
 PATIENCE_S = 300.0
-HOSTS = 4
+HOSTS = 2
 PER_MACHINE = 16
 
 
@@ -57,8 +57,8 @@ class Stand:
 class Crowd:
     """A scheduler, and processes of stand-ins around it."""
 
-    def __init__(self, hosts: int = HOSTS) -> None:
-        self.cluster = EmbeddedCluster(0, scheduling=SchedulerOptions())
+    def __init__(self, hosts: int = HOSTS, *, has_dashboard: bool = False) -> None:
+        self.cluster = EmbeddedCluster(0, scheduling=SchedulerOptions(), dashboard=has_dashboard)
         self.scheduler = self.cluster._children["scheduler"].process.pid
         self.hosts: list[Stand] = []
         self.clients: Stand | None = None
@@ -110,9 +110,9 @@ class Crowd:
         return float(took_s), list(latencies)
 
     @property
-    def cpu_s(self) -> float:
-        """CPU time of the scheduler so far."""
-        return cpu_s(self.scheduler)
+    def dashboard(self) -> int:
+        """The process of the dashboard."""
+        return self.cluster._children["dashboard"].process.pid
 
     @property
     def stands_cpu_s(self) -> float:
@@ -128,9 +128,9 @@ class Crowd:
 
 
 @contextmanager
-def crowd(hosts: int = HOSTS) -> Iterator[Crowd]:
+def crowd(hosts: int = HOSTS, *, has_dashboard: bool = False) -> Iterator[Crowd]:
     """Make a crowd, and end it."""
-    one = Crowd(hosts)
+    one = Crowd(hosts, has_dashboard=has_dashboard)
     try:
         yield one
     finally:

@@ -128,7 +128,7 @@ class Supervisor:
     """Claims some workers, says that they live, and how they are."""
 
     def __init__(
-        self, peers: Peers, host: str, unit: str, count: int, on_change: Callable[[int, bool], None]
+        self, peers: Peers, host: str, unit: str, count: int, on_change: Callable[[int], None]
     ) -> None:
         self._peers = peers
         self._on_change = on_change
@@ -174,7 +174,7 @@ class Supervisor:
 
     def has_come(self) -> None:
         """One of the workers was welcomed."""
-        self._on_change(1, True)
+        self._on_change(1)
 
     def has_left(self, worker: Worker) -> None:
         """One of the workers leaves in order."""
@@ -183,19 +183,14 @@ class Supervisor:
         del self._workers[worker.peer]
         # Not within the turn in which it reads.
         self._peers.at(clock(), lambda: self._peers.drop(worker.peer))
-        self._on_change(1, False)
+        self._on_change(-1)
 
     def _leave(self) -> None:
         self._is_over = True
         gone = [*self._workers, self.peer]
-        self._on_change(len(self._workers), False)
+        self._on_change(-len(self._workers))
         self._workers.clear()
-        self._peers.at(clock(), lambda: [self._peers.drop(one) for one in gone] and None)
-
-    def leave(self) -> None:
-        """Leave at once, with all workers."""
-        self._peers.say(self.peer, m.Goodbye(""))
-        self._leave()
+        self._peers.at(clock(), lambda: self._peers.drop(*gone))
 
 
 class Host:
@@ -231,11 +226,6 @@ class Host:
             self._peers.say(self._manager, m.Drain(self._units))
         elif name == "go":
             self._expected = 0
-        elif name == "leave":
-            self._expected = 0
-            for machine in self._machines:
-                machine.leave()
-            self._machines.clear()
 
     def _manage(self) -> None:
         """Let a manager come whose units all machines are."""
@@ -256,8 +246,8 @@ class Host:
         if isinstance(message, m.Wanted):
             self._units = message.units
 
-    def _changed(self, count: int, has_come: bool) -> None:  # noqa: FBT001
-        self._here += count if has_come else -count
+    def _changed(self, count: int) -> None:
+        self._here += count
         if self._here == self._expected:
             self._commands.send(clock())
 

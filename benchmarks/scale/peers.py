@@ -16,11 +16,12 @@ from scaler_cluster.ids import HUB, PEER_RANDOM_BYTES
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.process.process import allow_many_files
-from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
+
+    from scaler_cluster.wire import messages as m
 
 AT_ONCE = 256
 WAIT_MAX_S = 0.05
@@ -140,8 +141,12 @@ class Peers:
             self._links[peer].send(HUB, frames)
         self._to_read[peer] = None
 
-    def drop(self, peer: bytes) -> None:
-        """Let a peer be gone, once what it has said is sent."""
+    def drop(self, *peers: bytes) -> None:
+        """Let peers be gone, once what they have said is sent."""
+        for peer in peers:
+            self._drop(peer)
+
+    def _drop(self, peer: bytes) -> None:
         if messages := self._outbox.pop(peer, None):
             self._send(peer, messages, clock())
         link = self._links.pop(peer)
@@ -153,8 +158,7 @@ class Peers:
 
     def close(self) -> None:
         """Drop all peers."""
-        for peer in list(self._links):
-            self.drop(peer)
+        self.drop(*self._links)
 
 
 class _Anchor(zmq_link.ZmqLink):

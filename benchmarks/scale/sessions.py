@@ -51,7 +51,7 @@ class Session:
         elif isinstance(message, m.Welcome):
             self._host.came()
         elif isinstance(message, (m.Failed, m.FailedRange, m.Refused, m.Goodbye, m.Broken)):
-            raise RuntimeError(f"a task or a client failed: {message}")
+            raise RuntimeError(f"a task or a client failed: {message}")  # noqa: TRY004
 
     def submit(self, batch: Batch, options: m.TaskOptions) -> None:
         """Submit one task by itself."""

@@ -6,6 +6,7 @@ import pytest
 
 from scaler_cluster.core.records import placement
 from scaler_cluster.core.records.placement import is_named
+from scaler_cluster.core.scheduler.machines import Machines
 from scaler_cluster.core.scheduler.pools import WorkerPools
 from scaler_cluster.core.scheduler.queue import ReadyQueue
 from scaler_cluster.testing.bench import function_id, hello, payloads_of
@@ -182,7 +183,7 @@ def test_workers_of_a_name_get_their_turn(crowd):
 
 def test_a_tick_does_not_look_at_all_peers(crowd, monkeypatch):
     """However often a tick is due, it is looked twice a second who is silent."""
-    looks = []
+    looks: list[float] = []
     core = crowd.core
     monkeypatch.setattr(core, "_give_up_silent_peers", looks.append)
     monkeypatch.setattr(core._unplaced, "tick", looks.append)
@@ -191,3 +192,45 @@ def test_a_tick_does_not_look_at_all_peers(crowd, monkeypatch):
         core.tick(crowd.now)
     assert 2 * 3 <= len(looks) <= 2 * 4
     assert core.deadline <= crowd.now + 0.5
+
+
+def test_a_busy_machine_costs_no_look_at_all_others(one, monkeypatch):
+    """While tasks wait for GPUs, a task that ends has its machine looked at, not hundreds."""
+    for number in range(300):
+        machine = b"S%d" % (number + 10)
+        one.supervisor(machine, 1, ((m.GPU, 1),))
+        one.core.receive(b"G%d" % number, [hello(m.WORKER, supervisor=machine)], one.now)
+    options = m.TaskOptions(capabilities=((m.GPU, 1),))
+    batch = m.Submit(0, function_id("f"), m.CALL_ARGS, options, payloads_of(0, 400), ())
+    one.feed(b"C1", m.Function(function_id("f"), b"f", name="f"), batch)
+    one.act()
+    looks = []
+    lack = Machines.lack
+
+    def noting(self, queue, at):
+        looks.append(at)
+        return lack(self, queue, at)
+
+    monkeypatch.setattr(Machines, "lack", noting)
+    monkeypatch.setattr("scaler_cluster.testing.bench.invariants.check", lambda core: None)
+    for number in range(20):
+        worker = one.core.table.workers[b"G%d" % (10 * number)]
+        one.done(worker.runs[0].first, peer=worker.peer)
+        assert worker.count == 1
+    assert len(looks) < 20 * 10
+
+
+def test_machines_that_come_and_go_while_tasks_wait_are_not_kept_in_mind(one):
+    """What is known of machines for a queue has as many as there are."""
+    options = m.TaskOptions(capabilities=((m.GPU, 1),))
+    for number in range(200):
+        machine, worker = b"S%d" % (number + 10), b"G%d" % number
+        one.supervisor(machine, 1, ((m.GPU, 1),))
+        one.worker(worker, machine)
+        one.submit(number, options=options)
+        assert one.core.table.workers[worker].runs
+        one.feed(machine, m.Goodbye(""))
+    changes = one.core._pools.machine_changes
+    assert len(changes.since(0)) < 200
+    (known,) = one.core._machines._known.values()
+    assert len(known._heap) < 200

@@ -47,6 +47,7 @@ def check(core: SchedulerCore) -> None:
             is_asleep = user.is_asleep(queue.options, core._pools)
             is_runnable = core._pools.is_runnable(queue.options)
             _true(not (queue.count and is_asleep and is_runnable), "overlooked: %r", queue.options)
+            _true(core._machines.is_right(queue), "machines overlooked: %r", queue.options)
     for run in table.backlog.resting:
         is_right = run.state is State.READY and run.worker is None and run.count == 1
         _true(is_right and id(run) not in places, "rests, and does not wait: %s", run)
