@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.processes import cpu_s
-from benchmarks.scale.machines import MANAGER, run_machines
+from benchmarks.scale.machines import run_machines
 from benchmarks.scale.sessions import run_clients
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process_config import SchedulerOptions
@@ -46,10 +46,8 @@ class Stand:
 
     def close(self) -> None:
         """End the process."""
-        try:
+        with suppress(OSError):
             self.tell("end")
-        except OSError:
-            pass
         self.process.join(PATIENCE_S)
         self._ours.close()
 

@@ -10,12 +10,14 @@ from benchmarks.roles import roles
 from benchmarks.scale.crowd import PER_MACHINE, crowd
 from benchmarks.scale.figures import begin, row
 from benchmarks.scale.workers import WINDOW, lone
-from benchmarks.scenarios.graphs import Graph, fan, flat, tree
+from benchmarks.scenarios.graphs import fan, flat, tree
 from benchmarks.tasks import noop, own_fibonacci
 from scaler_exec import Client, ScalerExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from benchmarks.scenarios.graphs import Graph
 
 WARM_UP = 2_000
 FIBONACCI = 16
