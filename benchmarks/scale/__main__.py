@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 from benchmarks.scale.clients import measure_clients
+from benchmarks.scale.crowd import Crowd
 from benchmarks.scale.objects import measure_bytes, measure_objects
 from benchmarks.scale.tasks import measure_lone, measure_tasks
 from benchmarks.scale.workers import measure_dashboard, measure_real, measure_workers
@@ -44,9 +47,15 @@ def main() -> int:
     parser.add_argument("kinds", nargs="*", choices=[[], *KINDS], metavar="KIND")
     parser.add_argument("--counts", nargs="+", type=int, default=(), help="of workers, clients ...")
     parser.add_argument("--scale", type=float, default=1.0, help="times as many tasks")
+    parser.add_argument("--tcp", action="store_true", help="stand-ins connect by TCP, with keys")
     options = parser.parse_args()
-    for kind in options.kinds or KINDS:
-        measure(kind, options.counts, options.scale)
+    with tempfile.TemporaryDirectory() as state:
+        if options.tcp:
+            Crowd.address = "tcp://127.0.0.1:0"
+            # Else the keys that are made for this user would stay.
+            os.environ["XDG_STATE_HOME"] = state
+        for kind in options.kinds or KINDS:
+            measure(kind, options.counts, options.scale)
     return 0
 
 

@@ -55,8 +55,13 @@ class Stand:
 class Crowd:
     """A scheduler, and processes of stand-ins around it."""
 
+    address: str | None = None
+    """Where schedulers listen; None: at a Unix socket, which needs no keys."""
+
     def __init__(self, hosts: int = HOSTS, *, has_dashboard: bool = False) -> None:
-        self.cluster = EmbeddedCluster(0, scheduling=SchedulerOptions(), dashboard=has_dashboard)
+        self.cluster = EmbeddedCluster(
+            0, self.address, scheduling=SchedulerOptions(), dashboard=has_dashboard
+        )
         self.scheduler = self.cluster._children["scheduler"].process.pid
         self.hosts: list[Stand] = []
         self.clients: Stand | None = None

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from benchmarks.scale.peers import keys_for
+from scaler_cluster.links import zmq_link
+from scaler_cluster.users import MONITOR
+
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
@@ -17,6 +21,7 @@ def run_listener(address: str, commands: Connection) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context.socket(zmq.SUB) as socket:
         socket.linger = 0
+        zmq_link.show(socket, keys_for(address, MONITOR))
         socket.connect(address)
         socket.subscribe(b"")
         snapshots = nbytes = 0

@@ -16,11 +16,14 @@ from scaler_cluster.ids import HUB, PEER_RANDOM_BYTES
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.process.process import allow_many_files
+from scaler_cluster.security.credentials import Credentials
+from scaler_cluster.users import WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
+    from scaler_cluster.links.curve import Passport
     from scaler_cluster.wire import messages as m
 
 AT_ONCE = 256
@@ -32,12 +35,18 @@ SOCKETS_MAX = 60_000
 RESERVED_FILES = 64
 
 
+def keys_for(address: str, role: str) -> Passport | None:
+    """Return the keys that this user has for an address; None: it needs none."""
+    return Credentials(role=role).passport(address)
+
+
 class Peers:
     """Peers that share a thread; each has a socket and a channel of its own."""
 
     def __init__(self, address: str) -> None:
         allow_many_files(RESERVED_FILES)
         self._address = address
+        self._passport = keys_for(address, WORKER)
         self._exchange = Exchange(new_incarnation())
         self._links: dict[bytes, zmq_link.ZmqLink] = {}
         self._first: zmq_link.ZmqLink | None = None
@@ -58,7 +67,7 @@ class Peers:
             # The limit holds for sockets that are made after it was set.
             zmq.Context.instance().set(zmq.MAX_SOCKETS, SOCKETS_MAX)
             self._first = _Anchor()
-        link = zmq_link.connect(self._address, peer, beside=self._first)
+        link = zmq_link.connect(self._address, peer, passport=self._passport, beside=self._first)
         self._links[peer] = link
         self._handlers[peer] = handler
         self._peers[link.fd] = peer
