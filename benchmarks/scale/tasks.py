@@ -97,7 +97,7 @@ def measure_lone(rates: Sequence[float] = RATES) -> None:
         f"Lone tasks of {LONE_CLIENTS} clients on {LONE_WORKERS:,} stand-ins of workers",
         "lone",
         "tasks/s asked for", "tasks/s", "scheduler CPU µs each", "scheduler CPU %", "median ms",
-        "99 % ms", "stand-ins CPU µs each",
+        "99 % ms", "a whole core would do, tasks/s", "stand-ins CPU µs each",
     )  # fmt: skip
     with crowd() as one:
         one.join(LONE_WORKERS // PER_MACHINE, PER_MACHINE)
@@ -112,5 +112,6 @@ def measure_lone(rates: Sequence[float] = RATES) -> None:
                 share,
                 median,
                 high,
+                1e6 / each_us,
                 stands,
             )

@@ -132,7 +132,8 @@ def measure_real(counts: Sequence[int]) -> None:
         f"real --counts {' '.join(map(str, counts))}",
         "workers", "all ran a task after s", "CPU s of the start", "MiB per worker",
         "idle: scheduler CPU %", "idle: supervisor CPU %",
-        "idle: CPU ms per worker and s", "mapped no-ops/s", "shut down after s",
+        "idle: CPU ms per worker and s", "mapped no-ops/s", "scheduler CPU µs each",
+        "shut down after s",
     )  # fmt: skip
     for count in counts:
         _measure_real(count)
@@ -155,14 +156,16 @@ def _measure_real(count: int) -> None:
         time.sleep(IDLE_S)
         shares = [meter.cpu_percent for meter in meters]
         workers_s = sum(map(_cpu, map(psutil.Process, found["workers"]))) - before
-        begun = time.perf_counter()
+        meter, begun = Meter(scheduler), time.perf_counter()
         assert list(executor.map(noop, range(REAL_TASKS)))[-1] == REAL_TASKS - 1
         rate = REAL_TASKS / (time.perf_counter() - begun)
+        each_us = meter.cpu_s / REAL_TASKS * 1e6
         begun = time.perf_counter()
     ended_s = time.perf_counter() - begun
     row(
         count, started_s, cpu, each / KIB**2, *shares,
-        workers_s / IDLE_S / count * 1e3, rate, ended_s,
+        workers_s / IDLE_S / count * 1e3, rate, each_us,
+        ended_s,
     )  # fmt: skip
 
 

@@ -234,3 +234,29 @@ def test_machines_that_come_and_go_while_tasks_wait_are_not_kept_in_mind(one):
     assert len(changes.since(0)) < 200
     (known,) = one.core._machines._known.values()
     assert len(known._heap) < 200
+
+
+class CountingDict(dict):
+    """Counts what its users look at."""
+
+    looks = 0
+
+    def values(self):
+        """Count all that is seen."""
+        self.looks += len(self)
+        return super().values()
+
+
+def test_workers_that_come_wait_or_leave_cost_no_look_at_all_of_their_machine(crowd, monkeypatch):
+    """A machine may have thousands of workers: what happens to one does not concern all."""
+    monkeypatch.setattr("scaler_cluster.testing.bench.invariants.check", lambda core: None)
+    supervisor = crowd.core.table.supervisors[b"S9"]
+    supervisor.workers = workers = CountingDict(supervisor.workers)
+    crowd.worker(b"V", b"S9")
+    crowd.submit(0, options=m.TaskOptions(workers=("v7",)))
+    crowd.feed(b"C7", hello(m.CLIENT, worker=b"V7"), m.Blocked(is_blocked=True))
+    assert crowd.core.table.workers[b"V7"].blocked
+    crowd.feed(b"C7", m.Blocked(is_blocked=False))
+    crowd.died(0, worker=b"V7", supervisor=b"S9")
+    assert b"V7" not in workers
+    assert workers.looks == 0

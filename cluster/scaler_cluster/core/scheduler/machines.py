@@ -278,6 +278,7 @@ class Machines:
         run.portion = worker.portion = portion
         worker.devices = portion.devices or worker.devices
         if portion.is_whole or portion.cores > 1:
+            supervisor.wide[worker.peer] = worker
             self.balance(supervisor)
 
     def can_hold(self, worker: WorkerRecord, portion: m.Portion) -> bool:
@@ -293,6 +294,7 @@ class Machines:
             supervisor.amounts.give_back(portion)
             self._pools.machine_changed(supervisor.peer)
             if portion.is_whole or portion.cores > 1:
+                supervisor.wide.pop(worker.peer, None)
                 self.balance(supervisor)
 
     def may_run_inside(self, worker: WorkerRecord, options: m.TaskOptions) -> bool:
@@ -314,11 +316,11 @@ class Machines:
         A task that waits for others does not need them meanwhile. Cost: O(workers of the machine),
         if there are such tasks.
         """
-        workers = supervisor.workers.values()
         needed = cores_needed(supervisor)
         if not needed and not supervisor.parked:
             self._short.pop(supervisor.peer, None)
             return
+        workers = supervisor.workers.values()
         before, supervisor.parked = supervisor.parked, {}
         may = [
             one
@@ -354,7 +356,7 @@ def cores_needed(supervisor: SupervisorRecord) -> float:
     """Return how many workers of a machine are to be parked for its running tasks; inf: all."""
     return sum(
         math.inf if one.portion.is_whole else one.portion.cores - 1
-        for one in supervisor.workers.values()
+        for one in supervisor.wide.values()
         if one.portion is not None and not one.blocked
     )
 
