@@ -25,6 +25,8 @@ RESULT = b"done"
 SHORT_S = 0.0001
 """How long a task that lasts no time says it has taken."""
 MANAGER = "stand-ins"
+LINGER_S = 1.0
+"""Who has left hears so long that this was heard."""
 
 
 class Worker:
@@ -181,8 +183,7 @@ class Supervisor:
         self._peers.say(worker.peer, m.Goodbye(""))
         self._peers.say(self.peer, m.WorkerLost(worker.peer, 0, 0, {"exit_code": 0}))
         del self._workers[worker.peer]
-        # Not within the turn in which it reads.
-        self._peers.at(clock(), lambda: self._peers.drop(worker.peer))
+        self._peers.at(clock() + LINGER_S, lambda: self._peers.drop(worker.peer))
         self._on_change(-1)
 
     def _leave(self) -> None:
@@ -190,7 +191,7 @@ class Supervisor:
         gone = [*self._workers, self.peer]
         self._on_change(-len(self._workers))
         self._workers.clear()
-        self._peers.at(clock(), lambda: self._peers.drop(*gone))
+        self._peers.at(clock() + LINGER_S, lambda: self._peers.drop(*gone))
 
 
 class Host:

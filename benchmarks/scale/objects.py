@@ -28,6 +28,10 @@ def length(content: Any) -> int:
     return len(content)
 
 
+def _texts(nbytes: int, count: int) -> list[bytes]:
+    return [number.to_bytes(4, "big") * (nbytes // 4) for number in range(count)]
+
+
 def measure_objects(counts: Sequence[int]) -> None:
     """Print what so many objects cost that are stored at once."""
     begin(
@@ -72,7 +76,7 @@ def measure_bytes() -> None:
     with ScalerExecutor(max_workers=2) as executor:
         for nbytes in SIZES:
             count = min(MEASURED_BYTES // nbytes, TASKS_MAX)
-            _measure_bytes(executor, "bytes", "the scheduler", nbytes, [b"x" * nbytes] * count)
+            _measure_bytes(executor, "bytes", "the scheduler", nbytes, _texts(nbytes, count))
         for nbytes in ARRAYS:
             count = min(MEASURED_BYTES // nbytes, TASKS_MAX)
             arrays = [np.full(nbytes // 8, number, "d") for number in range(count)]

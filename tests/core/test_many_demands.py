@@ -260,3 +260,31 @@ def test_workers_that_come_wait_or_leave_cost_no_look_at_all_of_their_machine(cr
     crowd.died(0, worker=b"V7", supervisor=b"S9")
     assert b"V7" not in workers
     assert workers.looks == 0
+
+
+def test_many_clients_that_wait_for_gpus_are_not_all_looked_at(one, monkeypatch):
+    """A task that ends lets the next client have its GPU, without a look at all that wait."""
+    one.supervisor(b"S9", 1, ((m.GPU, 1),))
+    one.worker(b"G1", b"S9")
+    options = m.TaskOptions(capabilities=((m.GPU, 1),))
+    for number in range(300):
+        client = b"X%d" % number
+        one.core.receive(client, [hello(m.CLIENT)], one.now)
+        one.core.receive(client, [m.Function(function_id("f"), b"f", name="f")], one.now)
+        submit = m.Submit(0, function_id("f"), m.CALL_ARGS, options, payloads_of(0, 1), ())
+        one.core.receive(client, [submit], one.now)
+    one.act()
+    looks = []
+    first_of = ReadyQueue._first_of
+
+    def noting(self, entries):
+        looks.append(entries)
+        return first_of(self, entries)
+
+    monkeypatch.setattr(ReadyQueue, "_first_of", noting)
+    monkeypatch.setattr("scaler_cluster.testing.bench.invariants.check", lambda core: None)
+    worker = one.core.table.workers[b"G1"]
+    for _ in range(10):
+        one.done(0, peer=b"G1", session=worker.runs[0].session)
+        assert worker.count == 1
+    assert len(looks) < 10 * 60
