@@ -150,7 +150,8 @@ class ReadyQueue:
 
     def _offered(self, level: Level, limit: int) -> list[deque[Entry]]:
         """Return what waits of the sessions that are next; cost: O(log sessions) for each."""
-        turns, taken = level.turns, []
+        turns = level.turns
+        taken: list[tuple[float, int]] = []
         while len(taken) < limit and self._next_of(level) is not None:
             taken.append(heappop(turns))
         for entry in taken:
