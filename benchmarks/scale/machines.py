@@ -205,6 +205,8 @@ class Host:
         self._manager = b""
         self._units: tuple[str, ...] = ()
         """All units of the manager, as the scheduler says."""
+        self._drains = False
+        """True until the manager has said that they are to go."""
         self._here = 0
         self._expected = 0
 
@@ -224,7 +226,8 @@ class Host:
         elif name == "manage":
             self._manage()
         elif name == "drain":
-            self._peers.say(self._manager, m.Drain(self._units))
+            self._drains = True
+            self._drain()
         elif name == "go":
             self._expected = 0
 
@@ -246,6 +249,13 @@ class Host:
     def _on_message(self, _: bytes, message: m.Message) -> None:
         if isinstance(message, m.Wanted):
             self._units = message.units
+            self._drain()
+
+    def _drain(self) -> None:
+        """Let all machines go, once it is known which there are."""
+        if self._drains and self._units:
+            self._drains = False
+            self._peers.say(self._manager, m.Drain(self._units))
 
     def _changed(self, count: int) -> None:
         self._here += count
