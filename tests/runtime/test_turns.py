@@ -194,12 +194,16 @@ def test_nobody_is_awaited_awake_after_a_heartbeat(tmp_path, monkeypatch) -> Non
     def say(peer: bytes, seq: int, *messages: m.Message) -> None:
         arrived.append((peer, [bytes(encode(7, seq, 0, messages)[0])]))
 
+    def spin(duration_s: float) -> bool:
+        spun.append(duration_s)
+        return False
+
     async def run() -> list[float]:
         link = zmq_link.bind(f"ipc://{tmp_path}/scheduler")
         shell = make_shell(link, tmp_path, 100.0)
         with monkeypatch.context() as patch:
             patch.setattr(link, "receive", lambda _: [arrived.pop()] if arrived else [])
-            patch.setattr(link, "spin", lambda duration_s: bool(spun.append(duration_s)))
+            patch.setattr(link, "spin", spin)
             patch.setattr(link, "send", lambda *_: None)
             say(b"S1", 1, hello(m.SUPERVISOR, workers=1))
             shell._turn()
