@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from scaler_cluster.core.records import placement
+from scaler_cluster.core.records.placement import is_named
+from scaler_cluster.core.scheduler.machines import Machines
 from scaler_cluster.core.scheduler.pools import WorkerPools
 from scaler_cluster.core.scheduler.queue import ReadyQueue
-from scaler_cluster.testing.bench import function_id, payloads_of
+from scaler_cluster.testing.bench import function_id, hello, payloads_of
 from scaler_cluster.wire import messages as m
 
 DEMANDS = 200
@@ -135,3 +137,154 @@ def test_a_client_hears_once_that_nothing_waits_any_more(one):
 
     one.feed(b"C1", m.Cancel(0, DEMANDS))
     assert one.wait(1.0)["C1"] == ["Unplaced"]
+
+
+# -- many workers ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowd(one):
+    """A bench with a client, and a machine with two thousand idle workers."""
+    one.supervisor(b"S9", workers=2000)
+    for number in range(2000):
+        one.core.receive(
+            b"V%d" % number, [hello(m.WORKER, supervisor=b"S9", name=f"v{number}")], one.now
+        )
+    one.act()
+    return one
+
+
+def test_a_named_worker_is_found_among_thousands(crowd, monkeypatch):
+    """A task that names its worker costs no look at all others, be it idle or busy."""
+    names = []
+
+    def noting(options, worker, host):
+        names.append(worker)
+        return is_named(options, worker, host)
+
+    monkeypatch.setattr("scaler_cluster.core.scheduler.pools.is_named", noting)
+    options = m.TaskOptions(workers=("v7",))
+    for task in range(4):
+        crowd.submit(task, options=options)
+    assert crowd.core.table.workers[b"V7"].count
+    assert len(names) < 10
+
+
+def test_workers_of_a_name_get_their_turn(crowd):
+    """Workers that share a name get tasks in turn, as those of a pool do."""
+    for number in range(4):
+        crowd.worker(b"N%d" % number, b"S9", name="n")
+    options = m.TaskOptions(workers=("n",))
+    told = [crowd.submit(task, options=options) for task in range(8)]
+    given = [peer for lines in told for peer in lines if peer.startswith("N")]
+    assert sorted(given[:4]) == ["N0", "N1", "N2", "N3"]
+    assert sorted(given[4:]) == ["N0", "N1", "N2", "N3"]
+
+
+def test_a_tick_does_not_look_at_all_peers(crowd, monkeypatch):
+    """However often a tick is due, it is looked twice a second who is silent."""
+    looks: list[float] = []
+    core = crowd.core
+    monkeypatch.setattr(core, "_give_up_silent_peers", looks.append)
+    monkeypatch.setattr(core._unplaced, "tick", looks.append)
+    for _ in range(1000):
+        crowd.now += 0.002
+        core.tick(crowd.now)
+    assert 2 * 3 <= len(looks) <= 2 * 4
+    assert core.deadline <= crowd.now + 0.5
+
+
+def test_a_busy_machine_costs_no_look_at_all_others(one, monkeypatch):
+    """While tasks wait for GPUs, a task that ends has its machine looked at, not hundreds."""
+    for number in range(300):
+        machine = b"S%d" % (number + 10)
+        one.supervisor(machine, 1, ((m.GPU, 1),))
+        one.core.receive(b"G%d" % number, [hello(m.WORKER, supervisor=machine)], one.now)
+    options = m.TaskOptions(capabilities=((m.GPU, 1),))
+    batch = m.Submit(0, function_id("f"), m.CALL_ARGS, options, payloads_of(0, 400), ())
+    one.feed(b"C1", m.Function(function_id("f"), b"f", name="f"), batch)
+    one.act()
+    looks = []
+    lack = Machines.lack
+
+    def noting(self, queue, at):
+        looks.append(at)
+        return lack(self, queue, at)
+
+    monkeypatch.setattr(Machines, "lack", noting)
+    monkeypatch.setattr("scaler_cluster.testing.bench.invariants.check", lambda core: None)
+    for number in range(20):
+        worker = one.core.table.workers[b"G%d" % (10 * number)]
+        one.done(worker.runs[0].first, peer=worker.peer)
+        assert worker.count == 1
+    assert len(looks) < 20 * 10
+
+
+def test_machines_that_come_and_go_while_tasks_wait_are_not_kept_in_mind(one):
+    """What is known of machines for a queue has as many as there are."""
+    options = m.TaskOptions(capabilities=((m.GPU, 1),))
+    for number in range(200):
+        machine, worker = b"S%d" % (number + 10), b"G%d" % number
+        one.supervisor(machine, 1, ((m.GPU, 1),))
+        one.worker(worker, machine)
+        one.submit(number, options=options)
+        assert one.core.table.workers[worker].runs
+        one.feed(machine, m.Goodbye(""))
+    changes = one.core._pools.machine_changes
+    assert len(changes.since(0)) < 200
+    (known,) = one.core._machines._known.values()
+    assert len(known._heap) < 200
+
+
+class CountingDict(dict):
+    """Counts what its users look at."""
+
+    looks = 0
+
+    def values(self):
+        """Count all that is seen."""
+        self.looks += len(self)
+        return super().values()
+
+
+def test_workers_that_come_wait_or_leave_cost_no_look_at_all_of_their_machine(crowd, monkeypatch):
+    """A machine may have thousands of workers: what happens to one does not concern all."""
+    monkeypatch.setattr("scaler_cluster.testing.bench.invariants.check", lambda core: None)
+    supervisor = crowd.core.table.supervisors[b"S9"]
+    supervisor.workers = workers = CountingDict(supervisor.workers)
+    crowd.worker(b"V", b"S9")
+    crowd.submit(0, options=m.TaskOptions(workers=("v7",)))
+    crowd.feed(b"C7", hello(m.CLIENT, worker=b"V7"), m.Blocked(is_blocked=True))
+    assert crowd.core.table.workers[b"V7"].blocked
+    crowd.feed(b"C7", m.Blocked(is_blocked=False))
+    crowd.died(0, worker=b"V7", supervisor=b"S9")
+    assert b"V7" not in workers
+    assert workers.looks == 0
+
+
+def test_many_clients_that_wait_for_gpus_are_not_all_looked_at(one, monkeypatch):
+    """A task that ends lets the next client have its GPU, without a look at all that wait."""
+    one.supervisor(b"S9", 1, ((m.GPU, 1),))
+    one.worker(b"G1", b"S9")
+    options = m.TaskOptions(capabilities=((m.GPU, 1),))
+    for number in range(300):
+        client = b"X%d" % number
+        one.core.receive(client, [hello(m.CLIENT)], one.now)
+        one.core.receive(client, [m.Function(function_id("f"), b"f", name="f")], one.now)
+        submit = m.Submit(0, function_id("f"), m.CALL_ARGS, options, payloads_of(0, 1), ())
+        one.core.receive(client, [submit], one.now)
+    one.act()
+    looks = []
+    first_of = ReadyQueue._first_of
+
+    def noting(self, entries):
+        looks.append(entries)
+        return first_of(self, entries)
+
+    monkeypatch.setattr(ReadyQueue, "_first_of", noting)
+    monkeypatch.setattr("scaler_cluster.testing.bench.invariants.check", lambda core: None)
+    worker = one.core.table.workers[b"G1"]
+    for _ in range(10):
+        one.done(0, peer=b"G1", session=worker.runs[0].session)
+        assert worker.count == 1
+    assert len(looks) < 10 * 60

@@ -21,7 +21,7 @@ from scaler_cluster.runtime.roster_file import RosterFile
 from scaler_cluster.runtime.scheduler_shell import SchedulerShell
 from scaler_cluster.runtime.storage import StorageShell
 from scaler_cluster.runtime.storage_process import StorageProcess
-from scaler_cluster.testing.bench import PYTHON, hello
+from scaler_cluster.testing.bench import PYTHON, hello, submission
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.codec import encode
 
@@ -184,3 +184,38 @@ def test_garbage_of_a_stranger_ends_nothing(tmp_path, monkeypatch, caplog) -> No
     asyncio.run(run())
     assert lost == [b"C1"]
     assert "dropped peer" in caplog.records[0].getMessage()
+
+
+def test_nobody_is_awaited_awake_after_a_heartbeat(tmp_path, monkeypatch) -> None:
+    """A scheduler looks out for the next message while a task is under way, and sleeps otherwise."""
+    arrived: list[tuple[bytes, list[bytes]]] = []
+    spun: list[float] = []
+
+    def say(peer: bytes, seq: int, *messages: m.Message) -> None:
+        arrived.append((peer, [bytes(encode(7, seq, 0, messages)[0])]))
+
+    def spin(duration_s: float) -> bool:
+        spun.append(duration_s)
+        return False
+
+    async def run() -> list[float]:
+        link = zmq_link.bind(f"ipc://{tmp_path}/scheduler")
+        shell = make_shell(link, tmp_path, 100.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "receive", lambda _: [arrived.pop()] if arrived else [])
+            patch.setattr(link, "spin", spin)
+            patch.setattr(link, "send", lambda *_: None)
+            say(b"S1", 1, hello(m.SUPERVISOR, workers=1))
+            shell._turn()
+            say(b"S1", 2, m.Heartbeat())
+            shell._turn()
+            idle, spun[:] = list(spun), []
+            say(b"W1", 1, hello(m.WORKER, supervisor=b"S1"))
+            shell._turn()
+            say(b"C1", 1, hello(m.CLIENT), *submission(0))
+            shell._turn()
+        shell.close()
+        return idle
+
+    assert set(asyncio.run(run())) == {0.0}
+    assert spun[-1] == scheduler_shell.SPIN_S

@@ -182,7 +182,9 @@ class SchedulerShell:
         link, core = self._link, self._core
         limit = self._drain
         end = math.inf
+        has_tasks = False
         while True:
+            has_tasks = has_tasks or core.table.in_flight > 0
             received = link.receive(limit)
             now = clock()
             for peer, frames in received:
@@ -212,7 +214,9 @@ class SchedulerShell:
                 # With one task in flight, more messages are unlikely, and a look for them would
                 # delay the answer.
                 limit = 1 if lone else self._drain
-                if not link.spin(SPIN_S if lone else 0.0):
+                # After a heartbeat, nobody is about to answer: thousands of machines send them.
+                is_talk = lone and (has_tasks or core.table.in_flight > 0)
+                if not link.spin(SPIN_S if is_talk else 0.0):
                     break
         self._set_timer()
 

@@ -26,6 +26,10 @@ class SupervisorRecord:
     workers: dict[bytes, WorkerRecord] = field(default_factory=dict)
     spares: dict[bytes, WorkerRecord] = field(default_factory=dict)
     """Its spare workers, which take the place of workers whose task only waits."""
+    blocked: dict[bytes, WorkerRecord] = field(default_factory=dict)
+    """Its workers whose task only waits for others."""
+    wide: dict[bytes, WorkerRecord] = field(default_factory=dict)
+    """Its workers whose task needs the places of others, too."""
     spares_wanted: int = 0
     """How many spare workers it was told to keep."""
     over_at: float = math.inf

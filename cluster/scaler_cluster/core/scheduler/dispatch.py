@@ -239,10 +239,7 @@ class Dispatch:
                 return self._take_over(run, takers, now)
             return False
         self._assigner.assign(worker, part, unit_s, now)
-        hungry = worker.pool.hungry
-        if worker.peer in hungry:
-            # It had its turn: what little is left goes to other workers first.
-            hungry[worker.peer] = hungry.pop(worker.peer)
+        self._pools.had_turn(worker, queue.options)
         return True
 
     def _give_bound(

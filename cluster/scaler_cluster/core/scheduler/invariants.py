@@ -47,6 +47,7 @@ def check(core: SchedulerCore) -> None:
             is_asleep = user.is_asleep(queue.options, core._pools)
             is_runnable = core._pools.is_runnable(queue.options)
             _true(not (queue.count and is_asleep and is_runnable), "overlooked: %r", queue.options)
+            _true(core._machines.is_right(queue), "machines overlooked: %r", queue.options)
     for run in table.backlog.resting:
         is_right = run.state is State.READY and run.worker is None and run.count == 1
         _true(is_right and id(run) not in places, "rests, and does not wait: %s", run)
@@ -175,6 +176,14 @@ def _check_machines(core: SchedulerCore) -> None:
             portions += own
             _true(not worker.parked or not core._pools.offers_work_to(worker), "%r", worker)
         _true(supervisor.amounts.is_right(portions), "more in use than there is: %r", portions)
+        blocked = {peer for peer, one in workers.items() if one.blocked}
+        _true(supervisor.blocked.keys() == blocked, "miscounted: %r", supervisor.blocked)
+        wide = {
+            peer
+            for peer, one in workers.items()
+            if one.portion is not None and (one.portion.is_whole or one.portion.cores > 1)
+        }
+        _true(supervisor.wide.keys() == wide, "miscounted: %r", supervisor.wide)
         needed, parked = cores_needed(supervisor), supervisor.parked
         _true(len(parked) <= needed, "parked for nobody: %r", parked)
         is_short = supervisor.peer in core._machines._short

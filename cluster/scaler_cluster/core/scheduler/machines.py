@@ -9,11 +9,14 @@ does not starve behind small ones, and at most what one task needs lies idle for
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records.amounts import device_count
 from scaler_cluster.core.records.placement import is_named, may_run_inside
+from scaler_cluster.core.scheduler.prospects import Changes, Prospects
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -25,6 +28,12 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.pools import WorkerPools
     from scaler_cluster.core.scheduler.queue import ReadyQueue
     from scaler_cluster.core.scheduler.table import Table
+
+QUICK_LOOKS = 4
+"""Machines that are looked at before it is worked out for all what they lack."""
+KNOWN_MAX = 200_000
+"""For so many machines, all demands together, it is known what they lack: some 50 MB."""
+KNOWN_LEAST = 16
 
 
 class Machines:
@@ -40,6 +49,8 @@ class Machines:
         self._short: dict[bytes, SupervisorRecord] = {}
         """Machines that have yet to park workers for running tasks, as these are busy."""
         self._given = 0
+        self._known: dict[tuple[m.Capabilities, tuple[str, ...], int], Prospects] = {}
+        """What machines lack for tasks, by what these demand, the last one asked for last."""
 
     # -- turns ---------------------------------------------------------------------------------
 
@@ -50,6 +61,7 @@ class Machines:
             self._park(worker, is_parked=False)
         for supervisor in self._keeping.values():
             supervisor.amounts.end_reserve()
+            self._pools.machine_changed(supervisor.peer)
         self._keeping.clear()
         short, self._short = self._short, {}
         for supervisor in short.values():
@@ -71,34 +83,125 @@ class Machines:
         It is one of the ``wanted`` workers if that can be. None: there is none, and one machine
         keeps what it has for the task.
         """
-        best: tuple[tuple[float, bool], SupervisorRecord, list[WorkerRecord]] | None = None
-        found: tuple[WorkerRecord, m.Portion] | None = None
-        for supervisor in self._table.supervisors.values():
-            here = [one for one in supervisor.workers.values() if _takes_work(one)]
-            able = [one for one in here if self._is_able(one, queue)]
-            if not able or not self._is_known(supervisor):
-                continue
-            idle = [one for one in here if not one.count and self._pools.offers_work_to(one)]
-            missing = _missing(queue.options, supervisor, here, idle)
-            uses = supervisor.amounts.used_by(queue.options)
-            is_free = supervisor.amounts.are_free(uses)
-            if not missing and is_free:
-                ready = [one for one in able if not one.count and self._pools.offers_work_to(one)]
-                ready.sort(key=lambda one: one.peer not in wanted)
-                made = self._runner(supervisor, ready, uses)
-                if made is not None:
-                    cores = _cores(queue.options, supervisor, len(idle))
-                    is_whole = queue.options.cores == m.WHOLE_MACHINE
-                    found = made[0], m.Portion(uses, made[1], cores, is_whole)
-                    if not wanted or made[0].peer in wanted:
-                        break
-            if found is None and missing < math.inf and supervisor.peer not in self._keeping:
-                rank = missing + (not is_free), supervisor.peer != queue.kept_at
-                if best is None or rank < best[0]:
-                    best = rank, supervisor, able
-        if found is None and best is not None:
-            self._keep(queue, best[1], best[2])
-        return found
+        if not wanted and queue.options.demand not in self._known:
+            # There may be thousands of demands, each of one task.
+            found = self._place_quickly(queue)
+            if found is not None:
+                return found
+        prospects = self._prospects(queue)
+        supervisors = self._table.supervisors
+        found = self._place_wanted(queue, prospects, wanted)
+        if found is not None:
+            return found
+        best: tuple[float, bytes] | None = None
+        with closing(prospects.soonest()) as soonest:
+            for lack, peer in soonest:
+                if not lack:
+                    found = self._place_at(queue, supervisors[peer], wanted)
+                    if found is not None:
+                        return found
+                elif best is not None:
+                    break
+                if best is None and peer not in self._keeping:
+                    best = lack, peer
+        if best is not None:
+            kept_at = queue.kept_at
+            is_same = prospects.lack_of(kept_at) == best[0] and kept_at not in self._keeping
+            supervisor = supervisors[kept_at if is_same else best[1]]
+            able = [one for one in supervisor.workers.values() if self._is_able(one, queue)]
+            self._keep(queue, supervisor, able)
+        return None
+
+    def _place_wanted(
+        self, queue: ReadyQueue, prospects: Prospects, wanted: Collection[bytes]
+    ) -> tuple[WorkerRecord, m.Portion] | None:
+        """Return one of the wanted workers, if it can have the next task."""
+        workers, supervisors = self._table.workers, self._table.supervisors
+        for peer in dict.fromkeys(workers[one].supervisor for one in wanted if one in workers):
+            if prospects.lack_of(peer) == 0:
+                found = self._place_at(queue, supervisors[peer], wanted)
+                if found is not None and found[0].peer in wanted:
+                    return found
+        return None
+
+    def _place_at(
+        self, queue: ReadyQueue, supervisor: SupervisorRecord, wanted: Collection[bytes]
+    ) -> tuple[WorkerRecord, m.Portion] | None:
+        """Return an idle worker of a machine that lacks nothing; None: none has the GPUs."""
+        idle = self._idle(supervisor)
+        ready = [one for one in idle if self._is_able(one, queue)]
+        ready.sort(key=lambda one: one.peer not in wanted)
+        uses = supervisor.amounts.used_by(queue.options)
+        made = self._runner(supervisor, ready, uses)
+        if made is None:
+            return None
+        cores = _cores(queue.options, supervisor, len(idle))
+        is_whole = queue.options.cores == m.WHOLE_MACHINE
+        return made[0], m.Portion(uses, made[1], cores, is_whole)
+
+    def _prospects(self, queue: ReadyQueue) -> Prospects:
+        """Return what the machines lack for a queue's next task, as they are now."""
+        supervisors, demand = self._table.supervisors, queue.options.demand
+        changes, prospects = self._pools.machine_changes, self._known.pop(demand, None)
+        if changes is None:
+            changes = self._pools.machine_changes = Changes()
+        changes.clean(supervisors)
+        is_known = prospects is not None and prospects.seen >= changes.whole_since
+        if prospects is None or not is_known or prospects.pools != queue.pools:
+            prospects = Prospects(queue.pools, changes.last)
+            changed = list(supervisors)
+        else:
+            changed = changes.since(prospects.seen)
+            prospects.seen = changes.last
+        self._known[demand] = prospects
+        if len(self._known) > max(KNOWN_MAX // max(len(supervisors), 1), KNOWN_LEAST):
+            del self._known[next(iter(self._known))]
+        for peer in dict.fromkeys((*changed, *prospects.unsettled)):
+            supervisor = supervisors.get(peer)
+            prospects.unsettled.pop(peer, None)
+            if supervisor is not None and not self._is_known(supervisor):
+                prospects.unsettled[peer] = None
+                supervisor = None
+            prospects.note(peer, None if supervisor is None else self.lack(queue, supervisor))
+        return prospects
+
+    def _place_quickly(self, queue: ReadyQueue) -> tuple[WorkerRecord, m.Portion] | None:
+        """Return an idle worker on one of the first machines, if all is free there."""
+        for supervisor in islice(self._table.supervisors.values(), QUICK_LOOKS):
+            if self._is_known(supervisor) and self.lack(queue, supervisor) == 0:
+                return self._place_at(queue, supervisor, ())
+        return None
+
+    def lack(self, queue: ReadyQueue, supervisor: SupervisorRecord) -> float | None:
+        """Return what a machine lacks for the next task of a queue, as workers to become idle.
+
+        None: it cannot run such tasks. Cost: O(workers of the machine).
+        """
+        here = [one for one in supervisor.workers.values() if _takes_work(one)]
+        if not any(self._is_able(one, queue) for one in here):
+            return None
+        missing = _missing(queue.options, supervisor, here, self._idle(supervisor))
+        uses = supervisor.amounts.used_by(queue.options)
+        lack = missing + (not supervisor.amounts.are_free(uses))
+        return None if lack == math.inf else lack
+
+    def is_right(self, queue: ReadyQueue) -> bool:
+        """Return True if what is known of the machines for a queue is so; for tests."""
+        prospects, changes = self._known.get(queue.options.demand), self._pools.machine_changes
+        if prospects is None or changes is None or prospects.pools != queue.pools:
+            return True
+        unsure = {*changes.since(prospects.seen), *prospects.unsettled}
+        return prospects.seen < changes.whole_since or all(
+            prospects.lack_of(peer) == self.lack(queue, one)
+            for peer, one in self._table.supervisors.items()
+            if peer not in unsure
+        )
+
+    def _idle(self, supervisor: SupervisorRecord) -> list[WorkerRecord]:
+        """Return the workers of a machine that could begin a task now."""
+        offers = self._pools.offers_work_to
+        workers = supervisor.workers.values()
+        return [one for one in workers if _takes_work(one) and not one.count and offers(one)]
 
     def given(self, queue: ReadyQueue) -> None:
         """A task of a queue was placed: among equals, it is the others' turn."""
@@ -161,6 +264,7 @@ class Machines:
                 self._kept.append(worker)
                 self._park(worker, is_parked=True)
         amounts.reserve(uses)
+        self._pools.machine_changed(supervisor.peer)
         queue.kept_at = supervisor.peer
         self._keeping[supervisor.peer] = supervisor
 
@@ -170,9 +274,11 @@ class Machines:
         """A worker is given a task, which has this."""
         supervisor = self._table.supervisors[worker.supervisor]
         supervisor.amounts.take(portion)
+        self._pools.machine_changed(supervisor.peer)
         run.portion = worker.portion = portion
         worker.devices = portion.devices or worker.devices
         if portion.is_whole or portion.cores > 1:
+            supervisor.wide[worker.peer] = worker
             self.balance(supervisor)
 
     def can_hold(self, worker: WorkerRecord, portion: m.Portion) -> bool:
@@ -186,7 +292,9 @@ class Machines:
         supervisor = self._table.supervisors.get(worker.supervisor)
         if portion is not None and supervisor is not None:
             supervisor.amounts.give_back(portion)
+            self._pools.machine_changed(supervisor.peer)
             if portion.is_whole or portion.cores > 1:
+                supervisor.wide.pop(worker.peer, None)
                 self.balance(supervisor)
 
     def may_run_inside(self, worker: WorkerRecord, options: m.TaskOptions) -> bool:
@@ -208,11 +316,11 @@ class Machines:
         A task that waits for others does not need them meanwhile. Cost: O(workers of the machine),
         if there are such tasks.
         """
-        workers = supervisor.workers.values()
         needed = cores_needed(supervisor)
         if not needed and not supervisor.parked:
             self._short.pop(supervisor.peer, None)
             return
+        workers = supervisor.workers.values()
         before, supervisor.parked = supervisor.parked, {}
         may = [
             one
@@ -223,6 +331,7 @@ class Machines:
         may.sort(key=lambda one: (one.count > 0, one.peer not in before, one.backlog_s))
         needed = int(min(needed, len(may))) if needed == math.inf else int(needed)
         supervisor.parked = {one.peer: one for one in may[:needed]}
+        self._pools.machine_changed(supervisor.peer)
         for one in before.values():
             if one.peer not in supervisor.parked:
                 self._park(one, is_parked=False)
@@ -247,7 +356,7 @@ def cores_needed(supervisor: SupervisorRecord) -> float:
     """Return how many workers of a machine are to be parked for its running tasks; inf: all."""
     return sum(
         math.inf if one.portion.is_whole else one.portion.cores - 1
-        for one in supervisor.workers.values()
+        for one in supervisor.wide.values()
         if one.portion is not None and not one.blocked
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import WorkerRecord
+    from scaler_cluster.core.scheduler.prospects import Changes
     from scaler_cluster.wire.messages import Capabilities, TaskOptions
+
+NAMED_MAX = 64
+"""Of the workers that a task names, so many are looked at: all of a machine may be named."""
 
 
 class WorkerPools:
@@ -46,6 +50,8 @@ class WorkerPools:
         """Workers with something queued behind what they run."""
         self.stall_timers: dict[bytes, tuple[float, WorkerRecord]] = {}
         """When each loaded worker is to be looked at, soonest first: all timers last equally."""
+        self.machine_changes: Changes | None = None
+        """Which machines have changed; None: nobody has asked yet."""
         self.following: dict[bytes, WorkerRecord] = {}
         """Hungry workers that have nodes of a graph and reported since work was last given out."""
 
@@ -72,6 +78,8 @@ class WorkerPools:
     def consider(self, worker: WorkerRecord) -> None:
         """Note that a worker's load changed."""
         peer, pool = worker.peer, worker.pool
+        if self.machine_changes is not None:
+            self.machine_changes.note(worker.supervisor)
         if is_hungry(worker):
             if worker.count == 0:
                 pool.idle[peer] = worker
@@ -106,6 +114,7 @@ class WorkerPools:
 
     def forget(self, worker: WorkerRecord) -> None:
         """A worker is gone."""
+        self.machine_changed(worker.supervisor)
         pool = worker.pool
         for place in (pool.idle, pool.hungry, self.following, self.loaded, self.stall_timers):
             place.pop(worker.peer, None)
@@ -118,6 +127,11 @@ class WorkerPools:
             named.pop(worker.peer, None)
             if not named:
                 self._by_name.pop(name, None)
+
+    def machine_changed(self, machine: bytes) -> None:
+        """Take note that the workers of a machine, or what these share, have changed."""
+        if self.machine_changes is not None:
+            self.machine_changes.note(machine)
 
     def retire(self, worker: WorkerRecord) -> None:
         """Let a worker leave that has nothing to do."""
@@ -200,20 +214,39 @@ class WorkerPools:
         self, options: TaskOptions, pools: Sequence[WorkerPool]
     ) -> dict[bytes, WorkerRecord] | None:
         for takers in _all_takers(pools):
-            named = {
-                peer: one for peer, one in takers.items() if is_named(options, one.name, one.host)
-            }
-            if named:
+            if named := self._named_among(takers, options):
                 return named
         return None
+
+    def _named_among(
+        self, takers: dict[bytes, WorkerRecord], options: TaskOptions
+    ) -> dict[bytes, WorkerRecord]:
+        """Return some of those that tasks name; cost: O(takers, or workers of these names)."""
+        if sum(len(self._by_name.get(name, ())) for name in options.workers) >= len(takers):
+            able = (it for it in takers.items() if is_named(options, it[1].name, it[1].host))
+            return dict(islice(able, NAMED_MAX))
+        # Most takers are of no use: there may be thousands.
+        named = (self._by_name.get(name, {}).items() for name in options.workers)
+        return dict(islice((it for it in chain.from_iterable(named) if it[0] in takers), NAMED_MAX))
+
+    def had_turn(self, worker: WorkerRecord, options: TaskOptions) -> None:
+        """A worker was given something: what little is left goes to other workers first."""
+        peer, hungry = worker.peer, worker.pool.hungry
+        if peer in hungry:
+            hungry[peer] = hungry.pop(peer)
+        if options.workers:
+            for name in (worker.name, worker.host):
+                named = self._by_name[name]
+                named[peer] = named.pop(peer)
 
     def other_than(
         self, worker: WorkerRecord, options: TaskOptions, pools: Sequence[WorkerPool]
     ) -> WorkerRecord | None:
         """Return another worker that may be given something."""
         for takers in _all_takers(pools):
-            for other in takers.values():
-                if other is not worker and is_named(options, other.name, other.host):
+            able = self._named_among(takers, options) if options.workers else takers
+            for other in able.values():
+                if other is not worker:
                     return other
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from heapq import heappop, heappush, heapreplace, nsmallest
+from heapq import heappop, heappush, heapreplace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -140,21 +140,37 @@ class ReadyQueue:
         """Return the run that is next, or None if nothing is queued."""
         order = self._order
         while order:
-            level = self._levels[order[0]]
-            turns, waiting = level.turns, level.waiting
-            while turns:
-                served_s, session = turns[0]
-                first = self._first_of(waiting[session])
-                if first is None:
-                    heappop(turns)
-                    del waiting[session]
-                elif first.account.served_s > served_s:
-                    heapreplace(turns, (first.account.served_s, session))
-                else:
-                    return first
+            first = self._next_of(self._levels[order[0]])
+            if first is not None:
+                return first
             if len(order) == 1:
                 return None
             del self._levels[heappop(order)]
+        return None
+
+    def _offered(self, level: Level, limit: int) -> list[deque[Entry]]:
+        """Return what waits of the sessions that are next; cost: O(log sessions) for each."""
+        turns = level.turns
+        taken: list[tuple[float, int]] = []
+        while len(taken) < limit and self._next_of(level) is not None:
+            taken.append(heappop(turns))
+        for entry in taken:
+            heappush(turns, entry)
+        return [level.waiting[session] for _, session in taken]
+
+    def _next_of(self, level: Level) -> Entry | None:
+        """Return what is next at a rank: its session is the first of the heap then."""
+        turns, waiting = level.turns, level.waiting
+        while turns:
+            served_s, session = turns[0]
+            first = self._first_of(waiting[session])
+            if first is None:
+                heappop(turns)
+                del waiting[session]
+            elif first.account.served_s > served_s:
+                heapreplace(turns, (first.account.served_s, session))
+            else:
+                return first
         return None
 
     def _first_of(self, entries: deque[Entry]) -> Entry | None:
@@ -177,9 +193,7 @@ class ReadyQueue:
             return
         for rank in sorted(self._order):
             level = self._levels[rank]
-            offered = [runs for runs in level.waiting.values() if self._first_of(runs) is not None]
-            if len(offered) > 1:
-                offered = nsmallest(limit, offered, key=lambda runs: runs[0].account.served_s)
+            offered = self._offered(level, limit)
             for turn in range(limit):
                 all_runs = [runs for runs in offered if turn < len(runs)]
                 if not all_runs or not limit:

@@ -47,6 +47,8 @@ LAST_WORDS_S = 0.5
 """This long after a supervisor's process has ended, all that it sent must have arrived."""
 LAG_S = 1.0
 """A turn this long after the last one means that the scheduler was slow, not its peers."""
+LOOK_S = LAG_S / 2
+"""How often it is looked who is silent, and what no worker can run."""
 
 
 class SchedulerCore:
@@ -68,6 +70,8 @@ class SchedulerCore:
         )
         self.feed = Feed(table, config.feed_interval_s, config.feed_objects, now)
         self._last_tick = now
+        self._look_at = now + LOOK_S
+        """When to look at all peers, and at all that waits for a worker that may never come."""
         self.is_over = False
         """True once a client has ended the cluster; the shell says Goodbye to clients."""
         self._pools = pools = WorkerPools(
@@ -217,12 +221,15 @@ class SchedulerCore:
         if now - self._last_tick > LAG_S:
             table.forgive_silence(now - self._last_tick)
         self._last_tick = now
-        self._give_up_silent_peers(now)
+        if now >= self._look_at:
+            # At all peers: under load, ticks come every millisecond.
+            self._look_at = now + LOOK_S
+            self._give_up_silent_peers(now)
+            self._unplaced.tick(now)
         for worker in self._stopping.tick(now):
             self._pools.consider(worker)
         self._rebalancer.tick(now)
         self._spares.tick(now)
-        self._unplaced.tick(now)
         self._resumption.tick(now)
         self._graphs.settle(now)
         self._adoption.tick(now)
@@ -235,7 +242,7 @@ class SchedulerCore:
         table, monitor = self.table, self.feed.monitor
         has_peers = table.sessions or table.supervisors or table.managers
         return min(
-            self._last_tick + LAG_S / 2 if has_peers else math.inf,
+            self._look_at if has_peers else math.inf,
             monitor.deadline if monitor is not None else math.inf,
             self._stopping.deadline,
             self._dispatch.deadline,

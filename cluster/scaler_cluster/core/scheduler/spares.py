@@ -44,10 +44,13 @@ class Spares:
         if worker.blocked is is_blocked:
             return
         worker.blocked = is_blocked
+        blocked = self._table.supervisors[worker.supervisor].blocked
         if is_blocked:
+            blocked[worker.peer] = worker
             self._rebalancer.clear(worker)
             self._waits[worker.peer] = now
         else:
+            blocked.pop(worker.peer, None)
             worker.waited_s += now - self._waits.pop(worker.peer)
         self._pools.consider(worker)
         self._balance(worker, now)
@@ -85,12 +88,15 @@ class Spares:
                 self._want(supervisor, supervisor.spares_wanted - 1)
 
     def _balance(self, worker: WorkerRecord, now: float) -> None:
-        """Wake as many spare workers of a machine as it needs; cost: O(its workers)."""
+        """Wake as many spare workers of a machine as it needs.
+
+        Cost: O(its spare workers and blocked ones).
+        """
         supervisor = self._table.supervisors.get(worker.supervisor)
         if supervisor is None:
             return
-        blocked = [one for one in supervisor.workers.values() if one.blocked]
-        places = sum(not one.spare for one in blocked)
+        blocked = supervisor.blocked
+        places = sum(not one.spare for one in blocked.values())
         for spare in supervisor.spares.values():
             if spare.blocked or spare.retiring:
                 continue

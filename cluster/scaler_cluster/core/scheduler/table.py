@@ -175,6 +175,8 @@ class Table:
         if supervisor is not None:
             supervisor.workers.pop(worker.peer, None)
             supervisor.spares.pop(worker.peer, None)
+            supervisor.blocked.pop(worker.peer, None)
+            supervisor.wide.pop(worker.peer, None)
 
     def release_function(self, function: bytes) -> None:
         """Count one user of a function out, and drop it with the last one."""
