@@ -10,7 +10,7 @@ from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.links import zmtp
 from scaler_cluster.links.zmtp import COMMAND, GREETING, LONG, Reader, encode, opening
 
-LARGE = 3 * zmtp.PIECE_BYTES
+LARGE = 12 * zmtp.LARGE_BYTES
 FRAMES = st.one_of(
     st.binary(max_size=300),
     st.integers(0, LARGE).map(lambda size: bytes(range(256)) * (size // 256)),
@@ -26,7 +26,7 @@ def read(reader, data, sizes):
         size = next(sizes, size)
         if reader.large is None:
             piece, data = data[:size], data[size:]
-            messages += reader.feed(piece)
+            messages += reader.feed(memoryview(piece) if size % 2 else piece)
         else:
             target = reader.target
             piece, data = data[: min(size, len(target))], data[min(size, len(target)) :]
@@ -85,11 +85,22 @@ def test_a_ping_is_answered():
         GREETING[:12] + b"CURVE".ljust(20, b"\0") + GREETING[32:],
         GREETING + b"\x00\x01x",
         GREETING + b"\x01\x01x",
+        GREETING + bytes((COMMAND, 0)) + b"\x00\x01x",
         GREETING + bytes((COMMAND, 9)) + b"\x05READY\x0bSo",
         GREETING + bytes((COMMAND, 10)) + b"\x05ERROR\x03no!",
         opening(b"DEALER", b"W1") + bytes((LONG,)) + (2000).to_bytes(8, "big"),
     ],
-    ids=["http", "version", "curve", "early", "early more", "cut off", "error", "too large"],
+    ids=[
+        "http",
+        "version",
+        "curve",
+        "early",
+        "early more",
+        "no name",
+        "cut off",
+        "error",
+        "too large",
+    ],
 )
 def test_what_is_no_zmtp_is_refused(data):
     """What breaks the protocol raises RemoteProtocolError and nothing else."""

@@ -193,7 +193,7 @@ def threads_of(pid: int) -> list[str]:
 
 def test_threads_that_move_bytes_are_as_many_as_told(make_client) -> None:
     """The scheduler and each worker have as many I/O threads as they were told."""
-    client = make_client(worker_io_threads=2, scheduler_io_threads=3)
+    client = make_client(address="tcp://127.0.0.1:0", worker_io_threads=2, scheduler_io_threads=3)
     worker = client.submit(os.getpid).result(BOUND_S)
     scheduler = cluster_process("scheduler").pid
 

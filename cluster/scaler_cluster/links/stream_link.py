@@ -19,7 +19,7 @@ import zmq
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.ids import HUB
 from scaler_cluster.links.link import LINGER_MS, Spinning
-from scaler_cluster.links.stream import HIGH_WATER, IN, SCHEME, Stream, socket_name
+from scaler_cluster.links.stream import HIGH_WATER, IN, PIECE_BYTES, SCHEME, Stream, socket_name
 from scaler_cluster.links.zmtp import opening
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class StreamSpoke(Spinning):
         self._epoll = select.epoll()
         self.fd = self._epoll.fileno()
         """Is readable while there is something to do for :meth:`receive`."""
+        self._scratch = memoryview(bytearray(PIECE_BYTES))
         self._stream: Stream | None = None
         self._is_ready = False
         """The hub takes messages in: libzmq takes in none before it has said READY."""
@@ -138,7 +139,7 @@ class StreamSpoke(Spinning):
         made.setblocking(False)
         try:
             made.connect(socket_name(self.address))
-            self._stream = Stream(made, self._opening, self._epoll)
+            self._stream = Stream(made, self._opening, self._epoll, self._scratch)
         except OSError:
             made.close()
             self._retry_later()
@@ -187,6 +188,7 @@ class StreamHub(Spinning):
         self._epoll.register(self._listener, IN)
         self.fd = self._epoll.fileno()
         """Is readable while there is something to do for :meth:`receive`."""
+        self._scratch = memoryview(bytearray(PIECE_BYTES))
         self._streams: dict[int, Stream] = {}
         """By descriptor."""
         self._names: dict[int, bytes] = {}
@@ -307,7 +309,7 @@ class StreamHub(Spinning):
                 # Nobody is left, or no descriptor: see full_house.py.
                 return
             try:
-                stream = Stream(made, OPENING, self._epoll)
+                stream = Stream(made, OPENING, self._epoll, self._scratch)
             except OSError:
                 made.close()
                 continue

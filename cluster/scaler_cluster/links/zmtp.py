@@ -21,8 +21,8 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + byt
 VERSION_AT, MECHANISM = 10, slice(12, 32)
 COMMAND_BYTES_MAX = 4096
 """Commands that are longer break the protocol: the longest here has the id of a peer."""
-PIECE_BYTES = 64 * 1024
-"""A frame of which more than this has not arrived yet is read where it will lie."""
+LARGE_BYTES = 16 * 1024
+"""A longer frame of which a part has not arrived yet is read where it will lie."""
 
 
 def opening(kind: bytes, peer: bytes) -> bytes:
@@ -90,19 +90,19 @@ class Reader:
         self._take(self._flags, frame, messages)
         return messages
 
-    def feed(self, data: bytes) -> list[list[Buffer]]:
+    def feed(self, data: Buffer) -> list[list[Buffer]]:
         """Take in bytes that have come; return the messages that are whole now.
 
         Raises RemoteProtocolError if they are no ZMTP, or a version or mechanism that is not this.
         """
         if self._rest:
-            data = self._rest + data
+            data = self._rest + bytes(data)
             self._rest = b""
         if not self._has_greeted:
             if len(data) < len(GREETING):
-                self._rest = data
+                self._rest = bytes(data)
                 return []
-            _check_greeting(data)
+            _check_greeting(bytes(data[: len(GREETING)]))
             self._has_greeted = True
             data = data[len(GREETING) :]
         messages: list[list[Buffer]] = []
@@ -120,23 +120,23 @@ class Reader:
             if end > stop:
                 if size > self._bytes_max:
                     raise RemoteProtocolError(f"a frame of {size} bytes")
-                if end - stop > PIECE_BYTES and not flags & COMMAND:
+                if size > LARGE_BYTES and not flags & COMMAND:
                     self._begin_large(flags, size, data[start:])
                     return messages
                 break
             if flags:
-                self._take(flags, data[start:end], messages)
+                self._take(flags, bytes(data[start:end]), messages)
             elif self.peer is None:
                 raise RemoteProtocolError("a message before READY")
             elif self._frames:
-                self._take(flags, data[start:end], messages)
+                self._take(flags, bytes(data[start:end]), messages)
             else:
-                messages.append([data[start:end]])
+                messages.append([bytes(data[start:end])])
             at = end
-        self._rest = data[at:]
+        self._rest = bytes(data[at:])
         return messages
 
-    def _begin_large(self, flags: int, size: int, start: bytes) -> None:
+    def _begin_large(self, flags: int, size: int, start: Buffer) -> None:
         self.large = memoryview(bytearray(size))
         self.large[: len(start)] = start
         self._filled, self._flags = len(start), flags
@@ -156,7 +156,8 @@ class Reader:
             self._frames = []
 
     def _obey(self, body: bytes) -> None:
-        name, rest = body[1 : 1 + body[0]], body[1 + body[0] :] if body else b""
+        end = 1 + body[0] if body else 0
+        name, rest = body[1:end], body[end:]
         if name == b"READY":
             self.peer = _properties(rest).get(b"identity", b"")
         elif name == b"PING":

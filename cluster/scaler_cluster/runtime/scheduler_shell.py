@@ -407,19 +407,25 @@ class SchedulerShell:
     def _set_timer(self) -> None:
         if not self._is_due_new:
             self._due = self._core.deadline
-        due = min(self._due, self._exchange.deadline + LATE_S)
-        if self._storages is not None:
-            due = min(due, self._storages.deadline)
+        due = self._next_due()
         if due < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = due
             self._timer = self._loop.call_later(max(due - clock(), 0.0), self._on_timer)
 
+    def _next_due(self) -> float:
+        due = min(self._due, self._exchange.deadline + LATE_S)
+        return due if self._storages is None else min(due, self._storages.deadline)
+
     def _on_timer(self) -> None:
         self._timer = None
         self._timer_at = math.inf
-        self._turn_now()
+        if clock() < self._next_due():
+            # What it was set for has moved on.
+            self._set_timer()
+        else:
+            self._turn_now()
 
     def _turn_now(self) -> None:
         """Take a turn that looks at the time."""

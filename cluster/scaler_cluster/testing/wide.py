@@ -78,7 +78,7 @@ def _wide_consider(self: WorkerPools, worker: WorkerRecord) -> None:
         worker.pool.idle[worker.peer] = worker.pool.hungry.pop(worker.peer)
     if worker.count <= width:
         self.loaded.pop(worker.peer, None)
-        self.stall_timers.pop(worker.peer, None)
+        self.stall_timers.pop(worker.peer)
 
 
 def _wide_offers_work_to(self: WorkerPools, worker: WorkerRecord) -> bool:

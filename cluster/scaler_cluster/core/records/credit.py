@@ -25,6 +25,8 @@ MEMORY = 0.8
 STALL_S = 0.01
 """A worker that reports nothing for this long runs a task that turned out long. The scheduler asks
 back what waits behind that task."""
+PATIENCE = 2
+"""A task of a kind that takes longer than this turned out long if it takes so many times that."""
 STEAL_MIN_S = 0.001
 """Less queued work than this is done before the scheduler could move it: about two round trips."""
 

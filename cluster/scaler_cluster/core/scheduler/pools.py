@@ -7,9 +7,10 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
-from scaler_cluster.core.records.credit import is_hungry
+from scaler_cluster.core.records.credit import PATIENCE, is_hungry
 from scaler_cluster.core.records.placement import has_all, is_named
 from scaler_cluster.core.records.workers import WorkerPool
+from scaler_cluster.core.scheduler.stall_timers import StallTimers
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ class WorkerPools:
         """Workers by their names, and by the names of their machines."""
         self.loaded: OrderedDict[bytes, WorkerRecord] = OrderedDict()
         """Workers with something queued behind what they run."""
-        self.stall_timers: dict[bytes, tuple[float, WorkerRecord]] = {}
-        """When each loaded worker is to be looked at, soonest first: all timers last equally."""
+        self.stall_timers = StallTimers()
+        """When each loaded worker is to be looked at."""
         self.machine_changes: Changes | None = None
         """Which machines have changed; None: nobody has asked yet."""
         self.following: dict[bytes, WorkerRecord] = {}
@@ -98,7 +99,7 @@ class WorkerPools:
             self.loaded[peer] = worker
         else:
             self.loaded.pop(peer, None)
-            self.stall_timers.pop(peer, None)
+            self.stall_timers.pop(peer)
 
     def progressed(self, worker: WorkerRecord, now: float) -> None:
         """A worker reported on a task; its load is yet to be considered."""
@@ -109,15 +110,16 @@ class WorkerPools:
 
     def arm_stall_timer(self, worker: WorkerRecord, now: float) -> None:
         """Look at a loaded worker in a moment, unless it reports before."""
-        self.stall_timers.pop(worker.peer, None)
-        self.stall_timers[worker.peer] = (now + self.stall_s, worker)
+        unit_s = worker.runs[0].unit_s if worker.runs else 0.0
+        self.stall_timers.set(worker, now + max(self.stall_s, PATIENCE * unit_s))
 
     def forget(self, worker: WorkerRecord) -> None:
         """A worker is gone."""
         self.machine_changed(worker.supervisor)
         pool = worker.pool
-        for place in (pool.idle, pool.hungry, self.following, self.loaded, self.stall_timers):
+        for place in (pool.idle, pool.hungry, self.following, self.loaded):
             place.pop(worker.peer, None)
+        self.stall_timers.pop(worker.peer)
         pool.count -= 1
         if not pool.count:
             self.pools.remove(pool)

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
-from scaler_cluster.core.records.credit import STEAL_MIN_S
+from scaler_cluster.core.records.credit import PATIENCE, STEAL_MIN_S
 from scaler_cluster.core.records.lifecycle import Event, State
 from scaler_cluster.core.records.placement import is_named
 from scaler_cluster.wire import messages as m
@@ -40,19 +40,13 @@ class Rebalancer:
     @property
     def deadline(self) -> float:
         """When to look at a loaded worker, or to take from it for workers that idle."""
-        for when, _ in self._pools.stall_timers.values():
-            return min(when, self._steal_at)
-        return self._steal_at
+        return min(self._pools.stall_timers.next, self._steal_at)
 
     def tick(self, now: float) -> None:
         """Ask back what waits behind tasks that turned out long."""
         timers = self._pools.stall_timers
-        while timers:
-            peer, (when, worker) = next(iter(timers.items()))
-            if when > now:
-                return
-            del timers[peer]
-            patience = max(self._pools.stall_s, 2 * worker.runs[0].unit_s)
+        while (worker := timers.take(now)) is not None:
+            patience = max(self._pools.stall_s, PATIENCE * worker.runs[0].unit_s)
             if _is_at_home(worker.runs[-1]):
                 patience *= HOME_PATIENCE
             if now - worker.progress_at < patience or worker.revoking:
