@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from pathlib import Path
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -83,14 +85,15 @@ def test_as_many_run_as_there_are_gpus_and_each_has_its_own(client, flags) -> No
     assert found == {(("4",), "4", "4"), (("6",), "6", "6")}
 
 
-def test_a_worker_keeps_its_gpu(client) -> None:
+def test_a_worker_keeps_its_gpu(client, tmp_path) -> None:
     """A process that was told one GPU is never told another one: libraries cannot change it."""
     seen: dict[int, set[tuple[str, ...]]] = {}
-    for count in (1, 2, 1, 2, 1):
-        futures = [
-            client.submit_verbose(pid_and_gpus, (), {}, {"gpu": count, "linux": -1})
-            for _ in range(4)
-        ]
+    for number, count in enumerate((1, 2, 1, 2, 1)):
+        place = tmp_path / str(number)
+        place.mkdir()
+        # As many at once as there are GPUs for.
+        arguments, demanded = (str(place), 2 // count), {"gpu": count, "linux": -1}
+        futures = [client.submit_verbose(with_others, arguments, {}, demanded) for _ in range(4)]
         for pid, gpus in (future.result(BOUND_S) for future in futures):
             seen.setdefault(pid, set()).add(gpus)
 
@@ -101,6 +104,14 @@ def test_a_worker_keeps_its_gpu(client) -> None:
 def pid_and_gpus() -> tuple[int, tuple[str, ...]]:
     """Return this process, and the GPUs of this task."""
     return os.getpid(), gpu_ids()
+
+
+def with_others(place: str, count: int) -> tuple[int, tuple[str, ...]]:
+    """Do so once so many tasks have begun."""
+    Path(place, str(uuid4())).touch()
+    while len(list(Path(place).iterdir())) < count:
+        time.sleep(0.001)
+    return pid_and_gpus()
 
 
 def around() -> tuple[tuple[str, ...], str | None, str | None]:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     import socket
 
     from scaler_cluster.core.scheduler.config import SchedulerConfig
+    from scaler_cluster.links.curve import Guard
     from scaler_cluster.links.link import Hub
     from scaler_cluster.security.credentials import Credentials
 
@@ -90,11 +91,7 @@ async def serve(config: SchedulerProcessConfig) -> None:
             dirs.hold()
         else:
             dirs.make()
-        link: Hub
-        if guard is None and stream_link.is_for(config.address):
-            link = stream_link.StreamHub(config.address)
-        else:
-            link = zmq_link.bind(config.address, io_threads=options.io_threads, guard=guard)
+        link = _listen(config.address, options.io_threads, guard)
         if storages is None and listener is None:
             listener = _listen_beside(link, config)
         publisher = _publish(link, config, credentials, allowed)
@@ -138,6 +135,13 @@ async def serve(config: SchedulerProcessConfig) -> None:
     full_house.close()
     shell.close()
     dirs.let_go(is_last=True)
+
+
+def _listen(address: str, io_threads: int, guard: Guard | None) -> Hub:
+    """Return the hub at an address: peers on this machine need no thread in between."""
+    if guard is None and stream_link.is_for(address):
+        return stream_link.StreamHub(address)
+    return zmq_link.bind(address, io_threads=io_threads, guard=guard)
 
 
 def _user_of(link: Hub, storages: Storages | None, peer: bytes) -> str:

@@ -117,9 +117,8 @@ class SchedulerShell:
         """Envelopes that are taken in before the core acts: fewer, if they take long."""
         self._tick_at = -math.inf
         self._due = -math.inf
-        """When the core has something to do; asked for seldom, as that costs as much as a task."""
+        """When the core has something to do; to ask costs as much as a task."""
         self._is_due_new = False
-        """The last turn has asked for it."""
         self._process_watch = ProcessWatch(
             self._loop, lambda peer: core.process_over(peer, clock())
         )
@@ -184,7 +183,7 @@ class SchedulerShell:
         end = math.inf
         has_tasks = False
         while True:
-            has_tasks = has_tasks or core.table.in_flight > 0
+            has_tasks |= core.table.in_flight > 0
             received = link.receive(limit)
             now = clock()
             for peer, frames in received:
@@ -421,11 +420,9 @@ class SchedulerShell:
     def _on_timer(self) -> None:
         self._timer = None
         self._timer_at = math.inf
-        if clock() < self._next_due():
-            # What it was set for has moved on.
-            self._set_timer()
-        else:
-            self._turn_now()
+        # What it was set for may have moved on.
+        act = self._turn_now if clock() >= self._next_due() else self._set_timer
+        act()
 
     def _turn_now(self) -> None:
         """Take a turn that looks at the time."""
