@@ -66,6 +66,25 @@ def test_who_watches_its_descriptor_sees_what_comes(address, spoke, bind) -> Non
     hub.close()
 
 
+def test_the_last_words_of_who_has_gone_are_heard(address, spoke, bind) -> None:
+    """A spoke says Goodbye and closes; what the hub sends to it meanwhile does not undo that."""
+    hub = bind(address)
+    spoke.send(HUB, [b"hello"])
+    meet(hub, spoke)
+    other = StreamSpoke(address, b"W2")
+    other.send(HUB, [b"hello"])
+    wait_until(lambda: other.wait(0.001) or hub.readable(), "the other one does not come")
+    assert hub.receive(1) == [(b"W2", [b"hello"])]
+    other.send(HUB, [b"goodbye"])
+    other.close()
+    for _ in range(3):
+        hub.send(b"W2", [b"too late"])
+
+    wait_until(hub.readable, "its last word is lost")
+    assert hub.receive(1) == [(b"W2", [b"goodbye"])]
+    hub.close()
+
+
 def test_a_hub_that_does_not_read_holds_nobody_up_for_ever(address, spoke, bind) -> None:
     """What a hub has no room for is kept, and arrives when it reads again."""
     hub = bind(address)

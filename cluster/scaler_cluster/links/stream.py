@@ -47,11 +47,12 @@ class Stream:
 
     It reads by way of a ``scratch`` of PIECE_BYTES, which others may use as well.
 
-    Each call raises OSError once the connection is broken, and RemoteProtocolError if the other end
-    does not speak ZMTP. Then it is to be closed.
+    :meth:`turn` raises OSError once the connection is broken, and RemoteProtocolError if the other
+    end does not speak ZMTP. Then it is to be closed. Until then all that the other end has said
+    before its end is read, though nothing can be sent to it any more.
     """
 
-    __slots__ = ("_epoll", "_events", "_reader", "_scratch", "_socket", "fd", "unsent")
+    __slots__ = ("_epoll", "_events", "_is_over", "_reader", "_scratch", "_socket", "fd", "unsent")
 
     def __init__(
         self, made: socket.socket, opening: bytes, epoll: select.epoll, scratch: memoryview
@@ -62,6 +63,8 @@ class Stream:
         self.unsent: deque[Buffer] = deque([opening])
         """What the socket had no room for."""
         self._socket = made
+        self._is_over = False
+        """Nothing can be sent any more."""
         self._reader = Reader(BATCH_BYTES_MAX)
         self._epoll = epoll
         self._scratch = scratch
@@ -82,7 +85,7 @@ class Stream:
     def send(self, frames: Sequence[Buffer], wait_s: float = 0.0) -> None:
         """Send a message, or keep what there is no room for; see :meth:`flush`."""
         unsent = self.unsent
-        if len(unsent) >= HIGH_WATER:
+        if self._is_over or len(unsent) >= HIGH_WATER:
             return
         buffers = encode(frames)
         if unsent or len(buffers) > 1:
@@ -94,6 +97,9 @@ class Stream:
             sent = self._socket.send(buffer, NO_SIGNAL)
         except BlockingIOError:
             sent = 0
+        except OSError:
+            self._stop_sending()
+            return
         if sent < len(buffer):
             unsent.append(memoryview(buffer)[sent:])
             self.flush(wait_s)
@@ -109,6 +115,9 @@ class Stream:
                 if end and self._has_room(end - clock()):
                     continue
                 break
+            except OSError:
+                self._stop_sending()
+                break
             if wait_s:
                 end = clock() + wait_s
             while unsent and sent >= len(unsent[0]):
@@ -119,6 +128,10 @@ class Stream:
         if events != self._events:
             self._events = events
             self._epoll.modify(self.fd, events)
+
+    def _stop_sending(self) -> None:
+        self._is_over = True
+        self.unsent.clear()
 
     def _has_room(self, timeout_s: float) -> bool:
         if timeout_s <= 0:

@@ -73,11 +73,8 @@ class StreamSpoke(Spinning):
         """See Link."""
         stream = self._stream
         if stream is not None and self._is_ready:
-            try:
-                # Once it is full, whoever waits for the descriptor sends the rest.
-                stream.send(frames, 0.0 if stream.unsent else FULL_WAIT_S)
-            except OSError:
-                self._disconnect()
+            # Once it is full, whoever waits for the descriptor sends the rest.
+            stream.send(frames, 0.0 if stream.unsent else FULL_WAIT_S)
         elif len(self._waiting) < HIGH_WATER:
             self._waiting.append(frames)
 
@@ -129,8 +126,7 @@ class StreamSpoke(Spinning):
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Let go of everything; what was sent before is still delivered for a moment."""
         if self._stream is not None:
-            with contextlib.suppress(OSError):
-                self._stream.flush(linger_ms / 1000)
+            self._stream.flush(linger_ms / 1000)
             self._stream.close()
         self._epoll.close()
 
@@ -203,10 +199,7 @@ class StreamHub(Spinning):
         """See Link."""
         stream = self._peers.get(peer)
         if stream is not None:
-            try:
-                stream.send(frames)
-            except OSError:
-                self._drop(stream)
+            stream.send(frames)
 
     def receive(self, limit: int) -> list[tuple[bytes, list[Buffer]]]:
         """See Link."""
@@ -237,8 +230,7 @@ class StreamHub(Spinning):
                     self._file.unlink()
         end = clock() + linger_ms / 1000
         for stream in self._streams.values():
-            with contextlib.suppress(OSError):
-                stream.flush(max(end - clock(), 0.0))
+            stream.flush(max(end - clock(), 0.0))
             stream.close()
         self._epoll.close()
         if self._doorkeeper is not None:
