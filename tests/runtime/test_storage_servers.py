@@ -23,6 +23,7 @@ from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.process_config import StorageProcessConfig
 from scaler_cluster.runtime.storage import StorageShell
+from scaler_cluster.runtime.storage_process import listen_towards
 from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import STORAGE
 from scaler_cluster.wire import messages as m
@@ -313,3 +314,9 @@ def test_what_comes_while_a_storage_sends_is_seen(tmp_path, monkeypatch) -> None
 
     assert heard == ["Release"]
     assert set(slept_over) == {False}
+
+
+def test_a_machine_beside_its_scheduler_can_have_a_storage_of_its_own() -> None:
+    """Also where the scheduler is at a Unix socket: the storage is at the loopback address."""
+    with listen_towards("ipc:///tmp/scheduler") as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"

@@ -169,6 +169,9 @@ def check_address(address: str) -> tuple[str, int]:
 
 def listen_towards(scheduler: str) -> socket.socket:
     """Return the socket of a storage, at an address that the scheduler's machine can reach."""
+    if not scheduler.startswith("tcp://"):
+        # At a Unix socket: the scheduler is on this machine, and its storage has just died.
+        return _listen("127.0.0.1")
     host, _, port = scheduler.removeprefix("tcp://").rpartition(":")
     with socket.socket(_family(host), socket.SOCK_DGRAM) as probe:
         # This sends nothing: it only makes the system choose the route, and with it the address.
