@@ -101,9 +101,12 @@ def measure(name: str, how: str, workers: int, task_ms: float, seconds: float) -
     peer.load()
     peer.open()
     function = spin_ms if how == "spin" else sleep_ms
-    run = (lambda *what: list(peer.map(*what))) if how != "submit" else (
-        lambda *what: submitted(peer, *what)
-    )  # fmt: skip
+
+    def run(function: Callable[[Any], Any], items: list[float]) -> list[Any]:
+        if how == "submit":
+            return submitted(peer, function, items)
+        return list(peer.map(function, items))
+
     present: set[int] = set()
     for _ in range(WARM_UPS_MAX):
         present.update(run(sleep_in_process, [WARM_UP_MS] * workers))

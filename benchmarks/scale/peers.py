@@ -14,6 +14,7 @@ import zmq
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.ids import HUB, PEER_RANDOM_BYTES
 from scaler_cluster.links import zmq_link
+from scaler_cluster.links.guarded_context import GuardedContext
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.process.process import allow_many_files
 from scaler_cluster.security.credentials import Credentials
@@ -174,4 +175,4 @@ class _Anchor(zmq_link.ZmqLink):
     """Stands for the link whose context all links of a process share."""
 
     def __init__(self) -> None:
-        self.context = zmq.Context.instance()
+        self.sockets = GuardedContext(zmq.Context.instance())

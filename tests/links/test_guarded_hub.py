@@ -107,7 +107,7 @@ def test_a_publisher_that_drops_its_listeners_leaves_nothing_behind(hub) -> None
     pair = new_key_pair()
     guard = Guard(pair, hub.allowed, DOORS[FEED_DOOR], FEED_DOOR)
     publisher = publish(hub.link, "tcp://127.0.0.1:0", (b"topic",), guard)
-    doorkeeper = hub.link._doorkeeper
+    doorkeeper = hub.link.sockets._doorkeeper
     assert doorkeeper is not None
     for _ in range(5):
         publisher.drop_listeners()
@@ -145,7 +145,7 @@ def taken(port: int) -> socket.socket:
 
 def test_a_bug_costs_one_handshake_alone(hub, monkeypatch, caplog) -> None:
     """The thread that answers for handshakes goes on after a fault, and says so in the log."""
-    doorkeeper = hub.link._doorkeeper
+    doorkeeper = hub.link.sockets._doorkeeper
     assert doorkeeper is not None
     judge, faults = doorkeeper._admitted, iter([True])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import HUB
 from scaler_cluster.links import zmq_link
 from scaler_cluster.links.stream_link import StreamHub, StreamSpoke
@@ -107,3 +108,37 @@ def test_a_hub_that_does_not_read_holds_nobody_up_for_ever(address, spoke, bind)
     wait_until(has_all, lambda: f"{len(got)} of {sent} came")
     assert got == list(range(sent))
     hub.close()
+
+
+def test_what_is_no_socket_is_not_removed(tmp_path) -> None:
+    """A file that lies where a hub is to listen stays, and the error names the address."""
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match=f"ipc://{path}: Address already in use"):
+        StreamHub(f"ipc://{path}")
+
+    assert path.read_text() == "mine"
+
+
+def test_a_hub_removes_its_own_socket_only(tmp_path) -> None:
+    """The next hub may listen there when this one closes; the file is then the other one's."""
+    address = f"ipc://{tmp_path}/hub"
+    first, second = StreamHub(address), StreamHub(address)
+    first.close()
+    assert (tmp_path / "hub").is_socket()
+    second.close()
+    assert not (tmp_path / "hub").exists()
+
+
+def test_a_name_that_is_no_path(tmp_path, monkeypatch) -> None:
+    """Linux has sockets that are no files; a file of that name has nothing to do with them."""
+    name = f"@{tmp_path.name}"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("mine")
+    hub = StreamHub(f"ipc://{name}")
+    spoke = StreamSpoke(hub.address, b"W1")
+    spoke.send(HUB, [b"hello"])
+    meet(hub, spoke)
+    spoke.close()
+    hub.close()
+    assert (tmp_path / name).read_text() == "mine"

@@ -88,7 +88,9 @@ def test_a_ping_is_answered():
         GREETING + bytes((COMMAND, 0)) + b"\x00\x01x",
         GREETING + bytes((COMMAND, 9)) + b"\x05READY\x0bSo",
         GREETING + bytes((COMMAND, 10)) + b"\x05ERROR\x03no!",
-        opening(b"DEALER", b"W1") + bytes((LONG,)) + (2000).to_bytes(8, "big"),
+        opening(b"DEALER", b"W1") + bytes((LONG,)) + (200_001).to_bytes(8, "big"),
+        opening(b"DEALER", b"W1") + bytes((LONG | COMMAND,)) + (5000).to_bytes(8, "big"),
+        GREETING + bytes((LONG,)) + (5000).to_bytes(8, "big"),
     ],
     ids=[
         "http",
@@ -100,12 +102,14 @@ def test_a_ping_is_answered():
         "cut off",
         "error",
         "too large",
+        "long command",
+        "early and large",
     ],
 )
 def test_what_is_no_zmtp_is_refused(data):
     """What breaks the protocol raises RemoteProtocolError and nothing else."""
     with pytest.raises(RemoteProtocolError):
-        Reader(1000).feed(data)
+        Reader(200_000).feed(data)
 
 
 @given(data=st.binary(max_size=400), is_ready=st.booleans())

@@ -22,8 +22,9 @@ from scaler_cluster.links import zmq_link
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.process_config import StorageProcessConfig
+from scaler_cluster.runtime import storage_process
 from scaler_cluster.runtime.storage import StorageShell
-from scaler_cluster.runtime.storage_process import listen_towards
+from scaler_cluster.runtime.storage_process import listen_beside, listen_towards
 from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import STORAGE
 from scaler_cluster.wire import messages as m
@@ -320,3 +321,37 @@ def test_a_machine_beside_its_scheduler_can_have_a_storage_of_its_own() -> None:
     """Also where the scheduler is at a Unix socket: the storage is at the loopback address."""
     with listen_towards("ipc:///tmp/scheduler") as listener:
         assert listener.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_storage_waits_until_its_predecessor_has_let_go_of_its_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    predecessor = listen_towards("ipc:///tmp/scheduler")
+    address = storage_process.address_of(predecessor)
+    waits = []
+
+    def sleep(pause_s: float) -> None:
+        waits.append(pause_s)
+        predecessor.close()
+
+    monkeypatch.setattr(storage_process, "sleep", sleep)
+    listener = listen_beside("ipc:///tmp/scheduler", address)
+    assert listener is not None
+    with listener:
+        assert storage_process.address_of(listener) == address
+    assert len(waits) == 1
+
+
+def test_a_storage_says_which_port_is_never_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def sleep(pause_s: float) -> None:
+        now[0] += pause_s
+
+    monkeypatch.setattr(storage_process, "sleep", sleep)
+    monkeypatch.setattr(storage_process, "clock", lambda: now[0])
+    with listen_towards("ipc:///tmp/scheduler") as taken:
+        address = storage_process.address_of(taken)
+        with pytest.raises(ConfigError, match=f"cannot listen at {address}, .*it is in use"):
+            listen_beside("ipc:///tmp/scheduler", address)
+    assert now[0] >= storage_process.PREDECESSOR_S

@@ -24,7 +24,7 @@ from scaler_cluster.errors import (
 )
 from scaler_cluster.ids import HUB
 from scaler_cluster.links.link import LINGER_MS, as_forwarded, new_incarnation
-from scaler_cluster.links.spoke import connect
+from scaler_cluster.links.open_link import connect
 from scaler_cluster.objects.reported_names import ReportedNames
 from scaler_cluster.objects.storage_dirs import StorageDirs
 from scaler_cluster.process.process import host_name, make_peer_id
@@ -133,7 +133,8 @@ class Connection:
     @property
     def deadline(self) -> float:
         """When :meth:`pump` has something to do though nothing has come."""
-        return min(self._exchange.deadline, self._link.deadline)
+        with self._lock:
+            return min(self._exchange.deadline, self._link.deadline)
 
     @property
     def welcome(self) -> m.Welcome:

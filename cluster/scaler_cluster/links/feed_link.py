@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scaler_cluster.links.curve import Guard, Passport
-    from scaler_cluster.links.link import Hub
+    from scaler_cluster.links.open_link import Hub
 
 PUBLISHED_MAX = 32
 """Messages kept for a listener that does not take them; later ones it will never see."""
@@ -39,14 +39,14 @@ class Publisher:
         self, link: Hub, address: str, topics: Sequence[bytes], guard: Guard | None
     ) -> None:
         self._all = topics
-        self._link = link
+        self._sockets = link.sockets
         self._guard = guard
         self._wanted: dict[bytes, None] = {}
         """What is subscribed to, as far as it can mean one of the topics."""
         self._listen(address)
 
     def _listen(self, address: str) -> None:
-        self._socket = socket = self._link.context.socket(zmq.XPUB)
+        self._socket = socket = self._sockets.context.socket(zmq.XPUB)
         try:
             # Everyone who comes is to be noticed, also for what others listen to already.
             socket.setsockopt(zmq.XPUB_VERBOSE, 1)
@@ -56,7 +56,7 @@ class Publisher:
             socket.setsockopt(zmq.HEARTBEAT_IVL, LISTENER_SILENT_MS // 3)
             socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, LISTENER_SILENT_MS)
             socket.setsockopt(zmq.IPV6, "[" in address)
-            self._link.guard(socket, self._guard)
+            self._sockets.guard(socket, self._guard)
             self.fd = int(socket.getsockopt(zmq.FD))
             """Becomes readable when :meth:`look` may have something to tell."""
             self.address = bind_socket(socket, address)

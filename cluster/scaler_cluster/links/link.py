@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from scaler_cluster.ids import INCARNATION_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    import zmq
-
-    from scaler_cluster.links.curve import Guard
     from scaler_cluster.wire.batch import Buffer
 
 WILDCARDS = ("0.0.0.0", "[::]", "*")  # noqa: S104
@@ -83,6 +81,16 @@ class Link(Protocol):
         """Let go of everything; what was sent before is still delivered for a moment."""
 
 
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Let files that are made inside be for this user alone, from the moment they are there."""
+    umask = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(umask)
+
+
 class Spinning(ABC):
     """A link whose shell may look for a moment before it sleeps."""
 
@@ -113,40 +121,3 @@ class Spinning(ABC):
                 self._crowded_until = last + CROWDED_PAUSE_S
                 return self.readable()
         return True
-
-
-class Hub(Link, Protocol):
-    """What listens, as the scheduler uses it."""
-
-    address: str
-    knows: Callable[[bytes], bool]
-    fd: int
-
-    @property
-    def context(self) -> zmq.Context[zmq.Socket[bytes]]:
-        """The context of ZeroMQ's sockets beside the hub; it ends with it."""
-
-    def guard(self, socket: zmq.Socket[bytes], guard: Guard | None) -> None:
-        """Let only those in whom a guard lets in, at a socket beside the hub."""
-
-    def readable(self) -> bool:
-        """Return True if something has arrived."""
-
-    def spin(self, duration_s: float) -> bool:
-        """See Spinning."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
-
-    def user_of(self, peer: bytes) -> str:
-        """Return the user of a peer; empty: no keys are used."""
-
-    @property
-    def expelled(self) -> list[bytes]:
-        """Return the peers that the hub knows and whose key is not let in any more."""
-
-    def forget(self, peer: bytes) -> None:
-        """Let a peer have another key once what has arrived is handled."""
-
-    def close(self, linger_ms: int = ...) -> None:
-        """Let go of everything; what was sent before is still delivered for so long."""

@@ -160,9 +160,10 @@ class Stream:
             if not count:
                 raise ConnectionResetError("the other end has closed it")
             if reader.answer:
-                self.unsent.append(reader.answer)
+                if len(self.unsent) < HIGH_WATER:
+                    self.unsent.append(reader.answer)
+                    self.flush()
                 reader.answer = b""
-                self.flush()
         if events & OUT:
             self.flush()
         return messages

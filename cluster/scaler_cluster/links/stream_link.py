@@ -9,24 +9,24 @@ import secrets
 import select
 import socket
 import sys
+from abc import abstractmethod
 from collections import deque
 from pathlib import Path
 from time import perf_counter as clock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import zmq
 
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.ids import HUB
-from scaler_cluster.links.link import LINGER_MS, Spinning
+from scaler_cluster.links.guarded_context import GuardedContext
+from scaler_cluster.links.link import LINGER_MS, Spinning, private_files
 from scaler_cluster.links.stream import HIGH_WATER, IN, PIECE_BYTES, SCHEME, Stream, socket_name
 from scaler_cluster.links.zmtp import opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from scaler_cluster.links.curve import Guard
-    from scaler_cluster.links.zap import Doorkeeper
     from scaler_cluster.wire.batch import Buffer
 
 RETRY_S, RETRY_MAX_S = 0.005, 0.2
@@ -39,8 +39,9 @@ READY_MAX = 256
 """Connections that a hub looks at in one turn."""
 NAME_BYTES_MAX = 107
 """Longer names are no names of Unix sockets."""
-UNTAKEN_MAX = 1000
-"""Envelopes that wait at a hub until they are taken in; then the peers wait."""
+OPENING = opening(b"ROUTER", b"")
+"""What a hub says first."""
+Arrived = TypeVar("Arrived")
 
 
 def is_for(address: str) -> bool:
@@ -49,22 +50,39 @@ def is_for(address: str) -> bool:
     return sys.platform == "linux" and address.startswith(SCHEME) and is_short
 
 
-class StreamSpoke(Spinning):
-    """Connects to the hub at ``address`` as ``peer``, now or when the hub is there."""
+class _StreamLink(Spinning, Generic[Arrived]):
+    """What a hub and a spoke have in common: sockets that an epoll waits for."""
 
-    def __init__(self, address: str, peer: bytes) -> None:
+    def __init__(self, address: str) -> None:
         self.address = address
-        self._opening = opening(b"DEALER", peer)
         self._epoll = select.epoll()
         self.fd = self._epoll.fileno()
         """Is readable while there is something to do for :meth:`receive`."""
         self._scratch = memoryview(bytearray(PIECE_BYTES))
+        self._arrived: deque[Arrived] = deque()
+
+    @abstractmethod
+    def _turn(self, timeout_s: float) -> None:
+        """Do what sockets are ready for, after at most so long."""
+
+    def readable(self) -> bool:
+        """Return True if something has arrived."""
+        if not self._arrived:
+            self._turn(0.0)
+        return bool(self._arrived)
+
+
+class StreamSpoke(_StreamLink["list[Buffer]"]):
+    """Connects to the hub at ``address`` as ``peer``, now or when the hub is there."""
+
+    def __init__(self, address: str, peer: bytes) -> None:
+        super().__init__(address)
+        self._opening = opening(b"DEALER", peer)
         self._stream: Stream | None = None
         self._is_ready = False
         """The hub takes messages in: libzmq takes in none before it has said READY."""
         self._waiting: deque[Sequence[Buffer]] = deque()
         """Messages from before."""
-        self._arrived: deque[list[Buffer]] = deque()
         self._retry_s = RETRY_S
         self._connect_at = 0.0
         self._connect()
@@ -86,12 +104,6 @@ class StreamSpoke(Spinning):
             if not arrived:
                 return []
         return [(HUB, arrived.popleft()) for _ in range(min(limit, len(arrived)))]
-
-    def readable(self) -> bool:
-        """Return True if something has arrived."""
-        if not self._arrived:
-            self._turn(0.0)
-        return bool(self._arrived)
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
@@ -152,7 +164,6 @@ class StreamSpoke(Spinning):
         self._retry_later()
 
     def _turn(self, timeout_s: float) -> None:
-        """Do what the socket is ready for, after at most so long."""
         for _, events in self._epoll.poll(timeout_s):
             assert self._stream is not None
             try:
@@ -167,31 +178,28 @@ class StreamSpoke(Spinning):
                     self.send(HUB, frames)
 
 
-class StreamHub(Spinning):
+class StreamHub(_StreamLink["tuple[bytes, list[Buffer]]"]):
     """Listens at an ``address`` such as ``ipc:///tmp/hub``; any DEALER may connect.
 
     Raises ConfigError if it cannot; the message names the address.
     """
 
     def __init__(self, address: str) -> None:
-        self.address = address
+        self._listener = _listen(address)
+        super().__init__(address)
         self.knows: Callable[[bytes], bool] = lambda peer: False
         """Not asked for: here nobody has keys."""
-        self._listener = _listen(address)
-        self._file = Path(address.removeprefix(SCHEME))
-        self._is_mine = self._file.stat() if self._file.exists() else None
-        self._epoll = select.epoll()
+        self.sockets = GuardedContext(zmq.Context())
+        """Of ZeroMQ's sockets beside this hub; ends with it."""
         self._epoll.register(self._listener, IN)
-        self.fd = self._epoll.fileno()
-        """Is readable while there is something to do for :meth:`receive`."""
-        self._scratch = memoryview(bytearray(PIECE_BYTES))
+        name = socket_name(address)
+        self._file = None if name.startswith("\0") else Path(name)
+        self._bound = self._file.stat() if self._file is not None else None
+        """The file as it was made."""
         self._streams: dict[int, Stream] = {}
         """By descriptor."""
         self._names: dict[int, bytes] = {}
         self._peers: dict[bytes, Stream] = {}
-        self._arrived: deque[tuple[bytes, list[Buffer]]] = deque()
-        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
-        self._doorkeeper: Doorkeeper | None = None
 
     # -- as any link ---------------------------------------------------------------------------
 
@@ -204,15 +212,9 @@ class StreamHub(Spinning):
     def receive(self, limit: int) -> list[tuple[bytes, list[Buffer]]]:
         """See Link."""
         arrived = self._arrived
-        if len(arrived) < min(limit, UNTAKEN_MAX):
+        if len(arrived) < limit:
             self._turn(0.0)
         return [arrived.popleft() for _ in range(min(limit, len(arrived)))]
-
-    def readable(self) -> bool:
-        """Return True if something has arrived."""
-        if not self._arrived:
-            self._turn(0.0)
-        return bool(self._arrived)
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until something has arrived, at most ``timeout_s``; return True if it has."""
@@ -223,39 +225,19 @@ class StreamHub(Spinning):
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Let go of everything; what was sent before is still delivered for a moment."""
         self._listener.close()
-        if self._is_mine is not None:
+        if self._file is not None and self._bound is not None:
             with contextlib.suppress(OSError):
                 # The next hub may be there already.
-                if os.path.samestat(self._is_mine, self._file.stat()):
+                if os.path.samestat(self._bound, self._file.stat()):
                     self._file.unlink()
         end = clock() + linger_ms / 1000
         for stream in self._streams.values():
             stream.flush(max(end - clock(), 0.0))
             stream.close()
         self._epoll.close()
-        if self._doorkeeper is not None:
-            self._doorkeeper.close()
-        if self._context is not None:
-            self._context.term()
+        self.sockets.close()
 
     # -- as a hub of libzmq --------------------------------------------------------------------
-
-    @property
-    def context(self) -> zmq.Context[zmq.Socket[bytes]]:
-        """The context of the sockets beside this hub; it ends with it."""
-        if self._context is None:
-            self._context = zmq.Context()
-        return self._context
-
-    def guard(self, socket: zmq.Socket[bytes], guard: Guard | None) -> None:
-        """Let only those in whom a guard lets in, at a socket beside this hub."""
-        if guard is None:
-            return
-        if self._doorkeeper is None:
-            from scaler_cluster.links.zap import Doorkeeper
-
-            self._doorkeeper = Doorkeeper(self.context)
-        self._doorkeeper.watch(socket, guard)
 
     def user_of(self, _peer: bytes) -> str:
         """Return "": whoever may open the file of the socket is this user."""
@@ -272,7 +254,6 @@ class StreamHub(Spinning):
     # -- the sockets ---------------------------------------------------------------------------
 
     def _turn(self, timeout_s: float) -> None:
-        """Do what sockets are ready for, after at most so long."""
         streams, names, arrived = self._streams, self._names, self._arrived
         for fd, events in self._epoll.poll(timeout_s, READY_MAX):
             stream = streams.get(fd)
@@ -325,24 +306,18 @@ class StreamHub(Spinning):
         stream.close()
 
 
-OPENING = opening(b"ROUTER", b"")
-
-
 def _listen(address: str) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.setblocking(False)
     name = socket_name(address)
-    # The file is for this user alone from the moment it is there.
-    umask = os.umask(0o177)
     try:
-        if not name.startswith("\0"):
-            # Of a hub that was killed.
+        if not name.startswith("\0") and Path(name).is_socket():
+            # Of a hub that was killed. Any other file is not ours to remove.
             Path(name).unlink(missing_ok=True)
-        made.bind(name)
+        with private_files():
+            made.bind(name)
         made.listen(QUEUED_PEERS)
     except OSError as error:
         made.close()
         raise ConfigError(f"cannot bind {address}: {os.strerror(error.errno or 0)}") from error
-    finally:
-        os.umask(umask)
     return made

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,16 +16,16 @@ import zmq
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.ids import HUB
+from scaler_cluster.links.guarded_context import GuardedContext
 from scaler_cluster.links.handshake import RECONNECT_MAX_MS, WAIT_MAX_MS, Handshake
 from scaler_cluster.links.host_names import has_ipv6_only
-from scaler_cluster.links.link import LINGER_MS, Spinning, split_key
+from scaler_cluster.links.link import LINGER_MS, Spinning, private_files, split_key
 from scaler_cluster.wire.batch import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from scaler_cluster.links.curve import Guard, Passport
-    from scaler_cluster.links.zap import Doorkeeper
     from scaler_cluster.wire.batch import Buffer
 
 HIGH_WATER = 100_000
@@ -44,6 +45,7 @@ PROBE_S = 2
 """An idle connection is probed this often."""
 REMOVED = "removed:key"
 """The user of a peer whose key is not let in any more: it may be nothing."""
+
 # Plain numbers: the enumerations' operators cost more than the calls they are passed to.
 POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
 SNDMORE_NOBLOCK = int(zmq.SNDMORE | zmq.NOBLOCK)
@@ -55,8 +57,8 @@ class ZmqLink(Spinning):
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], kind: int, *, is_guest: bool = False
     ) -> None:
-        self.context = context
-        """It ends with this link: who has a socket of it closes that before."""
+        self.sockets = GuardedContext(context)
+        """Ends with this link: who has a socket of it closes that before."""
         self._is_guest = is_guest
         """The context is another link's, with which it ends."""
         self._is_hub = kind == zmq.ROUTER
@@ -79,7 +81,6 @@ class ZmqLink(Spinning):
         self.address = ""
         self._guard: Guard | None = None
         """Whom this hub lets in; None: anybody."""
-        self._doorkeeper: Doorkeeper | None = None
         self._handshake: Handshake | None = None
         """Of a spoke that others may reach."""
         self.knows: Callable[[bytes], bool] = lambda peer: False
@@ -215,28 +216,12 @@ class ZmqLink(Spinning):
         """Return True if that does not change any more, as far as anybody can know."""
         return self._handshake is not None and self._handshake.is_refused
 
-    def guard(self, socket: zmq.Socket[bytes], guard: Guard | None) -> None:
-        """Let only those in whom a guard lets in, at a socket of this link's context."""
-        if guard is None:
-            return
-        if self._doorkeeper is None:
-            # Most links are private, and need not wait for this import.
-            from scaler_cluster.links.zap import Doorkeeper
-
-            self._doorkeeper = Doorkeeper(self.context)
-        self._doorkeeper.watch(socket, guard)
-        if socket is self._socket:
-            self._guard = guard
-
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Let go of everything; what was sent before is still delivered for a moment."""
         if self._handshake is not None:
             self._handshake.close()
         self._socket.close(linger_ms)
-        if self._doorkeeper is not None:
-            self._doorkeeper.close()
-        if not self._is_guest:
-            self.context.term()
+        self.sockets.close(ends=not self._is_guest)
 
 
 def bind(
@@ -254,7 +239,8 @@ def bind(
     socket.setsockopt(zmq.IPV6, "[" in address)
     if listener >= 0:
         socket.setsockopt(zmq.USE_FD, listener)
-    link.guard(socket, guard)
+    link.sockets.guard(socket, guard)
+    link._guard = guard
     try:
         link.address = bind_socket(socket, address)
     except ConfigError:
@@ -265,15 +251,11 @@ def bind(
 
 def bind_socket(socket: zmq.Socket[bytes], address: str) -> str:
     """Let a socket listen; return the real address. Raises ConfigError if it cannot."""
-    # The file of a Unix socket is for this user alone from the moment it is there.
-    umask = os.umask(0o177) if address.startswith("ipc://") else -1
     try:
-        socket.bind(address[:-2] + ":*" if address.endswith(":0") else address)
+        with private_files() if address.startswith("ipc://") else nullcontext():
+            socket.bind(address[:-2] + ":*" if address.endswith(":0") else address)
     except zmq.ZMQError as error:
         raise ConfigError(f"cannot bind {address}: {os.strerror(error.errno or 0)}") from error
-    finally:
-        if umask >= 0:
-            os.umask(umask)
     return socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
 
@@ -311,7 +293,7 @@ def connect(
     """
     address = split_key(address)[0]
     is_ipv6 = "[" in address or has_ipv6_only(address)
-    context = zmq.Context(io_threads) if beside is None else beside.context
+    context = zmq.Context(io_threads) if beside is None else beside.sockets.context
     link = ZmqLink(context, zmq.DEALER, is_guest=beside is not None)
     socket = link._socket
     socket.setsockopt(zmq.ROUTING_ID, peer)

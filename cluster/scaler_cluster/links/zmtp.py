@@ -20,7 +20,7 @@ SHORT_BYTES_MAX = 255
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 VERSION_AT, MECHANISM = 10, slice(12, 32)
 COMMAND_BYTES_MAX = 4096
-"""Commands that are longer break the protocol: the longest here has the id of a peer."""
+"""Longer commands break the protocol: the longest here has the id of a peer."""
 LARGE_BYTES = 16 * 1024
 """A longer frame of which a part has not arrived yet is read where it will lie."""
 
@@ -118,9 +118,10 @@ class Reader:
                 start, size = at + 2, data[at + 1]
             end = start + size
             if end > stop:
-                if size > self._bytes_max:
+                is_command = flags & COMMAND or self.peer is None
+                if size > (COMMAND_BYTES_MAX if is_command else self._bytes_max):
                     raise RemoteProtocolError(f"a frame of {size} bytes")
-                if size > LARGE_BYTES and not flags & COMMAND:
+                if size > LARGE_BYTES:
                     self._begin_large(flags, size, data[start:])
                     return messages
                 break

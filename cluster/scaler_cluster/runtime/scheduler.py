@@ -16,13 +16,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter as clock
-from time import sleep
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.scheduler.scheduler import SchedulerCore
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import TOPICS
-from scaler_cluster.links import feed_link, stream_link, zmq_link
+from scaler_cluster.links import feed_link, open_link
 from scaler_cluster.links.curve import AllowList
 from scaler_cluster.links.link import split_key
 from scaler_cluster.objects.storage_dirs import StorageDirs
@@ -52,18 +51,12 @@ from scaler_cluster.runtime.storages import Storages
 from scaler_cluster.security.credentials import FEED_DOOR, TASKS_DOOR
 
 if TYPE_CHECKING:
-    import socket
-
     from scaler_cluster.core.scheduler.config import SchedulerConfig
-    from scaler_cluster.links.curve import Guard
-    from scaler_cluster.links.link import Hub
+    from scaler_cluster.links.open_link import Hub
     from scaler_cluster.security.credentials import Credentials
 
 log = logging.getLogger("scaler.scheduler")
 
-PREDECESSOR_S = 5.0
-"""The storage of the scheduler before this one, which was killed, listens no longer than this."""
-LOOK_S = 0.01
 EPOCH_BITS = 28
 """With these, the numbers of sessions are numbers in JavaScript, too."""
 
@@ -85,17 +78,20 @@ async def serve(config: SchedulerProcessConfig) -> None:
         storages = Storages(options.storages, credentials, options.known_as, name)
         dirs = replace(dirs, storage=StorageDirs())
     allowed = AllowList({})
+    link = None
     try:
         guard = credentials.guard(config.address, TASKS_DOOR, allowed)
         if config.dirs_are_there:
             dirs.hold()
         else:
             dirs.make()
-        link = _listen(config.address, options.io_threads, guard)
+        link = open_link.bind(config.address, guard, options.io_threads)
         if storages is None and listener is None:
-            listener = _listen_beside(link, config)
+            listener = listen_beside(link.address, config.beside)
         publisher = _publish(link, config, credentials, allowed)
     except ConfigError:
+        if link is not None:
+            link.close(linger_ms=0)
         if storages is not None:
             storages.close()
         dirs.let_go()
@@ -135,13 +131,6 @@ async def serve(config: SchedulerProcessConfig) -> None:
     full_house.close()
     shell.close()
     dirs.let_go(is_last=True)
-
-
-def _listen(address: str, io_threads: int, guard: Guard | None) -> Hub:
-    """Return the hub at an address: peers on this machine need no thread in between."""
-    if guard is None and stream_link.is_for(address):
-        return stream_link.StreamHub(address)
-    return zmq_link.bind(address, io_threads=io_threads, guard=guard)
 
 
 def _user_of(link: Hub, storages: Storages | None, peer: bytes) -> str:
@@ -197,25 +186,6 @@ def _on_lifeline(over: asyncio.Event, is_kept: bool) -> None:
         over.set()
 
 
-def _listen_beside(link: Hub, config: SchedulerProcessConfig) -> socket.socket | None:
-    """Return the socket of the scheduler's own storage: at an address, or at any free port."""
-    address = config.beside
-    if not address:
-        return listen_beside(link.address)
-    listener = listen_at(address)
-    end = clock() + PREDECESSOR_S
-    while listener is None and clock() < end:
-        sleep(LOOK_S)
-        listener = listen_at(address)
-    if listener is None:
-        link.close(linger_ms=0)
-        raise ConfigError(
-            f"cannot listen at {address}, for the object storage: it is in use; name another "
-            "address with --object-storage-address"
-        )
-    return listener
-
-
 def _publish(
     link: Hub,
     config: SchedulerProcessConfig,
@@ -228,7 +198,6 @@ def _publish(
         guard = credentials.guard(address, FEED_DOOR, allowed)
         return feed_link.publish(link, address, TOPICS, guard)
     except ConfigError as error:
-        link.close(linger_ms=0)
         raise ConfigError(
             f"{error}; that is for monitors: name another address with --monitor-address"
         ) from error

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.core.scheduler.scheduler import SchedulerCore
     from scaler_cluster.links.feed_link import Publisher
-    from scaler_cluster.links.link import Hub
+    from scaler_cluster.links.open_link import Hub
     from scaler_cluster.runtime.key_watch import KeyWatch
     from scaler_cluster.runtime.roster_file import RosterFile
     from scaler_cluster.runtime.storage_process import StorageProcess

@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from time import perf_counter as clock
+from time import sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 """How often the parent looks whether the storage runs."""
+PREDECESSOR_S = 5.0
+"""The storage of the scheduler before this one, which was killed, listens no longer than this."""
+PREDECESSOR_LOOK_S = 0.01
 BACKLOG = 128
 STOP_S = 2.0
 """A storage that has not ended by itself after this is killed."""
@@ -137,14 +142,31 @@ def storage_of_machine(
     return storage, served_at
 
 
-def listen_beside(scheduler: str) -> socket.socket | None:
-    """Return the socket of the storage beside a scheduler, at any free port of its address.
+def listen_beside(scheduler: str, address: str = "") -> socket.socket | None:
+    """Return the socket of the storage beside a scheduler: at an address, or at any free port.
 
-    None if the scheduler listens at a file: then all its peers see the storage's files, too.
+    Without an address, None if the scheduler listens at a file: then all its peers see the
+    storage's files, too. Raises ConfigError if the address is no address of TCP, or stays in use.
     """
+    if address:
+        return _listen_after_predecessor(address)
     if not scheduler.startswith("tcp://"):
         return None
     return _listen(scheduler.rpartition(":")[0].removeprefix("tcp://").strip("[]"))
+
+
+def _listen_after_predecessor(address: str) -> socket.socket:
+    end = clock() + PREDECESSOR_S
+    while True:
+        listener = listen_at(address)
+        if listener is not None:
+            return listener
+        if clock() > end:
+            raise ConfigError(
+                f"cannot listen at {address}, for the object storage: it is in use; name another "
+                "address with --object-storage-address"
+            )
+        sleep(PREDECESSOR_LOOK_S)
 
 
 def listen_at(address: str) -> socket.socket | None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.worker.task_loop import Outcome
     from scaler_cluster.core.worker.work import FunctionEntry, Work
     from scaler_cluster.core.worker.worker import WorkerCore
-    from scaler_cluster.links.spoke import Spoke
+    from scaler_cluster.links.open_link import Spoke
     from scaler_cluster.objects.worker_store import WorkerStore
     from scaler_cluster.runtime.memory_maintenance import MemoryMaintenance
     from scaler_cluster.runtime.nested import NestedSession

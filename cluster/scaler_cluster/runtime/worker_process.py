@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.worker.slot import SLOT_READY
 from scaler_cluster.core.worker.worker import WorkerCore
-from scaler_cluster.links.spoke import connect
+from scaler_cluster.links.open_link import connect
 from scaler_cluster.objects.worker_store import WorkerStore
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.preload import parse_preload

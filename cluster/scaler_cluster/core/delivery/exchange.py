@@ -112,13 +112,12 @@ class Exchange:
         deadline that has moved on is noticed when the earlier deadline has come. So the cost of
         this does not depend on the number of peers.
         """
-        while self._stirred:
-            # Not by iteration: a client's thread may ask while another one sends.
-            peer, channel = self._stirred.popitem()
+        for peer, channel in self._stirred.items():
             when = channel.deadline
             if when < self._look_at.get(peer, math.inf):
                 self._look_at[peer] = when
                 heappush(self._looks, (when, peer))
+        self._stirred.clear()
 
     def unknown(self) -> list[Buffer]:
         """Return the frames that tell a peer without a channel to start over."""

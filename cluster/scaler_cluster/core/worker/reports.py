@@ -40,8 +40,8 @@ class Reports:
         self.last_end = 0.0
         """When the last task ended; the task loop writes it without a lock."""
         self.took_s = 0.0
-        """How long the last task took, if its result was not to wait for others, or had none
-        before it; the task loop writes it without a lock."""
+        """How long a task took lately: each after a long one is measured, of short ones one every
+        few milliseconds. The task loop writes it without a lock."""
         self.is_withheld = False
         """True: the scheduler has not said yet which tasks it wants to hear of."""
         self.unwanted: tuple[int, int] | None = None
