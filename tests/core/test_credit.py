@@ -10,9 +10,13 @@ from scaler_cluster.core.records.credit import (
     AHEAD_MIN,
     LONG_S,
     LOW_WATER_S,
+    PATIENCE,
+    STALL_S,
+    TOGETHER,
     grant,
     is_hungry,
     measure,
+    patience_s,
 )
 from scaler_cluster.core.records.functions import FunctionRecord
 from scaler_cluster.core.records.limits import TASKS_MAX, WINDOW_S
@@ -93,6 +97,23 @@ def test_what_is_ahead_counts(worker):
     assert grant(worker, WINDOW_S / 100.5, PLENTY) == 50
 
 
+def test_tasks_nearly_as_long_as_the_window_are_given_two_at_a_time(worker):
+    """A worker that runs its last one gets two more, and then none before that is so again."""
+    unit_s = WINDOW_S * 0.9
+    load(worker, 1, unit_s)
+
+    assert grant(worker, unit_s, PLENTY) == 2
+    assert not is_hungry(load(worker, 3, 3 * unit_s))
+    assert not is_hungry(load(worker, 2, 2 * unit_s))
+
+
+def test_what_may_be_reported_with_the_next_one_is_waited_for():
+    """A task turned out long after PATIENCE of its kind, and after the time of the one before."""
+    assert patience_s(STALL_S / 10, STALL_S) == STALL_S
+    assert patience_s(WINDOW_S / 2, STALL_S) == (PATIENCE + 1) * WINDOW_S / 2
+    assert patience_s(WINDOW_S * 2, STALL_S) == PATIENCE * WINDOW_S * 2
+
+
 def test_an_unknown_function_is_given_one_at_a_time(worker):
     """Before anything was measured, one task is taken to fill the window."""
     unknown = FunctionRecord(b"")
@@ -137,7 +158,8 @@ def test_a_grant_keeps_all_bounds(count, backlog_s, unit_s, share, limit, given_
     assert granted <= share
     assert count + granted <= TASKS_MAX
     assert not limit or worker.given + granted <= limit
-    assert granted <= 1 or worker.backlog_s + granted * unit_s <= WINDOW_S * (1 + 1e-9)
+    window_s = max(WINDOW_S, (TOGETHER + 0.5) * unit_s) if unit_s < WINDOW_S else WINDOW_S
+    assert granted <= 1 or worker.backlog_s + granted * unit_s <= window_s * (1 + 1e-9)
 
 
 # -- measuring -------------------------------------------------------------------------------

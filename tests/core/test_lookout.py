@@ -21,7 +21,7 @@ def look(lookout, now, *, last_end, took_s, is_busy=True, results_wait=False, in
         now,
         last_end,
         took_s,
-        now,
+        now + FLUSH_S,
         is_busy=is_busy,
         results_wait=results_wait,
         interrupts=interrupts,
@@ -113,18 +113,18 @@ def test_it_rests_once_nothing_has_run_for_a_while(lookout):
     now=st.floats(100.0, 200.0),
     ended=st.floats(0.0, 1.0),
     took_s=st.floats(0.0, 1.0),
-    pumped=st.floats(0.0, 1.0),
+    due=st.floats(-1.0, 2 * LONG_S),
     results_wait=st.booleans(),
     interrupts=st.booleans(),
 )
-def test_no_result_waits_long(now, ended, took_s, pumped, results_wait, interrupts):
-    """A result that waits is reported in time, and so is one that may come to wait unnoticed."""
+def test_no_result_waits_long(now, ended, took_s, due, results_wait, interrupts):
+    """A result that waits is reported when it is due, and so is one that may come to wait unnoticed."""
     lookout = Lookout()
     lookout.looked(
         now,
         now - ended,
         took_s,
-        now - pumped,
+        now + due,
         is_busy=True,
         results_wait=results_wait,
         interrupts=interrupts,
@@ -134,4 +134,4 @@ def test_no_result_waits_long(now, ended, took_s, pumped, results_wait, interrup
     is_noticed = max(took_s, now - (now - ended)) >= OVERDUE_S
     if results_wait or not is_noticed:
         assert not lookout.listens
-        assert lookout.look_at <= now + FLUSH_S
+        assert lookout.look_at <= max(now + LEAST_S, now + due)

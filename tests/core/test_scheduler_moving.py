@@ -249,8 +249,9 @@ def test_what_is_given_back_in_parts_keeps_its_order(loaded):
 
 def test_a_retry_within_a_longer_revocation(loaded):
     """A longer Revoke frees what had not started, and leaves the retry where it is."""
-    loaded.submit(200, 3, options=RETRY)
     loaded.done(0, 100, each_s=0.0045)
+    for task in (200, 201, 202):
+        loaded.submit(task, options=RETRY)
     assert loaded.wait(0.05)["W1"] == ["Revoke 1:201", "Revoke 1:202"][::-1]
     loaded.erred(200)
     loaded.erred(201)

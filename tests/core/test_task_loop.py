@@ -6,11 +6,16 @@ from collections import Counter
 
 import pytest
 
+from scaler_cluster.core.records.credit import PATIENCE
+from scaler_cluster.core.records.limits import WINDOW_S
+from scaler_cluster.core.worker.reports import FLUSH_S
 from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.testing.bench import function_id, payloads_of
 from scaler_cluster.testing.worker_driver import WorkerDriver
 from scaler_cluster.wire import messages as m
 
+MIDDLE_S = 2 * FLUSH_S
+"""What a task takes whose result may wait for the next."""
 COUNT = 4
 """Tasks of the work."""
 LINES_MAX = 1000
@@ -81,3 +86,61 @@ def test_a_message_may_come_between_any_two_lines(kind, first, report_start):
         came_to, lines = play(message, line, report_start=report_start)
 
         assert came_to == Counter(range(COUNT)), f"before line {line} of the loop"
+
+
+def reports_of(sizes: list[int], took_s: float) -> list[list[int]]:
+    """Run works of so many tasks each; return which tasks each report had, those at the end last."""
+    core = WorkerCore()
+    core.receive([m.Function(function_id("f"), b"f")])
+    first, found = 0, []
+
+    def take() -> None:
+        done = [one for one in core.take_actions() if isinstance(one, m.Done)]
+        if done:
+            found.append([one.first + task for one in done for task in range(len(one.batch))])
+
+    for size in sizes:
+        batch = payloads_of(first, size)
+        core.receive([m.Assign(1, first, function_id("f"), 0, False, False, batch)])
+        first += size
+    hands = WorkerDriver(core, pump=take)
+    now = 0.0
+    while hands.take_up(now) is not None:
+        now += took_s
+        hands.returned(b"r", now)
+    core.reports.flush()
+    take()
+    return found
+
+
+@pytest.mark.parametrize("sizes", [[5], [2, 2, 1], [1, 4], [3, 1, 1]])
+def test_two_results_are_reported_together_while_more_tasks_wait(sizes):
+    """The worker reports when one task is left to run, so that it is given more in time."""
+    assert reports_of(sizes, MIDDLE_S) == [[0, 1], [2, 3], [4]]
+
+
+def test_a_result_that_may_be_all_the_worker_has_to_say_does_not_wait():
+    """While the task after it runs, the worker is given more."""
+    assert reports_of([2], MIDDLE_S) == [[0], [1]]
+
+
+def test_results_of_longer_tasks_do_not_wait():
+    """The next one ends too late."""
+    assert reports_of([4], WINDOW_S) == [[0], [1], [2], [3]]
+
+
+def test_the_control_thread_does_not_report_what_waits_for_the_next_result():
+    """It does so later: if that one turns out long."""
+    core = WorkerCore()
+    core.receive([m.Function(function_id("f"), b"f")])
+    core.receive([m.Assign(1, 0, function_id("f"), 0, False, False, payloads_of(0, 3))])
+    hands = WorkerDriver(core)
+    hands.take_up(0.0)
+    hands.returned(b"r", MIDDLE_S)
+    hands.take_up(MIDDLE_S)
+
+    assert core.reports.results == [b"r"]
+    assert core.reports.due(pumped_at=0.0) == (1 + PATIENCE) * MIDDLE_S
+    core.reports.flush()
+    core.take_actions()
+    assert core.reports.due(pumped_at=0.0) == MIDDLE_S + FLUSH_S

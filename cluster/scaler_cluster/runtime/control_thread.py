@@ -9,7 +9,6 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING, Protocol
 
 from scaler_cluster.core.worker.lookout import Lookout
-from scaler_cluster.core.worker.reports import FLUSH_S
 from scaler_cluster.process.readiness import Readiness, notify, signal_pipe
 
 if TYPE_CHECKING:
@@ -68,10 +67,10 @@ class ControlThread:
         """Start the thread; it ends with the process."""
         threading.Thread(target=self._guard, name="scaler-control", daemon=True).start()
 
-    def expect_results(self) -> None:
-        """See that results that wait are reported."""
+    def expect_results(self, by: float) -> None:
+        """See that results that wait are reported by then."""
         with self._worker.lock:
-            if self._lookout.look_by(clock() + FLUSH_S):
+            if self._lookout.look_by(by):
                 notify(self._call)
 
     def turn(self, now: float, took_s: float) -> None:
@@ -106,7 +105,7 @@ class ControlThread:
         reports = core.reports
         with worker.lock:
             now = clock()
-            if worker.is_busy and (has_come or now - worker.pumped_at >= FLUSH_S):
+            if worker.is_busy and (has_come or now >= reports.due(worker.pumped_at)):
                 reports.flush()
                 while worker.pump():
                     pass
@@ -117,7 +116,7 @@ class ControlThread:
                 now,
                 reports.last_end,
                 reports.took_s,
-                worker.pumped_at,
+                reports.due(worker.pumped_at),
                 is_busy=worker.is_busy,
                 results_wait=reports.are_waiting,
                 interrupts=core.interrupt is not None,

@@ -211,7 +211,7 @@ class ProxyWorker:
                     # It waits for what is on its way to this machine.
                     return
 
-    def expect_results(self) -> None:
+    def expect_results(self, _by: float) -> None:
         """Nothing to see to: :meth:`turn` reports them, as it is never inside of a task."""
 
     def reported(self) -> None:

@@ -352,7 +352,7 @@ class WorkerShell:
             if not has_room or self.clock() - self.pumped_at >= FLUSH_S:
                 self.pump()
             else:
-                self.expect_results()
+                self.expect_results(self.clock() + FLUSH_S)
             return has_room
 
     def _profiled(self, work: Work, took: Took) -> None:

@@ -87,7 +87,7 @@ class WorkerDriver:
         self.pumped_at = self._now
         self._pump()
 
-    def expect_results(self) -> None:
+    def expect_results(self, _by: float) -> None:
         """Nothing to see to: the control thread acts between any two lines, or not at all."""
 
     def share(self) -> None:

@@ -20,6 +20,9 @@ ends, not a trip away."""
 LONG_S = 0.05
 """Nothing is given ahead behind a task longer than this, nor such a task behind others: the round
 trip between two of them is less than 1 % of a task."""
+TOGETHER = 3
+"""A worker may have so many tasks that are shorter than the window: so it can report two together,
+and is given two for them. By half a task more or less their measured time may be off."""
 MEMORY = 0.8
 """The weight of earlier measurements when a new one enters the mean."""
 STALL_S = 0.01
@@ -68,8 +71,20 @@ def grant(worker: WorkerRecord, unit_s: float, fair_share: int) -> int:
     """
     if unit_s > LONG_S and worker.count:
         return 0
-    room = min((WINDOW_S - worker.backlog_s) / unit_s, worker.tasks_max - worker.count)
+    # Not so for what was never measured: it is taken to fill the window.
+    ahead_s = max(WINDOW_S, (TOGETHER + 0.5) * unit_s) if unit_s < WINDOW_S else WINDOW_S
+    room = min((ahead_s - worker.backlog_s) / unit_s, worker.tasks_max - worker.count)
     count = max(1, min(int(room), fair_share))
     if worker.task_limit:
         count = min(count, worker.task_limit - worker.given)
     return count
+
+
+def patience_s(unit_s: float, stall_s: float) -> float:
+    """Return after how long without a report a task that runs turned out long.
+
+    Tasks of its kind take ``unit_s`` each. What is shorter than the window may be reported with
+    the next one.
+    """
+    before_s = unit_s if unit_s < WINDOW_S else 0.0
+    return max(stall_s, PATIENCE * unit_s + before_s)

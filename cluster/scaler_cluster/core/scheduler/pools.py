@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
-from scaler_cluster.core.records.credit import PATIENCE, is_hungry
+from scaler_cluster.core.records.credit import is_hungry, patience_s
 from scaler_cluster.core.records.placement import has_all, is_named
 from scaler_cluster.core.records.workers import WorkerPool
 from scaler_cluster.core.scheduler.stall_timers import StallTimers
@@ -111,7 +111,7 @@ class WorkerPools:
     def arm_stall_timer(self, worker: WorkerRecord, now: float) -> None:
         """Look at a loaded worker in a moment, unless it reports before."""
         unit_s = worker.runs[0].unit_s if worker.runs else 0.0
-        self.stall_timers.set(worker, now + max(self.stall_s, PATIENCE * unit_s))
+        self.stall_timers.set(worker, now + patience_s(unit_s, self.stall_s))
 
     def forget(self, worker: WorkerRecord) -> None:
         """A worker is gone."""

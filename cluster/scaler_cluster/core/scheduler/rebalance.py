@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
-from scaler_cluster.core.records.credit import PATIENCE, STEAL_MIN_S
+from scaler_cluster.core.records.credit import STEAL_MIN_S, patience_s
 from scaler_cluster.core.records.lifecycle import Event, State
 from scaler_cluster.core.records.placement import is_named
 from scaler_cluster.wire import messages as m
@@ -46,7 +46,7 @@ class Rebalancer:
         """Ask back what waits behind tasks that turned out long."""
         timers = self._pools.stall_timers
         while (worker := timers.take(now)) is not None:
-            patience = max(self._pools.stall_s, PATIENCE * worker.runs[0].unit_s)
+            patience = patience_s(worker.runs[0].unit_s, self._pools.stall_s)
             if _is_at_home(worker.runs[-1]):
                 patience *= HOME_PATIENCE
             if now - worker.progress_at < patience or worker.revoking:

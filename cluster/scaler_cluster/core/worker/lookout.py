@@ -64,13 +64,13 @@ class Lookout:
         now: float,
         last_end: float,
         took_s: float,
-        pumped_at: float,
+        due: float,
         *,
         is_busy: bool,
         results_wait: bool,
         interrupts: bool,
     ) -> None:
-        """The control thread has looked: decide what is next."""
+        """The control thread has looked: decide what is next. Results that wait are due then."""
         has_rested, self._seen = last_end == self._seen, last_end
         if not is_busy:
             self.look_at = math.inf if has_rested else now + IDLE_S
@@ -80,7 +80,7 @@ class Lookout:
             # After a task that took longer than this, the main thread itself looks whether the
             # result of the next one waits; after others it relies on this.
             self.listens = False
-            self.look_at = max(pumped_at + FLUSH_S, now + LEAST_S)
+            self.look_at = max(due, now + LEAST_S)
         else:
             self.listens = max(took_s, runs_s) >= self.long_s
             self.look_at = now + (LONG_S if interrupts or not self.listens else IDLE_S)

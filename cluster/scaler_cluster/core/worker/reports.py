@@ -42,6 +42,8 @@ class Reports:
         self.took_s = 0.0
         """How long a task took lately: each after a long one is measured, of short ones one every
         few milliseconds. The task loop writes it without a lock."""
+        self.held_until = 0.0
+        """Results wait until then for the next one; no sooner does the control thread act."""
         self.is_withheld = False
         """True: the scheduler has not said yet which tasks it wants to hear of."""
         self.unwanted: tuple[int, int] | None = None
@@ -65,6 +67,7 @@ class Reports:
             return []
         outbox = self.outbox
         self.outbox = []
+        self.held_until = 0.0
         if self.unwanted is not None:
             outbox = self._without_unwanted(outbox)
         return outbox
@@ -106,6 +109,14 @@ class Reports:
     def since(self) -> float:
         """When the first task began of which nothing was reported."""
         return self._since
+
+    def due(self, pumped_at: float) -> float:
+        """Return when the control thread is to report what waits; it did last at ``pumped_at``.
+
+        Just after a longer task, the task loop itself decides.
+        """
+        last = self.last_end if self.took_s >= FLUSH_S else pumped_at
+        return max(max(last, pumped_at) + FLUSH_S, self.held_until)
 
     def next_task(self, work: Work) -> int:
         """Return the first task of the work that runs of which nothing was reported."""

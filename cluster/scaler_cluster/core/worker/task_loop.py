@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import enum
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from scaler_cluster.core.records.credit import PATIENCE
+from scaler_cluster.core.records.limits import WINDOW_S
 from scaler_cluster.core.worker.kept_results import Pickled
 from scaler_cluster.core.worker.reports import FLUSH_S, Kept
 from scaler_cluster.core.worker.slot import SLOT_SESSION, SLOT_TASK, SLOT_WORK
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 OVERDUE_S = 0.005
 """Results that wait so long are reported by the loop, between two tasks: the tasks leave the
 control thread no chance to run."""
+HELD_AHEAD = 2
+"""A result waits for the next one if the worker has so many more tasks: one of them still runs when
+both are reported, and until more have come."""
 
 
 class Stored(NamedTuple):
@@ -89,8 +95,8 @@ class LoopHost(Protocol):
     def pump(self) -> object:
         """Send what is to be sent, and take in what has arrived; the lock is held."""
 
-    def expect_results(self) -> None:
-        """Results wait, and the next task may be long: see that they are reported meanwhile."""
+    def expect_results(self, by: float) -> None:
+        """Results wait, and the next task may be long: see that they are reported by then."""
 
     def share(self) -> None:
         """Send results that workers elsewhere need, and write out what takes too much room.
@@ -188,6 +194,11 @@ def _look_after_results(
     reports = core.reports
     reports.took_s = took_s
     is_long = took_s >= FLUSH_S
+    if FLUSH_S <= took_s < WINDOW_S and _may_hold(core, host, work):
+        # Two of these are reported together, which costs what one does.
+        reports.held_until = now + PATIENCE * took_s
+        host.expect_results(reports.held_until)
+        return 0.0
     # What is last is reported by the host, at once.
     if work.cursor + 1 < work.stop or len(core.queue) > 1:
         if is_long or now - host.pumped_at >= OVERDUE_S:
@@ -197,9 +208,28 @@ def _look_after_results(
             if core.kept.to_share:
                 host.share()
         else:
-            host.expect_results()
+            host.expect_results(now + FLUSH_S)
     # After a long task, the result of the next one may wait for others.
     return 0.0 if is_long else host.pumped_at + OVERDUE_S
+
+
+def _may_hold(core: WorkerCore, host: LoopHost, work: Work) -> bool:
+    """Return True if the one result that waits can wait for the next."""
+    reports = core.reports
+    # What a node returned may be what nodes elsewhere wait for.
+    if work.values is not None or reports.outbox or len(reports.results) != 1:
+        return False
+    if _ahead(core, work) < HELD_AHEAD:
+        # More may have come since the last report.
+        with host.lock:
+            host.pump()
+    return _ahead(core, work) >= HELD_AHEAD
+
+
+def _ahead(core: WorkerCore, work: Work) -> int:
+    """Return how many tasks wait here behind the one that ended last, at least."""
+    others = islice(core.queue, 1, 1 + HELD_AHEAD)
+    return work.stop - work.cursor - 1 + sum(one.stop for one in others)
 
 
 def _keep(
