@@ -20,16 +20,12 @@ CHOSEN = (
     "dask.tests.test_delayed",
     "dask.array.tests.test_array_core",
     "dask.array.tests.test_linalg",
-    "dask.array.tests.test_overlap",
-    "dask.array.tests.test_rechunk",
     "dask.array.tests.test_slicing",
     "dask.dataframe.dask_expr.tests.test_collection",
-    "dask.dataframe.dask_expr.tests.test_concat",
     "dask.dataframe.dask_expr.tests.test_groupby",
-    "dask.dataframe.dask_expr.tests.test_merge",
     "dask.dataframe.dask_expr.tests.test_shuffle",
 )
-"""Of arrays, frames, bags and delayed values, what says most in a few minutes."""
+"""Of arrays, frames, bags and delayed values, what says most in a minute or two."""
 ALL = (
     "dask.array.tests",
     "dask.dataframe",
