@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaler_cluster import __version__
+from scaler_cluster.client.call_options import task
 from scaler_cluster.client.client import Client
 from scaler_cluster.client.future import ProfileResult, ScalerFuture
 from scaler_cluster.client.serializer import DefaultSerializer, Serializer
@@ -82,4 +83,5 @@ __all__ = [
     "rejoin",
     "scaler_get",
     "secede",
+    "task",
 ]

@@ -7,11 +7,11 @@ import signal
 import weakref
 from collections import deque
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
 from scaler_cluster.client import worker_context
+from scaler_cluster.client.call_options import MARK, CallOptions
 from scaler_cluster.client.map import map_calls, zipped
 from scaler_cluster.client.session import (
     CONNECT_TIMEOUT_S,
@@ -30,13 +30,16 @@ from scaler_cluster.process.process_config import SupervisorOptions
 from scaler_cluster.security.credentials import Credentials, read_keys_argument
 from scaler_cluster.texts import shown
 from scaler_cluster.users import CLIENT
-from scaler_cluster.wire.messages import TaskOptions, intern_options
+from scaler_cluster.wire.messages import TaskOptions
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
+    from typing_extensions import Self, Unpack
+
+    from scaler_cluster.client.call_options import CallKeywords
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.config.values import HasAddress
@@ -96,6 +99,8 @@ class ScalerExecutor(Executor):
 
     """
 
+    _original: ScalerExecutor | None = None
+
     def __init__(
         self,
         max_workers: int | None = None,
@@ -133,14 +138,11 @@ class ScalerExecutor(Executor):
         waits_s = arguments.seconds("reconnect_timeout", reconnect_timeout)
         arguments.flag("dashboard", dashboard)
         address = read_given_address(address)
-        self._options = intern_options(
-            TaskOptions(
-                stream_output=arguments.flag("stream_output", stream_output),
-                log_level=level_of(forward_logs),
-            )
+        own = TaskOptions(
+            stream_output=arguments.flag("stream_output", stream_output),
+            log_level=level_of(forward_logs),
         )
-        self._reserialize = False
-        self._original: ScalerExecutor | None = None
+        self._take(CallOptions(own))
         nested = worker_context.nested_session(address)
         if address is not None or nested is not None:
             # Inside of a task the cluster is the task's, however many workers the code asks for.
@@ -181,57 +183,43 @@ class ScalerExecutor(Executor):
         """Link of the cluster's dashboard, with what it takes to open it; None: there is none."""
         return self._session.dashboard_link
 
-    def options(
-        self,
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-        retries: int = 0,
-        at_most_once: bool = False,
-        capabilities: Mapping[str, float] | None = None,
-        cores: int = 1,
-        reserialize: bool = False,
-    ) -> ScalerExecutor:
+    def options(self, **named: Unpack[CallKeywords]) -> Self:
         """Return an executor that submits to the same cluster with these options.
 
-        It keeps this executor, so the cluster runs as long as either is in use.
+        It keeps this executor, so the cluster runs as long as either is in use. What is not named
+        stays as it is here.
 
         Args:
-            priority: Higher runs first.
-            timeout: Seconds from its start after which a task is stopped, with TaskTimeoutError.
-            retries: How often a task is run again after it raised or its worker died.
-            at_most_once: Never start a task twice, even if its machine was lost.
-            capabilities: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it only
-                has to be there.
-            cores: How many workers of its machine run nothing else meanwhile; -1: all of them.
-            reserialize: Whether the content of large arguments is looked at also if they are
-                read-only. Otherwise a read-only array is taken to be what it was when it was
+            **named: ``priority``: Higher runs first; default: 0.
+                ``timeout``: Seconds from its start after which a task is stopped, with
+                TaskTimeoutError; default: None, which is never.
+                ``retries``: How often a task is run again after it raised or its worker died.
+                ``at_most_once``: Never start a task twice, even if its machine was lost.
+                ``capabilities``: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it
+                only has to be there.
+                ``cores``: How many workers of its machine run nothing else meanwhile; -1: all of
+                them.
+                ``reserialize``: Whether the content of large arguments is looked at also if they
+                are read-only. Otherwise a read-only array is taken to be what it was when it was
                 first passed.
 
         Raises:
-            TypeError: An option has the wrong type.
+            TypeError: There is no such option, or it has the wrong type.
             ConfigError: It is out of its bounds, or ``retries`` and ``at_most_once`` are both
                 given.
 
         """
-        options = replace(
-            self._options,
-            priority=arguments.whole("priority", priority),
-            timeout_s=None if timeout is None else arguments.seconds("timeout", timeout),
-            retries=arguments.whole("retries", retries, 0),
-            at_most_once=arguments.flag("at_most_once", at_most_once),
-            capabilities=arguments.capabilities("capabilities", capabilities),
-            cores=arguments.cores("cores", cores),
-        )
-        if retries and at_most_once:
-            raise ConfigError("retries must be 0 where at_most_once is True")
+        asked = self._asked.including(named)
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         # The cluster ends with the executor that it was started for.
         view._original = self
-        view._reserialize = arguments.flag("reserialize", reserialize)
-        view._options = intern_options(options)
+        view._take(asked)
         return view
+
+    def _take(self, asked: CallOptions) -> None:
+        self._asked = asked
+        self._options, self._reserialize = asked.task, asked.reserialize
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
         """Schedule ``fn(*args, **kwargs)`` and return its future.
@@ -241,6 +229,9 @@ class ScalerExecutor(Executor):
         """
         if not callable(fn):
             arguments.function(fn, "submit")
+        if getattr(fn, MARK, None) is not None:
+            asked = self._asked.of(fn)
+            return self._session.submit(fn, args, kwargs, asked.task, again=asked.reserialize)
         return self._session.submit(fn, args, kwargs, self._options, again=self._reserialize)
 
     def map(
@@ -283,13 +274,14 @@ class ScalerExecutor(Executor):
 
             return shown_results(results, *bar_of(progress, iterables))
         items, steady = zipped(iterables)
+        asked = self._asked.of(fn)
         named: dict[str, Any] = {
             "steady": steady,
             "timeout": timeout,
             "chunksize": chunksize,
             "buffersize": buffersize,
-            "options": self._options,
-            "again": self._reserialize,
+            "options": asked.task,
+            "again": asked.reserialize,
         }
         if progress is False:
             return map_calls(self._session, fn, items, **named)

@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
-from scaler_cluster.client import worker_context
+from scaler_cluster.client.call_options import MARK, CallOptions
 from scaler_cluster.client.calls import rows_of, takes
 from scaler_cluster.client.client_settings import ClientSettings
+from scaler_cluster.client.connected import ConnectedClient
 from scaler_cluster.client.dask_names import is_of_dask
 from scaler_cluster.client.graph_runner import GraphRunner
 from scaler_cluster.client.map import STEADY, map_calls, zipped
-from scaler_cluster.client.serializer import DefaultSerializer, Serialization
-from scaler_cluster.client.session import RECONNECT_TIMEOUT_S, Session
+from scaler_cluster.client.session import RECONNECT_TIMEOUT_S
 from scaler_cluster.config.values import STORAGES, read_given_address
-from scaler_cluster.errors import ConfigError, PayloadError
+from scaler_cluster.errors import PayloadError
 from scaler_cluster.process.log_records import level_of
 from scaler_cluster.security.credentials import read_keys_argument
 from scaler_cluster.texts import shown
@@ -27,21 +27,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from os import PathLike
-    from types import TracebackType
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
+    from scaler_cluster.client.call_options import CallKeywords, TaskKeywords
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.client.serializer import Serializer
     from scaler_cluster.config.values import HasAddress
     from scaler_cluster.pickling.payload import ObjectReference
-    from scaler_cluster.process.dashboard_link import DashboardLink
 
 T = TypeVar("T")
 
 
-class Client:
+class Client(ConnectedClient):
     """A connection to a scheduler; usable from several threads, and as a context manager.
 
     A client can be pickled. The copy is another client of the same cluster, with the same
@@ -97,70 +96,37 @@ class Client:
         storages: tuple[str, ...] = ()
         if object_storage_address is not None:
             storages = STORAGES.argument("object_storage_address", object_storage_address)
-        self._prepare(
-            ClientSettings(
-                arguments.flag("profiling", profiling),
-                arguments.seconds("timeout_seconds", timeout_seconds),
-                arguments.seconds("heartbeat_interval_seconds", heartbeat_interval_seconds),
-                serializer,
-                arguments.flag("stream_output", stream_output),
-                level_of(forward_logs),
-                storages,
-                arguments.seconds("reconnect_timeout_seconds", reconnect_timeout_seconds),
-                given,
-            )
+        own = TaskOptions(
+            profiling=arguments.flag("profiling", profiling),
+            stream_output=arguments.flag("stream_output", stream_output),
+            log_level=level_of(forward_logs),
         )
-        address = read_given_address(address)
-        self._session = self._open(address, "")
-        self._identity = self._session.new_identity()
-        self._address = self._session.address
-        self._cluster = self._session.connection.welcome.homes[0].disk
-
-    def _prepare(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        serializer = settings.serializer
-        is_ours = serializer is DefaultSerializer or type(serializer) is DefaultSerializer
-        self._serialization = None if serializer is None or is_ours else Serialization(serializer)
-        options = TaskOptions(stream_output=settings.stream_output, log_level=settings.log_level)
-        self._options = intern_options(options)
-        """Of tasks that have no futures: what those took, nobody could ask for."""
-        self._task_options = intern_options(replace(options, profiling=settings.profiling))
-
-    def _open(self, address: str | None, cluster: str) -> Session:
-        """Return the session of this worker's tasks if it leads to the cluster, else a new one."""
-        nested = worker_context.nested_session(address, cluster)
-        if nested is not None:
-            nested.check_in_task()
-            return nested
-        if address is None:
-            raise ConfigError(
-                "No scheduler address provided, and not running inside a worker context: "
-                "Client(address=...) needs one, except inside of a task"
-            )
-        settings = self._settings
-        return Session(
-            address,
-            timeout=settings.timeout_s,
-            silence_s=settings.reconnect_timeout_s,
-            heartbeat_s=min(settings.heartbeat_s, settings.reconnect_timeout_s / 2),
-            storages=settings.storages,
-            credentials=settings.credentials,
+        settings = ClientSettings(
+            CallOptions(own),
+            arguments.seconds("timeout_seconds", timeout_seconds),
+            arguments.seconds("heartbeat_interval_seconds", heartbeat_interval_seconds),
+            serializer,
+            storages,
+            arguments.seconds("reconnect_timeout_seconds", reconnect_timeout_seconds),
+            given,
         )
+        self._connect(settings, read_given_address(address))
 
-    @property
-    def identity(self) -> bytes:
-        """An id that no other client has."""
-        return self._identity
+    def options(self, **named: Unpack[CallKeywords]) -> Self:
+        """Return a view of this client that submits with these options.
 
-    @property
-    def monitor_address(self) -> str:
-        """The address for monitors, such as ``scaler_top``; empty: the scheduler has none."""
-        return self._session.monitor_address
+        It uses the same connection, and keeps this client. What is not named stays as it is here.
 
-    @property
-    def dashboard_link(self) -> DashboardLink | None:
-        """The link that opens the cluster's dashboard; None: the cluster has none."""
-        return self._session.dashboard_link
+        Args:
+            **named: As for :meth:`ScalerExecutor.options`.
+
+        Raises:
+            TypeError: There is no such option, or it has the wrong type.
+            ConfigError: It is out of its bounds, or ``retries`` and ``at_most_once`` are both
+                given.
+
+        """
+        return self._view(self._settings.asked.including(named))
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
         """Submit ``fn(*args, **kwargs)`` as a task and return its future.
@@ -174,7 +140,7 @@ class Client:
         """
         if not callable(fn):
             arguments.function(fn, "submit")
-        return self._submit(fn, args, kwargs, self._task_options, again=False)
+        return self._submit(fn, args, kwargs, self._settings.asked)
 
     def submit_verbose(
         self,
@@ -184,6 +150,7 @@ class Client:
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
         cores: int = 1,
+        **named: Unpack[TaskKeywords],
     ) -> ScalerFuture[T]:
         """Submit ``fn(*args, **kwargs)`` as :meth:`submit` does, with options.
 
@@ -196,25 +163,27 @@ class Client:
             reserialize: Compare the content of large read-only arguments as well. Otherwise they
                 are taken to be the same as when they were first passed.
             cores: How many workers of one machine run nothing else meanwhile; -1: all of them.
+            **named: ``priority``, ``timeout``, ``retries`` and ``at_most_once``, see
+                :meth:`options`.
 
         """
         arguments.function(fn, "submit")
         args = tuple(arguments.instance("args", args, (tuple, list), "a tuple"))
         arguments.instance("kwargs", kwargs, dict, "a dict")
-        options = _demanding(capabilities, cores, self._task_options)
-        again = arguments.flag("reserialize", reserialize)
-        return self._submit(fn, args, kwargs, options, again=again)
+        asked = self._asked(capabilities, cores, reserialize, named)
+        return self._submit(fn, args, kwargs, asked)
 
     def _submit(
         self,
         fn: Callable[..., T],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        options: TaskOptions,
-        *,
-        again: bool,
+        asked: CallOptions,
     ) -> ScalerFuture[T]:
         function: Callable[..., Any] = fn
+        if getattr(fn, MARK, None) is not None:
+            asked = asked.of(fn)
+        options = asked.task
         if kwargs and "profiling" in kwargs and not takes(fn, "profiling"):
             kwargs = dict(kwargs)
             is_profiled = arguments.flag("profiling", kwargs.pop("profiling"))
@@ -227,7 +196,7 @@ class Client:
                 kwargs = {name: serialization.value(value) for name, value in kwargs.items()}
             except PayloadError as error:
                 return self._session.failed(error)
-        return self._session.submit(function, args, kwargs, options, again=again)
+        return self._session.submit(function, args, kwargs, options, again=asked.reserialize)
 
     def map(
         self,
@@ -237,6 +206,7 @@ class Client:
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
         cores: int = 1,
+        **named: Unpack[TaskKeywords],
     ) -> list[T]:
         """Return the list of what the builtin ``map(fn, *iterables)`` would yield.
 
@@ -259,11 +229,11 @@ class Client:
                     DeprecationWarning,
                     stacklevel=2,
                 )
-                return self.starmap(fn, rows, capabilities, reserialize, cores)
+                return self.starmap(fn, rows, capabilities, reserialize, cores, **named)
             iterables = (rows,)
         items, steady = zipped(iterables)
-        options = _demanding(capabilities, cores, self._options)
-        return self._map(fn, items, options, again=reserialize, steady=steady)
+        asked = self._asked(capabilities, cores, reserialize, named)
+        return self._map(fn, items, asked, steady=steady)
 
     def starmap(
         self,
@@ -272,29 +242,30 @@ class Client:
         capabilities: Mapping[str, float] | None = None,
         reserialize: bool = False,
         cores: int = 1,
+        **named: Unpack[TaskKeywords],
     ) -> list[T]:
         """Return ``[fn(*args) for args in iterable]``; in all else as :meth:`map`."""
         arguments.function(fn, "starmap")
         items = iter(iterable)
         steady = type(items) in STEADY
-        demands = _demanding(capabilities, cores, self._options)
-        return self._map(fn, items, demands, again=reserialize, steady=steady)
+        asked = self._asked(capabilities, cores, reserialize, named)
+        return self._map(fn, items, asked, steady=steady)
 
     def _map(
         self,
         fn: Callable[..., T],
         items: Iterator[Iterable[Any]],
-        options: TaskOptions,
+        asked: CallOptions,
         *,
-        again: bool,
         steady: bool,
     ) -> list[T]:
-        arguments.flag("reserialize", again)
+        asked = asked.of(fn)
         function: Callable[..., Any] = fn
         serialization = self._serialization
         if serialization is not None:
             function, value = serialization.function(fn), serialization.value
             items = (tuple(map(value, args)) for args in items)
+        options, again = asked.unmeasured, asked.reserialize
         return list(
             map_calls(self._session, function, items, options=options, again=again, steady=steady)
         )
@@ -326,8 +297,9 @@ class Client:
             share: Let nodes that run on the same worker take the very object that another node
                 returned, so they must not change it. By default each node takes its own copy,
                 except of what nobody can change.
-            **named: Only with a graph of Dask, which ``dask.compute(x, scheduler=client)`` passes:
-                the keywords of :meth:`dask_get`.
+            **named: The options of :meth:`submit_verbose`, for each node. With a graph of Dask,
+                which ``dask.compute(x, scheduler=client)`` passes: the keywords of
+                :meth:`dask_get`.
 
         Raises:
             TypeError: An argument has the wrong type.
@@ -338,32 +310,33 @@ class Client:
         """
         if is_of_dask(graph, keys):
             return self.dask_get(graph, keys, **named)
-        if named:
-            raise TypeError(f"get() got an unexpected keyword argument {next(iter(named))!r}")
         arguments.instance("graph", graph, Mapping, "a dict of nodes")
         if isinstance(keys, str) or not isinstance(keys, Iterable):
             raise TypeError(f"keys must be a list of keys of the graph, not {shown(keys)}")
-        arguments.flag("reserialize", reserialize)
         arguments.flag("share", share)
+        asked = self._asked(capabilities, cores, reserialize, named)
+        how: dict[str, Any] = {"again": asked.reserialize, "share": share}
         wanted = list(keys)
         if not arguments.flag("block", block):
-            options = _demanding(capabilities, cores, self._task_options)
-            start = self._graphs.start
-            return start(graph, wanted, options, again=reserialize, share=share)
-        options = _demanding(capabilities, cores, self._options)
-        return self._graphs.run(graph, wanted, options, again=reserialize, share=share)
+            own = {key: one.task for key, one in asked.of_nodes(graph).items()}
+            return self._graphs.start(graph, wanted, asked.task, own, **how)
+        own = {key: one.unmeasured for key, one in asked.of_nodes(graph).items()}
+        return self._graphs.run(graph, wanted, asked.unmeasured, own, **how)
 
     def dask_get(self, dsk: Any, keys: Any, **named: Any) -> Any:
         """Run a graph of Dask on this cluster; a scheduler for Dask, as :func:`scaler_get` is."""
         from scaler_cluster.client import dask_graph
 
-        return dask_graph.get(self._graphs, dsk, keys, self._options, **named)
+        options = self._settings.asked.unmeasured
+        return dask_graph.get(self._graphs, dsk, keys, options, **named)
 
     def persist(self, collections: Any, **named: Any) -> Any:
         """Compute collections of Dask and keep their values on the cluster; Dask calls this."""
         from scaler_cluster.client import dask_graph
 
-        return dask_graph.persist(self._graphs, collections, self._options, **named)
+        return dask_graph.persist(
+            self._graphs, collections, self._settings.asked.unmeasured, **named
+        )
 
     @property
     def _graphs(self) -> GraphRunner:
@@ -422,78 +395,19 @@ class Client:
         value = obj if self._serialization is None else self._serialization.value(obj)
         return self._session.send_object(value, name or f"<obj {type(obj).__qualname__}>")
 
-    def clear(self) -> None:
-        """Cancel all tasks that are pending, and drop all stored objects; the client can go on."""
-        self._session.give_up()
-        self._session.clear_objects()
-
-    def disconnect(self) -> None:
-        """Cancel all tasks that are pending, and leave the cluster; idempotent."""
-        self._session.close("the client was disconnected", abandon=True)
-
-    def shutdown(self) -> None:
-        """Cancel all tasks that are pending, and end the cluster; idempotent.
-
-        This ends the scheduler, all workers and the object storages. Raises ConfigError if the
-        scheduler is protected from this; the client is disconnected all the same.
-        """
-        session = self._session
-        try:
-            if session.is_open:
-                session.give_up()
-                session.shut_down()
-        finally:
-            self.disconnect()
-
-    def __enter__(self) -> Self:
-        """Return the client."""
-        return self
-
-    def __exit__(
+    def _asked(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Disconnect."""
-        self.disconnect()
-
-    def __repr__(self) -> str:
-        """Show whether it takes tasks, and of which scheduler; one that was unpickled may wait."""
-        session = self.__dict__.get("_session")
-        state = "not connected yet" if session is None else session.state
-        return f"<{type(self).__name__} {state}, address={self.__dict__.get('_address')}>"
-
-    def __reduce__(self) -> Any:
-        """Become a client of the same cluster, where it is unpickled."""
-        return _revive, (self._address, self._cluster, self._settings)
-
-    def __getattr__(self, name: str) -> Any:
-        """Connect when a client that was unpickled is first used."""
-        if name not in {"_session", "_identity"} or "_address" not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self._session = self._open(self._address, self._cluster)
-        self._identity = self._session.new_identity()
-        return self.__dict__[name]
-
-    def __del__(self) -> None:
-        """Disconnect, without waiting for it."""
-        if "_session" in self.__dict__:
-            self._session.close("the client was deleted", abandon=True, wait=False)
-
-
-def _demanding(
-    capabilities: Mapping[str, float] | None, cores: int, options: TaskOptions
-) -> TaskOptions:
-    if capabilities is None and cores == 1:
-        return options
-    demanded = arguments.capabilities("capabilities", capabilities)
-    return replace(options, capabilities=demanded, cores=arguments.cores("cores", cores))
-
-
-def _revive(address: str, cluster: str, settings: ClientSettings) -> Client:
-    client = object.__new__(Client)
-    client._prepare(settings)
-    client._address = address
-    client._cluster = cluster
-    return client
+        capabilities: Mapping[str, float] | None,
+        cores: int,
+        reserialize: bool,
+        named: Mapping[str, Any],
+    ) -> CallOptions:
+        """Return what is asked of one call; a default of its own arguments asks for nothing."""
+        here: dict[str, Any] = dict(named)
+        if capabilities is not None:
+            here["capabilities"] = capabilities
+        if cores != 1:
+            here["cores"] = cores
+        if reserialize is not False:
+            here["reserialize"] = reserialize
+        return self._settings.asked.including(here)

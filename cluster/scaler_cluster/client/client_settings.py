@@ -9,6 +9,7 @@ from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import CLIENT
 
 if TYPE_CHECKING:
+    from scaler_cluster.client.call_options import CallOptions
     from scaler_cluster.client.serializer import Serializer
 
 
@@ -16,12 +17,10 @@ if TYPE_CHECKING:
 class ClientSettings:
     """What a client was given, but for its address: it takes that along where it is pickled."""
 
-    profiling: bool
+    asked: CallOptions
     timeout_s: float
     heartbeat_s: float
     serializer: type[Serializer] | Serializer | None
-    stream_output: bool
-    log_level: int
     storages: tuple[str, ...]
     reconnect_timeout_s: float
     keys: str | None

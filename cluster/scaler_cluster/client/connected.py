@@ -1,0 +1,159 @@
+"""What every client has, whatever it submits: the way to its cluster, and the way out of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.client import worker_context
+from scaler_cluster.client.serializer import DefaultSerializer, Serialization
+from scaler_cluster.client.session import Session
+from scaler_cluster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from scaler_cluster.client.call_options import CallOptions
+    from scaler_cluster.client.client_settings import ClientSettings
+    from scaler_cluster.process.dashboard_link import DashboardLink
+
+
+class ConnectedClient:
+    """A client with a session, which another client of the same process may share as a view.
+
+    One that was unpickled connects when it is first used.
+    """
+
+    _original: ConnectedClient | None = None
+    """The client that this is a view of."""
+
+    def _connect(self, settings: ClientSettings, address: str | None) -> None:
+        """Become the client that has these settings; raises as :class:`Client` does."""
+        self._take(settings)
+        self._session = self._open(address, "")
+        self._identity = self._session.new_identity()
+        self._address = self._session.address
+        self._cluster = self._session.connection.welcome.homes[0].disk
+
+    def _take(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        serializer = settings.serializer
+        is_ours = serializer is DefaultSerializer or type(serializer) is DefaultSerializer
+        self._serialization = None if serializer is None or is_ours else Serialization(serializer)
+
+    def _view(self, asked: CallOptions) -> Self:
+        """Return a client of the same session with other options, which keeps this one."""
+        _ = self._session
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        # The session ends with the client that opened it.
+        view._original = self
+        view._settings = replace(self._settings, asked=asked)
+        return view
+
+    def _open(self, address: str | None, cluster: str) -> Session:
+        """Return the session of this worker's tasks if it leads to the cluster, else a new one."""
+        nested = worker_context.nested_session(address, cluster)
+        if nested is not None:
+            nested.check_in_task()
+            return nested
+        if address is None:
+            raise ConfigError(
+                "No scheduler address provided, and not running inside a worker context: "
+                "Client(address=...) needs one, except inside of a task"
+            )
+        settings = self._settings
+        return Session(
+            address,
+            timeout=settings.timeout_s,
+            silence_s=settings.reconnect_timeout_s,
+            heartbeat_s=min(settings.heartbeat_s, settings.reconnect_timeout_s / 2),
+            storages=settings.storages,
+            credentials=settings.credentials,
+        )
+
+    @property
+    def identity(self) -> bytes:
+        """An id that no other client has."""
+        return self._identity
+
+    @property
+    def monitor_address(self) -> str:
+        """The address for monitors, such as ``scaler_top``; empty: the scheduler has none."""
+        return self._session.monitor_address
+
+    @property
+    def dashboard_link(self) -> DashboardLink | None:
+        """The link that opens the cluster's dashboard; None: the cluster has none."""
+        return self._session.dashboard_link
+
+    def clear(self) -> None:
+        """Cancel all tasks that are pending, and drop all stored objects; the client can go on."""
+        self._session.give_up()
+        self._session.clear_objects()
+
+    def disconnect(self) -> None:
+        """Cancel all tasks that are pending, and leave the cluster; idempotent."""
+        self._session.close("the client was disconnected", abandon=True)
+
+    def shutdown(self) -> None:
+        """Cancel all tasks that are pending, and end the cluster; idempotent.
+
+        This ends the scheduler, all workers and the object storages. Raises ConfigError if the
+        scheduler is protected from this; the client is disconnected all the same.
+        """
+        session = self._session
+        try:
+            if session.is_open:
+                session.give_up()
+                session.shut_down()
+        finally:
+            self.disconnect()
+
+    def __enter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Disconnect."""
+        self.disconnect()
+
+    def __repr__(self) -> str:
+        """Show whether it takes tasks, and of which scheduler; one that was unpickled may wait."""
+        session = self.__dict__.get("_session")
+        state = "not connected yet" if session is None else session.state
+        return f"<{type(self).__name__} {state}, address={self.__dict__.get('_address')}>"
+
+    def __reduce__(self) -> Any:
+        """Become a client of the same cluster, where it is unpickled."""
+        return _revive, (type(self), self._address, self._cluster, self._settings)
+
+    def __getattr__(self, name: str) -> Any:
+        """Connect when a client that was unpickled is first used."""
+        if name not in {"_session", "_identity"} or "_address" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self._session = self._open(self._address, self._cluster)
+        self._identity = self._session.new_identity()
+        return self.__dict__[name]
+
+    def __del__(self) -> None:
+        """Disconnect, without waiting for it."""
+        if "_session" in self.__dict__ and self._original is None:
+            self._session.close("the client was deleted", abandon=True, wait=False)
+
+
+def _revive(
+    kind: type[ConnectedClient], address: str, cluster: str, settings: ClientSettings
+) -> ConnectedClient:
+    client = object.__new__(kind)
+    client._take(settings)
+    client._address = address
+    client._cluster = cluster
+    return client
