@@ -40,9 +40,11 @@ from scaler_cluster.errors import (
 )
 from scaler_cluster.pickling.payload import ObjectReference
 from scaler_compat.dask import scaler_get
+from scaler_exec.async_client import AsyncClient
 from scaler_exec.executor import ScalerExecutor
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "ClusterBrokenError",
     "ClusterUnreachableError",

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
     [
         (["count_bigrams.py", str(ROOT / "docs"), str(ROOT / "examples")], "both counts agree"),
         (["price_options.py", "--options", "6"], "tasks/s"),
+        (["watch_prices.py", "--ticks", "20", "--workers", "2"], "20 prices valued"),
     ],
 )
 def test_example_runs(arguments: list[str], expected: str) -> None:

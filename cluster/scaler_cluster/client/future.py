@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import threading
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
@@ -27,7 +28,10 @@ PLAIN = (bytes, memoryview)
 """What a small result comes in; another has methods ``fetch`` and ``load``."""
 
 _creation = threading.Lock()
-"""Guards the moment in which a future either gets its condition or is settled without one."""
+"""Guards the moment in which a future either gets its condition or is settled without one, and in
+which a callback is either noted or finds the future done. Taken last."""
+log = logging.getLogger("concurrent.futures")
+"""For what the standard library's futures log as well."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class ScalerFuture(Future[T], Generic[T]):
     The result is unpickled when a thread first asks for it, in that thread. ``cancel`` also stops
     a task that is running. A future may be an argument of another task.
 
-    A future is small: it gets a condition only when a thread waits for it or a callback is added.
+    A future is small: it gets a condition only when a thread waits for it.
     """
 
     __slots__ = ("_call", "_cond", "_exception", "_payload", "_profile", "_result", "_session",
@@ -192,15 +196,28 @@ class ScalerFuture(Future[T], Generic[T]):
             return self.cancelled()
         return self.cancelled()
 
-    def __await__(self) -> Generator[Any, None, T]:
-        """Wait for the result in asyncio."""
-        import asyncio
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Have ``fn`` called with this future when it is done; at once, if it is."""
+        with _creation:
+            if not self.done():
+                if self._call is None:
+                    self._call = [fn]
+                else:
+                    self._call.append(fn)
+                return
+        self._call_back([fn])
 
-        return asyncio.wrap_future(self).__await__()
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait for the result in asyncio; the task is cancelled if who waits is."""
+        if self._state is not FINISHED or self._is_elsewhere:
+            from scaler_cluster.client.event_loops import awaited
+
+            return (yield from awaited(self))
+        return self.result()
 
     def __repr__(self) -> str:
         """Show the state, the type of the result or exception, and the number of the task."""
-        if self._state is FINISHED and hasattr(self._payload, "fetch"):
+        if self._state is FINISHED and self._is_elsewhere:
             text = f"<{type(self).__name__} at {id(self):#x} state=finished, not fetched>"
         else:
             if self._state is FINISHED:
@@ -220,6 +237,11 @@ class ScalerFuture(Future[T], Generic[T]):
     def _profiled(self, duration_s: float, cpu_time_s: float, memory_peak: int) -> None:
         """The task took so much; what became of it follows."""
         self._profile = ProfileResult(duration_s, memory_peak, cpu_time_s)
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """True if the result is to be fetched, which may take long."""
+        return hasattr(self._payload, "fetch")
 
     def _has_failed(self) -> bool:
         """Return True if it came back with an exception, without making or fetching anything."""
@@ -244,10 +266,12 @@ class ScalerFuture(Future[T], Generic[T]):
     def _settle_slowly(self, payload: object) -> list[Callable[[Future[T]], object]]:
         """Settle a future that has a condition; return the callbacks to run."""
         with self._condition:
-            if self._state != PENDING:
-                return []
-            self._payload = payload
-            self._state = FINISHED
+            with _creation:
+                if self._state != PENDING:
+                    return []
+                self._payload = payload
+                self._state = FINISHED
+                callbacks, self._call = self._call or [], None
             failed = self._has_failed()
             for waiter in self._wait or ():
                 if failed:
@@ -255,14 +279,27 @@ class ScalerFuture(Future[T], Generic[T]):
                 else:
                     waiter.add_result(self)
             self._condition.notify_all()
-            callbacks = self._call or []
-            self._call = None
         return callbacks
 
     def _cancel_here(self) -> None:
         """Become cancelled; the session has given the task up."""
-        if super().cancel():
-            self.set_running_or_notify_cancel()
+        with self._condition:
+            with _creation:
+                if self._state != PENDING:
+                    return
+                self._state = CANCELLED_AND_NOTIFIED
+                callbacks, self._call = self._call or [], None
+            for waiter in self._wait or ():
+                waiter.add_cancelled(self)
+            self._condition.notify_all()
+        self._call_back(callbacks)
+
+    def _call_back(self, callbacks: list[Callable[[Future[T]], object]]) -> None:
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                log.exception("exception calling callback for %r", self)
 
 
 def load(payload: Any, timeout: float | None = None) -> tuple[Any, BaseException | None]:
@@ -297,7 +334,8 @@ def settle_all(settled: list[tuple[Any, object]]) -> list[tuple[ScalerFuture[Any
     Those that came back with None are cancelled. One lock for all: a waiting thread makes its
     condition before this looks, or after and then sees the result.
     """
-    slow = []
+    slow: list[tuple[Any, object]] = []
+    called: list[tuple[ScalerFuture[Any], list[Any]]] = []
     with _creation:
         for future, payload in settled:
             if payload is None or future._cond is not None:
@@ -305,7 +343,9 @@ def settle_all(settled: list[tuple[Any, object]]) -> list[tuple[ScalerFuture[Any
             elif future._state == PENDING:
                 future._payload = payload
                 future._state = FINISHED
-    called = []
+                if future._call is not None:
+                    called.append((future, future._call))
+                    future._call = None
     for future, payload in slow:
         if payload is None:
             future._cancel_here()

@@ -305,17 +305,17 @@ class MapCall:
 class Linked:
     """Stands for the result of a call, or of a chunk of calls, that are tasks of their own."""
 
-    __slots__ = ("_futures", "_is_chunk")
+    __slots__ = ("_is_chunk", "futures")
 
     def __init__(self, futures: list[ScalerFuture[Any]], *, is_chunk: bool) -> None:
-        self._futures = futures
+        self.futures = futures
         self._is_chunk = is_chunk
 
     def take(self, end: float | None) -> tuple[Any, BaseException | None]:
         """Return the result or the exception, as ``load`` does; waits until ``end``."""
         try:
             left = None if end is None else end - monotonic()
-            values = [future.result(left) for future in self._futures]
+            values = [future.result(left) for future in self.futures]
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -409,7 +409,7 @@ def _results(
                     if more is not None and taken >= step:
                         call.ask(itertools.islice(more, taken))
                         taken = 0
-                    values = _load_all(piece)
+                    values = load_all(piece)
                     if chunked:
                         for chunk in values:
                             yield from _give_away(chunk)
@@ -442,7 +442,7 @@ def _results(
         del owner
 
 
-def _load_all(segment: Batch) -> Iterator[Any]:
+def load_all(segment: Batch) -> Iterator[Any]:
     """Return the values of a segment; what was taken from it is not referred to any more."""
     try:
         return _give_away(list(map(payloads.loads, segment)))

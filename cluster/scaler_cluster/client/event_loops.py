@@ -1,0 +1,152 @@
+"""How results come to event loops of asyncio: with one wake-up for many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from time import perf_counter as clock
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Future[Any])
+SLICE_S = 0.005
+"""An event loop is kept about this long at a time: others that use it have their turn between."""
+
+
+class Turn:
+    """What a coroutine has of its event loop until it lets others have theirs."""
+
+    def __init__(self) -> None:
+        self._end = clock() + SLICE_S
+
+    async def give(self) -> None:
+        """Let others have their turn if this one's is over."""
+        if clock() > self._end:
+            await asyncio.sleep(0)
+            self._end = clock() + SLICE_S
+
+
+class Mailbox:
+    """Has an event loop call what other threads post, in order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._posted: deque[Callable[[], object]] = deque()
+        self._is_called = False
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have the loop call this; any thread may. A loop that was closed calls nothing."""
+        self._posted.append(call)
+        if not self._is_called:
+            self._is_called = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                self._posted.clear()
+
+    def _deliver(self) -> None:
+        # First: who posts from now on calls this again.
+        self._is_called = False
+        end = clock() + SLICE_S
+        while self._posted:
+            self._posted.popleft()()
+            if clock() > end and self._posted:
+                self._is_called = True
+                self._loop.call_soon(self._deliver)
+                return
+
+
+_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
+
+
+def mailbox() -> Mailbox:
+    """Return that of the event loop that runs in this thread."""
+    loop = asyncio.get_running_loop()
+    found = _mailboxes.get(loop)
+    if found is None:
+        found = _mailboxes[loop] = Mailbox(loop)
+    return found
+
+
+def awaited(future: Future[T]) -> asyncio.Future[T]:
+    """Return what becomes done in the running event loop when a future does.
+
+    If that is cancelled, so is the future.
+    """
+    box = mailbox()
+    waiting: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    waiting.add_done_callback(partial(_pass_on, future))
+    future.add_done_callback(lambda _: box.post(partial(_settle, waiting, future)))
+    return waiting
+
+
+def _pass_on(future: Any, waiting: asyncio.Future[Any]) -> None:
+    if waiting.cancelled():
+        future.cancel()
+
+
+def _settle(waiting: asyncio.Future[Any], future: Any) -> None:
+    if waiting.done():
+        return
+    if future._is_elsewhere:
+        # To fetch it may take long: not in the loop's thread.
+        fetching = waiting.get_loop().run_in_executor(None, _look, future)
+        fetching.add_done_callback(lambda _: _take(waiting, future))
+    else:
+        _take(waiting, future)
+
+
+def _look(future: Any) -> None:
+    """Have the result of a future here, or the exception; it is done."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _take(waiting: asyncio.Future[Any], future: Any) -> None:
+    if waiting.done():
+        return
+    try:
+        error = future.exception()
+    except CancelledError:
+        waiting.cancel()
+        return
+    if error is None:
+        waiting.set_result(future.result())
+    elif isinstance(error, StopIteration):
+        # It would end whoever waits.
+        waiting.set_exception(RuntimeError(f"the task raised {error!r}"))
+    else:
+        waiting.set_exception(error)
+
+
+async def as_completed(futures: Iterable[F]) -> AsyncIterator[F]:
+    """Yield futures as they become done; they may already be."""
+    box = mailbox()
+    done: deque[F] = deque()
+    has_come = asyncio.Event()
+
+    def arrive(future: F) -> None:
+        done.append(future)
+        has_come.set()
+
+    def look_after(future: F) -> None:
+        future.add_done_callback(lambda _: box.post(partial(arrive, future)))
+
+    turn = Turn()
+    wanted = list(dict.fromkeys(futures))
+    for future in wanted:
+        look_after(future)
+        await turn.give()
+    for _ in wanted:
+        while not done:
+            has_come.clear()
+            await has_come.wait()
+        yield done.popleft()
+        await turn.give()
