@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.sections import StorageSettings
-from scaler_cluster.process.process import lifeline_of_signals
+from scaler_cluster.process.process import lifeline_of_signals, need_linux
 from scaler_cluster.process.process_config import StorageServerConfig
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: StorageSettings) -> None:
+    need_linux()
     from scaler_cluster.runtime.storage_server import run
 
     config = StorageServerConfig.from_settings(settings)

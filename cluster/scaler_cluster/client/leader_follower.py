@@ -6,12 +6,11 @@ meanwhile. Other threads that wait follow: the leader wakes them.
 
 from __future__ import annotations
 
-import os
 import threading
 from threading import get_ident
 from typing import TYPE_CHECKING
 
-from scaler_cluster.process.readiness import Readiness, notify, signal_pipe
+from scaler_cluster.process.readiness import Readiness, close_pipe, notify, signal_pipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,4 +107,4 @@ class LeaderFollower:
         # Whoever calls too late must not write into a file that got the same number.
         self._wake_read = self._wake_write = self._nudge_read = self.nudge_pipe = -1
         for fd in fds:
-            os.close(fd)
+            close_pipe(fd)

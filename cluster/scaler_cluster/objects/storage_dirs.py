@@ -60,15 +60,19 @@ class StorageDirs:
     def is_here(self) -> bool:
         """Return True if this process maps what is there: on this machine, as the same user.
 
-        Root could write there, but the storage could not use what root has made.
+        Root could write there, but the storage could not use what root has made. Machines that do
+        not run Linux have clients only, whose objects go through the socket.
         """
-        return self.exists and all(map(_is_own, filter(None, (self.disk, self.memory))))
+        return (
+            sys.platform == "linux"
+            and self.exists
+            and all(map(_is_own, filter(None, (self.disk, self.memory))))
+        )
 
 
 def _is_own(directory: str) -> bool:
     try:
-        owner = Path(directory).stat().st_uid
+        is_ours = Path(directory).stat().st_uid == os.geteuid()
     except OSError:
         return False
-    is_ours = sys.platform == "win32" or owner == os.geteuid()
     return is_ours and os.access(directory, os.R_OK | os.W_OK | os.X_OK)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
-from scaler_cluster.process.process import READY_FD_VARIABLE, Ready, write_config
+from scaler_cluster.process.process import READY_FD_VARIABLE, Ready, need_linux, write_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,7 @@ class ChildProcess:
         answers: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> None:
+        need_linux()
         self.name = name
         environment = dict(os.environ)
         package_root = str(Path(__file__).parents[2])

@@ -17,7 +17,7 @@ from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
 from scaler_cluster.process.dashboard_link import DashboardLink
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.keeper import Keeper
-from scaler_cluster.process.process import usable_cpus
+from scaler_cluster.process.process import need_linux, usable_cpus
 from scaler_cluster.process.process_config import (
     WORKERS_MAX,
     DashboardProcessConfig,
@@ -48,8 +48,8 @@ class EmbeddedCluster:
 
     ``address=None`` binds a Unix socket in a private directory, and so does a scheduler whose
     options do not say where monitors connect. With a ``dashboard`` there is one process more, and
-    :attr:`dashboard_link`. Raises ConfigError if an address cannot be bound, or what the dashboard
-    needs is not installed.
+    :attr:`dashboard_link`. Raises ConfigError if an address cannot be bound, what the dashboard
+    needs is not installed, or this is not Linux.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class EmbeddedCluster:
         supervising: SupervisorOptions | None = None,
         dashboard: bool = False,
     ) -> None:
+        need_linux()
         self.workers = workers
         self.pid = os.getpid()
         self._initargs = initargs
@@ -182,7 +183,7 @@ class EmbeddedCluster:
 
     def _private_address(self, name: str) -> str:
         path = Path(self._dirs.directory) / name
-        if sys.platform == "win32" or len(bytes(path)) > SOCKET_PATH_MAX:
+        if len(bytes(path)) > SOCKET_PATH_MAX:
             return "tcp://127.0.0.1:0"
         return f"ipc://{path}"
 

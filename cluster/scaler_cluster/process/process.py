@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
+from scaler_cluster.errors import ConfigError
 from scaler_cluster.ids import PEER_RANDOM_BYTES
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ LENGTH_BYTES = 4
 PORT_MAX = 65535
 READY_FD_VARIABLE = "SCALER_READY_FD"
 """The environment variable with the pipe on which a child says whether it is ready."""
+
+
+def need_linux() -> None:
+    """Raise ConfigError where no process of a cluster runs; clients run everywhere."""
+    if sys.platform != "linux":
+        raise ConfigError(
+            f"a cluster runs on Linux, and this system is {sys.platform!r}: start one there, and "
+            'pass its address, as in ScalerExecutor(address="tcp://host:8516"), or '
+            'Client("tcp://host:8516")'
+        )
 
 
 def usable_cpus() -> int:

@@ -6,7 +6,12 @@ import contextlib
 import os
 import select
 import selectors
+import socket
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PORTABLE_TICK_S = 0.05
 """Outside of Linux a waiting thread does not notice a switch, so it looks again after this."""
@@ -43,7 +48,7 @@ class Readiness:
             ready = self._wait_portably(timeout_s)
         if self._always in ready:
             with contextlib.suppress(BlockingIOError):
-                os.read(self._always, 4096)
+                _read(self._always, 4096)
         return self._sometimes in ready
 
     def _wait_portably(self, timeout_s: float) -> list[int]:
@@ -59,12 +64,42 @@ class Readiness:
             self._epoll.close()
 
 
-def signal_pipe() -> tuple[int, int]:
-    """Return the ends of a pipe that neither blocks its reader nor its writer."""
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.set_blocking(write, False)
-    return read, write
+if sys.platform == "win32":
+    # What is waited for must be a socket there, and the calls for files take none.
+
+    def signal_pipe() -> tuple[int, int]:
+        """Return the ends of a pipe that neither blocks its reader nor its writer."""
+        read, write = socket.socketpair()
+        read.setblocking(False)
+        write.setblocking(False)
+        return read.detach(), write.detach()
+
+    def _with_socket(fd: int, do: Callable[[socket.socket], object]) -> None:
+        one = socket.socket(fileno=fd)
+        try:
+            do(one)
+        finally:
+            one.detach()
+
+    def _read(fd: int, nbytes: int) -> None:
+        _with_socket(fd, lambda one: one.recv(nbytes))
+
+    def _write(fd: int, data: bytes) -> None:
+        _with_socket(fd, lambda one: one.send(data))
+
+    def close_pipe(fd: int) -> None:
+        """Close an end of a signal pipe."""
+        socket.socket(fileno=fd).close()
+
+else:
+    _read, _write, close_pipe = os.read, os.write, os.close
+
+    def signal_pipe() -> tuple[int, int]:
+        """Return the ends of a pipe that neither blocks its reader nor its writer."""
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        return read, write
 
 
 def notify(pipe: int) -> None:
@@ -73,4 +108,4 @@ def notify(pipe: int) -> None:
     If the pipe is full, the reader has been woken already; -1 stands for a closed pipe.
     """
     with contextlib.suppress(OSError):
-        os.write(pipe, b"x")
+        _write(pipe, b"x")
