@@ -1,0 +1,1 @@
+"""Where the Scaler system keeps what stands in for other libraries."""

@@ -1,0 +1,549 @@
+"""Ray's functions over this engine: ``@ray.remote``, ``ray.get`` and their likes.
+
+References are futures. One that is an argument is resolved on the cluster. One that is inside of
+other values is a reference for the task as well, whose value travels with the arguments.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import functools
+import importlib.util
+import itertools
+import math
+import pickle
+import sys
+import threading
+from concurrent.futures import CancelledError, Future
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+import cloudpickle
+
+from scaler_cluster.client import worker_context
+from scaler_cluster.client.client import Client
+from scaler_cluster.combo import SchedulerClusterCombo
+from scaler_cluster.errors import FutureInsideError, RemoteError, ScalerError, WorkerDiedError
+from scaler_cluster.pickling.payload import Constant, function_name
+from scaler_cluster.process.process import usable_cpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+
+    from scaler_cluster.pickling.payload import ObjectReference
+
+T = TypeVar("T")
+
+OF_CLIENT = ("profiling", "timeout_seconds", "serializer", "stream_output")
+"""What :func:`scaler_init` passes to the client; the rest is the cluster's."""
+OF_BOTH = ("object_storage_address", "heartbeat_interval_seconds")
+WITHOUT_EFFECT = frozenset(
+    ("accelerator_type", "enable_task_events", "max_calls", "max_retries", "memory", "name",
+     "object_store_memory", "scheduling_strategy")
+)  # fmt: skip
+"""Options of Ray that say how it schedules, and change no result."""
+REFUSED = MappingProxyType(
+    {
+        "retry_exceptions": "a task that raises is not run again",
+        "runtime_env": "tasks run in the environment of their workers",
+    }
+)
+
+
+class GetTimeoutError(TimeoutError):
+    """The values were not there in time."""
+
+
+# -- the cluster -------------------------------------------------------------------------------
+
+_lock = threading.RLock()
+_client: Client | None = None
+_cluster: SchedulerClusterCombo | None = None
+_workers: int | None = None
+"""How many workers the cluster gets that is started when it is first needed; None: no word yet."""
+
+
+def scaler_init(address: str | None = None, *, n_workers: int | None = None, **named: Any) -> None:
+    """Connect to a cluster, or start one on this machine. Without it, the first task starts one.
+
+    Args:
+        address: Of the scheduler; None: a cluster of this process is started.
+        n_workers: How many workers that has; default: one for each CPU.
+        **named: Settings of :class:`Client` (``profiling``, ``timeout_seconds``, ``serializer``,
+            ``stream_output``) and, without an address, of :class:`SchedulerClusterCombo`.
+
+    Raises:
+        RuntimeError: It was called before, or a task has started a cluster.
+        TypeError: There is no such setting, or it is of a cluster that is there already.
+        ConfigError: A setting is wrong.
+        ClusterUnreachableError: No scheduler answers.
+
+    """
+    global _client, _cluster
+    with _lock:
+        if _client is not None:
+            raise RuntimeError("cannot initialize twice: call shutdown() in between")
+        both = {name: named[name] for name in OF_BOTH if name in named}
+        of_client = {name: named.pop(name) for name in OF_CLIENT if name in named} | both
+        cluster = None
+        if address is None:
+            count = _workers if n_workers is None else n_workers
+            cluster = SchedulerClusterCombo(count or usable_cpus(), **named)
+            address = cluster.get_address()
+        elif n_workers is not None or set(named) - set(OF_BOTH):
+            wrong = "n_workers" if n_workers is not None else min(set(named) - set(OF_BOTH))
+            raise TypeError(f"{wrong} is a setting of a new cluster, and {address} is one already")
+        try:
+            _client = Client(address, **of_client)
+        except BaseException:
+            if cluster is not None:
+                cluster.shutdown()
+            raise
+        _cluster = cluster
+
+
+def init(address: str | None = None, *, num_cpus: int | None = None, **_: Any) -> None:
+    """Say how many workers the cluster gets that the first task starts; other settings are Ray's.
+
+    Raises ValueError for the address of a cluster of Ray.
+    """
+    global _workers
+    if address not in (None, "auto", "local"):
+        raise ValueError(
+            f"there is no cluster of Ray at {address!r} here: scaler_init(address=...) connects to "
+            "a scheduler"
+        )
+    _workers = num_cpus or usable_cpus()
+
+
+def is_initialized() -> bool:
+    """Return True after :func:`init` or :func:`scaler_init`, and in tasks."""
+    return _client is not None or _workers is not None or worker_context.is_worker()
+
+
+def shutdown(**_: Any) -> None:
+    """Leave the cluster, and end it if this process has started it; what is pending is cancelled."""
+    global _client, _cluster, _workers
+    with _lock:
+        client, cluster = _client, _cluster
+        _client = _cluster = _workers = None
+    if client is not None:
+        client.disconnect()
+    if cluster is not None:
+        cluster.shutdown()
+
+
+def _connected() -> Client:
+    """Return the client of this program, or of the task that calls."""
+    if worker_context.is_worker():
+        return Client()
+    with _lock:
+        if _client is None:
+            scaler_init()
+        assert _client is not None
+        return _client
+
+
+# -- references --------------------------------------------------------------------------------
+
+
+class _Inside(threading.local):
+    """The references inside of values that this thread pickles or unpickles."""
+
+    found: list[ObjectRef[Any]] | None = None
+    """While it pickles."""
+    values: tuple[Any, ...] = ()
+    """While it unpickles."""
+
+
+_inside = _Inside()
+
+
+class ObjectRef(Generic[T]):
+    """Stands for a value that a task returns, or that was stored by :func:`put`."""
+
+    def __init__(
+        self, future: Future[T], stored: ObjectReference | None = None, task: Any = None
+    ) -> None:
+        self._future = future
+        self._stored = stored
+        self._task = task
+
+    def future(self) -> Future[T]:
+        """Return its future."""
+        return self._future
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait for the value in asyncio."""
+        import asyncio
+
+        return asyncio.wrap_future(self._future).__await__()
+
+    def __reduce__(self) -> Any:
+        """Let what calls a remote function send the value along; refuse everywhere else."""
+        if _inside.found is None:
+            raise FutureInsideError(
+                "a reference can be an argument of a remote function, also inside of other values, "
+                "but a task cannot return it, and no file keeps it: pass its value"
+            )
+        _inside.found.append(self)
+        return _arrived, (len(_inside.found) - 1,)
+
+    def as_argument(self, *, is_positional: bool = True) -> Any:
+        """Return what a task is given in its place."""
+        if self._stored is not None and is_positional:
+            return self._stored
+        future = self._future
+        # One that came with arguments has its value.
+        return future.result() if type(future) is Future else future
+
+    def cancel(self) -> None:
+        """Cancel the task, unless it has ended."""
+        self._future.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _arrived(index: int) -> ObjectRef[Any]:
+    future: Future[Any] = Future()
+    future.set_result(_inside.values[index])
+    return ObjectRef(future)
+
+
+def _call(function: Callable[..., T], pickled: bytes, *values: Any) -> T:
+    """Call a function, in a task, with arguments in which there are references."""
+    _inside.values = values
+    try:
+        args, kwargs = pickle.loads(pickled)  # noqa: S301 - the client's own
+    finally:
+        _inside.values = ()
+    args = tuple(map(_value_of, args))
+    return function(*args, **{name: _value_of(value) for name, value in kwargs.items()})
+
+
+def _value_of(argument: Any) -> Any:
+    return argument.future().result() if isinstance(argument, ObjectRef) else argument
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def _item(value: Sequence[Any], index: int, count: int) -> Any:
+    if not hasattr(value, "__getitem__") or not hasattr(value, "__len__"):
+        raise TypeError(f"num_returns={count} needs a sequence, not {type(value).__qualname__}")
+    if len(value) != count:
+        raise ValueError(f"the task has returned {len(value)} values, and num_returns={count}")
+    return value[index]
+
+
+def put(value: T) -> ObjectRef[T]:
+    """Store a value on the cluster; raises PayloadError, StorageFullError."""
+    if isinstance(value, ObjectRef):
+        raise TypeError("this is a reference already")
+    client = _connected()
+    stored = client.send_object(value)
+    return ObjectRef(client.submit(_same, stored), stored)
+
+
+def get(refs: Any, *, timeout: float | None = None) -> Any:
+    """Return the value of a reference, or a list of those of several, in their order.
+
+    Raises the exception of the task, with the worker's traceback; GetTimeoutError; TypeError.
+    """
+    if isinstance(refs, ObjectRef):
+        return get([refs], timeout=timeout)[0]
+    futures = [one.future() for one in _checked(refs)]
+    if timeout is not None and concurrent.futures.wait(futures, timeout).not_done:
+        raise GetTimeoutError(f"not all of {len(futures)} values were there after {timeout:g} s")
+    return [one.result() for one in futures]
+
+
+def wait(
+    refs: Sequence[ObjectRef[T]],
+    *,
+    num_returns: int | None = 1,
+    timeout: float | None = None,
+    fetch_local: bool = True,  # noqa: ARG001 - Ray's
+) -> tuple[list[ObjectRef[T]], list[ObjectRef[T]]]:
+    """Return ``num_returns`` references that are done, and the others; both in their order.
+
+    After ``timeout`` seconds they may be fewer. None waits for all. Raises TypeError, ValueError.
+    """
+    all_refs = _checked(refs)
+    if len(set(all_refs)) < len(all_refs):
+        raise ValueError("each reference may be given once")
+    wanted = len(all_refs) if num_returns is None else num_returns
+    if wanted > len(all_refs):
+        raise ValueError(f"num_returns is {wanted}, and there are {len(all_refs)} references")
+    if wanted > 0:
+        arrived = concurrent.futures.as_completed([one.future() for one in all_refs], timeout)
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            for _ in itertools.islice(arrived, wanted):
+                pass
+    ready = [one for one in all_refs if one.future().done()][: max(wanted, 0)]
+    kept = set(ready)
+    return ready, [one for one in all_refs if one not in kept]
+
+
+def _checked(refs: Any) -> list[ObjectRef[Any]]:
+    if isinstance(refs, (list, tuple)) and all(isinstance(one, ObjectRef) for one in refs):
+        return list(refs)
+    raise TypeError(f"references are needed, or a list of them, not {type(refs).__qualname__}")
+
+
+def cancel(ref: ObjectRef[Any], *, force: bool = False, recursive: bool = True) -> None:  # noqa: ARG001
+    """Cancel a task, running or not, with the tasks that it has submitted."""
+    ref.cancel()
+
+
+def as_completed(
+    refs: Sequence[ObjectRef[T]], *, yield_obj_refs: bool = False, **_: Any
+) -> Iterator[Any]:
+    """Yield the values as they come, or their references."""
+    by_future = {one.future(): one for one in _checked(refs)}
+    for future in concurrent.futures.as_completed(by_future):
+        yield by_future[future] if yield_obj_refs else future.result()
+
+
+def map_unordered(
+    fn: RemoteFunction, items: Sequence[Any], *, yield_obj_refs: bool = False, **_: Any
+) -> Iterator[Any]:
+    """Call a remote function with each item, and yield the values as they come."""
+    if not isinstance(fn, RemoteFunction) or fn.num_returns != 1:
+        raise TypeError("map_unordered() needs a remote function with one value")
+    return as_completed([fn.remote(item) for item in items], yield_obj_refs=yield_obj_refs)
+
+
+# -- remote functions ----------------------------------------------------------------------------
+
+
+class _Task(Constant):
+    """Calls a remote function. Who unpickles it has imported this module before the function."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @property
+    def label(self) -> str:
+        return function_name(self._function)
+
+    def __reduce__(self) -> Any:
+        return _Task, (self._function,)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+class RemoteFunction:
+    """A function whose calls are tasks: ``f.remote(...)`` returns a reference."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._function = function
+        self._task = _Task(function)
+        self._options = options
+        self.num_returns: int = options.get("num_returns", 1)
+        self._capabilities, self._cores = _demand(options)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: only its tasks call the function."""
+        name = self._function.__name__
+        raise TypeError(f"call {name}.remote(...) in place of {name}(...): it runs as a task")
+
+    def options(self, **named: Any) -> RemoteFunction:
+        """Return the same function with other options."""
+        return RemoteFunction(self._function, self._options | _known(named))
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Submit a call; return its reference, or a list of them with ``num_returns``.
+
+        References among the arguments are resolved on the cluster. Raises PayloadError when the
+        value is asked for, if an argument cannot be pickled.
+        """
+        client = _connected()
+        _inside.found = found = []
+        try:
+            future = self._submit(
+                client,
+                self._task,
+                tuple(_given(value) for value in args),
+                {name: _given(value, is_positional=False) for name, value in kwargs.items()},
+            )
+            if found:
+                # Inside of values there are references, which are known now: all go this way.
+                found.clear()
+                pickled = cloudpickle.dumps((args, kwargs))
+                values = [one.as_argument() for one in found]
+                future = self._submit(client, _call, (self._task, pickled, *values), {})
+        finally:
+            _inside.found = None
+        if self.num_returns == 1:
+            return ObjectRef(future)
+        count = self.num_returns
+        return [
+            ObjectRef(client.submit(_item, future, index, count), task=future)
+            for index in range(count)
+        ]
+
+    def _submit(
+        self, client: Client, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
+    ) -> Future[Any]:
+        return client.submit_verbose(
+            function, args, kwargs, capabilities=self._capabilities, cores=self._cores
+        )
+
+
+def _given(value: Any, *, is_positional: bool = True) -> Any:
+    if isinstance(value, ObjectRef):
+        return value.as_argument(is_positional=is_positional)
+    return value
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that mean something here; raise for those that nobody follows."""
+    for name, why in REFUSED.items():
+        if options.get(name):
+            raise NotImplementedError(f"{name} is not there: {why}")
+    count = options.get("num_returns", 1)
+    if isinstance(count, str):
+        raise NotImplementedError(f"num_returns={count!r} is not there: a task returns once")
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"num_returns must be a whole number of 1 or more, not {count!r}")
+    known = {name: value for name, value in options.items() if name not in WITHOUT_EFFECT}
+    wrong = known.keys() - {"num_returns", "num_cpus", "num_gpus", "resources", *REFUSED}
+    if wrong:
+        raise ValueError(f"{min(wrong)!r} is no option of a remote function")
+    return known
+
+
+def _demand(options: dict[str, Any]) -> tuple[dict[str, float], int]:
+    """Return the capabilities and the cores that a task with these options needs."""
+    needed = dict(options.get("resources") or {})
+    if options.get("num_gpus"):
+        needed["gpu"] = options["num_gpus"]
+    # A worker has one core, also for a task that would do with a part of it.
+    return needed, max(math.ceil(options.get("num_cpus") or 1), 1)
+
+
+class RemoteClass:
+    """A class of actors, which cannot be made."""
+
+    def __init__(self, cls: type) -> None:
+        self._class = cls
+        functools.update_wrapper(self, cls, updated=())
+
+    def options(self, **_: Any) -> RemoteClass:
+        """Return this."""
+        return self
+
+    def remote(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise NotImplementedError."""
+        raise NotImplementedError(
+            f"{self._class.__name__}.remote(...): this layer has no actors, only remote functions"
+        )
+
+
+def remote(*given: Any, **named: Any) -> Any:
+    """Make a function remote: ``@ray.remote``, or ``@ray.remote(num_returns=2, num_gpus=1)``.
+
+    ``num_cpus`` are the cores that a task needs, ``num_gpus`` and ``resources`` what it demands of
+    its worker. Raises TypeError, ValueError, NotImplementedError for other options.
+    """
+    options = _known(named)
+
+    def make(function: Any) -> Any:
+        if isinstance(function, type):
+            return RemoteClass(function)
+        if not callable(function):
+            raise TypeError(f"only functions can be remote, not {type(function).__qualname__}")
+        return RemoteFunction(function, options)
+
+    if not given:
+        return make
+    if len(given) > 1 or named:
+        raise TypeError("write @ray.remote, or @ray.remote(name=value)")
+    return make(given[0])
+
+
+# -- in the place of Ray ---------------------------------------------------------------------------
+
+
+def _missing(name: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(f"ray.{name} is not there: this layer has tasks and references")
+
+    return refuse
+
+
+available_resources = _missing("available_resources")
+cluster_resources = _missing("cluster_resources")
+get_actor = _missing("get_actor")
+get_gpu_ids = _missing("get_gpu_ids")
+get_runtime_context = _missing("get_runtime_context")
+kill = _missing("kill")
+method = _missing("method")
+nodes = _missing("nodes")
+timeline = _missing("timeline")
+
+
+def _module(name: str, **contents: Any) -> ModuleType:
+    module = ModuleType(f"ray.{name}", "A part of Ray, over this engine.")
+    module.__dict__.update(contents)
+    return module
+
+
+util = _module("util", as_completed=as_completed, map_unordered=map_unordered)
+exceptions = _module(
+    "exceptions",
+    GetTimeoutError=GetTimeoutError,
+    RayError=ScalerError,
+    RayTaskError=RemoteError,
+    TaskCancelledError=CancelledError,
+    WorkerCrashedError=WorkerDiedError,
+)
+NAMES = (
+    "ObjectRef",
+    "available_resources",
+    "cancel",
+    "cluster_resources",
+    "get",
+    "get_actor",
+    "get_gpu_ids",
+    "get_runtime_context",
+    "init",
+    "is_initialized",
+    "kill",
+    "method",
+    "nodes",
+    "put",
+    "remote",
+    "shutdown",
+    "timeline",
+    "wait",
+)
+"""What of Ray is replaced."""
+
+
+def _install() -> None:
+    """Let ``import ray`` be this layer: by an installed Ray's names, or as the module itself."""
+    here = sys.modules[__name__]
+    if "ray" not in sys.modules and importlib.util.find_spec("ray") is None:
+        sys.modules.update({"ray": here, "ray.util": util, "ray.exceptions": exceptions})
+        return
+    theirs = importlib.import_module("ray")
+    for name in NAMES:
+        setattr(theirs, name, getattr(here, name))
+    importlib.import_module("ray.util").__dict__.update(
+        as_completed=as_completed, map_unordered=map_unordered
+    )
+    importlib.import_module("ray.exceptions").__dict__.update(
+        {name: value for name, value in vars(exceptions).items() if not name.startswith("_")}
+    )
+
+
+# In each process that unpickles a task as well: there, its function may import Ray.
+_install()
