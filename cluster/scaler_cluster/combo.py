@@ -66,6 +66,10 @@ WORKERS = MappingProxyType(
     }
 )
 """The settings of the workers, in the same way."""
+NOTHING: Mapping[str, Any] = MappingProxyType(
+    {"object_storage_address": (), "per_worker_capabilities": {}, "machine_capabilities": {}}
+)
+"""What None means."""
 
 
 class SchedulerClusterCombo:
@@ -136,6 +140,7 @@ class SchedulerClusterCombo:
         keys: For an address that is no loopback address: a file or directory of the scheduler's
             keys, which ``scaler_keys`` made, or "insecure" to go without. Default: the
             environment's (``SCALER_KEYS``).
+        allocate_policy: Accepted, without effect: ``even`` and ``capability`` do the same.
 
     Raises:
         TypeError: A setting has the wrong type.
@@ -183,6 +188,7 @@ class SchedulerClusterCombo:
         hang_timeout_seconds: float = ClusterSettings.hang_timeout_seconds,
         dashboard: bool = False,
         keys: str | PathLike[str] | None = None,
+        allocate_policy: Any = None,
     ) -> None:
         given = dict(locals())
         n_workers = arguments.whole("n_workers", n_workers, 0)
@@ -190,16 +196,14 @@ class SchedulerClusterCombo:
         arguments.instance("worker_manager_id", worker_manager_id, str, "a text")
         given["keys"] = read_keys_argument(keys, security_config)
         given["address"] = PRIVATE if address is None else address
-        if object_storage_address is None:
-            given["object_storage_address"] = ()
-        for name in ("per_worker_capabilities", "machine_capabilities"):
-            given[name] = {} if given[name] is None else given[name]
+        for name, empty in NOTHING.items():
+            given[name] = empty if given[name] is None else given[name]
         if per_worker_queue_size is not None:
             given["per_worker_task_queue_size"] = per_worker_queue_size
         scheduler = SchedulerSettings.of(
             SCHEDULER,
             **{setting: given[name] for setting, name in SCHEDULER.items()},
-            **_policy(scaler_policy),
+            **_policy(scaler_policy, allocate_policy),
         )
         workers = ClusterSettings.of(
             WORKERS,
@@ -279,7 +283,11 @@ class SchedulerClusterCombo:
         self.shutdown()
 
 
-def _policy(policy: object) -> dict[str, Any]:
+def _policy(policy: object, allocate: Any) -> dict[str, Any]:
     """Return the settings that a policy of Scaler has, as far as it has them."""
     names = "policy_engine_type", "policy_content"
-    return {name: getattr(policy, name) for name in names if hasattr(policy, name)}
+    found = {name: getattr(policy, name) for name in names if hasattr(policy, name)}
+    if allocate is not None:
+        # Scaler has an enumeration, whose names these are.
+        found["allocate_policy"] = getattr(allocate, "name", allocate)
+    return found

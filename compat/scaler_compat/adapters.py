@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from scaler_cluster.config.webhook_settings import AdapterSettings
 
 
-def format_capabilities(capabilities: Mapping[str, int]) -> str:
-    """Return capabilities as a command line has them, such as ``linux,gpu=1``."""
-    return ",".join(
-        name if amount == -1 else f"{name}={amount}" for name, amount in capabilities.items()
-    )
-
-
 class _WorkerAdapter:
     """Starts and shuts down worker groups, by its methods or by HTTP."""
 

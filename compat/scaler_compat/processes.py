@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scaler_cluster.config.sections import SchedulerSettings, StorageSettings
@@ -21,6 +20,8 @@ from scaler_cluster.process.process_config import (
     SupervisorProcessConfig,
 )
 from scaler_cluster.security.credentials import read_keys_argument
+from scaler_compat.config_groups import PolicyConfig
+from scaler_compat.config_sections import plain
 
 if TYPE_CHECKING:
     import os
@@ -32,14 +33,6 @@ if TYPE_CHECKING:
 
 MANAGER_STOP_S = 10.0
 """Managers that have not ended so long after their scheduler are killed."""
-
-
-@dataclass(frozen=True)
-class PolicyConfig:
-    """What a scheduler decides by: accepted and checked, see the settings of the same names."""
-
-    policy_engine_type: str = SchedulerSettings.policy_engine_type
-    policy_content: str = SchedulerSettings.policy_content
 
 
 class EngineProcess:
@@ -103,6 +96,13 @@ def _text(address: object) -> str | None:
     return None if address is None else str(address)
 
 
+def _one_of(name: str, value: object, older_name: str, older: object) -> str:
+    """Return the address that is given by one of two names; raises TypeError."""
+    if (value is None) == (older is None):
+        raise TypeError(f"give one of {name} and {older_name}")
+    return str(older if value is None else value)
+
+
 class _ManagingProcess(EngineProcess):
     """A scheduler, with a manager for each adapter that it is to ask for workers."""
 
@@ -143,11 +143,14 @@ class _ManagingProcess(EngineProcess):
 
 
 class SchedulerProcess(_ManagingProcess):
-    """A scheduler at ``bind_address``; parameters as the settings of the same names."""
+    """A scheduler at ``bind_address``; parameters as the settings of the same names.
+
+    Version 1 calls the first one ``address``.
+    """
 
     def __init__(
         self,
-        bind_address: object,
+        bind_address: object = None,
         object_storage_address: object = None,
         advertised_object_storage_address: object = None,
         monitor_address: object = None,
@@ -168,12 +171,15 @@ class SchedulerProcess(_ManagingProcess):
         security_config: str | os.PathLike[str] | None = None,
         scaling_controller_strategy: object = None,
         adapter_webhook_urls: Sequence[str] = (),
+        *,
+        address: object = None,
+        allocate_policy: object = None,
     ) -> None:
         if shutdown_event is not None:
             raise ConfigError("shutdown_event must be None: use terminate()")
-        policy, strategy = policy or PolicyConfig(), scaling_controller_strategy
+        policy = policy or PolicyConfig()
         settings = SchedulerSettings.of(
-            scheduler_address=_text(bind_address),
+            scheduler_address=_one_of("bind_address", bind_address, "address", address),
             object_storage_address=_text(object_storage_address) or (),
             advertised_object_storage_address=_text(advertised_object_storage_address) or (),
             monitor_address=_text(monitor_address),
@@ -187,13 +193,13 @@ class SchedulerProcess(_ManagingProcess):
             protected=protected,
             policy_engine_type=policy.policy_engine_type,
             policy_content=policy.policy_content,
+            allocate_policy=plain(allocate_policy) or SchedulerSettings.allocate_policy,
             event_loop=event_loop,
             logging_paths=logging_paths,
             logging_config_file=logging_config_file,
             logging_level=logging_level,
             keys=read_keys_argument(None, security_config),
-            # Scaler has an enumeration, whose names these are.
-            scaling_controller_strategy=getattr(strategy, "name", strategy),
+            scaling_controller_strategy=plain(scaling_controller_strategy),
             adapter_webhook_urls=tuple(adapter_webhook_urls),
         )
         super().__init__(settings)
@@ -228,7 +234,7 @@ class Cluster(EngineProcess):
 
     def __init__(
         self,
-        address: object,
+        address: object = None,
         worker_names: Sequence[str] = (),
         worker_io_threads: int = ClusterSettings.io_threads,
         per_worker_capabilities: Mapping[str, int] | str | None = None,
@@ -245,14 +251,18 @@ class Cluster(EngineProcess):
         logging_level: str = ClusterSettings.logging_level,
         preload: str | None = None,
         keys: str | None = None,
+        *,
+        object_storage_address: object = None,
+        config: ClusterSettings | None = None,
     ) -> None:
-        settings = address
+        settings = address if config is None else config
         if not isinstance(settings, ClusterSettings):
             settings = ClusterSettings.of(
-                scheduler_address=_text(address),
-                worker_names=tuple(worker_names),
+                scheduler_address=_one_of("address", address, "config", None),
+                object_storage_address=_text(object_storage_address) or (),
+                worker_names=tuple(plain(worker_names)),
                 io_threads=worker_io_threads,
-                per_worker_capabilities=per_worker_capabilities or {},
+                per_worker_capabilities=plain(per_worker_capabilities) or {},
                 per_worker_task_queue_size=per_worker_task_queue_size,
                 heartbeat_interval_seconds=heartbeat_interval_seconds,
                 task_timeout_seconds=task_timeout_seconds,
@@ -267,8 +277,8 @@ class Cluster(EngineProcess):
                 preload=preload,
                 keys=keys,
             )
-        config = SupervisorProcessConfig.from_settings(settings)
-        super().__init__("supervisor", config, reports=False)
+        process = SupervisorProcessConfig.from_settings(settings)
+        super().__init__("supervisor", process, reports=False)
 
 
 class Worker(Cluster):
@@ -318,19 +328,26 @@ class Worker(Cluster):
 
 
 class ObjectStorageServerProcess(EngineProcess):
-    """An object storage at ``bind_address``; parameters as the settings of the same names."""
+    """An object storage at ``bind_address``; parameters as the settings of the same names.
+
+    Version 1 calls the first one ``object_storage_address``.
+    """
 
     def __init__(
         self,
-        bind_address: object,
+        bind_address: object = None,
         identity: str = StorageSettings.identity,
         logging_paths: Sequence[str] = StorageSettings.logging_paths,
         logging_level: str = StorageSettings.logging_level,
         logging_config_file: str | None = None,
         security_config: str | os.PathLike[str] | None = None,
+        *,
+        object_storage_address: object = None,
     ) -> None:
         settings = StorageSettings.of(
-            object_storage_address=_text(bind_address),
+            object_storage_address=_one_of(
+                "bind_address", bind_address, "object_storage_address", object_storage_address
+            ),
             identity=identity,
             logging_paths=logging_paths,
             logging_level=logging_level,

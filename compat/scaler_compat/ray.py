@@ -21,23 +21,41 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import cloudpickle
 
-from scaler_cluster.client import worker_context
-from scaler_cluster.client.client import Client
-from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_cluster.errors import FutureInsideError, RemoteError, ScalerError, WorkerDiedError
 from scaler_cluster.pickling.payload import Constant, function_name
-from scaler_cluster.process.process import usable_cpus
+from scaler_compat.ray_connection import connected, init, is_initialized, scaler_init, shutdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
+    from scaler_cluster.client.client import Client
     from scaler_cluster.pickling.payload import ObjectReference
 
+__all__ = [
+    "ObjectRef",
+    "available_resources",
+    "cancel",
+    "cluster_resources",
+    "exceptions",
+    "get",
+    "get_actor",
+    "get_gpu_ids",
+    "get_runtime_context",
+    "init",
+    "is_initialized",
+    "kill",
+    "method",
+    "nodes",
+    "put",
+    "remote",
+    "scaler_init",
+    "shutdown",
+    "timeline",
+    "util",
+    "wait",
+]
 T = TypeVar("T")
 
-OF_CLIENT = ("profiling", "timeout_seconds", "serializer", "stream_output")
-"""What :func:`scaler_init` passes to the client; the rest is the cluster's."""
-OF_BOTH = ("object_storage_address", "heartbeat_interval_seconds")
 WITHOUT_EFFECT = frozenset(
     ("accelerator_type", "enable_task_events", "max_calls", "max_retries", "memory", "name",
      "object_store_memory", "scheduling_strategy")
@@ -53,96 +71,6 @@ REFUSED = MappingProxyType(
 
 class GetTimeoutError(TimeoutError):
     """The values were not there in time."""
-
-
-# -- the cluster -------------------------------------------------------------------------------
-
-_lock = threading.RLock()
-_client: Client | None = None
-_cluster: SchedulerClusterCombo | None = None
-_workers: int | None = None
-"""How many workers the cluster gets that is started when it is first needed; None: no word yet."""
-
-
-def scaler_init(address: str | None = None, *, n_workers: int | None = None, **named: Any) -> None:
-    """Connect to a cluster, or start one on this machine. Without it, the first task starts one.
-
-    Args:
-        address: Of the scheduler; None: a cluster of this process is started.
-        n_workers: How many workers that has; default: one for each CPU.
-        **named: Settings of :class:`Client` (``profiling``, ``timeout_seconds``, ``serializer``,
-            ``stream_output``) and, without an address, of :class:`SchedulerClusterCombo`.
-
-    Raises:
-        RuntimeError: It was called before, or a task has started a cluster.
-        TypeError: There is no such setting, or it is of a cluster that is there already.
-        ConfigError: A setting is wrong.
-        ClusterUnreachableError: No scheduler answers.
-
-    """
-    global _client, _cluster
-    with _lock:
-        if _client is not None:
-            raise RuntimeError("cannot initialize twice: call shutdown() in between")
-        both = {name: named[name] for name in OF_BOTH if name in named}
-        of_client = {name: named.pop(name) for name in OF_CLIENT if name in named} | both
-        cluster = None
-        if address is None:
-            count = _workers if n_workers is None else n_workers
-            cluster = SchedulerClusterCombo(count or usable_cpus(), **named)
-            address = cluster.get_address()
-        elif n_workers is not None or set(named) - set(OF_BOTH):
-            wrong = "n_workers" if n_workers is not None else min(set(named) - set(OF_BOTH))
-            raise TypeError(f"{wrong} is a setting of a new cluster, and {address} is one already")
-        try:
-            _client = Client(address, **of_client)
-        except BaseException:
-            if cluster is not None:
-                cluster.shutdown()
-            raise
-        _cluster = cluster
-
-
-def init(address: str | None = None, *, num_cpus: int | None = None, **_: Any) -> None:
-    """Say how many workers the cluster gets that the first task starts; other settings are Ray's.
-
-    Raises ValueError for the address of a cluster of Ray.
-    """
-    global _workers
-    if address not in (None, "auto", "local"):
-        raise ValueError(
-            f"there is no cluster of Ray at {address!r} here: scaler_init(address=...) connects to "
-            "a scheduler"
-        )
-    _workers = num_cpus or usable_cpus()
-
-
-def is_initialized() -> bool:
-    """Return True after :func:`init` or :func:`scaler_init`, and in tasks."""
-    return _client is not None or _workers is not None or worker_context.is_worker()
-
-
-def shutdown(**_: Any) -> None:
-    """Leave the cluster, and end it if this process has started it; what is pending is cancelled."""
-    global _client, _cluster, _workers
-    with _lock:
-        client, cluster = _client, _cluster
-        _client = _cluster = _workers = None
-    if client is not None:
-        client.disconnect()
-    if cluster is not None:
-        cluster.shutdown()
-
-
-def _connected() -> Client:
-    """Return the client of this program, or of the task that calls."""
-    if worker_context.is_worker():
-        return Client()
-    with _lock:
-        if _client is None:
-            scaler_init()
-        assert _client is not None
-        return _client
 
 
 # -- references --------------------------------------------------------------------------------
@@ -215,7 +143,7 @@ def _call(function: Callable[..., T], pickled: bytes, *values: Any) -> T:
     """Call a function, in a task, with arguments in which there are references."""
     _inside.values = values
     try:
-        args, kwargs = pickle.loads(pickled)  # noqa: S301 - the client's own
+        args, kwargs = pickle.loads(pickled)
     finally:
         _inside.values = ()
     args = tuple(map(_value_of, args))
@@ -230,7 +158,7 @@ def _same(value: T) -> T:
     return value
 
 
-def _item(value: Sequence[Any], index: int, count: int) -> Any:
+def _item(value: Any, index: int, count: int) -> Any:
     if not hasattr(value, "__getitem__") or not hasattr(value, "__len__"):
         raise TypeError(f"num_returns={count} needs a sequence, not {type(value).__qualname__}")
     if len(value) != count:
@@ -242,7 +170,7 @@ def put(value: T) -> ObjectRef[T]:
     """Store a value on the cluster; raises PayloadError, StorageFullError."""
     if isinstance(value, ObjectRef):
         raise TypeError("this is a reference already")
-    client = _connected()
+    client = connected()
     stored = client.send_object(value)
     return ObjectRef(client.submit(_same, stored), stored)
 
@@ -265,7 +193,7 @@ def wait(
     *,
     num_returns: int | None = 1,
     timeout: float | None = None,
-    fetch_local: bool = True,  # noqa: ARG001 - Ray's
+    fetch_local: bool = True,
 ) -> tuple[list[ObjectRef[T]], list[ObjectRef[T]]]:
     """Return ``num_returns`` references that are done, and the others; both in their order.
 
@@ -293,7 +221,7 @@ def _checked(refs: Any) -> list[ObjectRef[Any]]:
     raise TypeError(f"references are needed, or a list of them, not {type(refs).__qualname__}")
 
 
-def cancel(ref: ObjectRef[Any], *, force: bool = False, recursive: bool = True) -> None:  # noqa: ARG001
+def cancel(ref: ObjectRef[Any], *, force: bool = False, recursive: bool = True) -> None:
     """Cancel a task, running or not, with the tasks that it has submitted."""
     ref.cancel()
 
@@ -311,7 +239,7 @@ def map_unordered(
     fn: RemoteFunction, items: Sequence[Any], *, yield_obj_refs: bool = False, **_: Any
 ) -> Iterator[Any]:
     """Call a remote function with each item, and yield the values as they come."""
-    if not isinstance(fn, RemoteFunction) or fn.num_returns != 1:
+    if getattr(fn, "num_returns", None) != 1:
         raise TypeError("map_unordered() needs a remote function with one value")
     return as_completed([fn.remote(item) for item in items], yield_obj_refs=yield_obj_refs)
 
@@ -364,8 +292,9 @@ class RemoteFunction:
         References among the arguments are resolved on the cluster. Raises PayloadError when the
         value is asked for, if an argument cannot be pickled.
         """
-        client = _connected()
-        _inside.found = found = []
+        client = connected()
+        found: list[ObjectRef[Any]] = []
+        _inside.found = found
         try:
             future = self._submit(
                 client,
@@ -434,7 +363,7 @@ class RemoteClass:
 
     def __init__(self, cls: type) -> None:
         self._class = cls
-        functools.update_wrapper(self, cls, updated=())
+        self.__name__, self.__doc__ = cls.__name__, cls.__doc__
 
     def options(self, **_: Any) -> RemoteClass:
         """Return this."""
@@ -505,26 +434,7 @@ exceptions = _module(
     TaskCancelledError=CancelledError,
     WorkerCrashedError=WorkerDiedError,
 )
-NAMES = (
-    "ObjectRef",
-    "available_resources",
-    "cancel",
-    "cluster_resources",
-    "get",
-    "get_actor",
-    "get_gpu_ids",
-    "get_runtime_context",
-    "init",
-    "is_initialized",
-    "kill",
-    "method",
-    "nodes",
-    "put",
-    "remote",
-    "shutdown",
-    "timeline",
-    "wait",
-)
+NAMES = [name for name in __all__ if name not in ("exceptions", "scaler_init", "util")]
 """What of Ray is replaced."""
 
 

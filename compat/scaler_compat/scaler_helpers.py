@@ -57,6 +57,17 @@ class ScopedLogger:
         self.timer.end()
 
 
+def get_logger_info(logger: logging.Logger) -> tuple[str, str, tuple[str, ...]]:
+    """Return how a logger formats, from which level it logs, and into which files."""
+    first = next((one.formatter for one in logger.handlers if one.formatter), None)
+    paths = (getattr(one, "baseFilename", None) for one in logger.handlers)
+    return (
+        "" if first is None else str(first._fmt),
+        logging.getLevelName(logger.getEffectiveLevel()),
+        tuple(filter(None, paths)),
+    )
+
+
 class Processor:
     """The process that runs tasks; its tasks can ask whether they are in one."""
 

@@ -169,7 +169,7 @@ SESSIONS = [
 """Commands as they are printed together, and the program that shows that they work."""
 ELSEWHERE = {
     "scaler_top": "needs a terminal: tests/runtime/test_top.py has one",
-    "scaler_ui": "no monitor yet",
+    "scaler_ui": "needs a browser: tests/runtime/test_dashboard_pages.py has one",
     "scaler_symphony_cluster": "with a stand-in of Symphony: tests/provision/test_symphony.py",
     "scaler_worker_adapter_symphony": "as the one above",
     "--config": "paths of a whole machine: tests/runtime/test_commands.py has the scenarios",

@@ -160,7 +160,7 @@ def test_parameters_have_the_documented_names() -> None:
         "load_balance_trigger_times", "protected", "policy", "event_loop", "logging_paths",
         "logging_config_file", "logging_level", "shutdown_event", "security_config",
         # Of version 1.12, before ``policy``.
-        "scaling_controller_strategy", "adapter_webhook_urls",
+        "scaling_controller_strategy", "adapter_webhook_urls", "address", "allocate_policy",
     ]  # fmt: skip
     assert list(inspect.signature(Worker).parameters) == [
         "event_loop", "name", "address", "object_storage_address", "preload", "capabilities",

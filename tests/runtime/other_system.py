@@ -7,26 +7,24 @@ and what is waited for must be what that system can wait for.
 
 from __future__ import annotations
 
-import asyncio
-import asyncio.events
-import concurrent.futures.process
-import ctypes
 import importlib
-import logging.config
-import multiprocessing.connection
 import os
 import select
 import selectors
 import signal
 import socket
 import stat
-import subprocess
 import sys
-import tempfile
-import urllib.request
 
-for name in ("blake3", "cloudpickle", "msgpack", "psutil", "sortedcontainers", "toolz", "xxhash",
-             "zmq", "zmq.auth", "numpy"):  # fmt: skip
+STANDARD = (
+    "asyncio", "concurrent.futures.process", "ctypes", "logging.config", "logging.handlers",
+    "multiprocessing.connection", "subprocess", "tempfile", "urllib.request",
+)  # fmt: skip
+OTHERS = (
+    "blake3", "cloudpickle", "msgpack", "numpy", "psutil", "sortedcontainers", "toolz", "xxhash",
+    "zmq", "zmq.auth",
+)  # fmt: skip
+for name in (*STANDARD, *OTHERS):
     importlib.import_module(name)
 
 LACKS_EPOLL = {
@@ -54,7 +52,7 @@ MODULES = ["fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"]
 def become(system: str) -> None:
     """Let this process be one of ``win32`` or ``darwin``."""
     _remove(LACKS_EPOLL)
-    selectors.DefaultSelector = selectors.SelectSelector  # type: ignore[misc]
+    selectors.__dict__["DefaultSelector"] = selectors.SelectSelector
     if system == "win32":
         _remove(LACKS_POSIX)
         for name in MODULES:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.cli.shared import run_command
 from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.errors import ClusterUnreachableError
-from scaler_cluster.process.process import lifeline_of_signals, need_linux
+from scaler_cluster.process.process import lifeline_of_signals
 from scaler_cluster.process.process_config import SupervisorProcessConfig
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def _run(settings: ClusterSettings) -> None:
 
 def run_cluster(config: SupervisorProcessConfig) -> None:
     """Run workers to their end; raises ClusterUnreachableError if nobody has asked for that."""
-    need_linux()
     from scaler_cluster.runtime.supervisor import Supervisor
 
     reason = Supervisor(config, lifeline_of_signals()).run()

@@ -43,10 +43,10 @@ def _run(name: str, arguments: Sequence[str]) -> int:
     kind = settings_of_type(name)
     assert issubclass(kind, ManagerSettings | ProxyManagerSettings)
     about = (kind.__doc__ or "").partition("\n")[0]
-    return run_command(kind, f"{PROGRAM} {name}", about, _manage, arguments)
+    return run_command(kind, f"{PROGRAM} {name}", about, manage, arguments)
 
 
-def _manage(settings: ManagerSettings | ProxyManagerSettings) -> None:
+def manage(settings: ManagerSettings | ProxyManagerSettings) -> None:
     """Run a manager to its end; raises ClusterUnreachableError if nobody has asked for that."""
     if isinstance(settings, ProxyManagerSettings):
         proxy.run(settings)

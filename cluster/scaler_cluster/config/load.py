@@ -142,6 +142,16 @@ def _line_of(text: str, table: str, number: int, key: str) -> int:
 
 # -- command lines -----------------------------------------------------------------------------
 
+BY_FLAG = "--"
+"""What a setting that needs no name begins with in argparse's result if it was given by name."""
+_TLS = ": there is no TLS between processes, but keys: see scaler_keys and --keys"
+_LOG_HUB = ": nobody listens for logs; --logging-paths says where to log"
+OLDER_FLAGS = MappingProxyType(
+    dict.fromkeys(("--tls-cert", "-tc", "--tls-key", "-tk"), _TLS)
+    | dict.fromkeys(("--log-hub-address", "-la"), _LOG_HUB)
+)
+"""Flags that versions of Scaler had, and what to do in their place."""
+
 
 class Parser(argparse.ArgumentParser):
     """Raises ConfigError instead of ending the process."""
@@ -172,6 +182,9 @@ def make_parser(program: str, about: str, options: Sequence[Option]) -> Parser:
             continue
         keywords = {"default": argparse.SUPPRESS, "help": _help(one)}
         parser.add_argument(one.name, nargs="?", metavar=one.name, **keywords)
+        # Who writes its name means the same.
+        keywords["help"] = argparse.SUPPRESS
+        parser.add_argument(*one.flags, dest=f"{BY_FLAG}{one.name}", **keywords)
     return parser
 
 
@@ -188,16 +201,21 @@ def load(
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
         flags = [flag for one in options for flag in one.flags]
-        hint = suggest(unknown[0].partition("=")[0], flags)
-        raise ConfigError(f"{unknown[0]} is not an option{hint or f'; see {program} --help'}")
+        flag = unknown[0].partition("=")[0]
+        hint = OLDER_FLAGS.get(flag) or suggest(flag, flags) or f"; see {program} --help"
+        raise ConfigError(f"{unknown[0]} is not an option{hint}")
     values: dict[str, Any] = {}
     table = _own_table(kind, program, given.config) if given.config is not None else None
     if table is not None:
         values |= table.read(kind)
     for one in options:
-        if one.name in given:
+        by_flag = f"{BY_FLAG}{one.name}"
+        if one.name in given and by_flag in given:
+            raise ConfigError(f"{one.name} is given twice: with its name, and without")
+        name = by_flag if by_flag in given else one.name
+        if name in given:
             try:
-                values[one.name] = one.kind.read(getattr(given, one.name))
+                values[one.name] = one.kind.read(getattr(given, name))
             except ValueError as error:
                 raise ConfigError(f"{one.shown} {error}") from None
     try:

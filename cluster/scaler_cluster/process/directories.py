@@ -15,6 +15,7 @@ from pathlib import Path
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.objects.storage_dirs import StorageDirs
+from scaler_cluster.process.process import need_linux
 
 PREFIX = "scaler-"
 HELD = "held"
@@ -38,7 +39,11 @@ class ClusterDirs:
 
     @classmethod
     def named(cls, memory_limit: int | None = None, name: str = "") -> ClusterDirs:
-        """Return directories of that name, by default a new one."""
+        """Return directories of that name, by default a new one.
+
+        Raises ConfigError where there can be no cluster.
+        """
+        need_linux()
         # A child does not need these imports: its parent has named the directories.
         import secrets
         import tempfile

@@ -17,7 +17,7 @@ from scaler_cluster.process.child import STOP_TIMEOUT_S, ChildProcess
 from scaler_cluster.process.dashboard_link import DashboardLink
 from scaler_cluster.process.directories import ClusterDirs
 from scaler_cluster.process.keeper import Keeper
-from scaler_cluster.process.process import need_linux, usable_cpus
+from scaler_cluster.process.process import usable_cpus
 from scaler_cluster.process.process_config import (
     WORKERS_MAX,
     DashboardProcessConfig,
@@ -64,7 +64,6 @@ class EmbeddedCluster:
         supervising: SupervisorOptions | None = None,
         dashboard: bool = False,
     ) -> None:
-        need_linux()
         self.workers = workers
         self.pid = os.getpid()
         self._initargs = initargs

@@ -202,6 +202,10 @@ def read_keys_argument(
     A client that is pickled takes the path along, and another process has another directory. Raises
     TypeError, or ConfigError for what TLS would need.
     """
+    has_files = getattr(security_config, "has_credentials", None)
+    if has_files is not None and not has_files():
+        # Scaler's configuration of TLS, without TLS.
+        security_config = None
     if security_config is not None and not isinstance(security_config, (str, os.PathLike)):
         raise ConfigError(
             "security_config must be a path of keys that scaler_keys made: there is no TLS between "

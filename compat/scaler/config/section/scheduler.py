@@ -1,6 +1,6 @@
 """The settings of a scheduler, at the path that the Scaler system has them at."""
 
-from scaler_cluster.config.sections import SchedulerSettings as SchedulerConfig
-from scaler_compat.processes import PolicyConfig
+from scaler_compat.config_groups import PolicyConfig
+from scaler_compat.config_sections import SchedulerConfig
 
 __all__ = ["PolicyConfig", "SchedulerConfig"]

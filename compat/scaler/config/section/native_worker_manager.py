@@ -1,0 +1,6 @@
+"""The settings of a manager, at the path that the Scaler system has them at."""
+
+from scaler_compat.config_sections import NativeWorkerManagerConfig
+from scaler_compat.config_values import NativeWorkerManagerMode
+
+__all__ = ["NativeWorkerManagerConfig", "NativeWorkerManagerMode"]

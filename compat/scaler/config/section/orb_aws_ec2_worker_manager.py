@@ -1,0 +1,5 @@
+"""The settings of a manager, at the path that the Scaler system has them at."""
+
+from scaler_compat.config_sections import ORBAWSEC2WorkerManagerConfig
+
+__all__ = ["ORBAWSEC2WorkerManagerConfig"]

@@ -1,0 +1,5 @@
+"""The settings of a monitor, at the path that the Scaler system has them at."""
+
+from scaler_compat.config_sections import WebUIConfig
+
+__all__ = ["WebUIConfig"]

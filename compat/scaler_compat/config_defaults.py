@@ -1,0 +1,24 @@
+"""Defaults of settings, under the names that the Scaler system has for them."""
+
+from scaler_cluster.config.sections import SchedulerSettings
+from scaler_cluster.config.worker_settings import WorkerSettings
+from scaler_cluster.process.process import usable_cpus
+
+DEFAULT_CLIENT_TIMEOUT_SECONDS = SchedulerSettings.client_timeout_seconds
+DEFAULT_GARBAGE_COLLECT_INTERVAL_SECONDS = WorkerSettings.garbage_collect_interval_seconds
+DEFAULT_HARD_PROCESSOR_SUSPEND = WorkerSettings.hard_processor_suspend
+DEFAULT_HEARTBEAT_INTERVAL_SECONDS = WorkerSettings.heartbeat_interval_seconds
+DEFAULT_IO_THREADS = SchedulerSettings.io_threads
+DEFAULT_LOAD_BALANCE_SECONDS = SchedulerSettings.load_balance_seconds
+DEFAULT_LOAD_BALANCE_TRIGGER_TIMES = SchedulerSettings.load_balance_trigger_times
+DEFAULT_LOGGING_LEVEL = SchedulerSettings.logging_level
+DEFAULT_LOGGING_PATHS = SchedulerSettings.logging_paths
+DEFAULT_MAX_NUMBER_OF_TASKS_WAITING = SchedulerSettings.max_number_of_tasks_waiting
+DEFAULT_MAX_TASK_CONCURRENCY = usable_cpus()
+DEFAULT_NUMBER_OF_WORKER = usable_cpus()
+DEFAULT_OBJECT_RETENTION_SECONDS = SchedulerSettings.object_retention_seconds
+DEFAULT_PER_WORKER_QUEUE_SIZE = WorkerSettings.per_worker_task_queue_size
+DEFAULT_TASK_TIMEOUT_SECONDS = WorkerSettings.task_timeout_seconds
+DEFAULT_TRIM_MEMORY_THRESHOLD_BYTES = WorkerSettings.trim_memory_threshold_bytes
+DEFAULT_WORKER_DEATH_TIMEOUT = WorkerSettings.death_timeout_seconds
+DEFAULT_WORKER_TIMEOUT_SECONDS = SchedulerSettings.worker_timeout_seconds
