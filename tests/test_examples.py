@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
     ("arguments", "expected"),
     [
         (["count_bigrams.py", str(ROOT / "docs"), str(ROOT / "examples")], "both counts agree"),
+        (["estimate_pi_with_ray.py"], "pi is about 3.1"),
         (["price_options.py", "--options", "6"], "tasks/s"),
         (["watch_prices.py", "--ticks", "20", "--workers", "2"], "20 prices valued"),
     ],

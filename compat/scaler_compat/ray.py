@@ -17,7 +17,7 @@ import sys
 import threading
 from concurrent.futures import CancelledError, Future
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 import cloudpickle
 
@@ -376,6 +376,10 @@ class RemoteClass:
         )
 
 
+@overload
+def remote(function: Callable[..., Any], /) -> RemoteFunction: ...
+@overload
+def remote(**named: Any) -> Callable[[Callable[..., Any]], RemoteFunction]: ...
 def remote(*given: Any, **named: Any) -> Any:
     """Make a function remote: ``@ray.remote``, or ``@ray.remote(num_returns=2, num_gpus=1)``.
 
