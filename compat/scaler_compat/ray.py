@@ -19,17 +19,14 @@ from concurrent.futures import CancelledError, Future
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-import cloudpickle
-
 from scaler_cluster.errors import FutureInsideError, RemoteError, ScalerError, WorkerDiedError
-from scaler_cluster.pickling.payload import Constant, function_name
+from scaler_cluster.pickling.payload import Constant, dumps, function_name
 from scaler_compat.ray_connection import connected, init, is_initialized, scaler_init, shutdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from scaler_cluster.client.client import Client
-    from scaler_cluster.pickling.payload import ObjectReference
 
 __all__ = [
     "ObjectRef",
@@ -79,10 +76,12 @@ class GetTimeoutError(TimeoutError):
 class _Inside(threading.local):
     """The references inside of values that this thread pickles or unpickles."""
 
+    was_met = False
+    """One was met where none can be pickled."""
     found: list[ObjectRef[Any]] | None = None
-    """While it pickles."""
+    """While arguments are pickled in which there are some."""
     values: tuple[Any, ...] = ()
-    """While it unpickles."""
+    """While such arguments are unpickled."""
 
 
 _inside = _Inside()
@@ -91,46 +90,58 @@ _inside = _Inside()
 class ObjectRef(Generic[T]):
     """Stands for a value that a task returns, or that was stored by :func:`put`."""
 
-    def __init__(
-        self, future: Future[T], stored: ObjectReference | None = None, task: Any = None
-    ) -> None:
-        self._future = future
-        self._stored = stored
+    def __init__(self, source: Callable[[], Future[T]] | Future[T], task: Any = None) -> None:
+        self._source = source
+        """Its future, or what makes that when it is first needed."""
         self._task = task
 
     def future(self) -> Future[T]:
         """Return its future."""
-        return self._future
+        if not isinstance(self._source, Future):
+            self._source = self._source()
+        return self._source
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait for the value in asyncio."""
         import asyncio
 
-        return asyncio.wrap_future(self._future).__await__()
+        return asyncio.wrap_future(self.future()).__await__()
 
     def __reduce__(self) -> Any:
         """Let what calls a remote function send the value along; refuse everywhere else."""
         if _inside.found is None:
+            _inside.was_met = True
             raise FutureInsideError(
                 "a reference can be an argument of a remote function, also inside of other values, "
-                "but a task cannot return it, and no file keeps it: pass its value"
+                "but a task cannot return it, and no function or file keeps it: pass its value"
             )
         _inside.found.append(self)
         return _arrived, (len(_inside.found) - 1,)
 
     def as_argument(self, *, is_positional: bool = True) -> Any:
         """Return what a task is given in its place."""
-        if self._stored is not None and is_positional:
-            return self._stored
-        future = self._future
+        if is_positional and isinstance(self._source, _Stored):
+            return self._source.reference
+        future = self.future()
         # One that came with arguments has its value.
         return future.result() if type(future) is Future else future
 
     def cancel(self) -> None:
         """Cancel the task, unless it has ended."""
-        self._future.cancel()
+        self.future().cancel()
         if self._task is not None:
             self._task.cancel()
+
+
+class _Stored:
+    """A value that is stored on the cluster; a call fetches it."""
+
+    def __init__(self, client: Client, value: Any) -> None:
+        self._client = client
+        self.reference = client.send_object(value)
+
+    def __call__(self) -> Future[Any]:
+        return self._client.submit(_same, self.reference)
 
 
 def _arrived(index: int) -> ObjectRef[Any]:
@@ -170,9 +181,7 @@ def put(value: T) -> ObjectRef[T]:
     """Store a value on the cluster; raises PayloadError, StorageFullError."""
     if isinstance(value, ObjectRef):
         raise TypeError("this is a reference already")
-    client = connected()
-    stored = client.send_object(value)
-    return ObjectRef(client.submit(_same, stored), stored)
+    return ObjectRef(_Stored(connected(), value))
 
 
 def get(refs: Any, *, timeout: float | None = None) -> Any:
@@ -293,23 +302,13 @@ class RemoteFunction:
         value is asked for, if an argument cannot be pickled.
         """
         client = connected()
-        found: list[ObjectRef[Any]] = []
-        _inside.found = found
-        try:
-            future = self._submit(
-                client,
-                self._task,
-                tuple(_given(value) for value in args),
-                {name: _given(value, is_positional=False) for name, value in kwargs.items()},
-            )
-            if found:
-                # Inside of values there are references, which are known now: all go this way.
-                found.clear()
-                pickled = cloudpickle.dumps((args, kwargs))
-                values = [one.as_argument() for one in found]
-                future = self._submit(client, _call, (self._task, pickled, *values), {})
-        finally:
-            _inside.found = None
+        given = tuple(_given(value) for value in args)
+        named = {name: _given(value, is_positional=False) for name, value in kwargs.items()}
+        _inside.was_met = False
+        future = self._submit(client, self._task, given, named)
+        if _inside.was_met:
+            # Inside of values: nothing was sent.
+            future = self._submit(client, _call, (self._task, *_with_values(args, kwargs)), {})
         if self.num_returns == 1:
             return ObjectRef(future)
         count = self.num_returns
@@ -324,6 +323,17 @@ class RemoteFunction:
         return client.submit_verbose(
             function, args, kwargs, capabilities=self._capabilities, cores=self._cores
         )
+
+
+def _with_values(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Return the pickle of arguments, and what stands for the references in it."""
+    found: list[ObjectRef[Any]] = []
+    _inside.found = found
+    try:
+        pickled = dumps((args, kwargs))
+    finally:
+        _inside.found = None
+    return [pickled, *(one.as_argument() for one in found)]
 
 
 def _given(value: Any, *, is_positional: bool = True) -> Any:

@@ -96,6 +96,9 @@ print(said(ray.remote, num_returns=0))
 print(said(add.options, runtime_env={"pip": ["x"]}))
 print(said(add.options, wrong=1))
 print("a task cannot return it" in said(ray.get, return_reference.remote()))
+kept = ray.put(1)
+print("no function or file keeps it" in said(ray.get, ray.remote(lambda: kept).remote()))
+print("no function or file keeps it" in said(ray.get, ray.remote(lambda x: kept).remote([kept])))
 ray.shutdown()
 print(ray.is_initialized())
 
@@ -125,6 +128,8 @@ ValueError: num_returns is 2, and there are 1 references
 ValueError: num_returns must be a whole number of 1 or more, not 0
 NotImplementedError: runtime_env is not there: tasks run in the environment of their workers
 ValueError: 'wrong' is no option of a remote function
+True
+True
 True
 False
 True 1
