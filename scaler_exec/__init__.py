@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaler_cluster import __version__
+from scaler_cluster.client.cache import ResultCache
 from scaler_cluster.client.call_options import task
 from scaler_cluster.client.client import Client
 from scaler_cluster.client.future import ProfileResult, ScalerFuture
@@ -66,6 +67,7 @@ __all__ = [
     "RemoteError",
     "RemoteProtocolError",
     "RemoteTraceback",
+    "ResultCache",
     "ScalerError",
     "ScalerExecutor",
     "ScalerFuture",

@@ -12,9 +12,10 @@ from scaler_cluster.config.worker_settings import ClusterSettings
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.process.process_config import PRIVATE, SchedulerOptions, SupervisorOptions
 from scaler_cluster.security.credentials import read_keys_argument
+from scaler_cluster.texts import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
     from types import TracebackType
 
@@ -58,6 +59,8 @@ WORKERS = MappingProxyType(
             "death_timeout_seconds",
             "garbage_collect_interval_seconds",
             "trim_memory_threshold_bytes",
+            "memory_limit",
+            "max_tasks_per_child",
             "hard_processor_suspend",
             "preload",
             "threads_per_worker",
@@ -131,6 +134,12 @@ class SchedulerClusterCombo:
             ``"pkg.mod:func(1)"``.
         threads_per_worker: How many threads numeric libraries start in each worker. A variable such
             as ``OMP_NUM_THREADS`` that is set when the cluster starts has precedence.
+        memory_limit: Resident memory beyond which a worker is killed and replaced, in bytes or as
+            text such as "2GB"; 32 MiB or more; 0: no limit.
+        max_tasks_per_child: Tasks after which a worker is replaced by a new process; 0: never.
+        initializer: A callable that each worker calls before its first task. If it raises, the
+            cluster is broken, with the traceback.
+        initargs: Its arguments, a tuple or list.
         per_worker_queue_size: An older name of ``per_worker_task_queue_size``.
         stopped_timeout_seconds: A worker whose process was stopped (SIGSTOP) for this time is
             killed, and another one takes its place; 0: never.
@@ -183,6 +192,10 @@ class SchedulerClusterCombo:
         machine_capabilities: Mapping[str, float] | str | None = None,
         preload: str | None = None,
         threads_per_worker: int = ClusterSettings.threads_per_worker,
+        memory_limit: int | str = ClusterSettings.memory_limit,
+        max_tasks_per_child: int = ClusterSettings.max_tasks_per_child,
+        initializer: Callable[..., object] | None = None,
+        initargs: Sequence[Any] = (),
         per_worker_queue_size: int | None = None,
         stopped_timeout_seconds: float = ClusterSettings.stopped_timeout_seconds,
         hang_timeout_seconds: float = ClusterSettings.hang_timeout_seconds,
@@ -193,6 +206,8 @@ class SchedulerClusterCombo:
         given = dict(locals())
         n_workers = arguments.whole("n_workers", n_workers, 0)
         arguments.flag("dashboard", dashboard)
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"initializer must be a callable, not {shown(initializer)}")
         arguments.instance("worker_manager_id", worker_manager_id, str, "a text")
         given["keys"] = read_keys_argument(keys, security_config)
         given["address"] = PRIVATE if address is None else address
@@ -213,6 +228,8 @@ class SchedulerClusterCombo:
         self._cluster = EmbeddedCluster(
             n_workers,
             None if address is None else scheduler.scheduler_address,
+            initializer=initializer,
+            initargs=tuple(arguments.instance("initargs", initargs, (tuple, list), "a tuple")),
             scheduling=SchedulerOptions.from_settings(scheduler),
             supervising=SupervisorOptions.from_settings(workers),
             dashboard=dashboard,

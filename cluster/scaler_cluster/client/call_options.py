@@ -7,18 +7,20 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from scaler_cluster import arguments
+from scaler_cluster.client.calls import MARK
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.texts import shown
 from scaler_cluster.wire.messages import DEFAULT_OPTIONS, TaskOptions, intern_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from os import PathLike
 
     from typing_extensions import Unpack
 
+    from scaler_cluster.client.cache import ResultCache
+
 F = TypeVar("F", bound="Callable[..., Any]")
-MARK = "__scaler_options__"
-"""The attribute of a function that has the options which :func:`task` gave it."""
 
 
 class TaskKeywords(TypedDict, total=False):
@@ -32,6 +34,8 @@ class TaskKeywords(TypedDict, total=False):
     """How often a task is run again after it raised or its worker died; default: 0."""
     at_most_once: bool
     """Never start a task twice, even if its machine was lost."""
+    cache: str | PathLike[str] | ResultCache | None
+    """Where results are kept; None: nowhere."""
 
 
 class CallKeywords(TaskKeywords, total=False):
@@ -49,6 +53,12 @@ def _timeout(name: str, value: Any) -> float | None:
     return None if value is None else arguments.seconds(name, value)
 
 
+def _cache(_: str, value: Any) -> ResultCache | None:
+    from scaler_cluster.client.cache import ResultCache
+
+    return value if value is None or isinstance(value, ResultCache) else ResultCache(value)
+
+
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "priority": arguments.whole,
     "timeout": _timeout,
@@ -57,9 +67,12 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "capabilities": arguments.capabilities,
     "cores": arguments.cores,
     "reserialize": arguments.flag,
+    "cache": _cache,
 }
 _FIELDS = {
-    name: "timeout_s" if name == "timeout" else name for name in _CHECKS if name != "reserialize"
+    name: "timeout_s" if name == "timeout" else name
+    for name in _CHECKS
+    if name not in {"reserialize", "cache"}
 }
 """Those that travel with a task, and what the message calls them."""
 
@@ -113,6 +126,11 @@ class CallOptions:
     def unmeasured(self) -> TaskOptions:
         """As they travel with tasks without futures: what those took, nobody could ask for."""
         return intern_options(replace(self.task, profiling=False))
+
+    @property
+    def cache(self) -> ResultCache | None:
+        """Where results are kept; None: nowhere."""
+        return self.given.get("cache")
 
     @property
     def reserialize(self) -> bool:

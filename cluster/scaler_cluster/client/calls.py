@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+MARK = "__scaler_options__"
+"""The attribute of a function that has the options which ``task`` gave it."""
 _NOTHING = object()
 
 

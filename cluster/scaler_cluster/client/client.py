@@ -5,15 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
-from scaler_cluster.client.call_options import MARK, CallOptions
-from scaler_cluster.client.calls import rows_of, takes
+from scaler_cluster.client.call_options import CallOptions
+from scaler_cluster.client.calls import MARK, rows_of, takes
 from scaler_cluster.client.client_settings import ClientSettings
 from scaler_cluster.client.connected import ConnectedClient
 from scaler_cluster.client.dask_names import is_of_dask
 from scaler_cluster.client.graph_runner import GraphRunner
+from scaler_cluster.client.kept_calls import refuse_graphs, submit_kept
 from scaler_cluster.client.map import STEADY, map_calls, zipped
 from scaler_cluster.client.session import RECONNECT_TIMEOUT_S
 from scaler_cluster.config.values import STORAGES, read_given_address
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
+    from scaler_cluster.client.cache import ResultCache
     from scaler_cluster.client.call_options import CallKeywords, TaskKeywords
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.progress import Bar
@@ -63,6 +66,8 @@ class Client(ConnectedClient):
             without. Default: the environment's (``SCALER_KEYS``). A loopback address needs none.
             A pickled client takes the path along, not the keys.
         reconnect_timeout_seconds: How long to wait later, if the scheduler falls silent.
+        cache: A directory, or a :class:`ResultCache`, where the results of tasks are kept: what is
+            there is not run again.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -88,6 +93,7 @@ class Client(ConnectedClient):
         keys: str | PathLike[str] | None = None,
         forward_logs: bool | int | str = False,
         reconnect_timeout_seconds: float = RECONNECT_TIMEOUT_S,
+        cache: str | PathLike[str] | ResultCache | None = None,
     ) -> None:
         given = read_keys_argument(keys, security_config)
         if serializer is not None:
@@ -102,7 +108,7 @@ class Client(ConnectedClient):
             log_level=level_of(forward_logs),
         )
         settings = ClientSettings(
-            CallOptions(own),
+            CallOptions(own).including({"cache": cache}),
             arguments.seconds("timeout_seconds", timeout_seconds),
             arguments.seconds("heartbeat_interval_seconds", heartbeat_interval_seconds),
             serializer,
@@ -127,6 +133,11 @@ class Client(ConnectedClient):
 
         """
         return self._view(self._settings.asked.including(named))
+
+    @property
+    def cache(self) -> ResultCache | None:
+        """Where results are kept; None: nowhere."""
+        return self._settings.asked.cache
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
         """Submit ``fn(*args, **kwargs)`` as a task and return its future.
@@ -183,6 +194,10 @@ class Client(ConnectedClient):
         function: Callable[..., Any] = fn
         if getattr(fn, MARK, None) is not None:
             asked = asked.of(fn)
+        if asked.cache is not None:
+            plain = asked.including({"cache": None})
+            submit = partial(self._submit, fn, args, kwargs, plain)
+            return submit_kept(self._session, asked.cache, fn, args, kwargs, submit)
         options = asked.task
         if kwargs and "profiling" in kwargs and not takes(fn, "profiling"):
             kwargs = dict(kwargs)
@@ -260,6 +275,13 @@ class Client(ConnectedClient):
         steady: bool,
     ) -> list[T]:
         asked = asked.of(fn)
+        if asked.cache is not None:
+            futures = [self._submit(fn, tuple(args), {}, asked) for args in items]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                self._session.cancel(futures)
+                raise
         function: Callable[..., Any] = fn
         serialization = self._serialization
         if serialization is not None:
@@ -315,6 +337,7 @@ class Client(ConnectedClient):
             raise TypeError(f"keys must be a list of keys of the graph, not {shown(keys)}")
         arguments.flag("share", share)
         asked = self._asked(capabilities, cores, reserialize, named)
+        refuse_graphs(asked)
         how: dict[str, Any] = {"again": asked.reserialize, "share": share}
         wanted = list(keys)
         if not arguments.flag("block", block):
@@ -327,6 +350,7 @@ class Client(ConnectedClient):
         """Run a graph of Dask on this cluster; a scheduler for Dask, as :func:`scaler_get` is."""
         from scaler_cluster.client import dask_graph
 
+        refuse_graphs(self._settings.asked)
         options = self._settings.asked.unmeasured
         return dask_graph.get(self._graphs, dsk, keys, options, **named)
 
@@ -334,9 +358,9 @@ class Client(ConnectedClient):
         """Compute collections of Dask and keep their values on the cluster; Dask calls this."""
         from scaler_cluster.client import dask_graph
 
-        return dask_graph.persist(
-            self._graphs, collections, self._settings.asked.unmeasured, **named
-        )
+        refuse_graphs(self._settings.asked)
+        options = self._settings.asked.unmeasured
+        return dask_graph.persist(self._graphs, collections, options, **named)
 
     @property
     def _graphs(self) -> GraphRunner:

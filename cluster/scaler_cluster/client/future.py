@@ -88,8 +88,8 @@ class ScalerFuture(Future[T], Generic[T]):
     A future is small: it gets a condition only when a thread waits for it.
     """
 
-    __slots__ = ("_call", "_cond", "_exception", "_payload", "_profile", "_result", "_session",
-                 "_state", "_task", "_wait")  # fmt: skip
+    __slots__ = ("_call", "_cond", "_exception", "_keep", "_payload", "_profile", "_result",
+                 "_session", "_state", "_task", "_wait")  # fmt: skip
 
     def __init__(self, session: FutureOwner) -> None:
         # Not the parent's: it would make a condition and two lists at once.
@@ -263,8 +263,29 @@ class ScalerFuture(Future[T], Generic[T]):
                 self._result, self._exception = result, error
                 self._payload = None
 
+    def _keep_by(self, keep: Callable[[Any], object]) -> None:
+        """Call ``keep`` with the value of the task before anybody else has it, if it returns one.
+
+        Called by who made this, which nobody else knows yet.
+        """
+        with _creation:
+            if self._state is PENDING:
+                self._keep = keep
+                # A future with a condition is settled slowly.
+                self._cond = self._cond or threading.Condition()
+                return
+        if self._state is FINISHED:
+            self._load()
+            if self._exception is None:
+                keep(self._result)
+
     def _settle_slowly(self, payload: object) -> list[Callable[[Future[T]], object]]:
         """Settle a future that has a condition; return the callbacks to run."""
+        keep = getattr(self, "_keep", None)
+        if keep is not None and not isinstance(payload, Failed | BaseException):
+            value, error = load(payload)
+            if error is None:
+                keep(value)
         with self._condition:
             with _creation:
                 if self._state != PENDING:

@@ -21,6 +21,8 @@ OF_PROCESSES = (
     "hang_timeout_seconds",
     "garbage_collect_interval_seconds",
     "trim_memory_threshold_bytes",
+    "memory_limit",
+    "max_tasks_per_child",
     "preload",
     "threads_per_worker",
 )

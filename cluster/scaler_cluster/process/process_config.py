@@ -222,6 +222,8 @@ class SupervisorOptions:
             task_timeout_s=settings.task_timeout_seconds or math.inf,
             stopped_timeout_s=settings.stopped_timeout_seconds or math.inf,
             hang_timeout_s=settings.hang_timeout_seconds or math.inf,
+            memory_limit_bytes=settings.memory_limit,
+            max_tasks_per_child=settings.max_tasks_per_child,
             capabilities=settings.offered_by_worker,
             shared=settings.offered_by_machine,
             queue=settings.per_worker_task_queue_size,
