@@ -23,6 +23,7 @@ from scaler_cluster.client.session import (
     RECONNECT_TIMEOUT_S,
     Session,
 )
+from scaler_cluster.client.views import Viewed
 from scaler_cluster.config.values import read_given_address
 from scaler_cluster.config.worker_settings import MEMORY_LIMIT_MIN
 from scaler_cluster.errors import ClusterBrokenError, ConfigError
@@ -41,10 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from typing_extensions import Self, Unpack
-
     from scaler_cluster.client.cache import ResultCache
-    from scaler_cluster.client.call_options import CallKeywords
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.config.values import HasAddress
@@ -56,7 +54,7 @@ CLOSED = "cannot schedule new futures after shutdown"
 START_METHODS = ("fork", "spawn", "forkserver")
 
 
-class ScalerExecutor(Executor):
+class ScalerExecutor(Viewed, Executor):
     """Runs calls in worker processes, as PEP 3148 says, on this machine or on a cluster.
 
     Inside of a task it uses the cluster that runs the task.
@@ -104,8 +102,6 @@ class ScalerExecutor(Executor):
 
     """
 
-    _original: ScalerExecutor | None = None
-
     def __init__(
         self,
         max_workers: int | None = None,
@@ -148,7 +144,7 @@ class ScalerExecutor(Executor):
             stream_output=arguments.flag("stream_output", stream_output),
             log_level=level_of(forward_logs),
         )
-        self._take(CallOptions(own).including({"cache": cache}))
+        self._take_options(CallOptions(own).including({"cache": cache}))
         nested = worker_context.nested_session(address)
         if address is not None or nested is not None:
             # Inside of a task the cluster is the task's, however many workers the code asks for.
@@ -189,51 +185,11 @@ class ScalerExecutor(Executor):
         """Link of the cluster's dashboard, with what it takes to open it; None: there is none."""
         return self._session.dashboard_link
 
-    def options(self, **named: Unpack[CallKeywords]) -> Self:
-        """Return an executor that submits to the same cluster with these options.
-
-        It keeps this executor, so the cluster runs as long as either is in use. What is not named
-        stays as it is here.
-
-        Args:
-            **named: ``priority``: Higher runs first; default: 0.
-                ``timeout``: Seconds from its start after which a task is stopped, with
-                TaskTimeoutError; default: None, which is never.
-                ``retries``: How often a task is run again after it raised or its worker died.
-                ``at_most_once``: Never start a task twice, even if its machine was lost.
-                ``capabilities``: What the worker that runs it must have, as ``{"gpu": 1}``; -1: it
-                only has to be there.
-                ``cores``: How many workers of its machine run nothing else meanwhile; -1: all of
-                them.
-                ``reserialize``: Whether the content of large arguments is looked at also if they
-                are read-only. Otherwise a read-only array is taken to be what it was when it was
-                first passed.
-                ``cache``: A directory, or a :class:`ResultCache`, where results are kept; None:
-                nowhere.
-
-        Raises:
-            TypeError: There is no such option, or it has the wrong type.
-            ConfigError: It is out of its bounds, or ``retries`` and ``at_most_once`` are both
-                given.
-
-        """
-        asked = self._asked.including(named)
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__)
-        # The cluster ends with the executor that it was started for.
-        view._original = self
-        view._take(asked)
-        return view
-
-    def _take(self, asked: CallOptions) -> None:
-        self._asked = asked
+    def _take_options(self, asked: CallOptions) -> None:
+        super()._take_options(asked)
+        # For each submit, without a look at what is seldom asked for.
         self._options, self._reserialize = asked.task, asked.reserialize
         self._is_keeping = asked.cache is not None
-
-    @property
-    def cache(self) -> ResultCache | None:
-        """Where results are kept; None: nowhere."""
-        return self._asked.cache
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
         """Schedule ``fn(*args, **kwargs)`` and return its future.

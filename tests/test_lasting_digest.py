@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import json
 import os
 import pickle
@@ -34,6 +33,16 @@ VALUES = st.recursive(
     ),
     max_leaves=20,
 )
+
+
+def nested(levels: int) -> list[object]:
+    """Return lists within lists."""
+    inner: list[object] = []
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
 PROGRAM = """
 import collections, dataclasses, functools, json, sys
 import numpy as np
@@ -180,10 +189,10 @@ def test_installed_packages_are_noted_with_their_versions() -> None:
     "value",
     [
         threading.Lock(),
-        (one for one in ()),
+        iter(one for one in "a"),
         lambda: eval("1"),
         lambda: globals(),
-        functools.reduce(lambda inner, _: [inner], range(1000), []),
+        nested(1000),
     ],
     ids=["lock", "generator", "eval", "globals", "deep"],
 )

@@ -206,30 +206,14 @@ class SchedulerClusterCombo:
         given = dict(locals())
         n_workers = arguments.whole("n_workers", n_workers, 0)
         arguments.flag("dashboard", dashboard)
-        if initializer is not None and not callable(initializer):
-            raise TypeError(f"initializer must be a callable, not {shown(initializer)}")
         arguments.instance("worker_manager_id", worker_manager_id, str, "a text")
         given["keys"] = read_keys_argument(keys, security_config)
         given["address"] = PRIVATE if address is None else address
-        for name, empty in NOTHING.items():
-            given[name] = empty if given[name] is None else given[name]
-        if per_worker_queue_size is not None:
-            given["per_worker_task_queue_size"] = per_worker_queue_size
-        scheduler = SchedulerSettings.of(
-            SCHEDULER,
-            **{setting: given[name] for setting, name in SCHEDULER.items()},
-            **_policy(scaler_policy, allocate_policy),
-        )
-        workers = ClusterSettings.of(
-            WORKERS,
-            scheduler_address=PRIVATE,
-            **{setting: given[name] for setting, name in WORKERS.items()},
-        )
+        scheduler, workers = _settings_of(given)
         self._cluster = EmbeddedCluster(
             n_workers,
             None if address is None else scheduler.scheduler_address,
-            initializer=initializer,
-            initargs=tuple(arguments.instance("initargs", initargs, (tuple, list), "a tuple")),
+            **_beginning(initializer, initargs),
             scheduling=SchedulerOptions.from_settings(scheduler),
             supervising=SupervisorOptions.from_settings(workers),
             dashboard=dashboard,
@@ -298,6 +282,33 @@ class SchedulerClusterCombo:
     ) -> None:
         """Shut down."""
         self.shutdown()
+
+
+def _settings_of(given: dict[str, Any]) -> tuple[SchedulerSettings, ClusterSettings]:
+    """Return what the arguments mean for the scheduler and for the workers; raises as they do."""
+    for name, empty in NOTHING.items():
+        given[name] = empty if given[name] is None else given[name]
+    if given["per_worker_queue_size"] is not None:
+        given["per_worker_task_queue_size"] = given["per_worker_queue_size"]
+    scheduler = SchedulerSettings.of(
+        SCHEDULER,
+        **{setting: given[name] for setting, name in SCHEDULER.items()},
+        **_policy(given["scaler_policy"], given["allocate_policy"]),
+    )
+    workers = ClusterSettings.of(
+        WORKERS,
+        scheduler_address=PRIVATE,
+        **{setting: given[name] for setting, name in WORKERS.items()},
+    )
+    return scheduler, workers
+
+
+def _beginning(initializer: object, initargs: object) -> dict[str, Any]:
+    """Return what each worker is to call first; raises TypeError."""
+    if initializer is not None and not callable(initializer):
+        raise TypeError(f"initializer must be a callable, not {shown(initializer)}")
+    checked = arguments.instance("initargs", initargs, (tuple, list), "a tuple")
+    return {"initializer": initializer, "initargs": tuple(checked)}
 
 
 def _policy(policy: object, allocate: Any) -> dict[str, Any]:

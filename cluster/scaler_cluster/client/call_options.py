@@ -127,12 +127,12 @@ class CallOptions:
         """As they travel with tasks without futures: what those took, nobody could ask for."""
         return intern_options(replace(self.task, profiling=False))
 
-    @property
+    @cached_property
     def cache(self) -> ResultCache | None:
         """Where results are kept; None: nowhere."""
         return self.given.get("cache")
 
-    @property
+    @cached_property
     def reserialize(self) -> bool:
         """Whether large arguments are looked at also if nobody may write to them."""
         return self.given.get("reserialize", False)  # type: ignore[no-any-return]

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from os import PathLike
 
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from scaler_cluster.client.cache import ResultCache
-    from scaler_cluster.client.call_options import CallKeywords, TaskKeywords
+    from scaler_cluster.client.call_options import TaskKeywords
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.progress import Bar
     from scaler_cluster.client.serializer import Serializer
@@ -108,7 +108,6 @@ class Client(ConnectedClient):
             log_level=level_of(forward_logs),
         )
         settings = ClientSettings(
-            CallOptions(own).including({"cache": cache}),
             arguments.seconds("timeout_seconds", timeout_seconds),
             arguments.seconds("heartbeat_interval_seconds", heartbeat_interval_seconds),
             serializer,
@@ -116,28 +115,8 @@ class Client(ConnectedClient):
             arguments.seconds("reconnect_timeout_seconds", reconnect_timeout_seconds),
             given,
         )
-        self._connect(settings, read_given_address(address))
-
-    def options(self, **named: Unpack[CallKeywords]) -> Self:
-        """Return a view of this client that submits with these options.
-
-        It uses the same connection, and keeps this client. What is not named stays as it is here.
-
-        Args:
-            **named: As for :meth:`ScalerExecutor.options`.
-
-        Raises:
-            TypeError: There is no such option, or it has the wrong type.
-            ConfigError: It is out of its bounds, or ``retries`` and ``at_most_once`` are both
-                given.
-
-        """
-        return self._view(self._settings.asked.including(named))
-
-    @property
-    def cache(self) -> ResultCache | None:
-        """Where results are kept; None: nowhere."""
-        return self._settings.asked.cache
+        asked = CallOptions(own).including({"cache": cache})
+        self._connect(settings, asked, read_given_address(address))
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:
         """Submit ``fn(*args, **kwargs)`` as a task and return its future.
@@ -151,7 +130,7 @@ class Client(ConnectedClient):
         """
         if not callable(fn):
             arguments.function(fn, "submit")
-        return self._submit(fn, args, kwargs, self._settings.asked)
+        return self._submit(fn, args, kwargs, self._asked)
 
     def submit_verbose(
         self,
@@ -181,7 +160,7 @@ class Client(ConnectedClient):
         arguments.function(fn, "submit")
         args = tuple(arguments.instance("args", args, (tuple, list), "a tuple"))
         arguments.instance("kwargs", kwargs, dict, "a dict")
-        asked = self._asked(capabilities, cores, reserialize, named)
+        asked = self._asking(capabilities, cores, reserialize, named)
         return self._submit(fn, args, kwargs, asked)
 
     def _submit(
@@ -247,7 +226,7 @@ class Client(ConnectedClient):
                 return self.starmap(fn, rows, capabilities, reserialize, cores, **named)
             iterables = (rows,)
         items, steady = zipped(iterables)
-        asked = self._asked(capabilities, cores, reserialize, named)
+        asked = self._asking(capabilities, cores, reserialize, named)
         return self._map(fn, items, asked, steady=steady)
 
     def starmap(
@@ -263,7 +242,7 @@ class Client(ConnectedClient):
         arguments.function(fn, "starmap")
         items = iter(iterable)
         steady = type(items) in STEADY
-        asked = self._asked(capabilities, cores, reserialize, named)
+        asked = self._asking(capabilities, cores, reserialize, named)
         return self._map(fn, items, asked, steady=steady)
 
     def _map(
@@ -336,7 +315,7 @@ class Client(ConnectedClient):
         if isinstance(keys, str) or not isinstance(keys, Iterable):
             raise TypeError(f"keys must be a list of keys of the graph, not {shown(keys)}")
         arguments.flag("share", share)
-        asked = self._asked(capabilities, cores, reserialize, named)
+        asked = self._asking(capabilities, cores, reserialize, named)
         refuse_graphs(asked)
         how: dict[str, Any] = {"again": asked.reserialize, "share": share}
         wanted = list(keys)
@@ -350,16 +329,16 @@ class Client(ConnectedClient):
         """Run a graph of Dask on this cluster; a scheduler for Dask, as :func:`scaler_get` is."""
         from scaler_cluster.client import dask_graph
 
-        refuse_graphs(self._settings.asked)
-        options = self._settings.asked.unmeasured
+        refuse_graphs(self._asked)
+        options = self._asked.unmeasured
         return dask_graph.get(self._graphs, dsk, keys, options, **named)
 
     def persist(self, collections: Any, **named: Any) -> Any:
         """Compute collections of Dask and keep their values on the cluster; Dask calls this."""
         from scaler_cluster.client import dask_graph
 
-        refuse_graphs(self._settings.asked)
-        options = self._settings.asked.unmeasured
+        refuse_graphs(self._asked)
+        options = self._asked.unmeasured
         return dask_graph.persist(self._graphs, collections, options, **named)
 
     @property
@@ -419,7 +398,7 @@ class Client(ConnectedClient):
         value = obj if self._serialization is None else self._serialization.value(obj)
         return self._session.send_object(value, name or f"<obj {type(obj).__qualname__}>")
 
-    def _asked(
+    def _asking(
         self,
         capabilities: Mapping[str, float] | None,
         cores: int,
@@ -434,4 +413,4 @@ class Client(ConnectedClient):
             here["cores"] = cores
         if reserialize is not False:
             here["reserialize"] = reserialize
-        return self._settings.asked.including(here)
+        return self._asked.including(here)

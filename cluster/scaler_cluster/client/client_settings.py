@@ -9,7 +9,6 @@ from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import CLIENT
 
 if TYPE_CHECKING:
-    from scaler_cluster.client.call_options import CallOptions
     from scaler_cluster.client.serializer import Serializer
 
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 class ClientSettings:
     """What a client was given, but for its address: it takes that along where it is pickled."""
 
-    asked: CallOptions
     timeout_s: float
     heartbeat_s: float
     serializer: type[Serializer] | Serializer | None

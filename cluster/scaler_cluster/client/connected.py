@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client import worker_context
 from scaler_cluster.client.serializer import DefaultSerializer, Serialization
 from scaler_cluster.client.session import Session
+from scaler_cluster.client.views import Viewed
 from scaler_cluster.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,38 +20,26 @@ if TYPE_CHECKING:
     from scaler_cluster.process.dashboard_link import DashboardLink
 
 
-class ConnectedClient:
+class ConnectedClient(Viewed):
     """A client with a session, which another client of the same process may share as a view.
 
     One that was unpickled connects when it is first used.
     """
 
-    _original: ConnectedClient | None = None
-    """The client that this is a view of."""
-
-    def _connect(self, settings: ClientSettings, address: str | None) -> None:
+    def _connect(self, settings: ClientSettings, asked: CallOptions, address: str | None) -> None:
         """Become the client that has these settings; raises as :class:`Client` does."""
-        self._take(settings)
+        self._take(settings, asked)
         self._session = self._open(address, "")
         self._identity = self._session.new_identity()
         self._address = self._session.address
         self._cluster = self._session.connection.welcome.homes[0].disk
 
-    def _take(self, settings: ClientSettings) -> None:
+    def _take(self, settings: ClientSettings, asked: CallOptions) -> None:
+        self._take_options(asked)
         self._settings = settings
         serializer = settings.serializer
         is_ours = serializer is DefaultSerializer or type(serializer) is DefaultSerializer
         self._serialization = None if serializer is None or is_ours else Serialization(serializer)
-
-    def _view(self, asked: CallOptions) -> Self:
-        """Return a client of the same session with other options, which keeps this one."""
-        _ = self._session
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__)
-        # The session ends with the client that opened it.
-        view._original = self
-        view._settings = replace(self._settings, asked=asked)
-        return view
 
     def _open(self, address: str | None, cluster: str) -> Session:
         """Return the session of this worker's tasks if it leads to the cluster, else a new one."""
@@ -133,7 +121,7 @@ class ConnectedClient:
 
     def __reduce__(self) -> Any:
         """Become a client of the same cluster, where it is unpickled."""
-        return _revive, (type(self), self._address, self._cluster, self._settings)
+        return _revive, (type(self), self._address, self._cluster, self._settings, self._asked)
 
     def __getattr__(self, name: str) -> Any:
         """Connect when a client that was unpickled is first used."""
@@ -150,10 +138,14 @@ class ConnectedClient:
 
 
 def _revive(
-    kind: type[ConnectedClient], address: str, cluster: str, settings: ClientSettings
+    kind: type[ConnectedClient],
+    address: str,
+    cluster: str,
+    settings: ClientSettings,
+    asked: CallOptions,
 ) -> ConnectedClient:
     client = object.__new__(kind)
-    client._take(settings)
+    client._take(settings, asked)
     client._address = address
     client._cluster = cluster
     return client

@@ -5,15 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.objects.digest import LASTING_BYTES, lasting_digest_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HEAD = b"scaler result 1\n"
 SUFFIX = ".result"
@@ -23,7 +18,8 @@ as well."""
 FULL = 0.9
 """So much of the limit is left once files were removed."""
 STALE_S = 3600.0
-"""A file that is being written for so long was left by a process that died."""
+"""A file that was being written so long before the last use of another was left by a process that
+died."""
 JOURNAL_BYTES_MAX = 4 << 20
 """A journal of one function: some 10,000 lines."""
 
@@ -120,26 +116,25 @@ class ResultFiles:
         self._room = 0
 
     def _make_room(self, size: int) -> None:
-        found = sorted(self._found())
-        total = sum(nbytes for _, nbytes, _ in found) + size
+        found, total = [], size
+        for path in self.directory.glob("*/*"):
+            with contextlib.suppress(OSError):
+                stat = path.stat()
+                found.append((stat.st_mtime, stat.st_size, path))
+        found.sort()
+        for used, nbytes, path in found:
+            if path.suffix == SUFFIX:
+                total += nbytes
+            elif found[-1][0] - used > STALE_S:
+                path.unlink(missing_ok=True)
         if total > self._limit_bytes:
             for _, nbytes, path in found:
                 if total <= FULL * self._limit_bytes:
                     break
-                Path(path).unlink(missing_ok=True)
-                total -= nbytes
-        self._room = min(self._limit_bytes - total, self._limit_bytes // LOOKS)
-
-    def _found(self) -> Iterator[tuple[float, int, str]]:
-        """Yield when each file was used last, its size, and its path."""
-        now = time.time()
-        for path in self.directory.glob("*/*"):
-            with contextlib.suppress(OSError):
-                stat = path.stat()
                 if path.suffix == SUFFIX:
-                    yield stat.st_mtime, stat.st_size, str(path)
-                elif now - stat.st_mtime > STALE_S:
-                    path.unlink()
+                    path.unlink(missing_ok=True)
+                    total -= nbytes
+        self._room = min(self._limit_bytes - total, self._limit_bytes // LOOKS)
 
 
 def _write(path: Path, data: bytes) -> None:
