@@ -21,16 +21,16 @@ and serves all threads of the process. Its parts:
   callbacks, notices that the scheduler is silent or a child process is dead, and ends the session.
 
 ``connected.py`` is what every client has whatever it submits: its way to the cluster and out of it.
-``views.py`` makes of a client or an executor the same with other options, ``call_options.py`` is what
-was asked for: by a view, by keywords, by a decorated function.
+``views.py`` makes of a client or an executor the same with other options; ``call_options.py`` is
+what was asked for: by a view, by keywords, by a decorated function.
 
 What becomes of a call:
 
 - ``call_pickler.py`` and ``function_pickler.py`` make bytes of it; ``serializer.py`` is the user's
   own way to do so. Large buffers are stored (``objects/sent.py``).
 - A *submit* has a future (``future.py``). The core calls it a waiter, and never looks into it.
-- With a *cache* (``cache.py``, ``kept_calls.py``) a call is looked up first, by digests that are the
-  same in every process (``lasting_digest.py``). What comes back is written to a file
+- With a *cache* (``cache.py``, ``kept_calls.py``) a call is looked up first, by digests that are
+  the same in every process (``lasting_digest.py``). What comes back is written to a file
   (``result_files.py``) before its future is settled.
 - A *map* (``map.py``) has no futures. Its results land in a ``MapCall``, under the lock of the
   connection, and its iterator takes them out.
