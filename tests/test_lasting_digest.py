@@ -35,6 +35,11 @@ VALUES = st.recursive(
 )
 
 
+_made: dict[str, object] = {"__name__": "__main__"}
+exec("def relative():\n    from . import other\n    return other", _made)
+relative = _made["relative"]
+
+
 def nested(levels: int) -> list[object]:
     """Return lists within lists."""
     inner: list[object] = []
@@ -192,9 +197,11 @@ def test_installed_packages_are_noted_with_their_versions() -> None:
         iter(one for one in "a"),
         lambda: eval("1"),
         lambda: globals(),
+        eval(compile("lambda: __import__('json')", "", "eval")),
+        relative,
         nested(1000),
     ],
-    ids=["lock", "generator", "eval", "globals", "deep"],
+    ids=["lock", "generator", "eval", "globals", "import", "relative", "deep"],
 )
 def test_what_cannot_last_has_no_digest(value) -> None:
     """A lock, a generator, and a function that may use anything have no digest."""

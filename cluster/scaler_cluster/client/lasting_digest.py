@@ -235,8 +235,10 @@ class Digester:
             code.co_flags, code.co_code, code.co_names, code.co_varnames, code.co_freevars,
             code.co_cellvars, getattr(code, "co_exceptiontable", b""),
         )  # fmt: skip
-        imports = [self._module(name) for name in sorted(set(_imports_of(code)))]
-        return _join("code", [self.digest(said), self.digest(code.co_consts), *imports])
+        return _join("code", [self.digest(said), self.digest(code.co_consts), *self._imports(code)])
+
+    def _imports(self, code: types.CodeType) -> list[bytes]:
+        return [self._module(name) for name in sorted(set(_imports_of(code)))]
 
     def _class(self, cls: type) -> bytes:
         if is_importable(cls):
@@ -266,8 +268,12 @@ class Digester:
     def _local_file(self, name: str) -> Path | None:
         """Return the file of a module that is not installed; note the version of one that is."""
         top = name.partition(".")[0]
-        if top in sys.stdlib_module_names or travels_by_value(name):
+        if top == "__main__":
+            raise NoDigestError("it imports __main__, which may have anything in it")
+        if top in sys.stdlib_module_names:
             return None
+        if travels_by_value(name):
+            return _file_of(name)
         above = _file_of(top)
         if top in _OURS or (above is not None and _is_installed(above)):
             self._note(top)
@@ -340,8 +346,10 @@ def _imports_of(code: types.CodeType, package: str = "") -> Iterator[str]:
         if one.opname == "IMPORT_NAME":
             level, names = before
             module = one.argval
+            if level and not package:
+                raise NoDigestError(f"{code.co_name}() imports a module relative to its own")
             if level:
-                module = importlib.util.resolve_name("." * level + module, package or "__main__")
+                module = importlib.util.resolve_name("." * level + module, package)
             yield module
             yield from (f"{module}.{name}" for name in names or () if name != "*")
         before = [before[1], one.argval]
@@ -393,8 +401,8 @@ def forget_sources() -> None:
 class _Source(Digester):
     """Digests code by itself: what it imports is looked at elsewhere."""
 
-    def _module(self, name: str) -> bytes:
-        return name.encode()
+    def _imports(self, _: types.CodeType) -> list[bytes]:
+        return []
 
 
 def _deep_imports(code: types.CodeType, package: str) -> Iterator[str]:
