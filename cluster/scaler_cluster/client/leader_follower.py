@@ -36,6 +36,11 @@ class LeaderFollower:
         """Take the lead if nobody has it; return True if this thread has it now."""
         return self._lock.acquire(blocking=False)
 
+    @property
+    def is_mine(self) -> bool:
+        """Return True if this thread leads: it sends what it submits by itself."""
+        return self._leader == get_ident()
+
     def release(self) -> None:
         """Give the lead back."""
         self._lock.release()

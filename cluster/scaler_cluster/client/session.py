@@ -40,6 +40,7 @@ from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     import contextlib
+    from collections import deque
     from collections.abc import Callable, Sequence
 
     from scaler_cluster.client.connection import ClientMap
@@ -190,7 +191,7 @@ class Session:
             self.pickler.release(held)
         if sending == SEND:
             self.push()
-        elif sending != LATER:
+        elif sending != LATER and not self._lead.is_mine:
             self._lead.wake_io()
         return future
 
@@ -280,11 +281,11 @@ class Session:
         done: Callable[[], bool],
         future: ScalerFuture[Any] | None = None,
         timeout: float | None = None,
-        task: int = -1,
+        task: int | deque[int] = -1,
     ) -> bool:
         """Wait until ``done()``, at most ``timeout`` seconds; return what it returned last.
 
-        ``future`` is the one that is waited for, or ``task`` the task, if it is one alone.
+        ``future`` is the one that is waited for, if it is one alone, or ``task`` tells the tasks.
         """
         return self._waiter.wait(done, future, timeout)
 

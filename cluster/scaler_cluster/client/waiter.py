@@ -48,7 +48,10 @@ class Waiter:
                 raise SessionForkedError("the parent of this forked process waits for this, not I")
             if self._connection.closed and not done():
                 raise SessionClosedError("this was closed before the result came")
-            if self._lead.acquire():
+            if self._lead.is_mine:
+                with deferred:
+                    self._take_in(done, deadline)
+            elif self._lead.acquire():
                 try:
                     with deferred:
                         self._lead_until(done, deadline)
@@ -62,7 +65,10 @@ class Waiter:
 
     @contextlib.contextmanager
     def leading(self) -> Iterator[None]:
-        """Keep the I/O thread asleep while this thread submits and takes in much."""
+        """Keep the I/O thread asleep while this thread submits and takes in much.
+
+        What it submits is sent when it waits, or at the end.
+        """
         if not self._lead.acquire():
             yield
             return
@@ -75,31 +81,34 @@ class Waiter:
 
     def _end_lead(self) -> None:
         self._lead.end()
-        if self._settler.has_callbacks:
+        if self._settler.has_callbacks or self._connection.has_unsent:
             self._lead.wake_io()
 
     def _lead_until(self, done: Callable[[], bool], deadline: float | None) -> None:
-        connection, lead, settler = self._connection, self._lead, self._settler
-        arrived = connection.has_unsent
-        lead.begin()
-        deferred.tell(lead.nudge_pipe)
+        self._lead.begin()
         try:
-            while not connection.closed and not deferred.is_awaited:
-                if arrived:
-                    settler.handle(connection.pump())
-                if done():
-                    return
-                arrived = connection.spin()
-                if arrived:
-                    continue
-                now = clock()
-                if deadline is not None and now >= deadline:
-                    return
-                until = connection.deadline if deadline is None else deadline
-                lead.wait(min(max(until - now, 0.0), LOOK_S))
-                arrived = True
+            self._take_in(done, deadline)
         finally:
             self._end_lead()
+
+    def _take_in(self, done: Callable[[], bool], deadline: float | None) -> None:
+        connection, lead, settler = self._connection, self._lead, self._settler
+        arrived = connection.has_unsent
+        deferred.tell(lead.nudge_pipe)
+        while not connection.closed and not deferred.is_awaited:
+            if arrived:
+                settler.handle(connection.pump())
+            if done():
+                return
+            arrived = connection.spin()
+            if arrived:
+                continue
+            now = clock()
+            if deadline is not None and now >= deadline:
+                return
+            until = connection.deadline if deadline is None else deadline
+            lead.wait(min(max(until - now, 0.0), LOOK_S))
+            arrived = True
 
     def _follow(
         self, done: Callable[[], bool], future: ScalerFuture[Any] | None, deadline: float | None
