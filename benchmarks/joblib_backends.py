@@ -1,9 +1,9 @@
 """Compares the backends of joblib: this engine's, joblib's own, and the one of Dask distributed.
 
 ``python -m benchmarks.joblib_backends [--backends scaler,loky,threading,dask] [--repeats 3]
-[--workloads tiny_1,grid]`` runs each workload on each backend with two workers and prints medians of
-the repeats, in seconds. The backends take turns within each repeat, each in a process of its own that
-has run something else on all workers before. Results are checked. scikit-learn is needed.
+[--workloads tiny_1,grid]`` runs each workload on each backend with two workers and prints medians
+of the repeats, in seconds. The backends take turns within each repeat, each in a process of its
+own that has run something else on all workers before. Results are checked. scikit-learn is needed.
 """
 
 from __future__ import annotations

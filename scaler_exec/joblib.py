@@ -146,8 +146,12 @@ class ScalerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         self.reset_batch_stats()
 
     def get_nested_backend(self) -> tuple[ScalerBackend, int]:
-        """Return what calls use that call ``Parallel`` themselves: the cluster that runs them."""
-        return _nested((self.nesting_level or 0) + 1), -1
+        """Return what calls use that call ``Parallel`` themselves: the cluster that runs them.
+
+        Unless they say ``n_jobs``, they run everything in their own worker, as the calls around
+        them keep all workers busy.
+        """
+        return _nested((self.nesting_level or 0) + 1), 1
 
     def __reduce__(self) -> Any:
         """Become a backend of the same cluster, or of the task's own where it is unpickled."""
@@ -231,7 +235,7 @@ class ScalerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         are added as end in ``AHEAD_S``.
         """
         parallel, now = self.parallel, clock()
-        interval_s = (now - self._came_at) / came
+        interval_s = max(now - self._came_at, 1e-6) / came
         self._came_at = now
         if parallel.pre_dispatch != DEFAULT_PRE_DISPATCH or parallel.batch_size == "auto":
             return
@@ -297,7 +301,7 @@ class _Runner(Constant):
     def __call__(self, calls: list[Any], *values: Any) -> list[Any]:
         """Return the results of calls, within which ``Parallel`` uses this cluster as well."""
         function, results = self._function, []
-        with parallel_config(backend=_nested(self._level), n_jobs=-1):
+        with parallel_config(backend=_nested(self._level), n_jobs=1):
             for call in calls:
                 if function is not None and type(call) is tuple:
                     results.append(function(*call))

@@ -6,7 +6,7 @@ other backends are left out: they are joblib's own affair.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import joblib.parallel
 import pytest
@@ -14,17 +14,18 @@ import pytest
 from scaler_exec import SchedulerClusterCombo
 from scaler_exec.joblib import ScalerBackend, register
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 OURS = "scaler"
 WORKERS = 2
 OWN_WORKERS = ("test_initializer",)
 """Tests that say how workers start; all others use one cluster, whose workers have the imports."""
 THREADS = "it wants nested calls in threads of their worker; here they are tasks of the cluster"
+MAPPED = "it wants large arrays as numpy.memmap; here they are plain arrays in shared memory"
 EXPECTED: dict[str, str] = {
+    "test_auto_memmap_on_arrays_from_generator": MAPPED,
     "test_error_capture": "it wants another pool after an exception; here the workers stay",
+    "test_memmapping_leaks": MAPPED,
     "test_nested_backend_context_manager": THREADS,
+    "test_nested_parallelism_limit": THREADS,
 }
 """Tests that fail with this backend, each with the reason. One that passes is a mistake."""
 cluster: SchedulerClusterCombo | None = None
