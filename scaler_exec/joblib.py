@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import deque
 from contextlib import contextmanager
+from itertools import chain, starmap
 from time import perf_counter as clock
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -77,8 +78,8 @@ class ScalerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
 
     """
 
-    MIN_IDEAL_BATCH_DURATION = 0.005
-    MAX_IDEAL_BATCH_DURATION = 0.05
+    MIN_IDEAL_BATCH_DURATION = 0.02
+    MAX_IDEAL_BATCH_DURATION = 0.2
     supports_retrieve_callback = True
     supports_inner_max_num_threads = True
     default_n_jobs = -1
@@ -253,17 +254,22 @@ class ScalerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         if pending and self._workers is not None:
             self._workers._session.cancel(list(pending))
 
-    def _pack(self, items: Any) -> tuple[_Runner, list[Any], list[Any]]:
+    def _pack(self, items: Any) -> tuple[_Runner, list[Any] | tuple[Any, ...], list[Any]]:
         """Return what runs a batch, its calls, and the values that these name by their place.
 
         Each value is an argument of the task, once: so the engine stores a large one by itself.
+        Calls of one function with numbers alone are a tuple of their arguments.
         """
-        shared = items[0][0]
-        if type(shared) not in _PLAIN or any(item[0] is not shared for item in items):
+        functions, rows, named = zip(*items, strict=True)
+        shared = functions[0]
+        if type(shared) not in _PLAIN or len(set(map(id, functions))) > 1:
             shared = None
         runner = self._runners.get(id(shared))
         if runner is None:
             runner = self._runners[id(shared)] = _Runner(shared, (self.nesting_level or 0) + 1)
+        are_small = SMALL.issuperset(map(type, chain.from_iterable(rows)))
+        if shared is not None and are_small and not any(named):
+            return runner, rows, []
         values: list[Any] = []
         places: dict[int, int] = {}
 
@@ -275,12 +281,8 @@ class ScalerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
 
         calls: list[Any] = []
         for function, args, kwargs in items:
-            if shared is None or kwargs or not SMALL.issuperset(map(type, args)):
-                called = args if shared is not None else (function, *args)
-                named = {name: place(value) for name, value in kwargs.items()}
-                calls.append([list(map(place, called)), named])
-            else:
-                calls.append(args)
+            called = (function, *args) if shared is None else args
+            calls.append((list(map(place, called)), {n: place(kwargs[n]) for n in kwargs}))
         return runner, calls, values
 
 
@@ -298,20 +300,17 @@ class _Runner(Constant):
         """The name of the function."""
         return "joblib batch" if self._function is None else function_name(self._function)
 
-    def __call__(self, calls: list[Any], *values: Any) -> list[Any]:
+    def __call__(self, calls: Any, *values: Any) -> list[Any]:
         """Return the results of calls, within which ``Parallel`` uses this cluster as well."""
-        function, results = self._function, []
         with parallel_config(backend=_nested(self._level), n_jobs=1):
-            for call in calls:
-                if function is not None and type(call) is tuple:
-                    results.append(function(*call))
-                    continue
-                places, named = call
-                args = [values[place] for place in places]
-                kwargs = {name: values[place] for name, place in named.items()}
-                called = args.pop(0) if function is None else function
-                results.append(called(*args, **kwargs))
-        return results
+            if self._function is not None and type(calls) is tuple:
+                return list(starmap(self._function, calls))
+            return [self._run(places, named, values) for places, named in calls]
+
+    def _run(self, places: list[int], named: dict[str, int], values: tuple[Any, ...]) -> Any:
+        args = [values[place] for place in places]
+        function = args.pop(0) if self._function is None else self._function
+        return function(*args, **{name: values[place] for name, place in named.items()})
 
     def __reduce__(self) -> Any:
         return _Runner, (self._function, self._level)
@@ -334,7 +333,7 @@ class _Arrivals:
             if future.done():
                 self.come.append(future)
             else:
-                future._waiters.append(self)
+                future._waiters.append(self)  # type: ignore[arg-type]
 
     def has_come(self) -> bool:
         """Return True if something has come."""

@@ -102,10 +102,10 @@ def test_a_value_is_an_argument_once():
 
     runner, calls, values = ScalerBackend()._pack(items)
 
-    assert all(map(operator.is_, values, ("a", array, words, "b")))
+    assert all(map(operator.is_, values, (array, words, "a", "b")))
     assert 4 == len(values)
     assert "sums" == runner.label
-    assert [[[1, 2], {"number": 0}], [[1, 2], {"number": 3}]] == calls
+    assert [([0, 1], {"number": 2}), ([0, 1], {"number": 3})] == calls
 
 
 def test_nested_calls_are_tasks_of_the_same_workers(joined):
