@@ -51,6 +51,8 @@ _PLAIN = (FunctionType, BuiltinFunctionType, type)
 gets them anew."""
 
 
+GROWTH = 4
+"""By how much batches grow at most from one to the next; joblib doubles them."""
 DEFAULT_PRE_DISPATCH = "2 * n_jobs"
 AHEAD_S = 0.005
 AHEAD_MAX = 1000
@@ -157,6 +159,18 @@ class ScalerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
     def __reduce__(self) -> Any:
         """Become a backend of the same cluster, or of the task's own where it is unpickled."""
         return _revive, (self.nesting_level, self._cluster.options)
+
+    def compute_batch_size(self) -> int:
+        """Return how many calls the next batch has; it grows in fewer steps than joblib's.
+
+        A batch takes less than a millisecond at first: to double it each time would take a tenth of
+        the time of ten thousand tiny calls.
+        """
+        before, took_s = self._effective_batch_size, self._smoothed_batch_duration
+        size: int = super().compute_batch_size()
+        if size == 2 * before and GROWTH * took_s < self.MIN_IDEAL_BATCH_DURATION:
+            size = self._effective_batch_size = GROWTH * before
+        return size
 
     # -- calls -----------------------------------------------------------------------------------
 
