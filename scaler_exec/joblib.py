@@ -80,6 +80,8 @@ class ScalerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
 
     """
 
+    _effective_batch_size: int
+    _smoothed_batch_duration: float
     MIN_IDEAL_BATCH_DURATION = 0.02
     MAX_IDEAL_BATCH_DURATION = 0.2
     supports_retrieve_callback = True
