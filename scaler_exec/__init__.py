@@ -6,6 +6,7 @@ from scaler_cluster import __version__
 from scaler_cluster.client.cache import ResultCache
 from scaler_cluster.client.call_options import task
 from scaler_cluster.client.client import Client
+from scaler_cluster.client.coordination import Event, Lock, MultiLock, Queue, Semaphore, Variable
 from scaler_cluster.client.future import ProfileResult, ScalerFuture
 from scaler_cluster.client.serializer import DefaultSerializer, Serializer
 from scaler_cluster.client.worker_context import gpu_ids, rejoin, secede
@@ -53,15 +54,19 @@ __all__ = [
     "Death",
     "DefaultSerializer",
     "DeserializeObjectError",
+    "Event",
     "FutureInsideError",
     "LocalProtocolError",
+    "Lock",
     "MissingObjectsError",
+    "MultiLock",
     "NoSuitableWorkerError",
     "ObjectReference",
     "ObjectStorageError",
     "PayloadError",
     "ProfileResult",
     "ProtocolError",
+    "Queue",
     "QuotaExceededError",
     "RemoteCallError",
     "RemoteError",
@@ -72,6 +77,7 @@ __all__ = [
     "ScalerExecutor",
     "ScalerFuture",
     "SchedulerClusterCombo",
+    "Semaphore",
     "Serializer",
     "SessionClosedError",
     "SessionForkedError",
@@ -81,6 +87,7 @@ __all__ = [
     "TaskLostError",
     "TaskTimeoutError",
     "UnpicklableResultError",
+    "Variable",
     "WorkerDiedError",
     "__version__",
     "gpu_ids",

@@ -6,6 +6,7 @@ Only this locks. What a door returns as events is to be handled without the lock
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
@@ -31,9 +32,10 @@ from scaler_cluster.process.process import host_name, make_peer_id
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from scaler_cluster.client.future import ScalerFuture
+    from scaler_cluster.core.client.coordination import ClientCoordination
     from scaler_cluster.core.client.events import ClientEvent
     from scaler_cluster.core.client.requests import Function, Objects
     from scaler_cluster.objects.client_store import ClientStore
@@ -326,6 +328,12 @@ class Connection:
     def drop_call(self, call: ClientMap, *, cancel: bool) -> None:
         """Forget a map with the next :meth:`pump`, or once it is over; takes no lock."""
         self._dropped_calls.append((call, cancel))
+
+    @contextlib.contextmanager
+    def coordination(self) -> Iterator[ClientCoordination]:
+        """Keep all other threads away from what is asked of locks, queues and the like."""
+        with self._lock:
+            yield self._core.coordination
 
     # -- objects -----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
-from scaler_cluster.process.process import PYTHON_VERSION
+from scaler_cluster.process.process import PYTHON_VERSION, pid_space
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def shake_hands(
     storages than named, or fewer.
     """
     who = m.PROTOCOL_VERSION, PYTHON_VERSION, *connection.process
-    connection.greet(m.Hello(m.CLIENT, *who, worker=connection.worker))
+    connection.greet(m.Hello(m.CLIENT, *who, worker=connection.worker, pid_space=pid_space()))
     end = clock() + timeout
     events: list[ClientEvent] = []
     while not connection.welcome.session:

@@ -26,6 +26,7 @@ from scaler_cluster.errors import (
     ConfigError,
     FutureInsideError,
     PayloadError,
+    QuotaExceededError,
     ScalerError,
     StorageFullError,
     StorageUnreachableError,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scaler_cluster.client.connection import ClientMap
+    from scaler_cluster.core.client.coordination import Asked
     from scaler_cluster.core.client.requests import Function
     from scaler_cluster.pickling.payload import ObjectReference
     from scaler_cluster.process.embedded_cluster import EmbeddedCluster
@@ -288,6 +290,53 @@ class Session:
         ``future`` is the one that is waited for, if it is one alone, or ``task`` tells the tasks.
         """
         return self._waiter.wait(done, future, timeout)
+
+    # -- locks, queues and the like ----------------------------------------------------------
+
+    @property
+    def scope_number(self) -> int:
+        """What asks here: the number of a task's scope; 0: a program."""
+        return 0
+
+    def ask(self, asked: Asked, timeout: float | None) -> m.Coordinated | None:
+        """Ask for a lock, a value of a queue or the like, and wait at most ``timeout`` seconds.
+
+        Returns None if there was no answer in time: then nothing was asked for. Raises ConfigError
+        or QuotaExceededError if the scheduler refuses, and else what :meth:`check_usable` does.
+        """
+        try:
+            with deferred:
+                self.check_usable()
+                with self.connection.coordination() as coordination:
+                    coordination.ask(asked)
+                self.push()
+            self._wait_for_others(
+                lambda: asked.answer is not None or self.connection.error is not None, timeout
+            )
+            if asked.answer is None:
+                self.check_usable()
+        except BaseException:
+            self.withdraw(asked)
+            raise
+        answer = asked.answer
+        if answer is None:
+            self.withdraw(asked)
+        elif answer.refused:
+            raise (ConfigError if answer.is_conflict else QuotaExceededError)(answer.refused)
+        return answer
+
+    def withdraw(self, asked: Asked, *, has_values: bool = False) -> bool:
+        """Give back what was asked for; see :class:`ClientCoordination`."""
+        with deferred:
+            with self.connection.coordination() as coordination:
+                was_here = coordination.withdraw(asked, has_values=has_values)
+            if was_here:
+                self.push()
+        return was_here
+
+    def _wait_for_others(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait for what others do; see :meth:`wait`."""
+        return self._waiter.wait(done, None, timeout)
 
     def _look_after_callbacks(self) -> None:
         """Called in the I/O thread after callbacks were run."""

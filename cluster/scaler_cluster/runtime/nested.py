@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 from collections import deque
 from concurrent.futures import CancelledError
@@ -23,6 +24,7 @@ from scaler_cluster.client.session import RECONNECT_TIMEOUT_S
 from scaler_cluster.client.worker_context import TaskSession
 from scaler_cluster.core.client.requests import FUNCTIONS_MAX
 from scaler_cluster.core.worker.subtasks import HandedOver, Subtask
+from scaler_cluster.core.worker.waiting import BLOCKED_AFTER_S
 from scaler_cluster.errors import (
     ClusterBrokenError,
     ClusterUnreachableError,
@@ -349,6 +351,23 @@ class NestedSession(TaskSession):
             task = future._task
         tasks = task if isinstance(task, deque) else deque((task,))
         return self._nested_waiter.wait_for(done, future, timeout, tasks)
+
+    @property
+    def scope_number(self) -> int:
+        """What asks here; raises ConfigError outside of tasks."""
+        return self.scope().number
+
+    def _wait_for_others(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait for what others do; the worker is blocked unless that takes but a moment."""
+        end = math.inf if timeout is None else clock() + timeout
+        waiter = self._nested_waiter
+        if waiter.wait(done, None, min(BLOCKED_AFTER_S, max(end - clock(), 0.0))):
+            return True
+        waiter.count_waiting(1)
+        try:
+            return waiter.wait(done, None, None if timeout is None else max(end - clock(), 0.0))
+        finally:
+            waiter.count_waiting(-1)
 
     def track_callback(self, future: ScalerFuture[Any]) -> None:
         """Somebody is to be called back by this future."""

@@ -11,16 +11,28 @@ if TYPE_CHECKING:
 
 
 class ProcessWatch:
-    """Watches processes in this one's pid namespace; ``on_over`` gets the peer whose has ended."""
+    """Watches processes in this one's pid namespace; ``on_over`` gets the peers whose has ended.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_over: Callable[[bytes], None]) -> None:
+    Peers that are not ``known`` any more are forgotten.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_over: Callable[[bytes], None],
+        known: Callable[[bytes], bool],
+    ) -> None:
         self._loop = loop
         self._on_over = on_over
+        self._known = known
+        self._peers: dict[int, list[bytes]] = {}
+        """Who is in each process that is watched: several clients may be."""
         self._fds: dict[int, int] = {}
         """Descriptors that become readable when a process ends, by its pid."""
 
     def watch(self, peer: bytes, pid: int) -> None:
         """Watch the process of a peer."""
+        peers = [one for one in self._peers.get(pid, ()) if self._known(one)]
         self._forget(pid)
         try:
             fd = os.pidfd_open(pid)
@@ -31,18 +43,22 @@ class ProcessWatch:
             return
         else:
             self._fds[pid] = fd
-            self._loop.add_reader(fd, self._on_readable, peer, pid)
+            self._peers[pid] = [*peers, peer]
+            self._loop.add_reader(fd, self._on_readable, pid)
 
     def close(self) -> None:
         """Watch none any more."""
         for pid in list(self._fds):
             self._forget(pid)
 
-    def _on_readable(self, peer: bytes, pid: int) -> None:
+    def _on_readable(self, pid: int) -> None:
+        peers = self._peers[pid]
         self._forget(pid)
-        self._on_over(peer)
+        for peer in peers:
+            self._on_over(peer)
 
     def _forget(self, pid: int) -> None:
+        self._peers.pop(pid, None)
         fd = self._fds.pop(pid, -1)
         if fd >= 0:
             self._loop.remove_reader(fd)

@@ -120,9 +120,9 @@ class SchedulerShell:
         """When the core has something to do; to ask costs as much as a task."""
         self._is_due_new = False
         self._process_watch = ProcessWatch(
-            self._loop, lambda peer: core.process_over(peer, clock())
+            self._loop, lambda peer: core.process_over(peer, clock()), core.table.knows
         )
-        """Of supervisors on this machine."""
+        """Of supervisors and clients on this machine."""
         self._logged_at: dict[bool, float] = {}
         """When a bug of ours (True) and a fault of a peer (False) was logged last."""
         self._troubles = 0

@@ -7,12 +7,15 @@ Ids, numbers and opaque bytes only: nobody who forwards a message ever unpickles
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-if TYPE_CHECKING:
-    from scaler_cluster.wire.batch import Batch, Buffer
+from scaler_cluster.wire.batch import Batch
 
-PROTOCOL_VERSION = 9
+if TYPE_CHECKING:
+    from scaler_cluster.wire.batch import Buffer
+
+PROTOCOL_VERSION = 10
 
 # How a payload becomes a call.
 CALL_ARGS = 0
@@ -168,8 +171,9 @@ class Hello(Message):
     queue: int = 0
     """From a worker: how many tasks it holds at most; 0: no limit."""
     pid_space: str = ""
-    """From a supervisor: the system and the namespace to which ``pid`` belongs; empty: unknown. A
-    scheduler in the same namespace watches the process."""
+    """From a supervisor or a client: the system and the namespace to which ``pid`` belongs; empty:
+    unknown. A scheduler in the same namespace watches the process: that of a client once it has
+    sent Coordinate."""
     is_stored: bool = False
     """From a storage that runs by itself: what was stored for the scheduler whose place this one
     takes is still there."""
@@ -854,6 +858,107 @@ class Blocked(Message):
 
     tag = 34
     is_blocked: bool
+
+
+# -- coordination ----------------------------------------------------------------------------
+
+LOCK = "lock"
+SEMAPHORE = "semaphore"
+EVENT = "event"
+QUEUE = "queue"
+VARIABLE = "variable"
+
+ACQUIRE = "acquire"
+"""Hold ``count`` of the names, which are locks or a semaphore, until Withdraw."""
+PUT = "put"
+"""Add the value to the queue, once it has room."""
+TAKE = "take"
+"""Remove the next ``count`` values from the queue, once there are so many; 0: all that it has."""
+SET = "set"
+"""Let the event be set, or the variable have the value."""
+GET = "get"
+"""Read the variable, once it has a value; wait for the event."""
+CLEAR = "clear"
+"""Remove the variable or all of the queue, or let the event be unset."""
+LOOK = "look"
+"""Count what there is: who holds the lock or semaphore, values of the queue, or 1 if it is set."""
+
+
+@dataclass(slots=True)
+class Coordinate(Message):
+    """Client to scheduler: do this to what has these names for all clients.
+
+    The scheduler answers with Coordinated, once it is done, unless Withdraw comes before.
+    """
+
+    tag = 80
+    number: int
+    """The client's number of this request, which no other one of the session has."""
+    kind: str
+    """What has the names: ``lock``, ``semaphore``, ``event``, ``queue`` or ``variable``."""
+    act: str
+    """What to do: ``acquire``, ``put``, ``take``, ``set``, ``get``, ``clear`` or ``look``."""
+    names: tuple[str, ...]
+    """One name, or the names of several locks."""
+    count: int = 1
+    """How many of the locks, or values of the queue."""
+    most: int = 0
+    """How many may hold the semaphore, or how many values the queue may have; 0: any number, or as
+    somebody else says."""
+    may_wait: bool = True
+    """If it cannot be done at once: wait until it can; False: answer with ``order`` 0."""
+    order: int = 0
+    """To a scheduler that does not know the client: another one did this, with this ``order``."""
+    value: Buffer = b""
+
+
+@dataclass(slots=True)
+class Coordinated(Message):
+    """Scheduler to client: the answer to a Coordinate."""
+
+    tag = 81
+    number: int
+    order: int
+    """Above 0: it was done, the later the higher; 0: it could not be done at once."""
+    is_kept: bool = False
+    """The scheduler keeps something for it until Withdraw or Lapsed: a lease or a value, of which
+    the client also tells the next scheduler, with this ``order``; or the values that were taken."""
+    count: int = 0
+    """What was counted."""
+    names: tuple[str, ...] = ()
+    """The locks that it holds."""
+    orders: tuple[int, ...] = ()
+    """When each of the values was put, if they were in a queue."""
+    values: Batch = field(default_factory=partial(Batch.single, b""))
+    """One empty value if there are none."""
+    refused: str = ""
+    """Why it will not be done; empty: it was, or may be."""
+    is_conflict: bool = False
+    """It was refused as others have said something else; else as there is too much."""
+
+
+@dataclass(slots=True)
+class Withdraw(Message):
+    """Client to scheduler: it does not wait for this any more, or gives back what it holds.
+
+    So do values that it was to take, unless it has them.
+    """
+
+    tag = 82
+    number: int
+    has_values: bool = False
+
+
+@dataclass(slots=True)
+class Lapsed(Message):
+    """Scheduler to client: nothing is kept any more for this request.
+
+    The value was taken, removed or replaced; or another client has come to hold the lock, as this
+    one was silent for too long.
+    """
+
+    tag = 83
+    number: int
 
 
 # -- objects ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
+from scaler_cluster.core.client.coordination import ClientCoordination
 from scaler_cluster.core.client.events import EventOutbox, InputWanted
 from scaler_cluster.core.client.graph_inputs import GraphInputs
 from scaler_cluster.core.client.requests import Function, Objects, Requests
@@ -39,6 +40,14 @@ def _on_failed_range(core: ClientCore, message: m.FailedRange) -> None:
     tasks = range(message.first, message.first + message.count)
     failed = [m.Failed(task, message.kind, b"", message.detail) for task in tasks]
     core.receive(failed, core.heard_at)
+
+
+def _on_coordinated(core: ClientCore, message: m.Coordinated) -> None:
+    core.coordination.answered(message)
+
+
+def _on_lapsed(core: ClientCore, message: m.Lapsed) -> None:
+    core.coordination.lapsed(message)
 
 
 class MapSink(Protocol):
@@ -86,6 +95,7 @@ class ClientCore:
         """Who waits for a single task, by its id."""
         self.calls: dict[int, MapSink] = {}
         self.requests = Requests(self.waiters, asks_again=asks_again)
+        self.coordination = ClientCoordination(self.requests, asks_again=asks_again)
         unfinished = self.requests.unfinished
         self._came: Callable[[int, int], None] = unfinished.came if unfinished else _ignore
         self._recount: Callable[[int, int], None] = unfinished.recount if unfinished else _ignore
@@ -244,7 +254,10 @@ class ClientCore:
             self.events.news.append(message)
             self.is_stored = message.adopts and message.homes == before.homes
             homes = message.homes if self.is_stored else ()
-            lost = self.requests.go_on(homes, self.first_segment(), asks_first=message.asks_first)
+            also = self.coordination.again()
+            lost = self.requests.go_on(
+                homes, self.first_segment(), also, asks_first=message.asks_first
+            )
             for failed in lost:
                 self._on_failed(failed)
             graphs, parts = self.requests.unfinished.graphs, self.requests.unsent_graphs()
@@ -354,6 +367,8 @@ class ClientCore:
         m.Failed: _on_failed,
         m.FailedRange: _on_failed_range,
         m.Cancelled: _on_cancelled,
+        m.Coordinated: _on_coordinated,
+        m.Lapsed: _on_lapsed,
         m.RequestInputs: _on_request_inputs,
         m.Unplaced: _on_unplaced,
         m.Output: _on_news,

@@ -195,13 +195,15 @@ class Requests:
         self,
         homes: Sequence[m.StorageEndpoint],
         first_segment: int,
+        also: Sequence[m.Message] = (),
         *,
         asks_first: bool = False,
     ) -> list[m.Failed]:
         """Ask again for what has not come back; return what became of the rest.
 
         What was stored is still in the ``homes``; without any, it is gone. What is about to be
-        offered is in segments from the ``first_segment`` on.
+        offered is in segments from the ``first_segment`` on. What is ``also`` to be said comes
+        first.
         """
         assert self.unfinished is not None
         self._greeting = None
@@ -211,6 +213,7 @@ class Requests:
         self._outbox, failed = self.unfinished.again(
             unsent, homes, first_segment, is_judged=not asks_first
         )
+        self._outbox[:0] = also
         self._functions = {}
         for one in self._outbox:
             if isinstance(one, m.Function):

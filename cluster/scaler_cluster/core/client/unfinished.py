@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 DEAD_MIN = 64
 """A call's list is rid of runs that came back when there are so many, and half of all, at least."""
-GONE = (m.Keep, m.ProvideInputs, m.Heartbeat)
-"""Nothing of this means anything to a scheduler that forgot the client."""
+GONE = (m.Keep, m.ProvideInputs, m.Heartbeat, m.Coordinate, m.Withdraw)
+"""Nothing of this means anything to a scheduler that forgot the client, or all is said anew."""
 
 
 class Run:

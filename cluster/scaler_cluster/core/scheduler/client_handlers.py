@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.adoption import Adoption
     from scaler_cluster.core.scheduler.assignment import Assigner
     from scaler_cluster.core.scheduler.config import SchedulerConfig
+    from scaler_cluster.core.scheduler.coordination import Coordination
     from scaler_cluster.core.scheduler.dispatch import Dispatch
     from scaler_cluster.core.scheduler.graph_moves import Graphs
     from scaler_cluster.core.scheduler.quotas import Quotas
@@ -58,6 +59,7 @@ class ClientHandlers:
         spares: Spares,
         adoption: Adoption,
         limits: tuple[AdmissionControl | None, Quotas | None],
+        coordination: Coordination,
     ) -> None:
         self._table = table
         self._config = config
@@ -68,6 +70,7 @@ class ClientHandlers:
         self._spares = spares
         self._admission, self._quotas = limits
         self._adoption = adoption
+        self._coordination = coordination
         self._sessions_made = config.epoch << SESSION_BITS
         self._resumed: set[int] = set()
         """Numbers of other schedulers that clients have here."""
@@ -112,6 +115,8 @@ class ClientHandlers:
             number, peer, hello.host, hello.pid, now, account, worker=hello.worker
         )
         session.is_resumed = number == hello.resume
+        near = self._config.pid_space
+        session.is_near = bool(near) and hello.pid_space == near and worker is None
         table.add_session(session)
         table.journal.client_came(session, now)
         table.observer.client_joined(session)
@@ -157,6 +162,7 @@ class ClientHandlers:
     def end(self, session: SessionRecord, now: float) -> None:
         """A client left or is given up, and its tasks with it."""
         self._stop_all(session, now)
+        self._coordination.end(session.number)
         for function, is_whole in session.functions.items():
             if is_whole:
                 self._table.release_function(function)

@@ -13,6 +13,8 @@ from scaler_cluster.core.scheduler.assignment import Assigner
 from scaler_cluster.core.scheduler.claims import Claims
 from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
 from scaler_cluster.core.scheduler.config import QuotaConfig, SchedulerConfig
+from scaler_cluster.core.scheduler.coordination import USER_BYTES_MAX, Coordination
+from scaler_cluster.core.scheduler.coordination_handlers import CoordinationHandlers
 from scaler_cluster.core.scheduler.deaths import Deaths
 from scaler_cluster.core.scheduler.dispatch import Dispatch
 from scaler_cluster.core.scheduler.failures import Failures
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 SHUT_DOWN = "the cluster was shut down"
 LAST_WORDS_S = 0.5
-"""This long after a supervisor's process has ended, all that it sent must have arrived."""
+"""This long after a peer's process has ended, all that it sent must have arrived."""
 LAG_S = 1.0
 """A turn this long after the last one means that the scheduler was slow, not its peers."""
 LOOK_S = LAG_S / 2
@@ -91,8 +93,9 @@ class SchedulerCore:
         self._unplaced = Unplaced(table, pools, failures, config.unplaced_timeout_s)
         inventories = Inventories(table, config)
         self._adoption = adopting = Adoption(table, config, inventories, now)
+        also = limits, _coordination(table, config)
         self._clients = clients = ClientHandlers(
-            table, config, stopping, graphs, self._dispatch, assigner, spares, adopting, limits
+            table, config, stopping, graphs, self._dispatch, assigner, spares, adopting, *also
         )
         claims = Claims(table, runs, assigner, stopping, failures, pools, machines)
         self._workers = WorkerHandlers(
@@ -113,8 +116,9 @@ class SchedulerCore:
         self.to_nudge = self._resumption.to_nudge
         """Workers that the shell is to tell that they are unknown; the shell empties the list."""
         self.to_watch = self._supervisors.to_watch
-        """Supervisors, each with the pid of its process, which the shell is to watch. The shell
-        empties the list, and calls :meth:`process_over` when a process has ended."""
+        """Supervisors and clients, each with the pid of its process, which the shell is to watch.
+        The shell empties the list, and calls :meth:`process_over` when a process has ended."""
+        self._coordinating = CoordinationHandlers(table, also[1], self.to_watch, now)
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Hello: self._arrivals.on_hello,
             m.Heartbeat: self._on_heartbeat,
@@ -126,6 +130,7 @@ class SchedulerCore:
             **self._managers.handlers,
             **self._storages.handlers,
             **self._resumption.handlers,
+            **self._coordinating.handlers,
         }
 
     # -- doors ---------------------------------------------------------------------------------
@@ -173,9 +178,10 @@ class SchedulerCore:
         self.table.errors += 1
 
     def process_over(self, peer: bytes, now: float) -> None:
-        """The process of a supervisor has ended. It is given up unless it has just said Goodbye."""
-        if peer in self.table.supervisors:
-            self.table.supervisors[peer].over_at = now + LAST_WORDS_S
+        """The process of a peer has ended. It is given up unless it has just said Goodbye."""
+        ended = self.table.supervisors.get(peer) or self.table.sessions.get(peer)
+        if ended is not None:
+            ended.over_at = now + LAST_WORDS_S
 
     def peer_lost(
         self,
@@ -247,6 +253,7 @@ class SchedulerCore:
             self._stopping.deadline,
             self._dispatch.deadline,
             self._resumption.deadline,
+            self._coordinating.deadline,
             self._rebalancer.deadline,
             self._adoption.deadline,
             self._managers.deadline,
@@ -267,6 +274,8 @@ class SchedulerCore:
         table.observer.now = now
         if table.deferred or table.returning or now >= self._resumption.until:
             self._resumption.act(now)
+        if now >= self._coordinating.deadline:
+            self._coordinating.act(now)
         if table.answers.noticed:
             # Graphs may wait for what is lost.
             self._graphs.settle(now)
@@ -349,8 +358,11 @@ class SchedulerCore:
     def _give_up_silent_peers(self, now: float) -> None:
         table, config = self.table, self.config
         for session in list(table.sessions.values()):
+            if now >= session.over_at:
+                table.journal.client_ended(session, "its process has ended", now)
+                self._clients.end(session, now)
             # A task may keep its process from speaking; its session ends with its worker.
-            if not session.worker and now - session.last_seen >= config.client_timeout_s:
+            elif not session.worker and now - session.last_seen >= config.client_timeout_s:
                 silence = f"it was silent for {config.client_timeout_s:g} s"
                 table.journal.client_ended(session, silence, now)
                 self._clients.end(session, now)
@@ -375,4 +387,14 @@ def _limits(table: Table, config: SchedulerConfig) -> tuple[AdmissionControl | N
     return (
         AdmissionControl(table, most) if most >= 0 else None,
         Quotas(table, quotas) if quotas != QuotaConfig() else None,
+    )
+
+
+def _coordination(table: Table, config: SchedulerConfig) -> Coordination:
+    """Return what knows locks, queues and the like, of which one user has so many bytes at most."""
+    sessions, quota = table.session_by_number, config.quotas.bytes_max
+    return Coordination(
+        lambda session, message: table.send(sessions[session].peer, message),
+        min(quota, USER_BYTES_MAX) if quota else USER_BYTES_MAX,
+        is_open=config.predecessor is None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,11 @@ class SessionRecord:
     """How many tasks the client has submitted."""
     is_resumed: bool = False
     """It has the number that it had with another scheduler."""
+    is_near: bool = False
+    """The scheduler can watch its process."""
+    is_watched: bool = False
+    over_at: float = math.inf
+    """Its process has ended; what it said has arrived by then."""
     worker: bytes = b""
     """Peer id of the worker, if this is the session of a worker's tasks. The worker gets none of
     the tasks that they submit: it would only run these after the tasks that wait for them."""

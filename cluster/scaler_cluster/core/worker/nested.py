@@ -63,6 +63,7 @@ class NestedCore(ClientCore):
     def is_idle(self) -> bool:
         """Return True if no task has anything here: nothing pending, held, owed or blocked."""
         parts = self.held.is_empty and self.inputs.is_empty and self.graphs.is_empty
+        parts = parts and self.coordination.is_idle
         return parts and not (self.owned or self.views or self._callers or self._waiting)
 
     # -- asking ------------------------------------------------------------------------------
@@ -328,6 +329,7 @@ class NestedCore(ClientCore):
             elif not task >> CALL_BITS or self.graphs.of(task) is not None:
                 singles.append(task)
         self.owned.pop(owner, None)
+        self.coordination.give_up(owner)
         return self.cancel(singles)
 
     def cancel(self, tasks: Sequence[int]) -> list[object]:

@@ -1,0 +1,61 @@
+"""What clients say of locks, queues and the like, and when a scheduler answers that."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from scaler_cluster.core.scheduler.resumption import GRACE_S
+from scaler_cluster.errors import RemoteProtocolError
+from scaler_cluster.wire import messages as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scaler_cluster.core.scheduler.coordination import Coordination
+    from scaler_cluster.core.scheduler.session import SessionRecord
+    from scaler_cluster.core.scheduler.table import Table
+
+
+class CoordinationHandlers:
+    """Handles Coordinate and Withdraw.
+
+    ``to_watch`` gets the clients whose processes are to be watched: others wait for what they hold.
+    """
+
+    def __init__(
+        self, table: Table, places: Coordination, to_watch: list[tuple[bytes, int]], now: float
+    ) -> None:
+        self._table = table
+        self._to_watch = to_watch
+        self.deadline = math.inf if places.is_open else now + GRACE_S
+        """When all clients of the scheduler before this one have said what they hold."""
+        self._places = places
+        self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
+            m.Coordinate: self._on_coordinate,
+            m.Withdraw: self._on_withdraw,
+        }
+
+    def act(self, now: float) -> None:
+        """Open if it is time; what clients had to say was heard before."""
+        if now >= self.deadline:
+            self.deadline = math.inf
+            self._places.open()
+
+    def _client(self, peer: bytes, now: float) -> SessionRecord:
+        session = self._table.sessions.get(peer)
+        if session is None:
+            raise RemoteProtocolError("only a client says this")
+        session.last_seen = now
+        return session
+
+    def _on_coordinate(self, peer: bytes, message: m.Coordinate, now: float) -> None:
+        session = self._client(peer, now)
+        if session.is_near and not session.is_watched:
+            session.is_watched = True
+            self._to_watch.append((peer, session.pid))
+        self._places.ask(session.number, self._table.user_of(peer), message)
+
+    def _on_withdraw(self, peer: bytes, message: m.Withdraw, now: float) -> None:
+        number = self._client(peer, now).number
+        self._places.withdraw(number, message.number, has_values=message.has_values)
