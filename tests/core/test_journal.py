@@ -116,7 +116,7 @@ def test_the_process_of_a_supervisor_nearby_is_watched(bench):
     bench.feed(b"S3", hello(m.SUPERVISOR, workers=1, pid_space=HERE))
     bench.feed(b"S3", hello(m.SUPERVISOR, workers=1, pid_space=HERE))
 
-    assert bench.core.to_watch == [(b"S3", 1)]
+    assert bench.core.table.to_watch == [(b"S3", 1)]
 
 
 def test_a_supervisor_whose_process_ends_is_lost_soon(bench):

@@ -324,10 +324,10 @@ class SchedulerShell:
                 link.forget(peer)
         if core.is_over:
             self.over.set()
-        if core.to_watch:
-            for peer, pid in core.to_watch:
+        if core.table.to_watch:
+            for peer, pid in core.table.to_watch:
                 self._process_watch.watch(peer, pid)
-            core.to_watch.clear()
+            core.table.to_watch.clear()
         if core.to_nudge:
             for peer in core.to_nudge:
                 link.send(peer, exchange.unknown())

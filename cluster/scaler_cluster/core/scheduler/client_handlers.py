@@ -109,11 +109,13 @@ class ClientHandlers:
         if worker is not None and (worker.pid, worker.host) != (hello.pid, hello.host):
             raise RemoteProtocolError("the session of a worker's tasks is in another process")
         user = table.user_of(peer)
+        is_back = self._is_own(hello.resume) or hello.resume in self._resumed
         number = self._number_of(hello, user)
         account = table.open_account(user)
         session = SessionRecord(
             number, peer, hello.host, hello.pid, now, account, worker=hello.worker
         )
+        session.is_back = is_back
         session.is_resumed = number == hello.resume
         near = self._config.pid_space
         session.is_near = bool(near) and hello.pid_space == near and worker is None
@@ -149,8 +151,7 @@ class ClientHandlers:
         proof gets another one: what it asks for again is run again, or has failed as lost if it may
         be started only once.
         """
-        made = self._config.epoch << SESSION_BITS
-        is_own = made < hello.resume <= self._sessions_made
+        is_own = self._is_own(hello.resume)
         proof = session_proof(self._config.secret, hello.resume, user)
         is_proven = compare_digest(hello.proof, proof)
         if hello.resume and not is_own and is_proven and hello.resume not in self._resumed:
@@ -158,6 +159,10 @@ class ClientHandlers:
             return hello.resume
         self._sessions_made += 1
         return self._sessions_made
+
+    def _is_own(self, number: int) -> bool:
+        """Return True for the number of a session that this scheduler has given."""
+        return self._config.epoch << SESSION_BITS < number <= self._sessions_made
 
     def end(self, session: SessionRecord, now: float) -> None:
         """A client left or is given up, and its tasks with it."""

@@ -13,7 +13,6 @@ from scaler_cluster.core.scheduler.assignment import Assigner
 from scaler_cluster.core.scheduler.claims import Claims
 from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
 from scaler_cluster.core.scheduler.config import QuotaConfig, SchedulerConfig
-from scaler_cluster.core.scheduler.coordination import USER_BYTES_MAX, Coordination
 from scaler_cluster.core.scheduler.coordination_handlers import CoordinationHandlers
 from scaler_cluster.core.scheduler.deaths import Deaths
 from scaler_cluster.core.scheduler.dispatch import Dispatch
@@ -93,9 +92,10 @@ class SchedulerCore:
         self._unplaced = Unplaced(table, pools, failures, config.unplaced_timeout_s)
         inventories = Inventories(table, config)
         self._adoption = adopting = Adoption(table, config, inventories, now)
-        also = limits, _coordination(table, config)
+        self._coordinating = CoordinationHandlers(table, config, now)
+        also = adopting, limits, self._coordinating.coordination
         self._clients = clients = ClientHandlers(
-            table, config, stopping, graphs, self._dispatch, assigner, spares, adopting, *also
+            table, config, stopping, graphs, self._dispatch, assigner, spares, *also
         )
         claims = Claims(table, runs, assigner, stopping, failures, pools, machines)
         self._workers = WorkerHandlers(
@@ -115,10 +115,6 @@ class SchedulerCore:
         """Numbers of sessions whose tasks wait because their clients do not read their results."""
         self.to_nudge = self._resumption.to_nudge
         """Workers that the shell is to tell that they are unknown; the shell empties the list."""
-        self.to_watch = self._supervisors.to_watch
-        """Supervisors and clients, each with the pid of its process, which the shell is to watch.
-        The shell empties the list, and calls :meth:`process_over` when a process has ended."""
-        self._coordinating = CoordinationHandlers(table, also[1], self.to_watch, now)
         self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Hello: self._arrivals.on_hello,
             m.Heartbeat: self._on_heartbeat,
@@ -387,14 +383,4 @@ def _limits(table: Table, config: SchedulerConfig) -> tuple[AdmissionControl | N
     return (
         AdmissionControl(table, most) if most >= 0 else None,
         Quotas(table, quotas) if quotas != QuotaConfig() else None,
-    )
-
-
-def _coordination(table: Table, config: SchedulerConfig) -> Coordination:
-    """Return what knows locks, queues and the like, of which one user has so many bytes at most."""
-    sessions, quota = table.session_by_number, config.quotas.bytes_max
-    return Coordination(
-        lambda session, message: table.send(sessions[session].peer, message),
-        min(quota, USER_BYTES_MAX) if quota else USER_BYTES_MAX,
-        is_open=config.predecessor is None,
     )

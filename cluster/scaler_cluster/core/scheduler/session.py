@@ -45,6 +45,8 @@ class SessionRecord:
     """How many tasks the client was allowed to submit."""
     used: int = 0
     """How many tasks the client has submitted."""
+    is_back: bool = False
+    """This scheduler had given it up before."""
     is_resumed: bool = False
     """It has the number that it had with another scheduler."""
     is_near: bool = False

@@ -50,8 +50,6 @@ class SupervisorHandlers:
         self._workers = workers
         self._feed = feed
         self._pools = pools
-        self.to_watch: list[tuple[bytes, int]] = []
-        """Supervisors, each with the pid of its process, which is to be watched."""
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.WorkerLost: self._on_worker_lost,
             m.Overdue: self._on_overdue,
@@ -80,7 +78,7 @@ class SupervisorHandlers:
             table.is_roster_new = True
             table.journal.cluster_came(supervisor, now)
             if hello.pid_space and hello.pid_space == self._config.pid_space:
-                self.to_watch.append((peer, hello.pid))
+                table.to_watch.append((peer, hello.pid))
         supervisor.workers_wanted = hello.workers
         supervisor.last_seen = now
         self._pools.changes += 1

@@ -88,6 +88,9 @@ class Table:
         """What clients say that another scheduler knew, until all of it can be judged."""
         self.returning: dict[bytes, Returning] = {}
         """Workers that wait for their supervisor, or for the clients of what they hold."""
+        self.to_watch: list[tuple[bytes, int]] = []
+        """Supervisors and clients, each with the pid of its process, which the shell is to watch.
+        The shell empties the list, and calls ``process_over`` when a process has ended."""
         self.refused = ""
         """Which cluster was refused last, and why; empty once a worker has come after that."""
         self.broken = ""
