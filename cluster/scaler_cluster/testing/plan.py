@@ -71,6 +71,8 @@ class Plan:
     """How many levels of tasks a task may submit."""
     has_objects: bool = False
     """Large arguments and results lie in segments; each machine after the first has its own."""
+    rounds: int = 0
+    """If clients only contend for locks and the like: how often each does."""
     storage_crashes: int = 0
     object_retention_s: float = math.inf
     """A copy of an object goes when it was not used for so long."""
@@ -138,6 +140,18 @@ PLANS = {
         tasks=20, graphs=3, levels=2, has_objects=True, storage_crashes=1, tasks_waiting_max=20,
         has_tiny_limits=True,
     ),
+    "contention": Plan(
+        machines=1, workers=1, clients=40, tasks=0, rounds=12, leavers=8, worker_crashes=0,
+        machine_crashes=0,
+    ),
+    "contention and restarts": Plan(
+        machines=1, workers=1, clients=20, tasks=0, rounds=12, leavers=4, worker_crashes=0,
+        machine_crashes=0, scheduler_crashes=3, pauses=0, drop=0.0, duplicate=0.0,
+    ),
+    "contention and silence": Plan(
+        machines=1, workers=1, clients=20, tasks=0, rounds=12, leavers=3, worker_crashes=0,
+        machine_crashes=0, scheduler_crashes=2, silences=3, partitions=3, stops=2, overtakings=2,
+    ),
     "storm": Plan(
         tasks=20, graphs=2, levels=1, has_objects=True, machines=3, machine_crashes=2,
         storage_crashes=1, clients=3, silences=1, stops=2, partitions=2, overtakings=2, slow=0.1,
@@ -175,6 +189,7 @@ def drawn(plan: Plan, seed: int) -> Plan:
         workers=dice.randint(1, plan.workers),
         clients=dice.randint(1, plan.clients),
         tasks=part(plan.tasks),
+        rounds=part(plan.rounds),
         graphs=part(plan.graphs) if dice.random() < 0.8 else 0,
         nodes=max(3, part(plan.nodes)),
         levels=dice.randint(min(1, plan.levels), plan.levels),

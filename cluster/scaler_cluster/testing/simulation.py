@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.scheduler.objects import HOME
 from scaler_cluster.ids import HUB, segment_prefix
 from scaler_cluster.testing.clients import ClientNode
+from scaler_cluster.testing.contenders import Board, ContenderNode
 from scaler_cluster.testing.faults import Faults
 from scaler_cluster.testing.limits import limited
 from scaler_cluster.testing.machines import SupervisorNode
@@ -86,11 +87,18 @@ class Simulation:
             self._start_storage()
         for number in range(self.plan.machines):
             self.add_machine(number + 1)
-        self.clients = [ClientNode(self, self.name("C")) for _ in range(self.plan.clients)]
+        self.clients = self._make_clients()
         for _ in range(self.plan.rogues):
             RogueNode(self, self.name("R"))
         self._faults = Faults(self, self.network, self.clients)
         self.at(self.plan.faults_s, self._faults.heal)
+
+    def _make_clients(self) -> list[ClientNode]:
+        names = [self.name("C") for _ in range(self.plan.clients)]
+        if not self.plan.rounds:
+            return [ClientNode(self, name) for name in names]
+        board = Board(self)
+        return [ContenderNode(self, name, board) for name in names]
 
     def name(self, letter: str) -> bytes:
         """Return a new peer id."""

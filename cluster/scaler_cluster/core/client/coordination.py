@@ -69,6 +69,10 @@ class ClientCoordination:
         self._requests.say(m.Withdraw(number, has_values))
         return True
 
+    def keeps(self, asked: Asked) -> bool:
+        """Return True if the scheduler keeps something for this request, as far as is known."""
+        return self._kept.get(asked.message.number) is asked
+
     def give_up(self, owner: int) -> None:
         """A task has ended: it waits for nothing and holds nothing."""
         for one in [*self._waiting.values(), *self._leases]:

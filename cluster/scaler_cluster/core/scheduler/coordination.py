@@ -128,6 +128,11 @@ class Coordination:
             if not self._refuses(session, user, message):
                 self._begin(session, user, message)
 
+    @property
+    def early(self) -> list[tuple[m.Coordinate, str]]:
+        """What is kept until it opens, and of which user each is."""
+        return list(self._early.values())
+
     # -- what is asked -------------------------------------------------------------------------
 
     def _refuses(self, session: int, user: str, message: m.Coordinate) -> bool:
@@ -232,11 +237,7 @@ class Coordination:
         """Give a request what it waits for, or a part of it; return False if nothing is there."""
         message, place = request.message, request.places[0]
         if message.act == m.ACQUIRE:
-            free = [
-                one
-                for one in request.places
-                if one.has_room and next(iter(one.waits)) == request.key
-            ]
+            free = [one for one in request.places if one.has_room and one.is_first(request)]
             if len(free) < message.count:
                 return False
             self._keep(request, free[: message.count])

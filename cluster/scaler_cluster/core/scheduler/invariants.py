@@ -11,6 +11,7 @@ from scaler_cluster.core.records.credit import is_hungry
 from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.core.records.placement import may_run
 from scaler_cluster.core.scheduler.machines import cores_needed
+from scaler_cluster.core.scheduler.places import LEASED, STAKE_BYTES, cost_of
 
 if TYPE_CHECKING:
     from scaler_cluster.core.graph.graph import GraphRecord
@@ -53,6 +54,7 @@ def check(core: SchedulerCore) -> None:
         _true(is_right and id(run) not in places, "rests, and does not wait: %s", run)
         places[id(run)] = run
     _check_workers(core, places, users)
+    _check_coordination(core)
     _check_machines(core)
     for session in table.sessions.values():
         end = 0
@@ -253,3 +255,37 @@ def _true(condition: bool, what: str, about: object = None) -> None:
     # The text is made only when it is needed: it would take longer than all the checks.
     if not condition:
         raise AssertionError(what % about if about is not None else what)
+
+
+def _check_coordination(core: SchedulerCore) -> None:
+    """Nobody has more than there is, or waits for what is there."""
+    coordination, sessions = core.coordination, core.table.session_by_number
+    stakes, waiting = coordination.stakes, coordination.waiting
+    known = (*waiting, *stakes.by_session, *stakes.taken)
+    _true(all(one in sessions for one in known), "sessions that are gone wait or hold")
+    nbytes: Counter[str] = Counter()
+    for place in coordination.places:
+        nbytes[place.user] += STAKE_BYTES
+        is_full = bool(place.most) and len(place.stakes) > place.most
+        _true(not (is_full and place.kind in LEASED), "more hold it than may: %r", place)
+        _true(not (place.puts and place.has_room), "there is room: %r", place)
+        for request in [*place.waits.values(), *place.puts.values()]:
+            is_known = waiting[request.session][request.message.number] is request
+            _true(is_known, "waits in vain: %r", request)
+        if place.waits:
+            request = next(iter(place.waits.values()))
+            free = [one for one in request.places if one.has_room and one.is_first(request)]
+            is_lease = place.kind in LEASED
+            is_there = len(free) >= request.message.count if is_lease else bool(place.stakes)
+            _true(not is_there, "waits for what is there: %r", request)
+    values = (one for place in coordination.places for one in place.stakes.values())
+    held = (one for mine in stakes.taken.values() for some in mine.values() for one in some)
+    requests = [one for mine in waiting.values() for one in mine.values()]
+    got = (one for request in requests for one in request.got)
+    for stake in {id(one): one for one in (*values, *held, *got)}.values():
+        nbytes[stake.user] += stake.nbytes
+    for request in requests:
+        nbytes[request.user] += request.nbytes
+    for message, user in coordination.early:
+        nbytes[user] += cost_of(message)
+    _true(nbytes == coordination.places.nbytes, "counts bytes of nothing")

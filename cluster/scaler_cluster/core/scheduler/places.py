@@ -115,6 +115,10 @@ class Place:
         """Return True if it may have one lease or value more."""
         return not self.most or len(self.stakes) < self.most
 
+    def is_first(self, request: Request) -> bool:
+        """Return True if it is the turn of this request, which waits here."""
+        return next(iter(self.waits.values())) is request
+
     @property
     def is_over(self) -> bool:
         """Return True if nothing is lost with it."""
