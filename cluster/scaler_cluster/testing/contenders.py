@@ -133,7 +133,9 @@ class ContenderNode(ClientNode):
             self._current = Asked(asked.message)
             # As somebody that is busy until it gives this back.
             self._board.acquired(self, asked)
-            self._then(self.simulation.random.uniform(0, 0.2), lambda: self._release(asked))
+            dice = self.simulation.random
+            held_s = dice.uniform(0, 8.0 if dice.random() < 0.1 else 0.2)
+            self._then(held_s, lambda: self._release(asked))
             return
         if act == m.PUT:
             self._board.put[asked.message.value] = self  # type: ignore[index]
