@@ -35,6 +35,9 @@ SEEDS = {
     "shares and restarts": 100,
     "rogues": 100,
     "tiny limits": 100,
+    "contention": 100,
+    "contention and restarts": 100,
+    "contention and silence": 50,
     "storm": 100,
     "storm and restarts": 100,
 }
@@ -58,6 +61,16 @@ def test_everything_comes_back_once(plan: str, start: int) -> None:
     tally = play(plan, range(start, start + SEEDS_AT_ONCE))
 
     assert not tally.failures, "\n\n".join(tally.failures)
+
+
+def test_a_thousand_contend_for_three_locks() -> None:
+    """A thousand clients, some of which die, all get their turn at a few locks, one at a time."""
+    plan = Plan(
+        machines=1, workers=1, worker_crashes=0, machine_crashes=0, clients=1000, tasks=0,
+        rounds=1, leavers=50, check_every=1000,
+    )  # fmt: skip
+
+    simulate(1, plan)
 
 
 def test_faults_really_happen() -> None:

@@ -14,9 +14,12 @@ from scaler_cluster.core.scheduler.machines import cores_needed
 from scaler_cluster.core.scheduler.places import LEASED, STAKE_BYTES, cost_of
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from scaler_cluster.core.graph.graph import GraphRecord
     from scaler_cluster.core.graph.ready_nodes import ReadyNodes
     from scaler_cluster.core.records.workers import Run
+    from scaler_cluster.core.scheduler.coordination import Coordination
     from scaler_cluster.core.scheduler.objects import ObjectTable
     from scaler_cluster.core.scheduler.scheduler import SchedulerCore
     from scaler_cluster.core.scheduler.session import SessionRecord
@@ -54,7 +57,7 @@ def check(core: SchedulerCore) -> None:
         _true(is_right and id(run) not in places, "rests, and does not wait: %s", run)
         places[id(run)] = run
     _check_workers(core, places, users)
-    _check_coordination(core)
+    check_coordination(core.coordination, table.session_by_number)
     _check_machines(core)
     for session in table.sessions.values():
         end = 0
@@ -257,9 +260,8 @@ def _true(condition: bool, what: str, about: object = None) -> None:
         raise AssertionError(what % about if about is not None else what)
 
 
-def _check_coordination(core: SchedulerCore) -> None:
-    """Nobody has more than there is, or waits for what is there."""
-    coordination, sessions = core.coordination, core.table.session_by_number
+def check_coordination(coordination: Coordination, sessions: Container[int]) -> None:
+    """Nobody has more than there is, or waits for what is there; ``sessions`` are those known."""
     stakes, waiting = coordination.stakes, coordination.waiting
     known = (*waiting, *stakes.by_session, *stakes.taken)
     _true(all(one in sessions for one in known), "sessions that are gone wait or hold")
