@@ -38,6 +38,9 @@ What becomes of a call:
   ``dask_graph.py`` is Dask's door, ``dask_arrangement.py`` reads its tasks. ``input_supplier.py``
   sends the scheduler the results of futures that graphs take as inputs.
 
+- A *lock*, a queue and the like (``coordination.py``) ask through ``Session.ask``, which waits for
+  the answer as for a result.
+
 Rules: a signal may interrupt user code anywhere, but no exchange with the scheduler: that runs with
 ``deferred`` of ``process/interrupts.py``. Finalizers take no lock: they put a note into a queue,
 which the next ``pump`` empties. A forked child process uses nothing of its parent's session.

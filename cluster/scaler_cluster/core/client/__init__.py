@@ -20,6 +20,8 @@ index. It numbers tasks, and decides what the scheduler is told, and when.
   then, and so do graphs with such a node.
 - ``held_objects.py`` knows what the client has stored. It lets go of an object only when no
   unfinished task needs it, and names all of it to a scheduler that takes over the storages.
+- ``coordination.py`` has what was asked of locks, queues and the like, and what the scheduler keeps
+  for this client: that is said again as well.
 - ``liveness.py`` says when a heartbeat is due, and when a silent scheduler is given up.
 
 Each task comes back once: an answer for a task that is not pending any more is dropped, and objects

@@ -33,6 +33,11 @@ The decisions are made in:
   ``deaths.py``: how tasks fail, are stopped, or survive their worker. ``worker_runs.py`` cuts runs
   and takes them off their worker. ``graph_moves.py``: what all this does to graphs.
 
+Locks, queues and the like are apart from tasks: ``coordination.py`` says who gets what in which
+turn, ``places.py`` has what names stand for, ``stakes.py`` what clients have of it.
+``coordination_handlers.py`` is their door; a client that leaves ends its leases in
+``client_handlers.py``.
+
 An :class:`~scaler_cluster.core.scheduler.observer.Observer` is told what happens. It does nothing
 until the first watcher comes. Then ``feed.py`` makes a monitor, which publishes snapshots and
 events. ``invariants.py`` says what must be true of the state after every step.
