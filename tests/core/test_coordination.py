@@ -487,7 +487,9 @@ def test_a_client_whose_process_ends_holds_nothing():
 
 def test_a_lock_of_a_task_ends_with_its_worker(one):
     """What a task holds goes to the next one once its worker has died."""
-    hello = m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, *_process(one, b"W1"), worker=b"W1")
+    worker = one.core.table.workers[b"W1"]
+    pid, host = worker.pid, worker.host
+    hello = m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, pid, host, worker=b"W1")
     one.feed(b"C7", hello)
     one.feed(b"C7", acquire(1))
     one.core.receive(b"C1", [acquire(1)], one.now)
@@ -496,11 +498,6 @@ def test_a_lock_of_a_task_ends_with_its_worker(one):
     one.core.receive(b"S1", [m.WorkerLost(b"W1", 0, 0, {"signal": 9})], one.now)
 
     assert [1] == answered(one.act_raw())[b"C1"]
-
-
-def _process(bench, worker):
-    record = bench.core.table.workers[worker]
-    return record.pid, record.host
 
 
 def test_a_quota_of_bytes_holds_for_values_as_well():

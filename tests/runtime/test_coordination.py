@@ -264,7 +264,7 @@ def test_what_cannot_work(shared, executor, name) -> None:
         queue.put(threading.Lock())
     with pytest.raises(QuotaExceededError, match="bytes in locks"):
         for _ in range(100):
-            queue.put(bytes(1 << 19) * 1 + bytes(1 << 18))
+            queue.put(bytes(800_000))
     queue.close()
     client = Client(shared[0])
     lock = Lock(name, client)
@@ -352,8 +352,8 @@ def test_ctrl_c_ends_a_wait(shared, executor, name) -> None:
 from scaler_exec import Client, Lock
 client = Client({shared[0]!r})
 lock = Lock({name!r}, client)
-print("waits", flush=True)
 try:
+    print("waits", flush=True)
     lock.acquire()
 except KeyboardInterrupt:
     print("interrupted", flush=True)

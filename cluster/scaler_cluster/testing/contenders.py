@@ -57,7 +57,8 @@ class Board:
 
     def check_over(self) -> None:
         """Check that no value was lost which somebody who is still there has put."""
-        place = self._simulation.hub.core.coordination.places.get(m.QUEUE, "queue")
+        coordination = self._simulation.hub.core._coordinating.coordination
+        place = coordination.places.get(m.QUEUE, "queue")
         left = {stake.value for stake in place.stakes.values()} if place is not None else set()
         for value, node in self.put.items():
             is_lost = value not in self.got and value not in left

@@ -57,7 +57,7 @@ def check(core: SchedulerCore) -> None:
         _true(is_right and id(run) not in places, "rests, and does not wait: %s", run)
         places[id(run)] = run
     _check_workers(core, places, users)
-    check_coordination(core.coordination, table.session_by_number)
+    check_coordination(core._coordinating.coordination, table.session_by_number)
     _check_machines(core)
     for session in table.sessions.values():
         end = 0

@@ -93,8 +93,7 @@ class SchedulerCore:
         inventories = Inventories(table, config)
         self._adoption = adopting = Adoption(table, config, inventories, now)
         self._coordinating = CoordinationHandlers(table, config, now)
-        self.coordination = self._coordinating.coordination
-        also = adopting, limits, self.coordination
+        also = adopting, limits, self._coordinating.coordination
         self._clients = clients = ClientHandlers(
             table, config, stopping, graphs, self._dispatch, assigner, spares, *also
         )
