@@ -17,7 +17,7 @@ from scaler_cluster.core.scheduler.coordination import Coordination
 from scaler_cluster.core.scheduler.invariants import check_coordination
 from scaler_cluster.core.scheduler.places import STAKE_BYTES
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.testing.bench import PYTHON, SchedulerBench
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench, function_id
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -555,3 +555,20 @@ def test_a_client_says_again_what_it_holds_and_waits_for():
     again = [one for one in core.take_actions() if isinstance(one, m.Coordinate)]
     assert [("held", 5), ("waits", 0)] == [(one.names[0], one.order) for one in again]
     assert not any(isinstance(one, m.Withdraw) for one in core.take_actions())
+
+
+def test_a_client_may_set_an_event_while_its_tasks_wait_for_room():
+    """Those that have the room may be waiting for just that."""
+    core = ClientCore()
+    core.receive([m.Welcome(1, 1, asks_first=True)], 0.0)
+    function = (function_id("f"), b"f", (), "f")
+    core.submit(function, m.CALL_ARGS, m.DEFAULT_OPTIONS, (), b"p", object())
+    asked = Asked(m.Coordinate(0, m.EVENT, m.SET, ("x",)))
+    core.coordination.ask(asked)
+
+    said = core.take_actions()
+
+    assert not any(isinstance(one, m.Submit) for one in said)
+    assert [1] == [one.number for one in said if isinstance(one, m.Coordinate)]
+    core.coordination.withdraw(asked)
+    assert m.Withdraw(1) in core.take_actions()

@@ -14,8 +14,8 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-AT_ONCE = (m.Heartbeat, m.Shutdown)
-"""What has nothing to do with any task."""
+AT_ONCE = (m.Heartbeat, m.Shutdown, m.Coordinate, m.Withdraw)
+"""What has nothing to do with any task, or is what tasks wait for that are to make room."""
 
 
 class SubmitWindow:
