@@ -22,6 +22,8 @@ FROM_CLIENTS = [
     m.Submit(0, F, 0, m.DEFAULT_OPTIONS, payloads_of(0, 1)),
     m.Cancel(0, 1),
     m.Keep("", (), (), ()),
+    m.Coordinate(1, m.LOCK, m.ACQUIRE, ("x",)),
+    m.Withdraw(1),
 ]
 FROM_WORKERS = [
     m.Done(1, 0, 0.001, RESULT),
@@ -52,6 +54,8 @@ FROM_SCHEDULERS = [
     m.Kill(b"W1", "no"),
     m.Wanted(1),
     m.UnitBroken("cloud-1", "no"),
+    m.Coordinated(1, 1),
+    m.Lapsed(1),
 ]
 
 

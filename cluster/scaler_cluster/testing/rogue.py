@@ -36,6 +36,7 @@ class RogueNode(Node):
         super().__init__(simulation, name)
         self._tellers: tuple[Callable[[], m.Message], ...] = (
             *(self._hello, self._submit, self._submit, self._graph, self._cancel, self._of_client),
+            self._coordinate,
             *(self._of_worker, self._of_worker, self._of_supervisor, self._of_storage),
         )
         self._say()
@@ -141,6 +142,28 @@ class RogueNode(Node):
     def _cancel(self) -> m.Message:
         dice = self.simulation.random
         return m.Cancel(self._task(), dice.choice((1, 5, 1 << 40)), dice.random() < 0.3)
+
+    def _coordinate(self) -> m.Message:
+        dice = self.simulation.random
+        number = dice.randint(1, 9)
+        if dice.random() < 0.3:
+            return m.Withdraw(number, dice.random() < 0.5)
+        kind, act = dice.choice(
+            (
+                (m.LOCK, m.ACQUIRE),
+                (m.QUEUE, m.PUT),
+                (m.QUEUE, m.TAKE),
+                (m.VARIABLE, m.SET),
+                (m.VARIABLE, m.GET),
+                (m.EVENT, m.CLEAR),
+                (m.SEMAPHORE, m.LOOK),
+            )
+        )
+        names = tuple(dice.choices("abc", k=dice.choice((1, 1, 1, 2))))
+        most, order = dice.choice((0, 0, 1)), dice.choice((0, 0, 0, 5, 1 << 61))
+        return m.Coordinate(
+            number, kind, act, names, 1, most, may_wait=dice.random() < 0.8, order=order
+        )
 
     def _of_client(self) -> m.Message:
         return self.simulation.random.choice(
