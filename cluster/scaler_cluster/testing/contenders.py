@@ -135,7 +135,9 @@ class ContenderNode(ClientNode):
             # As somebody that is busy until it gives this back.
             self._board.acquired(self, asked)
             dice = self.simulation.random
-            held_s = dice.uniform(0, 8.0 if dice.random() < 0.1 else 0.2)
+            # Sometimes for longer than it takes until another scheduler gives anything out.
+            is_long = self.simulation.plan.loses_touch and dice.random() < 0.1
+            held_s = dice.uniform(0, 8.0 if is_long else 0.2)
             self._then(held_s, lambda: self._release(asked))
             return
         if act == m.PUT:
