@@ -24,7 +24,8 @@
     ├── QuotaExceededError                       its client has as much there as one client may
     ├── TaskTimeoutError(TimeoutError)           the task ran longer than its ``timeout``
     ├── WorkerDiedError(BrokenExecutor)          the process that ran the task died
-    │   └── TaskLostError                        the task was lost with its machine or worker
+    │   ├── TaskLostError                        the task was lost with its machine or worker
+    │   └── ActorDiedError                       the actor that was called is gone
     └── ClusterBrokenError(BrokenExecutor)       no task can run any more
 
 ``scaler_exec`` exports each of them, and each name ends in ``Error``. Two exceptions that are
@@ -180,6 +181,18 @@ class WorkerDiedError(ScalerError, BrokenExecutor):
 
 class TaskLostError(WorkerDiedError):
     """The task was lost with its machine or worker, and may not run again."""
+
+
+class ActorDiedError(WorkerDiedError):
+    """The actor that was called is gone, with its state; it is never made anew by itself.
+
+    The message names the actor and its worker, and says how it ended. ``actor`` is its id, and
+    ``death`` says how its worker died, if it did. A call that was under way may have run.
+    """
+
+    def __init__(self, message: str, death: Death | None = None, actor: str = "") -> None:
+        super().__init__(message, death)
+        self.actor = actor
 
 
 class ClusterBrokenError(ScalerError, BrokenExecutor):

@@ -248,10 +248,14 @@ def failure_to_exception(failure: m.Failed) -> BaseException:
         return loads_exception(failure.payload, detail)
     if kind == m.FAILED_TIMEOUT:
         return errors.TaskTimeoutError(f"the task ran longer than {detail.get('timeout_s')} s")
-    if kind == m.FAILED_WORKER_DIED:
+    if kind in (m.FAILED_WORKER_DIED, m.FAILED_ACTOR):
         fields = {k: v for k, v in detail.items() if k in errors.Death.__dataclass_fields__}
-        death = errors.Death(**fields)
-        return errors.WorkerDiedError(describe_death(death, str(detail.get("message", ""))), death)
+        death, more = errors.Death(**fields), str(detail.get("message", ""))
+        if kind == m.FAILED_WORKER_DIED:
+            return errors.WorkerDiedError(describe_death(death, more), death)
+        actor = str(detail.get("actor", ""))
+        how = describe_death(death, of_actor=True) if death.pid else more
+        return errors.ActorDiedError(f"the actor {label_of(actor)} is gone: {how}", death, actor)
     if kind == m.FAILED_LOST:
         return errors.TaskLostError(
             f"the task was lost with the machine or worker that held it ({detail.get('losses')} "
@@ -281,7 +285,14 @@ def _more(detail: dict[str, Any]) -> str:
     return f"; {detail['message']}" if "message" in detail else ""
 
 
-def describe_death(death: errors.Death, more: str = "") -> str:
+def label_of(actor: str) -> str:
+    """Return what people call an actor: its class, and the start of what is only its own."""
+    _, _, rest = actor.partition(m.ACTOR)
+    name, _, own = rest.rpartition(":")
+    return f"{name} ({own[:8]})"
+
+
+def describe_death(death: errors.Death, more: str = "", *, of_actor: bool = False) -> str:
     """Return a death's diagnosis as a sentence, ``more`` of it, and the last lines of stderr."""
     if death.signal is not None:
         how = f"was killed by signal {death.signal}"
@@ -289,8 +300,10 @@ def describe_death(death: errors.Death, more: str = "") -> str:
         how = f"exited with code {death.exit_code}"
     if death.reason:
         how += f" ({death.reason})"
+    when = "" if of_actor else " while it ran this task"
+    whose = "its process" if of_actor else "the worker process"
     text = (
-        f"the worker process {death.pid} on {death.host} {how} while it ran this task; "
+        f"{whose} {death.pid} on {death.host} {how}{when}; "
         f"peak memory {death.peak_rss_bytes / 1e6:.0f} MB"
     )
     if more:

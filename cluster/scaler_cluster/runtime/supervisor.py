@@ -18,7 +18,7 @@ import sys
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.supervisor.headcount import spares_max
+from scaler_cluster.core.supervisor.headcount import places_of
 from scaler_cluster.core.supervisor.supervisor import (
     Exit,
     Kill,
@@ -59,7 +59,7 @@ class SupervisorShell(MachineShell):
     def __init__(self, config: SupervisorProcessConfig, lifeline: int = LIFELINE_FD) -> None:
         options, places = config.options, config.core.places
         self._late_ends = LateEnds()
-        self._slots = WorkerSlots(places + spares_max(places))
+        self._slots = WorkerSlots(places_of(places))
         self._log = WorkerLog(config.name_of)
         peer = make_peer_id("S")
         pace = f"heartbeat_interval_seconds={options.heartbeat_s}"

@@ -267,7 +267,9 @@ class WorkerShell:
 
     def load(self, work: Work) -> Callable[[Buffer], Outcome]:
         """Return what runs a task of the work; it fails if the function cannot be unpickled."""
-        portion = work.message.portion
+        portion, hosts = work.message.portion, self._core.hosts
+        if portion is None and hosts is not None:
+            portion = hosts.portion
         if portion is None:
             return self._load(work)
         # First of all: what is unpickled may look at the environment.

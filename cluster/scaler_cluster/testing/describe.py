@@ -193,6 +193,8 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.UnitBroken: lambda x: f"UnitBroken {x.unit}: {x.reason}",
     m.Drain: lambda x: f"Drain {' '.join(x.units)}",
     m.Spares: lambda x: f"Spares {x.count}",
+    m.Hosts: lambda x: f"Hosts {x.actor} of {x.owner}{_having(x.portion)}",
+    m.EndActor: lambda x: f"EndActor {x.actor}",
     m.Retire: lambda x: "Retire",
     m.Stored: lambda x: f"Stored {tasks(x.task, 1, x.session)}{_with(x.objects)}",
     m.Object: lambda x: f"Object {name(x.object)} in {name(x.segment)}",

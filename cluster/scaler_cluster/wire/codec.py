@@ -205,7 +205,7 @@ def _get_options(value: Any) -> m.TaskOptions:
     if value is None:
         return m.DEFAULT_OPTIONS
     priority, timeout_s, retries, at_most_once, stream_output, profiling, depth, *demand = value
-    capabilities, workers, log_level, cores = demand
+    capabilities, workers, log_level, cores, creates = demand
     if (
         type(priority) is not int
         or not (timeout_s is None or (type(timeout_s) in (int, float) and timeout_s >= 0))
@@ -219,11 +219,13 @@ def _get_options(value: Any) -> m.TaskOptions:
         or not _CHECKS["int"](log_level)
         or type(cores) is not int
         or not (1 <= cores <= TASK_ID_MAX or cores == m.WHOLE_MACHINE)
+        or not _is_name(creates)
     ):
         raise RemoteProtocolError("task options of the wrong type")
     flags = at_most_once, stream_output, profiling
     place = _get_capabilities(capabilities), _get_names(workers)
-    return m.TaskOptions(priority, timeout_s, retries, *flags, depth, *place, log_level, cores)
+    first = priority, timeout_s, retries, *flags, depth
+    return m.TaskOptions(*first, *place, log_level, cores, str(creates))
 
 
 def _get_many_options(value: Any) -> tuple[m.TaskOptions, ...]:

@@ -40,6 +40,14 @@ Capabilities: TypeAlias = "tuple[tuple[str, float], ...]"
 """Names and amounts, ordered by name. Offered: how much there is, -1 if it is never used up.
 Demanded: how much a task uses, 0 or less if it must only be there."""
 
+Demand: TypeAlias = "tuple[Capabilities, tuple[str, ...], int, bool]"
+"""What tasks demand: capabilities, names of workers, cores, and whether a worker for good."""
+
+ACTOR = "actor:"
+"""Names of actors begin so; no machine has such a name."""
+ACTORS_MAX = 64
+"""Actors of a machine: each is a process of some 30 MB."""
+
 GPU = "gpu"
 """The capability that is counted by the piece, where the workers of a machine share it: each task
 is told which pieces are its own."""
@@ -84,16 +92,25 @@ class TaskOptions:
     cores: int = 1
     """How many workers of its machine run nothing else while it runs, its own among them;
     WHOLE_MACHINE: all of them."""
+    creates: str = ""
+    """The actor that the task makes: from then on its worker runs nothing but calls of that actor.
+    Tasks whose ``workers`` name an actor are its calls."""
 
     @property
-    def demand(self) -> tuple[Capabilities, tuple[str, ...], int]:
+    def demand(self) -> Demand:
         """What a worker and its machine must have to run the task."""
-        return self.capabilities, self.workers, self.cores
+        return self.capabilities, self.workers, self.cores, bool(self.creates)
 
     @property
     def is_for_any(self) -> bool:
         """True if any worker may run the task."""
-        return self.cores == 1 and not self.capabilities and not self.workers
+        return self.cores == 1 and not (self.capabilities or self.workers or self.creates)
+
+    @property
+    def actor(self) -> str:
+        """The actor whose method the task calls; empty: it is no such call."""
+        first = self.workers[0] if self.workers else ""
+        return first if first.startswith(ACTOR) else ""
 
 
 @dataclass(slots=True, frozen=True)
@@ -459,6 +476,8 @@ FAILED_QUOTA = "quota"
 """The client has more in the scheduler than it may; the task was not taken in."""
 FAILED_UNPLACED = "unplaced"
 """No worker with what the task demands joined in time."""
+FAILED_ACTOR = "actor"
+"""The actor whose method the task calls is gone, or the task was to make one and cannot."""
 
 
 # -- scheduler <-> worker --------------------------------------------------------------------
@@ -646,6 +665,29 @@ class Profile(Message):
     cpu_time_s: float
     memory_peak: int
     """The largest growth of the worker's memory, in bytes."""
+
+
+@dataclass(slots=True)
+class Hosts(Message):
+    """Scheduler to worker: what it has just been given makes this actor, which then lives there.
+
+    Worker to scheduler that does not know it, before Held: this actor lives here.
+    """
+
+    tag = 90
+    actor: str
+    owner: int
+    """The session with which the actor ends."""
+    portion: Portion | None = None
+    """What the actor has of the machine, as long as it lives."""
+
+
+@dataclass(slots=True)
+class EndActor(Message):
+    """Client to scheduler: end this actor now, whatever it runs."""
+
+    tag = 91
+    actor: str
 
 
 @dataclass(slots=True)

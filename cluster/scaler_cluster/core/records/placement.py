@@ -35,8 +35,11 @@ def is_named(options: TaskOptions, worker: str, host: str) -> bool:
 def has_inside(offered: Mapping[str, float], portion: Portion | None, options: TaskOptions) -> bool:
     """Return True if a task may run on the stack of one that waits, but for names.
 
-    ``offered`` is what the worker has for itself, ``portion`` what the waiting task has.
+    ``offered`` is what the worker has for itself, ``portion`` what the waiting task has. An actor
+    is made in a worker of its own.
     """
+    if options.creates:
+        return False
     if portion is None:
         return options.cores == 1 and has_all(offered, options.capabilities)
     is_wide_enough = portion.is_whole or 1 <= options.cores <= portion.cores
@@ -52,7 +55,7 @@ def may_run_inside(worker: WorkerRecord, options: TaskOptions) -> bool:
 def may_run(worker: WorkerRecord, options: TaskOptions) -> bool:
     """Return True if a worker has what tasks demand, or its machine if others do not use it."""
     has_it = has_all(worker.pool.offered, options.capabilities)
-    return has_it and is_named(options, worker.name, worker.host)
+    return has_it and is_named(options, worker.actor or worker.name, worker.host)
 
 
 def uncounted(capabilities: Capabilities) -> Capabilities:

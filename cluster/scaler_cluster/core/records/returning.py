@@ -30,6 +30,8 @@ class Returning:
     """True once it has named all that it holds."""
     is_whole: bool = True
     """Whether it knows all tasks that it has started and that must not start twice."""
+    hosts: m.Hosts | None = None
+    """The actor that lives there; None: none does."""
     first_segment: int = 0
     devices: tuple[int, ...] = ()
     """For both see :class:`Held`."""

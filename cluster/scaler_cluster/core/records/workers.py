@@ -232,6 +232,8 @@ class WorkerRecord:
     asleep_at: float = math.inf
     """Since when there is no blocked worker whose place it could take; inf: there is one."""
     name: str = ""
+    actor: str = ""
+    """The actor that lives there: the worker is given calls of it, and nothing else."""
     joined_at: float = 0.0
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(()), repr=False)
     """The workers that offer the same."""

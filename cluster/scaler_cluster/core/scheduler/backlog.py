@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from scaler_cluster.core.scheduler.deadlines import Deadlines
 from scaler_cluster.core.scheduler.queue import ReadyQueue
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.pools import WorkerPools
 
 _NO_REST = object()
-Demand: TypeAlias = "tuple[m.Capabilities, tuple[str, ...], int]"
 
 
 class UserQueues:
@@ -32,12 +31,12 @@ class UserQueues:
         self.ready = ReadyQueue(m.DEFAULT_OPTIONS, held_back)
         self.ready.given = math.inf
         """What any worker may run."""
-        self.demanding: dict[Demand, ReadyQueue] = {}
+        self.demanding: dict[m.Demand, ReadyQueue] = {}
         """What only some workers may run, by what it demands."""
         self._changes_seen = 0
-        self._fresh: dict[Demand, ReadyQueue] = {}
+        self._fresh: dict[m.Demand, ReadyQueue] = {}
         """Those of which nobody knows yet whether there is a worker that could run them."""
-        self._runnable: dict[Demand, ReadyQueue] = {}
+        self._runnable: dict[m.Demand, ReadyQueue] = {}
         """Those that some worker could run. The others cost a turn nothing, however many there
         are, until a worker comes or goes."""
 

@@ -12,6 +12,8 @@ from scaler_cluster.ids import SESSION_BITS
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.core.scheduler.assignment import Assigner
     from scaler_cluster.core.scheduler.failures import Failures
@@ -99,10 +101,29 @@ class Claims:
 
     def judge(self, session: SessionRecord, first: int, stop: int) -> None:
         """Let those of these tasks fail that are queued, and may have been started before."""
-        table = self._table
         suspects = [range(first, stop)]
         if session.is_resumed and session.number >> SESSION_BITS in self.epochs:
             suspects = self._started.get(session.number, [])
+        self._fail(session, first, stop, suspects)
+
+    def judge_calls(self, actor: str, *, is_whole: bool) -> None:
+        """Let queued calls of an actor fail that its worker, which came back, has started before.
+
+        That worker alone may have done so: what others have forgotten does not matter.
+        """
+        table = self._table
+        demand = m.TaskOptions(workers=(actor,)).demand
+        for user in table.backlog.users.values():
+            for run in list(user.demanding.get(demand, ())):
+                session = table.session_by_number[run.session]
+                if session.is_resumed:
+                    started = self._started.get(session.number, [])
+                    suspects = started if is_whole else [range(run.first, run.stop)]
+                    self._fail(session, run.first, run.stop, suspects)
+
+    def _fail(
+        self, session: SessionRecord, first: int, stop: int, suspects: Sequence[range]
+    ) -> None:
         for tasks in suspects:
             low, high = max(tasks.start, first), min(tasks.stop, stop)
             for run in session.runs.overlapping(low, high) if low < high else ():
@@ -110,4 +131,4 @@ class Claims:
                     start, end = max(run.first, low), min(run.stop, high)
                     part = self._runs.take_queued(run, start, end)
                     self._failures.fail_all(part, m.FAILED_LOST, {"losses": 1})
-                    table.end(part, Event.UNPLACED)
+                    self._table.end(part, Event.UNPLACED)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scaler_cluster.core.scheduler.admission import AdmissionControl
+    from scaler_cluster.core.scheduler.actors import Actors
     from scaler_cluster.core.scheduler.adoption import Adoption
     from scaler_cluster.core.scheduler.assignment import Assigner
     from scaler_cluster.core.scheduler.config import SchedulerConfig
@@ -60,6 +61,7 @@ class ClientHandlers:
         adoption: Adoption,
         limits: tuple[AdmissionControl | None, Quotas | None],
         coordination: Coordination,
+        actors: Actors,
     ) -> None:
         self._table = table
         self._config = config
@@ -71,6 +73,7 @@ class ClientHandlers:
         self._admission, self._quotas = limits
         self._adoption = adoption
         self._coordination = coordination
+        self._actors = actors
         self._sessions_made = config.epoch << SESSION_BITS
         self._resumed: set[int] = set()
         """Numbers of other schedulers that clients have here."""
@@ -86,6 +89,7 @@ class ClientHandlers:
             m.ProvideInputs: self._on_provide_inputs,
             m.Cancel: self._on_cancel,
             m.Blocked: self._on_blocked,
+            m.EndActor: actors.on_end,
         }
 
     # -- clients come and go -------------------------------------------------------------------
@@ -270,6 +274,8 @@ class ClientHandlers:
             raise RemoteProtocolError(f"more than {SUBMIT_TASKS_MAX} tasks in one message")
         if message.first + count > TASK_ID_MAX:
             raise RemoteProtocolError("a task beyond the last id")
+        if message.options.creates and count > 1:
+            raise RemoteProtocolError("several tasks that make one actor")
         if self._admission is not None and not session.worker:
             self._admission.submitted(session, count)
         is_whole = session.functions[message.function]
@@ -296,6 +302,8 @@ class ClientHandlers:
         )
         table.add_run(run)
         table.backlog.queue(run).push(run)
+        if run.options is not m.DEFAULT_OPTIONS:
+            self._actors.submitted(run)
 
     def _on_request_credit(self, peer: bytes, message: m.RequestCredit, now: float) -> None:
         session = self._client(peer)

@@ -52,6 +52,9 @@ class Deaths:
         self._table.in_flight -= worker.count
         worker.runs.clear()
         worker.count = 0
+        if worker.actor:
+            self._end_actor(worker, runs, lost)
+            return
         parts: list[Run] = []
         suspect = -1
         for run in runs:
@@ -82,6 +85,23 @@ class Deaths:
             rests = index == suspect and guilty is not None and run.deaths > 1
             rest_s = min(REST_S * 2 ** min(run.deaths - 2, 10), REST_MAX_S)
             self._put_back(run, now + rest_s if rests else -math.inf)
+
+    def _end_actor(self, worker: WorkerRecord, runs: list[Run], lost: m.WorkerLost | None) -> None:
+        """Let all calls fail that a worker had: the actor is gone that lived there."""
+        actors = self._table.actors
+        if lost is None:
+            why = worker.killed or "the machine was lost that it lived on"
+            actors.end(worker.actor, {"message": why})
+        elif lost.is_orderly:
+            actors.end(worker.actor, {"message": "it was destroyed, or its machine drained"})
+        else:
+            actors.end(worker.actor, lost.death)
+        self._runs.give_back(worker)
+        for run in runs:
+            if run.state is State.CANCELLING:
+                self._table.end(run, Event.LOST)
+            else:
+                self._failures.die(run, m.FAILED_ACTOR, actors.how_ended(worker.actor))
 
     def _suspect_in(self, run: Run, lost: m.WorkerLost | None, *, is_first: bool) -> int | None:
         """Return the task of this run that is charged: the task that the process ran, if known."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from scaler_cluster.core.records.workers import Run, WorkerPool, WorkerRecord
+    from scaler_cluster.core.scheduler.actors import Actors
     from scaler_cluster.core.scheduler.assignment import Assigner
     from scaler_cluster.core.scheduler.backlog import UserQueues
     from scaler_cluster.core.scheduler.machines import Machines
@@ -47,10 +48,12 @@ class Dispatch:
         assigner: Assigner,
         rebalancer: Rebalancer,
         machines: Machines,
+        actors: Actors,
     ) -> None:
         self._table = table
         self._pools = pools
         self._assigner = assigner
+        self._actors = actors
         self._rebalancer = rebalancer
         self._machines = machines
         self._patient_until = math.inf
@@ -187,6 +190,8 @@ class Dispatch:
                 unit_s = self._table.functions[run.function].mean_s
                 self._machines.given(queue)
                 self._assigner.assign(worker, run, unit_s, now, portion)
+                if run.options.creates:
+                    self._actors.placed(worker, run, now)
                 return True
         return False
 

@@ -39,6 +39,8 @@ class Failures:
         """Tell the client that a task failed, or the graph if the task is a node."""
         if not isinstance(run, NodeRun):
             self._table.answers.answer(run.session, failed)
+            if run.options.creates:
+                self._table.actors.unmade(run, failed)
             for one in self._table.totals(run):
                 one.failed += 1
         else:

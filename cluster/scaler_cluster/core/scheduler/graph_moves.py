@@ -52,6 +52,8 @@ class Graphs:
         inputs = numbers(message.inputs, "Q")
         if len(message.batch) - len(inputs) > GRAPH_NODES_MAX or len(inputs) > GRAPH_INPUTS_MAX:
             raise RemoteProtocolError("too many nodes or inputs in one message")
+        if any(one.actor or one.creates for one in message.options):
+            raise RemoteProtocolError("a node of a graph that makes an actor, or calls one")
         part = GraphPart(message)
         graph = session.graphs.get(message.first)
         if self._quotas is not None and (reason := self._quotas.refuses(session, message)):

@@ -49,7 +49,7 @@ class Machines:
         self._short: dict[bytes, SupervisorRecord] = {}
         """Machines that have yet to park workers for running tasks, as these are busy."""
         self._given = 0
-        self._known: dict[tuple[m.Capabilities, tuple[str, ...], int], Prospects] = {}
+        self._known: dict[m.Demand, Prospects] = {}
         """What machines lack for tasks, by what these demand, the last one asked for last."""
 
     # -- turns ---------------------------------------------------------------------------------
@@ -272,14 +272,20 @@ class Machines:
 
     def hold(self, worker: WorkerRecord, run: Run, portion: m.Portion) -> None:
         """A worker is given a task, which has this."""
+        self.take(worker, portion)
+        run.portion = portion
         supervisor = self._table.supervisors[worker.supervisor]
-        supervisor.amounts.take(portion)
-        self._pools.machine_changed(supervisor.peer)
-        run.portion = worker.portion = portion
-        worker.devices = portion.devices or worker.devices
         if portion.is_whole or portion.cores > 1:
             supervisor.wide[worker.peer] = worker
             self.balance(supervisor)
+
+    def take(self, worker: WorkerRecord, portion: m.Portion) -> None:
+        """A worker has this from now on."""
+        supervisor = self._table.supervisors[worker.supervisor]
+        supervisor.amounts.take(portion)
+        self._pools.machine_changed(supervisor.peer)
+        worker.portion = portion
+        worker.devices = portion.devices or worker.devices
 
     def can_hold(self, worker: WorkerRecord, portion: m.Portion) -> bool:
         """Return True if nobody else has what a task of a worker says it has."""
@@ -287,8 +293,14 @@ class Machines:
         return worker.portion is None and amounts.can_hold(portion)
 
     def release(self, worker: WorkerRecord, run: Run) -> None:
-        """A task that had a portion is not on its worker any more."""
-        portion, run.portion, worker.portion = run.portion, None, None
+        """A task that had a portion is not on its worker any more; an actor keeps the portion."""
+        run.portion = None
+        if not worker.actor:
+            self.give_back(worker)
+
+    def give_back(self, worker: WorkerRecord) -> None:
+        """Give back what a worker has of its machine."""
+        portion, worker.portion = worker.portion, None
         supervisor = self._table.supervisors.get(worker.supervisor)
         if portion is not None and supervisor is not None:
             supervisor.amounts.give_back(portion)

@@ -175,8 +175,11 @@ class WorkerPools:
         return any(one.pool in pools for workers in named for one in workers.values())
 
     def are_shared(self, options: TaskOptions) -> bool:
-        """Return True if tasks with these options use what workers of a machine share."""
-        if options.cores != 1:
+        """Return True if tasks with these options use what workers of a machine share.
+
+        Those that make actors need a worker that has nothing else to do, as these do.
+        """
+        if options.cores != 1 or options.creates:
             return True
         shared = {name for pool in self.able(options) for name, _ in pool.shared}
         return any(name in shared and amount > 0 for name, amount in options.capabilities)

@@ -79,7 +79,7 @@ class Rebalancer:
         for peer in list(islice(loaded, STEAL_CANDIDATES)):
             worker = loaded[peer]
             loaded.move_to_end(peer)
-            if worker.revoking:
+            if worker.revoking or worker.actor:
                 continue
             queued_s = worker.backlog_s * (worker.count - 1) / worker.count
             if queued_s > most:
@@ -114,7 +114,12 @@ class Rebalancer:
         return graph.is_apart(start, run.stop - graph.first)
 
     def _revoke(self, worker: WorkerRecord, count: int) -> None:
-        """Ask a worker for the last ``count`` tasks that it has; it keeps at least one."""
+        """Ask a worker for the last ``count`` tasks that it has; it keeps at least one.
+
+        The calls of an actor stay where it lives.
+        """
+        if worker.actor:
+            return
         position = len(worker.runs)
         while count > 0 and position:
             position -= 1

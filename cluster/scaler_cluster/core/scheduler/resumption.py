@@ -71,6 +71,7 @@ class Resumption:
         self._nudge_at = math.inf
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Resumed: self._on_resumed,
+            m.Hosts: self._on_hosts,
             m.Holding: self._on_holding,
             m.Held: self._on_held,
             m.Roll: self._on_roll,
@@ -103,6 +104,11 @@ class Resumption:
         if returning is None or returning.is_complete:
             raise RemoteProtocolError("only a worker that comes back says this")
         return returning
+
+    def _on_hosts(self, peer: bytes, message: m.Hosts, now: float) -> None:
+        returning = self._returning(peer)
+        if returning is not None:
+            returning.hosts = message
 
     def _on_holding(self, peer: bytes, message: m.Holding, now: float) -> None:
         if message.portion is not None and message.count != 1:
@@ -174,7 +180,7 @@ class Resumption:
             dubious += [
                 (peer, range(one.first, one.first + len(one.batch)))
                 for one in asked
-                if isinstance(one, m.Submit) and one.options.at_most_once
+                if isinstance(one, m.Submit) and self._is_dubious(peer, one.options)
             ]
             self._hear(peer, asked, now)
         if table.returning:
@@ -184,6 +190,14 @@ class Resumption:
                 self._claims.judge(table.sessions[peer], tasks.start, tasks.stop)
         for peer, messages in later.items():
             self._hear(peer, messages, now)
+
+    def _is_dubious(self, peer: bytes, options: m.TaskOptions) -> bool:
+        """Return True if tasks must not start twice, and nobody else judges whether they would.
+
+        Calls of actors are judged with the worker that would run them, once that is here.
+        """
+        is_judged = options.actor and self._table.sessions[peer].is_resumed
+        return options.at_most_once and not is_judged
 
     def _end(self) -> None:
         """Nothing more is waited for."""
@@ -236,14 +250,7 @@ class Resumption:
             is_time = now >= returning.until or (self._is_over and not waits)
             if is_time or not returning.holdings:
                 del table.returning[peer]
-                self._workers.admit(
-                    peer,
-                    returning.hello,
-                    returning.holdings,
-                    now,
-                    first_segment=returning.first_segment,
-                    devices=returning.devices,
-                )
+                self._workers.admit(peer, returning, now)
         elif now >= returning.until:
             del table.returning[peer]
             table.send(peer, m.Goodbye("its supervisor is not here"))

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.records.credit import STALL_S
+from scaler_cluster.core.scheduler.actors import Actors
 from scaler_cluster.core.scheduler.admission import AdmissionControl
 from scaler_cluster.core.scheduler.adoption import Adoption
 from scaler_cluster.core.scheduler.arrivals import Arrivals
@@ -81,25 +82,36 @@ class SchedulerCore:
         self._machines = machines = Machines(table, pools)
         assigner = Assigner(table, pools, machines)
         self._rebalancer = Rebalancer(table, pools, config.idle_s)
-        self._dispatch = Dispatch(table, pools, assigner, self._rebalancer, machines)
+        self._spares = spares = Spares(table, pools, self._rebalancer, machines)
         runs, failures = WorkerRuns(table, machines), Failures(table)
+        self._actors = actors = Actors(table, pools, assigner, failures, spares, machines, now)
+        self._dispatch = Dispatch(table, pools, assigner, self._rebalancer, machines, actors)
         self._stopping = stopping = Stopping(table, runs, failures, config.cancel_grace_s)
         self._admission, quotas = limits = _limits(table, config)
         self._graphs = graphs = Graphs(table, stopping.cancel, quotas)
         outcomes = Outcomes(table, runs, failures, graphs)
         deaths = Deaths(table, runs, failures, graphs)
-        self._spares = spares = Spares(table, pools, self._rebalancer, machines)
         self._unplaced = Unplaced(table, pools, failures, config.unplaced_timeout_s)
         inventories = Inventories(table, config)
         self._adoption = adopting = Adoption(table, config, inventories, now)
         self._coordinating = CoordinationHandlers(table, config, now)
-        also = adopting, limits, self._coordinating.coordination
+        also = adopting, limits, self._coordinating.coordination, actors
         self._clients = clients = ClientHandlers(
             table, config, stopping, graphs, self._dispatch, assigner, spares, *also
         )
         claims = Claims(table, runs, assigner, stopping, failures, pools, machines)
         self._workers = WorkerHandlers(
-            table, config, pools, outcomes, stopping, deaths, spares, clients, graphs, claims
+            table,
+            config,
+            pools,
+            outcomes,
+            stopping,
+            deaths,
+            spares,
+            clients,
+            graphs,
+            claims,
+            actors,
         )
         self._supervisors = SupervisorHandlers(
             table, config, stopping, graphs, clients, self._workers, self.feed, pools
@@ -228,6 +240,7 @@ class SchedulerCore:
             self._look_at = now + LOOK_S
             self._give_up_silent_peers(now)
             self._unplaced.tick(now)
+            self._actors.tick(now)
         for worker in self._stopping.tick(now):
             self._pools.consider(worker)
         self._rebalancer.tick(now)
@@ -276,6 +289,8 @@ class SchedulerCore:
             # Graphs may wait for what is lost.
             self._graphs.settle(now)
         self._dispatch.give_out(now)
+        if table.actors.changed or table.actors.leaving:
+            self._actors.give_out(now)
         if self._admission is not None:
             self._admission.give(now)
         return table.outbox.take()

@@ -1,7 +1,8 @@
 """Spare workers: they take the place of workers whose task only waits for other tasks.
 
 A machine has as many spare workers as it has blocked workers, up to a bound. As many spare workers
-get work as ordinary workers are blocked, and the others sleep.
+get work as ordinary workers are blocked, and the others sleep. Workers in which actors live count
+as blocked, and have a bound of their own.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Spares:
         """Since when the task of each blocked worker waits."""
 
     def set_blocked(self, worker: WorkerRecord, now: float, *, is_blocked: bool) -> None:
-        """A worker only waits for others, or does no more."""
-        if worker.blocked is is_blocked:
+        """A worker only waits for others, or does no more. That of an actor stays blocked."""
+        if worker.blocked is is_blocked or (worker.actor and worker.blocked):
             return
         worker.blocked = is_blocked
         blocked = self._table.supervisors[worker.supervisor].blocked
@@ -109,7 +110,8 @@ class Spares:
                 self._sleeping[spare.peer] = spare
             self._pools.consider(spare)
         self._machines.balance(supervisor)
-        wanted = min(len(blocked), spares_max(supervisor.workers_wanted))
+        actors = sum(bool(one.actor) for one in blocked.values())
+        wanted = actors + min(len(blocked) - actors, spares_max(supervisor.workers_wanted))
         if wanted > supervisor.spares_wanted:
             self._want(supervisor, wanted)
 

@@ -110,8 +110,13 @@ class Stopping:
         return run
 
     def overdue(self, worker: WorkerRecord, message: m.Overdue, now: float) -> None:
-        """A worker runs a task for longer than its supervisor lets any that has no timeout."""
+        """A worker runs a task for longer than its supervisor lets any that has no timeout.
+
+        A call of an actor runs as long as it takes.
+        """
         task = message.task
+        if worker.actor:
+            return
         for run in self._runs.held(worker, message.session, task, task + 1):
             if run.options.timeout_s is None and run.state is not State.CANCELLING:
                 self._expire(self._runs.isolate(run, task, task + 1), message.timeout_s, now)
@@ -156,7 +161,8 @@ class Stopping:
         doomed = []
         for watch in self._deadlines.due(now):
             run, reason, worker = watch.run, watch.reason, watch.worker
-            if worker is None or watch.is_moot:
+            if worker is None or watch.is_moot or worker.actor:
+                # What an actor runs is not stopped: its state would be lost, or half of a change.
                 continue
             if run.state is State.CANCELLING:
                 # Only the task at the head can be running; other tasks were dropped or will be.

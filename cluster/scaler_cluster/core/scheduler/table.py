@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.records.accounts import Account
+from scaler_cluster.core.records.actors import ActorTable
 from scaler_cluster.core.records.lifecycle import ENDS, Event, State
 from scaler_cluster.core.records.totals import Names, Totals
 from scaler_cluster.core.scheduler.answers import Answers
@@ -75,6 +76,7 @@ class Table:
             retention_s=retention_s,
         )
         self.backlog = Backlog()
+        self.actors = ActorTable()
         self.answers = Answers(self.session_by_number, self.send)
         self.in_flight = 0
         """Tasks that workers have."""

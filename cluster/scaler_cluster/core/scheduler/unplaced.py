@@ -39,7 +39,9 @@ class Unplaced:
         queues = self._table.backlog.queues()
         untold: dict[int, None] = {}
         for queue in queues:
-            if not queue.count or self._pools.is_runnable(queue.options):
+            options = queue.options
+            # What becomes of calls of actors is decided elsewhere.
+            if not queue.count or options.actor or self._pools.is_runnable(options):
                 queue.unmet_since = math.inf
                 untold |= dict.fromkeys(queue.told)
                 queue.told = {}

@@ -16,8 +16,9 @@ from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
+    from scaler_cluster.core.scheduler.actors import Actors
     from scaler_cluster.core.scheduler.claims import Claims
     from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
     from scaler_cluster.core.scheduler.config import SchedulerConfig
@@ -48,6 +49,7 @@ class WorkerHandlers:
         clients: ClientHandlers,
         graphs: Graphs,
         claims: Claims,
+        actors: Actors,
     ) -> None:
         self._table = table
         self._config = config
@@ -59,6 +61,7 @@ class WorkerHandlers:
         self._clients = clients
         self._graphs = graphs
         self._claims = claims
+        self._actors = actors
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Done: self._on_done,
             m.DoneNodes: self._on_done_nodes,
@@ -87,20 +90,11 @@ class WorkerHandlers:
             is_complete = not hello.resume
             table.returning[peer] = Returning(hello, now + WAIT_S, is_complete=is_complete)
         else:
-            self.admit(peer, hello, (), now)
+            self.admit(peer, Returning(hello, now), now)
 
-    def admit(
-        self,
-        peer: bytes,
-        hello: m.Hello,
-        holdings: Sequence[m.Holding],
-        now: float,
-        *,
-        first_segment: int = 0,
-        devices: tuple[int, ...] = (),
-    ) -> None:
+    def admit(self, peer: bytes, returning: Returning, now: float) -> None:
         """Take a worker in whose supervisor is here, with those tasks it holds that are wanted."""
-        table = self._table
+        table, hello, hosts = self._table, returning.hello, returning.hosts
         supervisor = table.supervisors[hello.supervisor]
         worker = WorkerRecord(peer, hello.supervisor, hello.pid, hello.host, hello.task_limit)
         worker.joined_at = worker.progress_at = now
@@ -108,8 +102,9 @@ class WorkerHandlers:
         worker.name = hello.name
         worker.retiring = supervisor.is_draining
         worker.tasks_max = min(hello.queue or TASKS_MAX, self._config.tasks_max, TASKS_MAX)
-        worker.announced = Announced(first_segment)
-        worker.devices = devices
+        worker.announced = Announced(returning.first_segment)
+        worker.devices = returning.devices
+        worker.actor = hosts.actor if hosts is not None else ""
         worker.store = table.objects.key_of(hello)
         table.objects.stores.setdefault(worker.store, StoreRecord(hello.place))
         supervisor.workers[peer] = worker
@@ -121,8 +116,11 @@ class WorkerHandlers:
         own = uncounted(offered) if worker.spare else offered
         self._pools.admit(worker, own, supervisor.amounts.offered)
         table.observer.worker_joined(worker)
-        for holding in holdings:
+        for holding in returning.holdings:
             self._claims.settle(worker, holding, now)
+        if hosts is not None:
+            self._actors.returned(worker, hosts, now)
+            self._claims.judge_calls(hosts.actor, is_whole=returning.is_whole)
         # Last: the worker then knows which of its tasks are wanted.
         table.send(peer, self._config.welcome())
         if worker.retiring:

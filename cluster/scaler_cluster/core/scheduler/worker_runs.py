@@ -134,6 +134,10 @@ class WorkerRuns:
         if run.portion is not None:
             self._machines.release(worker, run)
 
+    def give_back(self, worker: WorkerRecord) -> None:
+        """Give back what the actor of a worker has of its machine."""
+        self._machines.give_back(worker)
+
     def _remove(self, worker: WorkerRecord, run: Run) -> None:
         if run.portion is not None:
             self._machines.release(worker, run)

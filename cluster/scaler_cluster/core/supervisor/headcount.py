@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from scaler_cluster.wire.messages import ACTORS_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,6 +20,11 @@ SPARES_MIN = 4
 def spares_max(workers: int) -> int:
     """Return how many spare workers a machine may have beside so many others."""
     return max(workers, SPARES_MIN) if workers else 0
+
+
+def places_of(workers: int) -> int:
+    """Return how many workers a machine has room for, with spare ones and those of actors."""
+    return workers + spares_max(workers) + ACTORS_MAX
 
 
 class Headcount:

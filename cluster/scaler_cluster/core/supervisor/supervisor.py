@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scaler_cluster.core.supervisor.headcount import Headcount, spares_max
+from scaler_cluster.core.supervisor.headcount import Headcount, places_of
 from scaler_cluster.core.supervisor.slots import WorkerSlot
 from scaler_cluster.core.supervisor.stuck import TELL_S, Look, look_after_s
 from scaler_cluster.errors import RemoteProtocolError
@@ -116,8 +116,7 @@ class SupervisorCore:
 
     def __init__(self, config: SupervisorConfig, peer: bytes, host: str, now: float) -> None:
         self.config = config
-        count = config.places + spares_max(config.places)
-        self.slots = [WorkerSlot(spawn_at=math.inf) for _ in range(count)]
+        self.slots = [WorkerSlot(spawn_at=math.inf) for _ in range(places_of(config.places))]
         """Places of the workers, then those of the spare ones."""
         self.look_after_s = look_after_s(config.stopped_timeout_s, config.hang_timeout_s)
         """How often :meth:`looked` is to be told of each worker."""

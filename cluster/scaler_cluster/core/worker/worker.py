@@ -45,6 +45,8 @@ class WorkerCore:
         """Why to leave, once the queue is empty; None: stay."""
         self.is_unknown = False
         """True: the shell is to say Hello anew, and what :meth:`come_back` returns."""
+        self.hosts: m.Hosts | None = None
+        """The actor that lives here: what runs of it is never interrupted. None: none does."""
         self._holdings = Holdings(self.queue, self.reports)
         self.kept = KeptGraphs()
 
@@ -101,6 +103,9 @@ class WorkerCore:
         for segment in message.objects:
             self.awaited.pop(segment, None)
 
+    def _on_hosts(self, message: m.Hosts) -> None:
+        self.hosts = message
+
     def _expect(self, segments: tuple[bytes, ...]) -> None:
         """These are there or will come, unless it is said that they will not after this."""
         for segment in segments:
@@ -140,11 +145,12 @@ class WorkerCore:
         stop = message.first + message.count
         if self.reports.is_withheld:
             running = self._holdings.disown(message.session, message.first, stop)
-            self.interrupt = running or self.interrupt
+            if self.hosts is None:
+                self.interrupt = running or self.interrupt
             return
         for first, end in take_out(self.queue, message.session, message.first, stop):
             self.reports.say(m.Aborted(message.session, first, end - first))
-        if self.queue:
+        if self.queue and self.hosts is None:
             work = self.queue[0]
             is_running = work.cursor >= 0 and work.session == message.session
             if is_running and message.first <= work.task < stop:
@@ -158,6 +164,7 @@ class WorkerCore:
         m.GraphOver: lambda core, message: core.kept.end(message.session, message.graph),
         m.Function: _on_function,
         m.Forget: lambda core, message: core.functions.pop(message.function, None),
+        m.Hosts: _on_hosts,
         m.Revoke: _on_revoke,
         m.Abort: _on_abort,
         m.Release: _on_release,
@@ -208,7 +215,8 @@ class WorkerCore:
             self.kept.end(session, graph)
         for told in (self.mapped, self.missing, self.awaited):
             told.clear()
-        return self._holdings.name(undelivered, first_segment, now)
+        hosts = [] if self.hosts is None else [self.hosts]
+        return [*hosts, *self._holdings.name(undelivered, first_segment, now)]
 
     def finish(self, work: Work) -> None:
         """The shell ran a work to its end."""
