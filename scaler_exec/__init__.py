@@ -12,6 +12,7 @@ from scaler_cluster.client.serializer import DefaultSerializer, Serializer
 from scaler_cluster.client.worker_context import gpu_ids, rejoin, secede
 from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_cluster.errors import (
+    ActorDiedError,
     ClusterBrokenError,
     ClusterUnreachableError,
     ConfigError,
@@ -47,6 +48,7 @@ from scaler_exec.executor import ScalerExecutor
 
 __all__ = [
     "AsyncClient",
+    "ActorDiedError",
     "Client",
     "ClusterBrokenError",
     "ClusterUnreachableError",

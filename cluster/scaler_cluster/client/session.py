@@ -421,6 +421,11 @@ class Session:
             self.cluster.close_lifelines()
 
 
+def open_sessions() -> list[Session]:
+    """Return the sessions of this process through which tasks can be submitted."""
+    return [session for session in list(_sessions) if session.is_open]
+
+
 def _finish_all() -> None:
     """Let what was submitted finish before the interpreter exits, as the standard library does."""
     # Whoever ends the program by Ctrl-C does not want to wait for what runs.

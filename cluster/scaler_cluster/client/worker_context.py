@@ -33,6 +33,9 @@ open_session: Callable[[], TaskSession] | None = None
 """Returns the session of this worker's tasks; the worker sets it. None in all other processes."""
 
 
+leave: Callable[[], None] | None = None
+"""Has this worker end once it has run all it was given. None where an actor cannot live."""
+
 gpus: tuple[str, ...] = ()
 """The GPUs that the task of this worker has to itself."""
 

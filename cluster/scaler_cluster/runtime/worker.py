@@ -124,6 +124,7 @@ class WorkerShell:
         os.register_at_fork(after_in_child=self._on_forked)
         self._send([hello])
         worker_context.open_session = self.open_session
+        worker_context.leave = partial(setattr, core, "leave", "")
         self._control.start()
 
     def run(self) -> None:

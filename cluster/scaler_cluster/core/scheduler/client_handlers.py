@@ -27,8 +27,8 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scaler_cluster.core.scheduler.admission import AdmissionControl
     from scaler_cluster.core.scheduler.actors import Actors
+    from scaler_cluster.core.scheduler.admission import AdmissionControl
     from scaler_cluster.core.scheduler.adoption import Adoption
     from scaler_cluster.core.scheduler.assignment import Assigner
     from scaler_cluster.core.scheduler.config import SchedulerConfig

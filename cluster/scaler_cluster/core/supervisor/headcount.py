@@ -24,7 +24,7 @@ def spares_max(workers: int) -> int:
 
 def places_of(workers: int) -> int:
     """Return how many workers a machine has room for, with spare ones and those of actors."""
-    return workers + spares_max(workers) + ACTORS_MAX
+    return workers + spares_max(workers) + ACTORS_MAX if workers else 0
 
 
 class Headcount:
