@@ -362,12 +362,12 @@ def test_a_duration_is_a_sane_number_of_seconds(busy_s):
     [
         (0, "1"), (1, math.nan), (1, -1), (1, "1"), (1, True), (2, -1), (2, True), (3, 1), (4, 1),
         (5, 1), (6, -1), (6, codec.DEPTH_MAX + 1), (6, True), (9, -1), (9, "INFO"),
-        (10, 0), (10, -2), (10, True), (10, 1.5),
+        (10, 0), (10, -2), (10, True), (10, 1.5), (11, 1), (11, "x" * 300),
     ],
 )  # fmt: skip
 def test_task_options_are_checked(place, value):
     """The decoder refuses task options one of which has the wrong type or is out of range."""
-    good: list[object] = [0, None, 0, False, False, False, 0, [], [], 0, 1]
+    good: list[object] = [0, None, 0, False, False, False, 0, [], [], 0, 1, ""]
     submit = m.Submit(0, b"f" * 16, 0, m.DEFAULT_OPTIONS, Batch.of([b"x"]))
     codec.decode(spoiled(submit, "options", good))
     good[place] = value

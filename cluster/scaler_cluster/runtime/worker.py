@@ -114,6 +114,7 @@ class WorkerShell:
         self._maintenance = maintenance
         self._environment = environment
         self._interrupts = TaskInterrupts(core)
+        worker_context.leave = partial(setattr, core, "leave", "")
         self._sharing = Sharing(self, core, store)
         self.share = self._sharing.send_all
         """See LoopHost."""
@@ -124,7 +125,6 @@ class WorkerShell:
         os.register_at_fork(after_in_child=self._on_forked)
         self._send([hello])
         worker_context.open_session = self.open_session
-        worker_context.leave = partial(setattr, core, "leave", "")
         self._control.start()
 
     def run(self) -> None:
@@ -268,9 +268,7 @@ class WorkerShell:
 
     def load(self, work: Work) -> Callable[[Buffer], Outcome]:
         """Return what runs a task of the work; it fails if the function cannot be unpickled."""
-        portion, hosts = work.message.portion, self._core.hosts
-        if portion is None and hosts is not None:
-            portion = hosts.portion
+        portion = work.message.portion or self._core.portion
         if portion is None:
             return self._load(work)
         # First of all: what is unpickled may look at the environment.

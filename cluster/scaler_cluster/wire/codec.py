@@ -206,14 +206,13 @@ def _get_options(value: Any) -> m.TaskOptions:
         return m.DEFAULT_OPTIONS
     priority, timeout_s, retries, at_most_once, stream_output, profiling, depth, *demand = value
     capabilities, workers, log_level, cores, creates = demand
+    flags = at_most_once, stream_output, profiling
     if (
         type(priority) is not int
         or not (timeout_s is None or (type(timeout_s) in (int, float) and timeout_s >= 0))
         or type(retries) is not int
         or retries < 0
-        or type(at_most_once) is not bool
-        or type(stream_output) is not bool
-        or type(profiling) is not bool
+        or any(type(one) is not bool for one in flags)
         or type(depth) is not int
         or not 0 <= depth <= DEPTH_MAX
         or not _CHECKS["int"](log_level)
@@ -222,10 +221,9 @@ def _get_options(value: Any) -> m.TaskOptions:
         or not _is_name(creates)
     ):
         raise RemoteProtocolError("task options of the wrong type")
-    flags = at_most_once, stream_output, profiling
     place = _get_capabilities(capabilities), _get_names(workers)
-    first = priority, timeout_s, retries, *flags, depth
-    return m.TaskOptions(*first, *place, log_level, cores, str(creates))
+    rest = log_level, cores, str(creates)
+    return m.TaskOptions(priority, timeout_s, retries, *flags, depth, *place, *rest)
 
 
 def _get_many_options(value: Any) -> tuple[m.TaskOptions, ...]:

@@ -50,6 +50,11 @@ class WorkerCore:
         self._holdings = Holdings(self.queue, self.reports)
         self.kept = KeptGraphs()
 
+    @property
+    def portion(self) -> m.Portion | None:
+        """What the actor has of the machine that lives here; None: none does, or it has nothing."""
+        return self.hosts.portion if self.hosts is not None else None
+
     # -- from the scheduler ------------------------------------------------------------------
 
     def receive(self, messages: Sequence[m.Message]) -> None:
