@@ -85,7 +85,7 @@ def _having(portion: m.Portion | None) -> str:
         parts.append(f"devices {','.join(map(str, portion.devices))}")
     if portion.is_whole or portion.cores > 1:
         parts.append(f"{portion.cores} cores" + " of all" * portion.is_whole)
-    return f" having {' '.join(parts)}"
+    return f" having {' '.join(parts)}" if parts else ""
 
 
 def _assign(x: m.Assign) -> str:

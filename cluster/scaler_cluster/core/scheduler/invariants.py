@@ -59,6 +59,7 @@ def check(core: SchedulerCore) -> None:
     _check_workers(core, places, users)
     check_coordination(core._coordinating.coordination, table.session_by_number)
     _check_machines(core)
+    _check_actors(core)
     for session in table.sessions.values():
         end = 0
         for first, run in sorted(session.runs.items()):
@@ -162,7 +163,8 @@ def _check_workers(core: SchedulerCore, places: dict[int, Run], users: Counter[b
         nested = table.sessions.get(worker.session)
         is_its = nested is None if not worker.session else nested and nested.worker == peer
         _true(bool(is_its), "a session of another worker: %r", worker)
-        _true(bool(worker.session) or not worker.blocked, "blocked without a word: %r", worker)
+        may_block = bool(worker.session or worker.actor)
+        _true(may_block or not worker.blocked, "blocked without a word: %r", worker)
         is_listed = peer in table.supervisors[worker.supervisor].spares
         _true(is_listed is worker.spare, "a spare worker that is none: %r", worker)
         _true(core._pools.offers_work_to(worker) == is_hungry(worker), "overlooked: %r", worker)
@@ -177,8 +179,9 @@ def _check_machines(core: SchedulerCore) -> None:
         for worker in workers.values():
             own = [run.portion for run in worker.runs if run.portion is not None]
             _true(own == [worker.portion] * len(own), "a portion of no task: %r", worker)
-            _true(len(own) == (worker.portion is not None), "a portion astray: %r", worker)
-            portions += own
+            held = [] if worker.portion is None else [worker.portion]
+            _true(worker.actor or len(own) == len(held), "a portion astray: %r", worker)
+            portions += held
             _true(not worker.parked or not core._pools.offers_work_to(worker), "%r", worker)
         _true(supervisor.amounts.is_right(portions), "more in use than there is: %r", portions)
         blocked = {peer for peer, one in workers.items() if one.blocked}
@@ -197,6 +200,22 @@ def _check_machines(core: SchedulerCore) -> None:
         for peer, worker in parked.items():
             _true(workers.get(peer) is worker and worker.parked, "not parked: %r", worker)
             _true(is_short or not worker.count, "runs, and is parked: %r", worker)
+
+
+def _check_actors(core: SchedulerCore) -> None:
+    """Each actor is in one worker, which has nothing but what makes it, and calls of it."""
+    table = core.table
+    for name, record in table.actors.records.items():
+        worker = record.worker
+        is_there = worker is None or table.workers.get(worker.peer) is worker
+        _true(is_there, "an actor in a worker that is gone: %r", name)
+        _true(worker is None or worker.actor == name, "an actor in another's worker: %r", name)
+    for worker in table.workers.values():
+        for run in worker.runs:
+            ours = run.options.actor or run.options.creates
+            is_right = ours == worker.actor or run.state is State.CANCELLING
+            _true(is_right, "not where its actor lives: %s", run)
+        _true(not worker.actor or worker.blocked, "may be given other tasks: %r", worker)
 
 
 def _check_graph(session: SessionRecord, graph: GraphRecord) -> None:
