@@ -125,7 +125,7 @@ def test_calls_change_the_state_in_their_order(counter) -> None:
 
 def test_a_call_has_an_ordinary_future(counter) -> None:
     """The future of a call has callbacks, can be awaited, and has the remote traceback."""
-    called = []
+    called: list[object] = []
     future = counter.add(1)
     future.add_done_callback(called.append)
 

@@ -33,6 +33,7 @@ SEEDS = {
     "changes": 150,
     "shares": 100,
     "shares and restarts": 100,
+    "actors": 150,
     "rogues": 100,
     "tiny limits": 100,
     "contention": 50,
@@ -56,7 +57,8 @@ def test_everything_comes_back_once(plan: str, start: int) -> None:
     nothing is left in the end. It holds if clients vanish, if machines are lost one after the other
     or come back after the scheduler gave them up, if the scheduler is started anew and knows
     nothing, and where few tasks may wait in it. It holds if links are cut, are slow or bring things
-    late, if anybody is stopped for a minute, and if a peer says anything.
+    late, if anybody is stopped for a minute, and if a peer says anything. Calls of actors run where
+    the actor lives, each client's in order, none twice, and fail if it is gone.
     """
     tally = play(plan, range(start, start + SEEDS_AT_ONCE))
 

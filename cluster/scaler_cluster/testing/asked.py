@@ -50,6 +50,9 @@ class Asked:
             assert world.died & self.names, f"{task} did not kill its worker"
         elif kind == m.FAILED_TIMEOUT:
             assert any(one.timeout_s for one in self.options), f"{task} has no timeout"
+        elif kind == m.FAILED_ACTOR:
+            # Its actor is gone: workers, machines and clients go, and some cannot be made.
+            assert self.options[0].actor or self.options[0].creates, f"{task} has no actor"
         elif kind == m.FAILED_LOST:
             options = self.options + (self.beside if was_forgotten else ())
             is_once = any(one.at_most_once for one in options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.client.client import ClientCore
@@ -35,6 +36,7 @@ class ClientNode(SessionNode):
         self._made = 0
         self._to_submit = plan.tasks
         self._graphs = plan.graphs
+        self._actors = plan.actors
         self._futures: list[int] = []
         """Tasks that may be passed on to others."""
         self._hello = m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "simulated")
@@ -110,6 +112,9 @@ class ClientNode(SessionNode):
         dice, plan = self.simulation.random, self.simulation.plan
         count = min(self._to_submit, dice.randint(1, max(30, plan.tasks // 10)))
         self._to_submit -= count
+        if plan.actors and dice.random() < 0.7:
+            self._call_some(count)
+            return
         function = dice.choice(FUNCTIONS[1:])
         tasks = []
         is_map = dice.random() < 0.5
@@ -132,6 +137,24 @@ class ClientNode(SessionNode):
             self._later(1, lambda: self.give_up(some_tasks))
         if dice.random() < 0.03:
             self._later(1, self._take_back)
+
+    def _call_some(self, count: int) -> None:
+        """Make an actor, or call some; now and then give calls up."""
+        dice, actors = self.simulation.random, self.simulation.actors
+        if self._actors and (not actors or dice.random() < 0.5):
+            self._actors -= 1
+            self._made += 1
+            name = f"{m.ACTOR}{self._prefix.decode()}:{self._made}"
+            actors[name] = []
+            task = Task(b"a%s.%d" % (self._prefix, self._made))
+            self.ask([task], m.TaskOptions(creates=name, at_most_once=True))
+        for _ in range(count if actors else 0):
+            self._made += 1
+            task = Task(b"c%s.%d" % (self._prefix, self._made))
+            options = m.TaskOptions(workers=(dice.choice(list(actors)),), at_most_once=True)
+            numbers = self.ask([task], options, dice.choice(FUNCTIONS[1:]))
+            if dice.random() < 0.1:
+                self._later(1, partial(self.give_up, numbers))
 
     def _get(self, options: Sequence[m.TaskOptions]) -> None:
         """Ask for a graph, inputs of which may be anything asked for before."""

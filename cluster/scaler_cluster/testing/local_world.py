@@ -109,6 +109,15 @@ class LocalWorld:
         source, target = (self.hub_name if name == HUB_NAME else name for name in (source, target))
         self.outside.carry(source, target, frames)
 
+    @property
+    def actors(self) -> dict[str, list[tuple[bytes, tuple[int, int]]]]:
+        """See :class:`World`."""
+        return self.outside.actors
+
+    def note_call(self, actor: str, worker: bytes, task: tuple[int, int]) -> None:
+        """See :class:`World`."""
+        self.outside.note_call(actor, worker, task)
+
     def note_start(self, task: tuple[int, int]) -> None:
         """See :class:`World`: nothing is started again that is held."""
         if self.hub.core.table.has_lost_machines:

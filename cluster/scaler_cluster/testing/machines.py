@@ -390,6 +390,8 @@ class WorkerNode(Node):
                 return True
             assert value == b"".join(map(object_of, task.objects)), f"{task} got {value!r}"
         self.simulation.note_start(hands.task)
+        if self.core.hosts is not None:
+            self.simulation.note_call(self.core.hosts.actor, self.name, hands.task)
         self._supervisor.check_portions()
         self.stack.begin(task, inputs, work.message.depth)
         return True

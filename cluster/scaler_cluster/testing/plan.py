@@ -65,6 +65,8 @@ class Plan:
     look changes nothing: a seed that failed is played again with a look after each turn."""
     graphs: int = 0
     """Graphs of each client."""
+    actors: int = 0
+    """Actors of each client, which all clients call."""
     nodes: int = 30
     """Nodes of a graph, at most."""
     levels: int = 0
@@ -134,6 +136,10 @@ PLANS = {
     "shares and restarts": Plan(
         tasks=20, graphs=2, levels=2, workers=4, scheduler_crashes=2, silences=1, partitions=2,
         has_shares=True,
+    ),
+    "actors": Plan(
+        tasks=40, actors=2, clients=3, leavers=1, worker_crashes=6, machine_crashes=1, silences=1,
+        scheduler_crashes=2, partitions=2, overtakings=2,
     ),
     "rogues": Plan(tasks=20, graphs=2, levels=1, has_objects=True, rogues=3),
     "tiny limits": Plan(

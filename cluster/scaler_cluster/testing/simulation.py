@@ -66,6 +66,8 @@ class Simulation:
         """How often each task of each session was started."""
         self.start_limits: dict[tuple[int, int], tuple[int, bytes]] = {}
         """How often tasks may have been started that a worker held, and its name."""
+        self.actors: dict[str, list[tuple[bytes, tuple[int, int]]]] = {}
+        """By actor: which worker has begun which call of it, as session and task, in turn."""
         self.died: set[bytes] = set()
         """Names of tasks that a worker ran, or had run last, when it died."""
         self.disturbed: set[bytes] = set()
@@ -149,6 +151,15 @@ class Simulation:
         assert count <= self.start_limits.get(task, (count,))[0], (
             f"{task} starts again, which was held"
         )
+
+    def note_call(self, actor: str, worker: bytes, task: tuple[int, int]) -> None:
+        """A worker begins a call: always the same worker, in the order of each client."""
+        calls = self.actors.setdefault(actor, [])
+        assert not calls or calls[-1][0] == worker, f"{actor} is in two places"
+        assert all(session != task[0] or one < task[1] for _, (session, one) in calls), (
+            f"{actor}: {task} comes too late, or once more"
+        )
+        calls.append((worker, task))
 
     @property
     def is_faulty(self) -> bool:
@@ -254,7 +265,8 @@ class Simulation:
             assert not session.watched, f"waits for inputs: {session.watched}"
             assert not session.objects, f"names objects: {session.objects}"
         assert not table.objects.records, f"keeps objects: {table.objects.records}"
-        assert not any(worker.blocked for worker in table.workers.values()), "blocked for ever"
+        blocked = [one for one in table.workers.values() if one.blocked and not one.actor]
+        assert not blocked, f"blocked for ever: {blocked}"
 
     def _check_empty(self) -> None:
         """Check, when all processes have left, that the scheduler knows nothing any more."""

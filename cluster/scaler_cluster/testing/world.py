@@ -113,6 +113,13 @@ class World(Protocol):
     def carry(self, source: bytes, target: bytes, frames: list[Buffer]) -> None:
         """Deliver an envelope after a while, in order, unless it is lost or repeated."""
 
+    @property
+    def actors(self) -> dict[str, list[tuple[bytes, tuple[int, int]]]]:
+        """By actor: which worker has begun which call of it, as session and task, in turn."""
+
+    def note_call(self, actor: str, worker: bytes, task: tuple[int, int]) -> None:
+        """A worker begins a call of an actor, or makes it."""
+
     def note_start(self, task: tuple[int, int]) -> None:
         """Note that a task of a session is started."""
 

@@ -222,8 +222,8 @@ def _get_options(value: Any) -> m.TaskOptions:
     ):
         raise RemoteProtocolError("task options of the wrong type")
     place = _get_capabilities(capabilities), _get_names(workers)
-    rest = log_level, cores, str(creates)
-    return m.TaskOptions(priority, timeout_s, retries, *flags, depth, *place, *rest)
+    first = priority, timeout_s, retries, *flags, depth, *place, log_level
+    return m.TaskOptions(*first, cores, creates)
 
 
 def _get_many_options(value: Any) -> tuple[m.TaskOptions, ...]:

@@ -106,10 +106,11 @@ class Actors:
         self._settle(worker, record, now)
         self._table.send(worker.peer, m.Hosts(record.name, record.owner, worker.portion))
 
-    def returned(self, worker: WorkerRecord, hosts: m.Hosts, now: float) -> None:
+    def returned(self, worker: WorkerRecord, hosts: m.Hosts, now: float, *, is_whole: bool) -> None:
         """A worker came that another scheduler knew, or this one before; an actor lives there."""
         actors, portion = self._table.actors, hosts.portion
         record = actors.records.setdefault(hosts.actor, ActorRecord(hosts.actor, hosts.owner))
+        record.is_whole = is_whole
         self._settle(worker, record, now)
         if actors.has_ended(hosts.actor):
             self._kill(record, "its actor was given up while nothing was heard of it")

@@ -106,19 +106,22 @@ class Claims:
             suspects = self._started.get(session.number, [])
         self._fail(session, first, stop, suspects)
 
-    def judge_calls(self, actor: str, *, is_whole: bool) -> None:
-        """Let queued calls of an actor fail that its worker, which came back, has started before.
+    def judge_calls(self, actor: str) -> None:
+        """Let queued calls of an actor fail that its worker has started before, if that is here.
 
         That worker alone may have done so: what others have forgotten does not matter.
         """
         table = self._table
+        record = table.actors.records.get(actor)
+        if record is None or record.worker is None:
+            return
         demand = m.TaskOptions(workers=(actor,)).demand
         for user in table.backlog.users.values():
             for run in list(user.demanding.get(demand, ())):
                 session = table.session_by_number[run.session]
                 if session.is_resumed:
                     started = self._started.get(session.number, [])
-                    suspects = started if is_whole else [range(run.first, run.stop)]
+                    suspects = started if record.is_whole else [range(run.first, run.stop)]
                     self._fail(session, run.first, run.stop, suspects)
 
     def _fail(

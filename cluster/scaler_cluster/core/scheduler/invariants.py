@@ -180,7 +180,7 @@ def _check_machines(core: SchedulerCore) -> None:
             own = [run.portion for run in worker.runs if run.portion is not None]
             _true(own == [worker.portion] * len(own), "a portion of no task: %r", worker)
             held = [] if worker.portion is None else [worker.portion]
-            _true(worker.actor or len(own) == len(held), "a portion astray: %r", worker)
+            _true(bool(worker.actor) or len(own) == len(held), "a portion astray: %r", worker)
             portions += held
             _true(not worker.parked or not core._pools.offers_work_to(worker), "%r", worker)
         _true(supervisor.amounts.is_right(portions), "more in use than there is: %r", portions)

@@ -175,12 +175,15 @@ class Resumption:
         heard = {peer: table.deferred.pop(peer).messages for peer in ready}
         later: dict[bytes, list[m.Message]] = {}
         dubious: list[tuple[bytes, range]] = []
+        called: dict[str, None] = {}
         for peer, messages in heard.items():
             asked, later[peer] = _parted(messages)
+            once = [one for one in asked if isinstance(one, m.Submit) and one.options.at_most_once]
+            called |= dict.fromkeys(one.options.actor for one in once)
             dubious += [
                 (peer, range(one.first, one.first + len(one.batch)))
-                for one in asked
-                if isinstance(one, m.Submit) and self._is_dubious(peer, one.options)
+                for one in once
+                if not (one.options.actor and table.sessions[peer].is_resumed)
             ]
             self._hear(peer, asked, now)
         if table.returning:
@@ -188,16 +191,10 @@ class Resumption:
         for peer, tasks in dubious:
             if peer in table.sessions:
                 self._claims.judge(table.sessions[peer], tasks.start, tasks.stop)
+        for actor in called:
+            self._claims.judge_calls(actor)
         for peer, messages in later.items():
             self._hear(peer, messages, now)
-
-    def _is_dubious(self, peer: bytes, options: m.TaskOptions) -> bool:
-        """Return True if tasks must not start twice, and nobody else judges whether they would.
-
-        Calls of actors are judged with the worker that would run them, once that is here.
-        """
-        is_judged = options.actor and self._table.sessions[peer].is_resumed
-        return options.at_most_once and not is_judged
 
     def _end(self) -> None:
         """Nothing more is waited for."""

@@ -119,8 +119,8 @@ class WorkerHandlers:
         for holding in returning.holdings:
             self._claims.settle(worker, holding, now)
         if hosts is not None:
-            self._actors.returned(worker, hosts, now)
-            self._claims.judge_calls(hosts.actor, is_whole=returning.is_whole)
+            self._actors.returned(worker, hosts, now, is_whole=returning.is_whole)
+            self._claims.judge_calls(hosts.actor)
         # Last: the worker then knows which of its tasks are wanted.
         table.send(peer, self._config.welcome())
         if worker.retiring:
