@@ -47,8 +47,8 @@ from scaler_exec.async_client import AsyncClient
 from scaler_exec.executor import ScalerExecutor
 
 __all__ = [
-    "AsyncClient",
     "ActorDiedError",
+    "AsyncClient",
     "Client",
     "ClusterBrokenError",
     "ClusterUnreachableError",

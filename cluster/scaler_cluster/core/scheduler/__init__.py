@@ -29,6 +29,7 @@ The decisions are made in:
 - ``rebalance.py``: what is asked back from a loaded worker. ``spares.py``: which workers take the
   place of blocked ones. ``unplaced.py``: what becomes of tasks that no worker can run.
   ``admission.py``: how many tasks clients may send. ``quotas.py``: which of them are too many.
+- ``actors.py``: which worker an actor gets, what it is given, and when it ends.
 - ``outcomes.py``: what a worker's report does to its tasks. ``failures.py``, ``stopping.py`` and
   ``deaths.py``: how tasks fail, are stopped, or survive their worker. ``worker_runs.py`` cuts runs
   and takes them off their worker. ``graph_moves.py``: what all this does to graphs.

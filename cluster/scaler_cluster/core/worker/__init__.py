@@ -32,6 +32,9 @@ them if each node that takes one is to have its own copy. A large value is sent 
 scheduler asks for it. The shell does that between two tasks, and the control thread while a task
 runs.
 
+A worker that an actor lives in is told so (``Hosts``). Nothing that it runs is interrupted, and it
+says so to a scheduler that does not know it.
+
 A task may submit tasks itself. ``NestedCore`` (``nested.py``) is a client's core that first *holds*
 what is submitted: if the task waits for it soon, the worker runs it on the stack of that task.
 ``held_tasks.py`` and ``subtasks.py`` say what is held here and what was sent to the scheduler,
