@@ -487,4 +487,4 @@ class ActorMachine(RuleBasedStateMachine):
 
 
 TestActorMachine = ActorMachine.TestCase
-TestActorMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestActorMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

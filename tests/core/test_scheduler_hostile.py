@@ -24,6 +24,7 @@ FROM_CLIENTS = [
     m.Keep("", (), (), ()),
     m.Coordinate(1, m.LOCK, m.ACQUIRE, ("x",)),
     m.Withdraw(1),
+    m.EndActor("actor:A:1"),
 ]
 FROM_WORKERS = [
     m.Done(1, 0, 0.001, RESULT),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scaler_cluster import arguments
 from scaler_cluster.client import worker_context
+from scaler_cluster.client.connected import ConnectedClient
 from scaler_cluster.client.session import open_sessions
 from scaler_cluster.errors import ActorDiedError, ConfigError
 from scaler_cluster.pickling.payload import Constant
@@ -186,15 +187,15 @@ class ActorMethod:
         return f"<{self._name} of {self._handle!r}>"
 
 
-class Submitter(Protocol):
-    """A Client or ScalerExecutor."""
+class Executor(Protocol):
+    """What an actor is made through, if that is no Client: a ScalerExecutor."""
 
     _session: Session
     _options: m.TaskOptions
 
 
 def create(
-    client: Submitter,
+    client: ConnectedClient | Executor,
     cls: Callable[..., object],
     /,
     *args: Any,
@@ -208,28 +209,32 @@ def create(
     is that of the program that submitted the task, and this returns when the actor is there.
 
     Args:
-        client: A Client or ScalerExecutor. Of the options of an executor, ``capabilities`` count:
-            what the worker must have. The actor has it for as long as it lives.
+        client: A Client or ScalerExecutor. Of its options, ``capabilities`` count: what the worker
+            must have. The actor has it for as long as it lives.
         cls: The class, or any function that returns the object.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
 
     Raises:
         TypeError: ``cls`` cannot be called, or an argument is a future.
-        ConfigError: The executor has other options, such as retries.
+        ConfigError: The client has other options, such as retries.
 
     """
     arguments.function(cls, "create")
-    session, options = client._session, client._options
+    if not isinstance(client, ConnectedClient):
+        options = client._options
+    elif client._serialization is None:
+        options = client._settings.asked.unmeasured
+    else:
+        raise ConfigError("a client with a serializer of its own makes no actors: use another one")
+    session = client._session
     told = m.TaskOptions(stream_output=options.stream_output, log_level=options.log_level)
     making = replace(told, capabilities=options.capabilities, at_most_once=True)
     if replace(options, at_most_once=True) != making:
         raise ConfigError(
-            "of an executor's options an actor takes capabilities alone: it is made once, in its "
-            "turn, without a timeout, in one worker"
+            "of all options an actor takes capabilities alone: it is made once, in its turn, "
+            "without a timeout, in one worker"
         )
-    if getattr(client, "_serialization", None) is not None:
-        raise ConfigError("a client with a serializer of its own makes no actors: use another one")
     _check_arguments(args, kwargs)
     name = getattr(cls, "__qualname__", type(cls).__qualname__)[-LABEL_CHARS_MAX:]
     actor = f"{m.ACTOR}{name}:{uuid.uuid4().hex}"

@@ -114,7 +114,6 @@ class WorkerShell:
         self._maintenance = maintenance
         self._environment = environment
         self._interrupts = TaskInterrupts(core)
-        worker_context.leave = partial(setattr, core, "leave", "")
         self._sharing = Sharing(self, core, store)
         self.share = self._sharing.send_all
         """See LoopHost."""

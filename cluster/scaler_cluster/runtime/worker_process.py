@@ -10,9 +10,11 @@ import os
 import signal
 import sys
 import traceback
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from scaler_cluster.client import worker_context
 from scaler_cluster.core.worker.slot import SLOT_READY
 from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.links.open_link import connect
@@ -124,6 +126,7 @@ class WorkerProcess:
         slot = self._slots.of(order.slot)
         slot[SLOT_READY] = 1
         core = WorkerCore()
+        worker_context.leave = partial(setattr, core, "leave", "")
         dirs, is_home = order.storage.dirs, order.storage.is_home
         core.kept.limit_bytes = kept_max = self._kept_max(dirs, order.workers)
         store = WorkerStore(order.peer, dirs, core.mapped, core.missing, is_home=is_home)

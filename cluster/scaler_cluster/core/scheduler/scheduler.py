@@ -278,7 +278,7 @@ class SchedulerCore:
             # Graphs may wait for what is lost.
             self._graphs.settle(now)
         self._dispatch.give_out(now)
-        if table.actors.changed or table.actors.leaving:
+        if table.actors.changed:
             self._actors.give_out(now)
         if self._admission is not None:
             self._admission.give(now)

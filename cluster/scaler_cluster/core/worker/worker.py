@@ -47,13 +47,10 @@ class WorkerCore:
         """True: the shell is to say Hello anew, and what :meth:`come_back` returns."""
         self.hosts: m.Hosts | None = None
         """The actor that lives here: what runs of it is never interrupted. None: none does."""
+        self.portion: m.Portion | None = None
+        """What that has of the machine."""
         self._holdings = Holdings(self.queue, self.reports)
         self.kept = KeptGraphs()
-
-    @property
-    def portion(self) -> m.Portion | None:
-        """What the actor has of the machine that lives here; None: none does, or it has nothing."""
-        return self.hosts.portion if self.hosts is not None else None
 
     # -- from the scheduler ------------------------------------------------------------------
 
@@ -109,7 +106,7 @@ class WorkerCore:
             self.awaited.pop(segment, None)
 
     def _on_hosts(self, message: m.Hosts) -> None:
-        self.hosts = message
+        self.hosts, self.portion = message, message.portion
 
     def _expect(self, segments: tuple[bytes, ...]) -> None:
         """These are there or will come, unless it is said that they will not after this."""
