@@ -289,6 +289,30 @@ def test_an_actor_is_found_again(is_first) -> None:
     assert "Kill" not in str(bench.wait(OWNER_S + 1.0))
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_has_made_an_actor_is_asked_for_again(is_first) -> None:
+    """If the client had not heard that it was made, the actor lives all the same, made once."""
+    client = [*submission(0, options=MAKE), *submission(1, options=CALL)]
+    bench, said = restarted(started=[(OLD, 0, 1)], client=client, is_first=is_first)
+
+    assert failures(said) == ["Failed 0 lost"]
+    assert said["W1"][-1] == "Assign 7:1 f once"
+    assert A in bench.core.table.actors.records
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_actor_that_is_being_made_goes_on(is_first) -> None:
+    """What is being made while the scheduler is killed is there afterwards, or fails as usual."""
+    client = [*submission(0, options=MAKE), *submission(1, options=CALL)]
+    making = m.Holding(OLD, 0, 1, 1, 3.0)
+    bench, said = restarted(making, started=[(OLD, 0, 1)], client=client, is_first=is_first)
+
+    assert failures(said) == []
+    assert said["W1"][-1] == "Assign 7:1 f once"
+    bench.feed(b"W1", m.Erred(OLD, 0, 0.1, m.FAILED_EXCEPTION, b"", {}))
+    assert "could not be made" in why(bench)
+
+
 def test_an_actor_whose_client_does_not_come_back_ends() -> None:
     """Another scheduler waits a while for the client."""
     bench, _ = restarted(client=())

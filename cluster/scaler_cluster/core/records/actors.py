@@ -25,6 +25,8 @@ class ActorRecord:
     """The task that makes it; None: another scheduler was asked for that."""
     worker: WorkerRecord | None = None
     """Where it lives; None: it is yet to be placed."""
+    is_awaiting: bool = False
+    """It came back to this scheduler, and its client may not have."""
     is_whole: bool = True
     """Whether the worker knows all calls that it began for another scheduler."""
 

@@ -72,9 +72,9 @@ class Actors:
         record = actors.records.get(name)
         most = m.ACTORS_MAX * max(len(table.supervisors), 1)
         if record is not None and record.creation is None:
-            # Its worker came back before its client.
-            record.creation = run
-        elif record is not None or actors.has_ended(name):
+            # It was made for another scheduler: the task will not run again.
+            return
+        if record is not None or actors.has_ended(name):
             self._refuse(run, "it was made before")
         elif len(actors.records) >= most:
             actors.end(name, {"message": f"there are {most} others, {m.ACTORS_MAX} a machine"})
@@ -110,7 +110,10 @@ class Actors:
         """A worker came that another scheduler knew, or this one before; an actor lives there."""
         actors, portion = self._table.actors, hosts.portion
         record = actors.records.setdefault(hosts.actor, ActorRecord(hosts.actor, hosts.owner))
-        record.is_whole = is_whole
+        record.is_whole, record.is_awaiting = is_whole, True
+        if record.creation is not None and record.creation.worker is not worker:
+            # It has been made.
+            record.creation = None
         self._settle(worker, record, now)
         if actors.has_ended(hosts.actor):
             self._kill(record, "its actor was given up while nothing was heard of it")
@@ -200,9 +203,9 @@ class Actors:
             self._strangers = {}
         for record in list(table.actors.records.values()):
             creation = record.creation
-            if record.owner not in table.session_by_number and (
-                creation is not None or now >= self._owners_until
-            ):
+            if record.owner in table.session_by_number:
+                record.is_awaiting = False
+            elif not record.is_awaiting or now >= self._owners_until:
                 self._end(record, "the client is gone that it was made for")
-            elif record.worker is None and (creation is None or creation.state in ENDS):
+            if record.worker is None and (creation is None or creation.state in ENDS):
                 self._end(record, "it was never made")
