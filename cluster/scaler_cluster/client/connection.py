@@ -116,6 +116,7 @@ class Connection:
         """Called when what was stored is gone."""
         self._exchange = Exchange(new_incarnation())
         self._dropped_calls: deque[tuple[ClientMap, bool]] = deque()
+        self._dropped_tasks: deque[int] = deque()
         self._tick_at = 0.0
         self._hello: m.Hello | None = None
         self._storages: Sequence[str] = ()
@@ -329,6 +330,10 @@ class Connection:
         """Forget a map with the next :meth:`pump`, or once it is over; takes no lock."""
         self._dropped_calls.append((call, cancel))
 
+    def drop_task(self, task: int) -> None:
+        """Cancel a task with the next :meth:`pump`, as nobody has its future; takes no lock."""
+        self._dropped_tasks.append(task)
+
     @contextlib.contextmanager
     def coordination(self) -> Iterator[ClientCoordination]:
         """Keep all other threads away from what is asked of locks, queues and the like."""
@@ -395,7 +400,7 @@ class Connection:
 
         Nothing happens on a connection that was closed.
         """
-        if self._dropped_calls or self._sent is not None:
+        if self._dropped_calls or self._dropped_tasks or self._sent is not None:
             self._sweep()
         with self._lock:
             return self._pump()
@@ -469,6 +474,10 @@ class Connection:
         if self._dropped_calls:
             with self._lock:
                 self._close_dropped()
+        if self._dropped_tasks:
+            with self._lock:
+                dropped = self._dropped_tasks
+                self._core.cancel([dropped.popleft() for _ in range(len(dropped))])
 
     def _close_dropped(self) -> None:
         while self._dropped_calls:

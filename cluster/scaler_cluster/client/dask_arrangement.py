@@ -14,13 +14,21 @@ from scaler_cluster.client.dask_subgraphs import (
     execute_subgraph,
     run_subgraph,
 )
-from scaler_cluster.client.future import ScalerFuture
-from scaler_cluster.client.graph import FLAT, NEW, Arrangement, Nested, step_of
+from scaler_cluster.client.graph import (
+    FLAT,
+    FUTURES,
+    NEW,
+    Arrangement,
+    Nested,
+    future_of,
+    step_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
     from scaler_cluster.client.dask_subgraphs import Subgraph
+    from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.client.graph import Step
 
 _identity_cast = spec._identity_cast
@@ -41,7 +49,7 @@ class DaskArrangement(Arrangement):
     def futures_of(graph: Mapping[Any, Any]) -> list[ScalerFuture[Any]]:
         """Return the futures that are values of a graph, or stand in its data."""
         others = (_value(node) for node in graph.values() if type(node) is not spec.Task)
-        return [value for value in others if isinstance(value, ScalerFuture)]
+        return [future_of(value) for value in others if isinstance(value, FUTURES)]
 
     def _meet(self, key: Any, node: Any) -> int:
         if type(node) is not spec.Task:
@@ -101,7 +109,7 @@ class DaskArrangement(Arrangement):
                     number = known.get(named)
                     if number is None:
                         number = self._meet(named, self.graph[named])
-                elif kind is Persisted or isinstance(arg, ScalerFuture):
+                elif kind is Persisted or isinstance(arg, FUTURES):
                     number = self._add_future(_value(arg))
                 else:
                     args[index] = self._argument(arg, nested, known)

@@ -12,6 +12,7 @@ from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from scaler_cluster import arguments
 from scaler_cluster.client.graph import Arrangement, collector_paused
@@ -92,13 +93,7 @@ def persist(runner: GraphRunner, collections: Any, options: TaskOptions, **named
     if not collections:
         return []
     graph, keys = _graph_of(collections, optimize)
-    wanted = list(dict.fromkeys(flatten(keys)))
-    with collector_paused():
-        annotations = annotations_of(graph)
-        nodes = convert(materialize(graph))
-    own = own_options(options, annotations, nodes)
-    _await_others(runner, nodes)
-    futures = runner.start(nodes, wanted, options, own, kind=KIND, share=True)
+    futures = start(runner, graph, keys, options)
     kept: dict[Hashable, Any] = dict(futures)
     if spec is not None:
         kept = {key: Persisted(key, future) for key, future in futures.items()}
@@ -107,6 +102,37 @@ def persist(runner: GraphRunner, collections: Any, options: TaskOptions, **named
         rebuild, state = collection.__dask_postpersist__()
         rebuilt.append(rebuild({key: kept[key] for key in flatten(own_keys)}, *state))
     return rebuilt
+
+
+def start(
+    runner: GraphRunner, graph: Any, keys: Any, options: TaskOptions
+) -> dict[Hashable, ScalerFuture[Any]]:
+    """Submit a graph; return the futures of these keys, which may stand in lists, however deep."""
+    wanted = list(dict.fromkeys(flatten(keys)))
+    with collector_paused():
+        annotations = annotations_of(graph)
+        nodes = convert(materialize(graph))
+    own = own_options(options, annotations, nodes)
+    _await_others(runner, nodes)
+    return runner.start(nodes, wanted, options, own, kind=KIND, share=True)
+
+
+def compute(
+    runner: GraphRunner, collections: list[Any], options: TaskOptions, *, optimize: bool = True
+) -> dict[Hashable, ScalerFuture[Any]]:
+    """Submit what collections need; return a future of the whole value of each, by a new key."""
+    graph, keys = _graph_of(collections, optimize)
+    annotations = annotations_of(graph)
+    nodes = dict(materialize(graph))
+    ends: list[Hashable] = []
+    for collection, own_keys in zip(collections, keys, strict=True):
+        finish, extra = collection.__dask_postcompute__()
+        ends.append(f"finalize-{uuid4().hex}")
+        nodes[ends[-1]] = (finish, own_keys, *extra)
+    converted = convert(nodes)
+    own = own_options(options, annotations, converted)
+    _await_others(runner, converted)
+    return runner.start(converted, ends, options, own, kind=KIND, share=True)
 
 
 def _await_others(runner: GraphRunner, nodes: Mapping[Hashable, Any]) -> None:

@@ -79,6 +79,13 @@ class FutureOwner(Protocol):
         """Give tasks up; return how many had not come back."""
 
 
+class FutureHandle:
+    """Stands for a future where that is an argument of a task: whatever else it is."""
+
+    __slots__ = ()
+    future: ScalerFuture[Any]
+
+
 class ScalerFuture(Future[T], Generic[T]):
     """A :class:`concurrent.futures.Future` of one task; it can also be awaited in asyncio.
 

@@ -11,7 +11,7 @@ import gc
 import graphlib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from scaler_cluster.client.future import ScalerFuture
+from scaler_cluster.client.future import FutureHandle, ScalerFuture
 from scaler_cluster.pickling.nodes import Call, Ref, Result, fetch
 from scaler_cluster.pickling.payload import SIMPLE, ObjectReference
 from scaler_cluster.texts import shown
@@ -27,6 +27,8 @@ what stands deeper for other results, and the numbers of all that it depends on,
 
 FLAT = SIMPLE | {slice, range, type(Ellipsis)}
 """Types of values in which nothing can stand for a result."""
+FUTURES = (ScalerFuture, FutureHandle)
+"""What stands for the result of a task that was submitted before."""
 
 
 class Nested(Result):
@@ -130,7 +132,7 @@ class Arrangement:
     @staticmethod
     def futures_of(graph: Mapping[Any, Any]) -> list[ScalerFuture[Any]]:
         """Return the futures that are values of a graph."""
-        return [value for value in graph.values() if isinstance(value, ScalerFuture)]
+        return [future_of(value) for value in graph.values() if isinstance(value, FUTURES)]
 
     def by_number(self, said: Mapping[Any, Any]) -> dict[int, Any]:
         """Return what is said of keys, by the numbers of their calls."""
@@ -195,13 +197,14 @@ class Arrangement:
 
     def _add_data(self, key: Any, value: Any) -> int:
         number = self._add(key, None, _DONE)
-        if isinstance(value, ScalerFuture):
-            self.futures[number] = value
+        if isinstance(value, FUTURES):
+            self.futures[number] = future_of(value)
         else:
             self.values[number] = value
         return number
 
-    def _add_future(self, future: ScalerFuture[Any]) -> int:
+    def _add_future(self, given: ScalerFuture[Any] | FutureHandle) -> int:
+        future = future_of(given)
         number = self.numbers.get(future)
         if number is None:
             number = self.numbers[future] = self._add_data(future, future)
@@ -272,7 +275,7 @@ class Arrangement:
                 if type(arg) is list:
                     args[index] = self._list(arg, nested)
                     continue
-                if not isinstance(arg, ScalerFuture):
+                if not isinstance(arg, FUTURES):
                     continue
                 source = self._add_future(arg)
             args[index] = None
@@ -293,7 +296,7 @@ class Arrangement:
                 raise KeyError(item)
             elif type(item) is list:
                 out.append(self._list(item, nested))
-            elif isinstance(item, ScalerFuture):
+            elif isinstance(item, FUTURES):
                 nested.append(Nested(self._add_future(item)))
                 out.append(nested[-1])
             else:
@@ -309,7 +312,7 @@ class Arrangement:
             kind = type(arg)
             if kind is Ref:
                 number = self._number(arg.key)
-            elif isinstance(arg, ScalerFuture):
+            elif isinstance(arg, FUTURES):
                 number = self._add_future(arg)
             else:
                 if kind not in FLAT:
@@ -331,7 +334,7 @@ class Arrangement:
             return kind([one if type(one) in FLAT else self._deep(one, nested) for one in value])
         if kind is dict:
             return {name: self._deep(one, nested) for name, one in value.items()}
-        if isinstance(value, ScalerFuture):
+        if isinstance(value, FUTURES):
             nested.append(Nested(self._add_future(value)))
             return nested[-1]
         return value
@@ -366,6 +369,11 @@ class Arrangement:
             return []
         found = [reader.keys[one] for one in reader._read(number)[5]]
         return [one for one in found if not isinstance(one, ScalerFuture)]
+
+
+def future_of(given: ScalerFuture[Any] | FutureHandle) -> ScalerFuture[Any]:
+    """Return the future that is given, or that stands behind what is given."""
+    return given if isinstance(given, ScalerFuture) else given.future
 
 
 def step_of(

@@ -224,6 +224,12 @@ class Session:
             self._settler.handle(events)
         return len(given_up)
 
+    def drop(self, future: ScalerFuture[Any]) -> None:
+        """Nobody has this future any more: cancel its task; called from a finalizer, so no lock."""
+        if not self.connection.forked:
+            self.connection.drop_task(future._task)
+            self._lead.wake_io()
+
     def send_object(self, value: object, name: str) -> ObjectReference:
         """Store a value now; raises PayloadError, StorageFullError, MissingObjectsError."""
         self.check_usable()

@@ -220,7 +220,8 @@ class SchedulerCore:
         """Act on what is due: expired peers, timeouts, stalled workers, kills."""
         table = self.table
         table.observer.now = now
-        self.feed.tick(now, now - self.deadline)
+        # What is due at once, as when a machine is to leave, is late since the last tick.
+        self.feed.tick(now, now - max(self.deadline, self._last_tick))
         if now - self._last_tick > LAG_S:
             table.forgive_silence(now - self._last_tick)
         self._last_tick = now

@@ -1,0 +1,241 @@
+"""Waiting for futures: all of them, the first ones, or each as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections import deque
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, CancelledError
+from time import monotonic as clock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scaler_exec.distributed.future import Future, Task
+from scaler_exec.distributed.futures_of import futures_of
+from scaler_exec.distributed.timing import seconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from scaler_cluster.client.future import FutureOwner, ScalerFuture
+
+
+class DoneAndNotDoneFutures(NamedTuple):
+    """What :func:`wait` returns."""
+
+    done: set[Future[Any]]
+    not_done: set[Future[Any]]
+
+
+def wait(
+    fs: Any, timeout: float | str | None = None, return_when: str = ALL_COMPLETED
+) -> DoneAndNotDoneFutures:
+    """Wait until all of these futures are done, or the first one.
+
+    Args:
+        fs: Futures, in lists, tuples, sets and dicts, or in collections that were persisted.
+        timeout: Seconds, or text as "10s".
+        return_when: ``ALL_COMPLETED`` or ``FIRST_COMPLETED``.
+
+    Raises:
+        TimeoutError: It took longer than ``timeout``.
+        CancelledError: One of them was cancelled.
+        NotImplementedError: ``return_when`` is something else.
+
+    """
+    if return_when not in {ALL_COMPLETED, FIRST_COMPLETED}:
+        raise NotImplementedError("return_when must be ALL_COMPLETED or FIRST_COMPLETED")
+    futures = futures_of(fs)
+    engines = {one.future for one in futures}
+    _, pending = concurrent.futures.wait(engines, seconds_of("timeout", timeout), return_when)
+    is_late = bool(pending) and (return_when == ALL_COMPLETED or len(pending) == len(engines))
+    if is_late:
+        raise concurrent.futures.TimeoutError(f"{len(pending)} futures have not come back in time")
+    for one in futures:
+        if one.cancelled():
+            raise CancelledError(f"{one.key!r} was cancelled")
+    done = {one for one in futures if one.future not in pending}
+    return DoneAndNotDoneFutures(done, set(futures) - done)
+
+
+class _Event(threading.Event):
+    """What is set when something has come: who waits for it reads the socket of the session."""
+
+    def __init__(self, session: FutureOwner) -> None:
+        super().__init__()
+        self._session = session
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._session.wait(self.is_set, None, timeout)
+
+
+class _Arrivals:
+    """Is told by the engine's futures that they are done, as ``concurrent.futures`` would be.
+
+    ``event`` has the name by which the futures of a task's tasks put their own in its place, which
+    runs those tasks.
+    """
+
+    def __init__(self) -> None:
+        self.event: threading.Event | None = None
+        self.came: deque[ScalerFuture[Any]] = deque()
+        self._sleepers: deque[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = deque()
+
+    def expect(self, future: ScalerFuture[Any]) -> None:
+        """Take a future in once it is done."""
+        if self.event is None:
+            self.event = _Event(future._session)
+        with future._condition:
+            if not future.done():
+                future._waiters.append(self)  # type: ignore[arg-type]
+                return
+        self.add_result(future)
+
+    def add_result(self, future: ScalerFuture[Any]) -> None:
+        """A future is done."""
+        self.came.append(future)
+        assert self.event is not None
+        self.event.set()
+        while self._sleepers:
+            loop, event = self._sleepers.popleft()
+            loop.call_soon_threadsafe(event.set)
+
+    add_exception = add_cancelled = add_result
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until something has come; raises TimeoutError."""
+        event = self.event
+        assert event is not None
+        event.clear()
+        if not self.came and not event.wait(timeout_s):
+            raise concurrent.futures.TimeoutError
+
+    async def wait_async(self) -> None:
+        """Wait until something has come."""
+        event = asyncio.Event()
+        self._sleepers.append((asyncio.get_running_loop(), event))
+        if not self.came:
+            await event.wait()
+
+
+class as_completed:  # noqa: N801 - its name where programs have it from
+    """Yields futures as they are done; more may be added meanwhile.
+
+    An iterator, also of ``async for``.
+
+    Args:
+        futures: The first ones.
+        loop: Ignored.
+        with_results: Yield pairs of a future and its result instead.
+        raise_errors: With results, raise what a task raised; else it stands in place of the
+            result.
+        timeout: Seconds from now, or text as "10s", after which the next one raises TimeoutError.
+
+    """
+
+    def __init__(
+        self,
+        futures: Iterable[Future[Any]] | None = None,
+        loop: object = None,
+        with_results: bool = False,
+        raise_errors: bool = True,
+        *,
+        timeout: float | str | None = None,
+    ) -> None:
+        self._with_results = with_results
+        self._raises = raise_errors
+        timeout_s = seconds_of("timeout", timeout)
+        self._end = None if timeout_s is None else clock() + timeout_s
+        self._arrivals = _Arrivals()
+        self._expected: dict[ScalerFuture[Any], list[tuple[Future[Any], Task]]] = {}
+        """The tasks are kept: a future that is released meanwhile is yielded all the same."""
+        self.update(futures or ())
+
+    def update(self, futures: Iterable[Future[Any]]) -> None:
+        """Add futures; raises TypeError if one is none."""
+        for one in futures:
+            if not isinstance(one, Future):
+                raise TypeError(f"as_completed takes futures of this package, not {one!r}")
+            self._expected.setdefault(one.future, []).append((one, one.task))
+            self._arrivals.expect(one.future)
+
+    def add(self, future: Future[Any]) -> None:
+        """Add one."""
+        self.update((future,))
+
+    def count(self) -> int:
+        """Return how many have not been yielded."""
+        return sum(map(len, list(self._expected.values())))
+
+    def is_empty(self) -> bool:
+        """Return True if all have been yielded."""
+        return not self._expected
+
+    def has_ready(self) -> bool:
+        """Return True if the next one need not be waited for."""
+        return bool(self._arrivals.came)
+
+    def clear(self) -> None:
+        """Forget all that have not been yielded."""
+        self._expected.clear()
+        self._arrivals = _Arrivals()
+
+    def next_batch(self, block: bool = True) -> list[Any]:
+        """Return all that are done; with ``block`` at least one."""
+        batch = [next(self)] if block else []
+        while self.has_ready():
+            batch.append(self._take())
+        return batch
+
+    def batches(self) -> Iterator[list[Any]]:
+        """Yield lists of all that are done by then."""
+        while not self.is_empty():
+            yield self.next_batch()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        while not self.has_ready():
+            if self.is_empty():
+                raise StopIteration
+            self._arrivals.wait(self._left())
+        return self._take()
+
+    next = __next__
+
+    def __aiter__(self) -> as_completed:
+        return self
+
+    async def __anext__(self) -> Any:
+        while not self.has_ready():
+            if self.is_empty():
+                raise StopAsyncIteration
+            try:
+                await asyncio.wait_for(self._arrivals.wait_async(), self._left())
+            except asyncio.TimeoutError:
+                raise concurrent.futures.TimeoutError from None
+        return self._take()
+
+    def _left(self) -> float | None:
+        return None if self._end is None else max(self._end - clock(), 0.0)
+
+    def _take(self) -> Any:
+        engine = self._arrivals.came.popleft()
+        waiting = self._expected[engine]
+        future, _ = waiting.pop(0)
+        if not waiting:
+            del self._expected[engine]
+        if not self._with_results:
+            return future
+        try:
+            return future, future.result()
+        except BaseException as error:
+            if self._raises and not isinstance(error, CancelledError):
+                raise
+            return future, error
+
+    def __repr__(self) -> str:
+        """Show how many are done."""
+        done = len(self._arrivals.came)
+        return f"<as_completed: waiting={self.count() - done} done={done}>"

@@ -1,0 +1,634 @@
+"""The client: the calls of distributed's, on a session of this engine."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import inspect
+import threading
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION
+from concurrent.futures import wait as wait_for
+from dataclasses import replace
+from functools import partial
+from queue import Queue
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from dask.base import tokenize
+from dask.utils import funcname
+
+from scaler_cluster.client import worker_context
+from scaler_cluster.client.client import Client as EngineClient
+from scaler_cluster.client.dask_graph import merge_options
+from scaler_cluster.client.graph import itself
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.process.log_records import level_of
+from scaler_exec.distributed import current
+from scaler_exec.distributed.cluster import LocalCluster
+from scaler_exec.distributed.computing import Computing
+from scaler_exec.distributed.future import Future, Task, futures_in, replaced
+from scaler_exec.distributed.futures_of import futures_of
+from scaler_exec.distributed.observing import Observing, read_scheduler_file
+from scaler_exec.distributed.refused import refused_of
+from scaler_exec.distributed.timing import seconds_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from scaler_cluster.wire.messages import TaskOptions
+    from scaler_exec.executor import ScalerExecutor
+
+T = TypeVar("T")
+CONNECT_TIMEOUT_S = 30.0
+_open: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class SchedulerAddress:
+    """What ``client.scheduler`` is: where the scheduler is reached."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+
+class Client(Computing, Observing):
+    """A client of a cluster, with the calls of ``distributed``'s.
+
+    Equal calls share one task as long as somebody has a future of it. A task is cancelled when the
+    last future of it goes.
+
+    Args:
+        address: The scheduler's address, a :class:`LocalCluster` or a ``SchedulerClusterCombo``.
+            None: inside of a task its cluster, elsewhere a new LocalCluster, which ends with this
+            client.
+        loop: Ignored, as are the serializers and all else that is not said here.
+        timeout: Seconds to wait for the scheduler, or text as "10s"; default: 30.
+        set_as_default: Whether Dask's collections are computed on this cluster, and
+            :func:`get_client` returns this, until it is closed.
+        scheduler_file: A file with the address, see :meth:`write_scheduler_file`.
+        security: The path of keys that ``scaler_keys`` made, or "insecure"; default: the
+            environment's.
+        asynchronous: Must be False: futures and :class:`as_completed` can be awaited anyway.
+        name: For people.
+        stream_output: Print here what tasks print.
+        **cluster: What a new LocalCluster takes, as ``n_workers`` and ``threads_per_worker``.
+
+    Raises:
+        ClusterUnreachableError: No scheduler answers in time; it is a ``ConnectionError``.
+        NotImplementedError: ``asynchronous`` is True.
+        TypeError: An argument has the wrong type, or is for a new cluster and there is none.
+        ConfigError: A setting cannot work.
+
+    """
+
+    asynchronous = False
+    """For Dask, which asks every client."""
+
+    def __init__(
+        self,
+        address: str | LocalCluster | Any = None,
+        loop: object = None,
+        timeout: float | str | None = None,
+        set_as_default: bool = True,
+        scheduler_file: str | os.PathLike[str] | None = None,
+        security: str | os.PathLike[str] | None = None,
+        asynchronous: bool = False,
+        name: str | None = None,
+        heartbeat_interval: object = None,
+        serializers: object = None,
+        deserializers: object = None,
+        extensions: object = None,
+        direct_to_workers: object = None,
+        connection_limit: object = None,
+        *,
+        stream_output: bool = False,
+        **cluster: Any,
+    ) -> None:
+        if asynchronous:
+            raise NotImplementedError(
+                "Client(asynchronous=True) is not served: use this client, whose futures can be "
+                "awaited and whose as_completed is an asynchronous iterator as well"
+            )
+        if scheduler_file is not None and address is None:
+            address = read_scheduler_file(scheduler_file)
+        self.cluster: LocalCluster | None = None
+        self._owned: LocalCluster | None = None
+        if isinstance(address, LocalCluster):
+            self.cluster = address
+        elif address is None and not worker_context.is_worker():
+            self.cluster = self._owned = LocalCluster(**cluster)
+            address = self._owned
+        elif cluster:
+            raise TypeError(f"{min(cluster)!r} is for a new cluster, but this client joins one")
+        waits_s = seconds_of("timeout", timeout)
+        try:
+            self._engine = EngineClient(
+                address,
+                timeout_seconds=CONNECT_TIMEOUT_S if waits_s is None else waits_s,
+                stream_output=stream_output,
+                keys=security,
+            )
+        except BaseException:
+            if self._owned is not None:
+                self._owned.close()
+            raise
+        self._lock = threading.RLock()
+        self._tasks: weakref.WeakValueDictionary[Hashable, Task] = weakref.WeakValueDictionary()
+        self._detached: set[Task] = set()
+        self.id = f"{type(self).__name__}-{name or 'scaler'}-{uuid4()}"
+        self.status = "running"
+        self.scheduler = SchedulerAddress(self._engine._session.address)
+        if set_as_default and not worker_context.is_worker():
+            current.make_default(self)
+        _open.add(self)
+
+    # -- tasks -------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        func: Callable[..., T],
+        *args: Any,
+        key: Hashable | None = None,
+        workers: str | Iterable[str] | None = None,
+        resources: Mapping[str, float] | None = None,
+        retries: int | None = None,
+        priority: int = 0,
+        fifo_timeout: object = None,
+        allow_other_workers: bool = False,
+        actor: bool = False,
+        actors: bool = False,
+        pure: bool = True,
+        **kwargs: Any,
+    ) -> Future[T]:
+        """Submit ``func(*args, **kwargs)``; return a future at once.
+
+        Args:
+            func: The function; one of coroutines is run to its end.
+            *args: What it takes. A future stands for its result, also in lists, tuples and dicts.
+            key: What the task is known by. If there is a task of this key, the future is of that.
+            workers: Names of workers or machines that may run it; a text is one.
+            resources: What the task uses of what its worker offers, as ``{"GPU": 1}``.
+            retries: How often it is run again after it raised or its worker died.
+            priority: Tasks with a higher one run first; a whole number.
+            fifo_timeout: Ignored.
+            allow_other_workers: Whether ``workers`` are a wish, which makes no difference here.
+            actor: Must be False, as ``actors``.
+            actors: See ``actor``.
+            pure: Whether calls with equal arguments share a task; else each call is its own.
+            **kwargs: What the function takes by name.
+
+        Raises:
+            TypeError: ``func`` cannot be called, or an argument has the wrong type.
+            NotImplementedError: ``actor`` is True.
+            SessionClosedError: The client was closed; it is a ``RuntimeError``.
+
+        """
+        options = self._options_of(
+            func, actor or actors, workers, resources, retries, priority, allow_other_workers
+        )
+        if key is None:
+            token = tokenize(tokenize(func, kwargs), args) if pure else uuid4().hex
+            key = f"{funcname(func)}-{token}"
+        return self._submit(key, _plain(func), args, kwargs, options)
+
+    def map(
+        self,
+        func: Callable[..., T],
+        *iterables: Iterable[Any],
+        key: str | list[Any] | None = None,
+        workers: str | Iterable[str] | None = None,
+        retries: int | None = None,
+        resources: Mapping[str, float] | None = None,
+        priority: int = 0,
+        allow_other_workers: bool = False,
+        fifo_timeout: object = None,
+        actor: bool = False,
+        actors: bool = False,
+        pure: bool = True,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> list[Future[T]]:
+        """Submit ``func`` for the items of iterables, which may be futures; return the futures.
+
+        Args:
+            func: The function.
+            *iterables: Lists or the like; the shortest one ends it.
+            key: The beginning of the keys, or a list of them.
+            batch_size: Ignored: tasks go to the cluster while others are submitted.
+            workers: See :meth:`submit`, as for the others.
+            retries: See :meth:`submit`.
+            resources: See :meth:`submit`.
+            priority: See :meth:`submit`.
+            allow_other_workers: See :meth:`submit`.
+            fifo_timeout: Ignored.
+            actor: See :meth:`submit`.
+            actors: See :meth:`submit`.
+            pure: See :meth:`submit`.
+            **kwargs: What every call takes by name.
+
+        Raises:
+            TypeError: ``func`` cannot be called, or all iterables are iterators or queues.
+            ValueError: There are not as many keys as calls.
+
+        """
+        options = self._options_of(
+            func, actor or actors, workers, resources, retries, priority, allow_other_workers
+        )
+        if all(isinstance(one, (Iterator, Queue)) for one in iterables):
+            raise TypeError("map takes lists: for an iterator or a queue, submit in a loop")
+        rows = list(zip(*iterables, strict=False))
+        if isinstance(key, list):
+            keys = key
+            if len(keys) != len(rows):
+                raise ValueError(f"there are {len(keys)} keys for {len(rows)} calls")
+        else:
+            name = key or funcname(func)
+            # The function once: it takes longer than most arguments.
+            token = tokenize(func, kwargs) if pure else uuid4().hex
+            keys = [
+                f"{name}-{tokenize(token, row) if pure else f'{token}-{number}'}"
+                for number, row in enumerate(rows)
+            ]
+        function = _plain(func)
+        return [
+            self._submit(one, function, row, kwargs, options)
+            for one, row in zip(keys, rows, strict=True)
+        ]
+
+    def _options_of(
+        self,
+        func: object,
+        is_actor: bool,
+        workers: str | Iterable[str] | None,
+        resources: Mapping[str, float] | None,
+        retries: int | None,
+        priority: int,
+        allow_other_workers: bool,
+    ) -> TaskOptions:
+        if not callable(func):
+            raise TypeError(f"the first argument must be a function, not {func!r}")
+        if is_actor:
+            raise NotImplementedError("submit(actor=True) is not served")
+        options = self._engine._task_options
+        if workers is None and resources is None and retries is None and not priority:
+            return options
+        named = {
+            "workers": [workers] if isinstance(workers, str) else workers,
+            "resources": resources,
+            "retries": retries,
+            "priority": priority,
+            "allow_other_workers": allow_other_workers,
+        }
+        return merge_options(options, named)
+
+    def _submit(
+        self,
+        key: Hashable,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: TaskOptions,
+    ) -> Future[Any]:
+        with self._lock:
+            task = self._tasks.get(key)
+            if task is None:
+                session = self._engine._session
+                task = Task.of_call(key, session, function, args, kwargs, options)
+                self._tasks[key] = task
+        return Future(task, self)
+
+    def scatter(
+        self,
+        data: Any,
+        workers: str | Iterable[str] | None = None,
+        broadcast: bool = False,
+        direct: object = None,
+        hash: bool = True,  # noqa: A002 - distributed's name
+        timeout: object = None,
+    ) -> Any:
+        """Bring values to the cluster; return futures of them.
+
+        A list, tuple, set or dict gives one of futures; another value gives one future. Each
+        machine gets one copy of a value when a task there first takes it.
+
+        Args:
+            data: The values.
+            workers: See :meth:`submit`.
+            broadcast: Ignored, as ``direct`` and ``timeout``.
+            direct: Ignored.
+            hash: Whether equal values share a key.
+            timeout: Ignored.
+
+        """
+        if isinstance(data, (range, Iterator)):
+            data = list(data)
+        kind = type(data)
+        if kind is dict:
+            return {name: self._scatter(one, name, workers) for name, one in data.items()}
+        is_named = isinstance(data, tuple) and hasattr(data, "_make")
+        if kind not in {list, tuple, set, frozenset} and not is_named:
+            return self._scatter(data, _name_of(data, hash), workers)
+        made = [self._scatter(one, _name_of(one, hash), workers) for one in data]
+        return kind._make(made) if is_named else kind(made)
+
+    def _scatter(
+        self, value: Any, key: Hashable, workers: str | Iterable[str] | None
+    ) -> Future[Any]:
+        options = self._options_of(itself, False, workers, None, None, 0, False)
+        return self._submit(key, itself, (value,), {}, options)
+
+    # -- futures -----------------------------------------------------------------------------
+
+    def gather(
+        self,
+        futures: Any,
+        errors: str = "raise",
+        direct: object = None,
+        asynchronous: object = None,
+    ) -> Any:
+        """Return the results of futures, in the lists, tuples, sets and dicts that hold them.
+
+        Args:
+            futures: The futures; of an iterator an iterator is returned.
+            errors: "raise" what the first one raised; "skip" leaves those that failed out of a
+                list, and puts None in their place elsewhere.
+            direct: Ignored.
+            asynchronous: Ignored.
+
+        """
+        if errors not in {"raise", "skip"}:
+            raise ValueError(f"errors must be 'raise' or 'skip', not {errors!r}")
+        if isinstance(futures, Iterator):
+            return (self.gather(one, errors) for one in futures)
+        found = list(futures_in(futures))
+        pending = {one.future for one in found if not one.done()}
+        if pending:
+            stop = FIRST_EXCEPTION if errors == "raise" else ALL_COMPLETED
+            wait_for(pending, return_when=stop)
+        values: dict[int, Any] = {}
+        # Those that failed first: others may not have come back then.
+        for one in sorted(found, key=lambda one: one.status == "pending"):
+            try:
+                values[id(one)] = one.result()
+            except BaseException:
+                if errors == "raise":
+                    raise
+                values[id(one)] = None
+                if isinstance(futures, list):
+                    futures = [other for other in futures if other is not one]
+        return replaced(futures, values)
+
+    def cancel(
+        self,
+        futures: Any,
+        asynchronous: object = None,
+        force: bool = False,
+        reason: str | None = None,
+        msg: str | None = None,
+    ) -> None:
+        """Cancel the tasks of these futures, queued or running, for all who have futures of them.
+
+        A result that is there is let go of. ``force`` and the others make no difference.
+        """
+        found = [one.task for one in futures_of(futures, self)]
+        session = self._engine._session
+        session.cancel([one.future for one in found])
+        for one in found:
+            if not one.future.cancelled():
+                one.future = session.future_class(session)
+                one.future._cancel_here()
+            with self._lock:
+                self._tasks.pop(one.key, None)
+
+    def retry(self, futures: Any, asynchronous: object = None) -> None:
+        """Run tasks that failed again, and those that they take and that failed.
+
+        Raises ValueError for the value of a collection or graph: compute that again.
+        """
+        for one in futures_of(futures, self):
+            one.task.run_again()
+
+    def futures_of(self, futures: Any) -> list[Future[Any]]:
+        """Return the futures in containers and collections, see :func:`futures_of`."""
+        return futures_of(futures, self)
+
+    def detach(self, futures: Any) -> None:
+        """Let tasks be run though nobody keeps futures of them."""
+        for one in futures_of(futures, self):
+            task = one.task
+            self._detached.add(task)
+            task.future.add_done_callback(partial(_forget, self._detached, task))
+
+    # -- the cluster -------------------------------------------------------------------------
+
+    @property
+    def dashboard_link(self) -> str:
+        """The link that opens the cluster's dashboard; empty: there is none."""
+        return str(self._engine.dashboard_link or "")
+
+    def get_executor(self, **named: Any) -> ScalerExecutor:
+        """Return a :class:`concurrent.futures.Executor` on the same cluster.
+
+        ``named`` are ``workers``, ``resources``, ``retries`` and ``priority`` of its tasks, each of
+        which is its own. It is a connection of its own: shut it down.
+        """
+        from scaler_exec.executor import ScalerExecutor
+
+        engine = self._engine
+        executor = ScalerExecutor(address=engine._session.address, keys=engine._settings.keys)
+        executor._options = merge_options(executor._options, named)
+        return executor
+
+    def forward_logging(self, logger_name: str | None = None, level: int | str = 1) -> None:
+        """Pass what tasks log from now on to the loggers of the same names here.
+
+        Of the tasks that are submitted from now on, from a level on. Raises NotImplementedError
+        for one logger alone.
+        """
+        if logger_name:
+            raise NotImplementedError(
+                "forward_logging passes on what all loggers log: filter it at the logger here"
+            )
+        self._forward(level_of(level or 1))
+
+    def unforward_logging(self, logger_name: str | None = None) -> None:
+        """Pass on nothing of tasks that are submitted from now on."""
+        self._forward(0)
+
+    def _forward(self, level: int) -> None:
+        engine = self._engine
+        engine._options = replace(engine._options, log_level=level)
+        engine._task_options = replace(engine._task_options, log_level=level)
+
+    def restart(self, timeout: float | str | None = None, wait_for_workers: bool = True) -> None:
+        """Cancel all tasks of this client, and replace all workers of its LocalCluster.
+
+        Raises NotImplementedError if the cluster is another one, TimeoutError.
+        """
+        if self.cluster is None:
+            raise NotImplementedError(
+                "restart() replaces the workers of a LocalCluster; those of another cluster belong "
+                "to other clients as well"
+            )
+        timeout_s = seconds_of("timeout", timeout)
+        self._cancel_all()
+        workers = self.cluster.resize(0)
+        self._await_snapshot(lambda now: not now.workers, timeout_s)
+        self.cluster.resize(workers)
+        if wait_for_workers:
+            self.wait_for_workers(workers, timeout_s)
+
+    def _cancel_all(self) -> None:
+        with self._lock:
+            tasks = [one for one in self._tasks.values() if one not in self._detached]
+        self.cancel([Future(one, self) for one in tasks])
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def close(self, timeout: object = None) -> None:
+        """Cancel all tasks but those of :func:`fire_and_forget`, wait for these, and leave.
+
+        A cluster that was made for this client ends. Idempotent.
+        """
+        if self.status == "closed":
+            return
+        self.status = "closed"
+        current.drop_default(self)
+        session = self._engine._session
+        is_nested = isinstance(session, worker_context.TaskSession)
+        try:
+            if self._detached and not is_nested:
+                self._cancel_all()
+                session.close("the client was closed")
+            elif not is_nested:
+                self._engine.disconnect()
+        finally:
+            if self._owned is not None:
+                self._owned.close()
+
+    def shutdown(self) -> None:
+        """End the cluster, with its scheduler and all workers.
+
+        Raises ConfigError if the scheduler is protected from this; the client is closed all the
+        same.
+        """
+        try:
+            if self.cluster is not None:
+                self._engine.disconnect()
+                self.cluster.close()
+            else:
+                self._engine.shutdown()
+        finally:
+            self.close()
+
+    def as_current(self) -> contextlib.AbstractContextManager[None]:
+        """Let this be the default client in the body of ``with``, of this thread."""
+        return current.as_current(self)
+
+    @classmethod
+    def current(cls) -> Any:
+        """Return the default client; raises ValueError if there is none."""
+        return default_client()
+
+    def __enter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show its state and the scheduler's address."""
+        return f"<Client: {self.status}, scheduler={self.scheduler.address!r}>"
+
+    def __getattr__(self, name: str) -> Any:
+        return refused_of(self, "Client", name)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this client cannot be pickled: a task calls get_client()")
+
+
+def default_client(c: Client | None = None) -> Any:
+    """Return the default client, or the one that is given; raises ValueError if there is none."""
+    found = c or current.find_current()
+    if found is None:
+        raise ValueError("there is no client: make one with Client(), or Client(address)")
+    return found
+
+
+def get_client(
+    address: str | None = None, timeout: float | str | None = None, resolve_address: bool = True
+) -> Any:
+    """Return a client of the cluster whose task calls this, else the default client.
+
+    With an ``address``, it may be a new client. Raises ValueError if there is none.
+    """
+    if worker_context.nested_session(address) is not None:
+        return Client(address, timeout=timeout)
+    found = current.find_current()
+    if found is not None and address in {None, found.scheduler.address}:  # type: ignore[attr-defined]
+        return found
+    return Client(address, timeout=timeout) if address else default_client()
+
+
+@contextlib.contextmanager
+def worker_client(
+    timeout: float | str | None = None, separate_thread: bool = True
+) -> Iterator[Client]:
+    """Yield a client in a task. A task that waits for others gives its place to them by itself.
+
+    Raises ConfigError, which is a ValueError, outside of tasks.
+    """
+    if worker_context.nested_session() is None:
+        raise ConfigError("this is no task: worker_client() yields a client in one")
+    yield Client(timeout=timeout)
+
+
+local_client = worker_client
+
+
+def fire_and_forget(obj: Any) -> None:
+    """Let tasks be run though nobody keeps futures of them.
+
+    :meth:`Client.close` waits for them.
+    """
+    for one in futures_of(obj):
+        one.client.detach(one)
+
+
+def _name_of(value: object, is_hashed: bool) -> str:
+    return f"{type(value).__name__}-{tokenize(value) if is_hashed else uuid4().hex}"
+
+
+def _plain(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that a worker can call: one of coroutines is run to its end."""
+    return partial(_run_coroutine, func) if inspect.iscoroutinefunction(func) else func
+
+
+def _run_coroutine(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return asyncio.run(func(*args, **kwargs))
+
+
+def _forget(detached: set[Task], task: Task, _: object) -> None:
+    detached.discard(task)
+
+
+def _close_all() -> None:
+    """Close the clients that the program leaves open."""
+    for one in list(_open):
+        one.close()
+
+
+atexit.register(_close_all)

@@ -1,0 +1,333 @@
+"""Futures by their keys: equal calls have one task, and futures of it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import itertools
+import time
+from concurrent.futures import CancelledError
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from scaler_cluster.client import worker_context
+from scaler_cluster.client.future import PLAIN, FutureHandle, ScalerFuture, load
+from scaler_cluster.client.graph import FLAT
+from scaler_cluster.errors import FutureInsideError
+from scaler_exec.distributed.refused import refused_of
+from scaler_exec.distributed.timing import seconds_of
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+    from types import TracebackType
+
+    from scaler_cluster.client.session import Session
+    from scaler_cluster.wire.messages import TaskOptions
+
+T = TypeVar("T")
+_serials = itertools.count()
+
+
+class FutureClient(Protocol):
+    """What a future needs of the client that made it."""
+
+    def detach(self, futures: Any) -> None:
+        """Let tasks be run though nobody keeps futures of them."""
+
+    def cancel(self, futures: Any, *, force: bool = ...) -> None:
+        """Cancel tasks."""
+
+    def retry(self, futures: Any) -> None:
+        """Run tasks again that failed."""
+
+
+class Task:
+    """What the futures of one key share. When the last of them goes, the task is cancelled.
+
+    ``call`` is what it takes to run it again: function, args, kwargs and options. It is emptied
+    once the task has returned. Until then it keeps the futures that the task takes.
+    """
+
+    __slots__ = ("__weakref__", "call", "future", "is_kept", "key", "serial", "session")
+
+    def __init__(
+        self,
+        key: Hashable,
+        session: Any,
+        future: ScalerFuture[Any],
+        call: list[Any],
+        *,
+        is_kept: bool = False,
+    ) -> None:
+        self.key = key
+        self.is_kept = is_kept
+        """Somebody else has the engine's future as well: nothing is cancelled."""
+        self.session = session
+        self.future = future
+        self.call = call
+        self.serial = next(_serials)
+        if call and not isinstance(session, worker_context.TaskSession) and not _is_flat(call):
+            # Of a task in a worker everything ends soon.
+            future.add_done_callback(partial(_let_go, call))
+
+    @classmethod
+    def of_call(
+        cls,
+        key: Hashable,
+        session: Session,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: TaskOptions,
+    ) -> Task:
+        """Submit a call."""
+        future = session.submit(function, args, kwargs, options)
+        return cls(key, session, future, [function, args, kwargs, options])
+
+    def run_again(self) -> None:
+        """Submit a call that failed again, after those that it takes and that failed as well.
+
+        Raises ValueError if it is the end of a graph, which is asked for as a whole.
+        """
+        if not self.future.done() or not self.future._has_failed():
+            return
+        if not self.call:
+            raise ValueError(f"{self.key!r} is of a graph: compute or persist that again")
+        function, args, kwargs, options = self.call
+        for one in futures_in((args, kwargs)):
+            one.task.run_again()
+        self.future = self.session.submit(function, args, kwargs, options)
+
+    def __del__(self) -> None:
+        """Let the session cancel it, unless it has come back."""
+        if not self.is_kept and not self.future.done():
+            self.session.drop(self.future)
+
+
+class Future(FutureHandle, Generic[T]):
+    """The future of one key; a client makes it.
+
+    It may be an argument of another task, also in lists, tuples and dicts. It cannot leave its
+    process otherwise.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_task")
+
+    def __init__(self, task: Task, client: FutureClient) -> None:
+        self._task: Task | None = task
+        self._client = client
+
+    @classmethod
+    def beside(cls, key: Hashable, future: ScalerFuture[Any], client: FutureClient) -> Future[Any]:
+        """Return one of an engine's future that somebody else has as well."""
+        return cls(Task(key, future._session, future, [], is_kept=True), client)
+
+    @property
+    def task(self) -> Task:
+        """What it shares with others of its key; raises CancelledError if it was released."""
+        if self._task is None:
+            raise CancelledError("this future was released")
+        return self._task
+
+    @property
+    def future(self) -> ScalerFuture[Any]:  # type: ignore[override]
+        """The engine's future."""
+        return self.task.future
+
+    @property
+    def key(self) -> Hashable:
+        """What it is known by; futures of equal calls have equal keys."""
+        return self.task.key
+
+    @property
+    def client(self) -> FutureClient:
+        """The client that made it."""
+        return self._client
+
+    @property
+    def executor(self) -> FutureClient:
+        """The same."""
+        return self._client
+
+    @property
+    def status(self) -> str:
+        """What became of it: "pending", "finished", "error" or "cancelled"."""
+        if self._task is None:
+            return "cancelled"
+        future = self._task.future
+        if not future.done():
+            return "pending"
+        if future.cancelled():
+            return "cancelled"
+        return "error" if future._has_failed() else "finished"
+
+    @property
+    def type(self) -> builtins.type | None:
+        """The type of the result, which is fetched for it; None: there is none."""
+        return type(self.result()) if self.status == "finished" else None
+
+    def done(self) -> bool:
+        """Return True if the task returned, failed or was cancelled."""
+        return self._task is None or self._task.future.done()
+
+    def cancelled(self) -> bool:
+        """Return True if the task was cancelled."""
+        return self.status == "cancelled"
+
+    def result(self, timeout: float | str | None = None) -> T:
+        """Return what the task returned, a new copy each time, or raise what it raised.
+
+        Raises CancelledError, or TimeoutError after ``timeout``: seconds, or text as "10s".
+        """
+        value, error = self._outcome(timeout)
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return]
+
+    def exception(self, timeout: float | str | None = None) -> BaseException | None:
+        """Return what the task raised, or None; waits as :meth:`result` does."""
+        future = self.task.future
+        self._wait(future, seconds_of("timeout", timeout))
+        # Not fetched: whether it failed is known without it.
+        return future.exception() if future._has_failed() else None
+
+    def traceback(self, timeout: float | str | None = None) -> TracebackType | None:
+        """Return a traceback of what the task raised, or None; it is this process's.
+
+        The worker's is a text, in the ``__cause__`` of the exception.
+        """
+        error = self.exception(timeout)
+        with contextlib.suppress(BaseException):
+            if error is not None:
+                raise error
+        return None if error is None else error.__traceback__
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call ``fn`` with this future when it is done, in another thread."""
+        self.task.future.add_done_callback(lambda _: fn(self))
+
+    def cancel(
+        self, reason: str | None = None, msg: str | None = None, *, force: bool = False
+    ) -> None:
+        """Cancel the task, queued or running, for all who have futures of its key."""
+        self._client.cancel([self], force=force)
+
+    def retry(self) -> None:
+        """Run the task again if it failed."""
+        self._client.retry([self])
+
+    def release(self) -> None:
+        """Let go of the task: without other futures of its key it is cancelled, or forgotten."""
+        self._task = None
+
+    def _wait(self, future: ScalerFuture[Any], timeout_s: float | None) -> None:
+        if not future.done() and not future._session.wait(future.done, future, timeout_s):
+            raise concurrent.futures.TimeoutError(f"{self.key!r} has not come back in time")
+        if future.cancelled():
+            raise CancelledError(f"{self.key!r} was cancelled")
+
+    def _outcome(self, timeout: float | str | None) -> tuple[Any, BaseException | None]:
+        timeout_s = seconds_of("timeout", timeout)
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        future = self.task.future
+        self._wait(future, timeout_s)
+        left = None if end is None else max(end - time.monotonic(), 0.0)
+        outcome = future._payload
+        if outcome is None or future._has_failed():
+            error = future.exception(left)
+            return (None, error) if error is not None else (future.result(left), None)
+        # Not the future's own: that keeps the value in place of what other tasks are to get.
+        return load(outcome, left)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait for the result in asyncio."""
+        import asyncio
+
+        async def outcome() -> T:
+            wrapped = asyncio.get_running_loop().create_future()
+            waker = partial(wrapped.get_loop().call_soon_threadsafe, _finish, wrapped)
+            self.task.future.add_done_callback(lambda _: waker())
+            await wrapped
+            return self.result()
+
+        return outcome().__await__()
+
+    def __dask_tokenize__(self) -> tuple[str, Any, int]:
+        # Another task may have this key later.
+        return type(self).__name__, self.key, self.task.serial
+
+    def __reduce__(self) -> Any:
+        raise FutureInsideError(
+            "a future can be an argument of a task, also in lists, tuples and dicts, but cannot be "
+            "inside of other values, nor leave its process: pass its result"
+        )
+
+    def __repr__(self) -> str:
+        """Show the state, the type of a small result, and the key."""
+        status = self.status
+        if self._task is None:
+            return "<Future: cancelled, released>"
+        is_small = status == "finished" and type(self._task.future._payload) in PLAIN
+        named = f"type: {getattr(self.type, '__name__', None)}, " if is_small else ""
+        return f"<Future: {status}, {named}key: {self._task.key}>"
+
+    def __getattr__(self, name: str) -> Any:
+        return refused_of(self, "Future", name)
+
+
+def _finish(waiting: Any) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+def _let_go(call: list[Any], future: ScalerFuture[Any]) -> None:
+    """Let go of what a call took, unless it may be asked for again."""
+    if not future.cancelled() and not future._has_failed():
+        call.clear()
+
+
+def _is_flat(call: list[Any]) -> bool:
+    """Return True if a call takes nothing that is worth letting go of."""
+    _, args, kwargs, _ = call
+    return all(type(one) in FLAT for one in args) and all(
+        type(one) in FLAT for one in kwargs.values()
+    )
+
+
+def futures_in(value: Any) -> Iterator[Future[Any]]:
+    """Yield the futures in lists, tuples, sets and dicts, however deep, each once, in order."""
+    seen: set[int] = set()
+    stack: list[Any] = [value]
+    while stack:
+        one = stack.pop()
+        kind = type(one)
+        below: Iterable[Any] = ()
+        if kind in FLAT:
+            continue
+        if kind is dict:
+            below = one.values()
+        elif isinstance(one, Future):
+            if id(one) not in seen:
+                seen.add(id(one))
+                yield one
+        elif isinstance(one, (list, tuple, set, frozenset)):
+            below = one
+        stack.extend(reversed(list(below)))
+
+
+def replaced(value: Any, values: dict[int, Any]) -> Any:
+    """Return a copy of lists, tuples, sets and dicts, with values in place of the futures in it.
+
+    ``values`` are by the identity of the futures.
+    """
+    if isinstance(value, Future):
+        return values[id(value)]
+    kind = type(value)
+    if kind is dict:
+        return {name: replaced(one, values) for name, one in value.items()}
+    if kind in (list, tuple, set, frozenset):
+        return kind(replaced(one, values) for one in value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return kind(*(replaced(one, values) for one in value))
+    return value
