@@ -14,9 +14,9 @@ is an argument (``FutureHandle``): the result goes from task to task as it came 
 reference if it is large. The client holds its tasks by weak references: when the last future of a
 task goes, a finalizer notes it down, and the next turn of the session cancels it.
 
-``arriving.py`` waits, ``computing.py`` takes Dask's collections, ``current.py`` is what Dask finds
-as its scheduler, ``observing.py`` asks the feed for monitors. Names that are not served stand in
-``refused.py``, and can be imported, but not called.
+``submitting.py`` submits, ``arriving.py`` waits, ``computing.py`` takes Dask's collections,
+``current.py`` is what Dask finds as its scheduler, ``observing.py`` asks the feed for monitors.
+Names that are not served stand in ``refused.py``, and can be imported, but not called.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from dask.config import config
 from scaler_cluster.client.worker_context import rejoin, secede
 from scaler_cluster.errors import WorkerDiedError as KilledWorker
 from scaler_exec.distributed.arriving import as_completed, wait
-from scaler_exec.distributed.client import (
-    Client,
-    default_client,
+from scaler_exec.distributed.client import Client
+from scaler_exec.distributed.cluster import LocalCluster
+from scaler_exec.distributed.current import default_client
+from scaler_exec.distributed.finding import (
     fire_and_forget,
     get_client,
     local_client,
     worker_client,
 )
-from scaler_exec.distributed.cluster import LocalCluster
 from scaler_exec.distributed.future import Future
 from scaler_exec.distributed.futures_of import futures_of
 from scaler_exec.distributed.refused import REFUSED, refused

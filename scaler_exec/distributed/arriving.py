@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scaler_exec.distributed.future import Future, Task
 from scaler_exec.distributed.futures_of import futures_of
+from scaler_exec.distributed.refused import refused_of
 from scaler_exec.distributed.timing import seconds_of
 
 if TYPE_CHECKING:
@@ -234,6 +235,9 @@ class as_completed:  # noqa: N801 - its name where programs have it from
             if self._raises and not isinstance(error, CancelledError):
                 raise
             return future, error
+
+    def __getattr__(self, name: str) -> Any:
+        return refused_of(self, "as_completed", name)
 
     def __repr__(self) -> str:
         """Show how many are done."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import contextlib
-import inspect
 import threading
 import weakref
 from collections.abc import Iterator
@@ -13,18 +10,12 @@ from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION
 from concurrent.futures import wait as wait_for
 from dataclasses import replace
 from functools import partial
-from queue import Queue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
-
-from dask.base import tokenize
-from dask.utils import funcname
 
 from scaler_cluster.client import worker_context
 from scaler_cluster.client.client import Client as EngineClient
 from scaler_cluster.client.dask_graph import merge_options
-from scaler_cluster.client.graph import itself
-from scaler_cluster.errors import ConfigError
 from scaler_cluster.process.log_records import level_of
 from scaler_exec.distributed import current
 from scaler_exec.distributed.cluster import LocalCluster
@@ -33,19 +24,19 @@ from scaler_exec.distributed.future import Future, Task, futures_in, replaced
 from scaler_exec.distributed.futures_of import futures_of
 from scaler_exec.distributed.observing import Observing, read_scheduler_file
 from scaler_exec.distributed.refused import refused_of
+from scaler_exec.distributed.submitting import Submitting
 from scaler_exec.distributed.timing import seconds_of
 
 if TYPE_CHECKING:
+    import contextlib
     import os
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Hashable
     from types import TracebackType
 
     from typing_extensions import Self
 
-    from scaler_cluster.wire.messages import TaskOptions
     from scaler_exec.executor import ScalerExecutor
 
-T = TypeVar("T")
 CONNECT_TIMEOUT_S = 30.0
 _open: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -57,7 +48,7 @@ class SchedulerAddress:
         self.address = address
 
 
-class Client(Computing, Observing):
+class Client(Submitting, Computing, Observing):
     """A client of a cluster, with the calls of ``distributed``'s.
 
     Equal calls share one task as long as somebody has a future of it. A task is cancelled when the
@@ -147,201 +138,6 @@ class Client(Computing, Observing):
         if set_as_default and not worker_context.is_worker():
             current.make_default(self)
         _open.add(self)
-
-    # -- tasks -------------------------------------------------------------------------------
-
-    def submit(
-        self,
-        func: Callable[..., T],
-        *args: Any,
-        key: Hashable | None = None,
-        workers: str | Iterable[str] | None = None,
-        resources: Mapping[str, float] | None = None,
-        retries: int | None = None,
-        priority: int = 0,
-        fifo_timeout: object = None,
-        allow_other_workers: bool = False,
-        actor: bool = False,
-        actors: bool = False,
-        pure: bool = True,
-        **kwargs: Any,
-    ) -> Future[T]:
-        """Submit ``func(*args, **kwargs)``; return a future at once.
-
-        Args:
-            func: The function; one of coroutines is run to its end.
-            *args: What it takes. A future stands for its result, also in lists, tuples and dicts.
-            key: What the task is known by. If there is a task of this key, the future is of that.
-            workers: Names of workers or machines that may run it; a text is one.
-            resources: What the task uses of what its worker offers, as ``{"GPU": 1}``.
-            retries: How often it is run again after it raised or its worker died.
-            priority: Tasks with a higher one run first; a whole number.
-            fifo_timeout: Ignored.
-            allow_other_workers: Whether ``workers`` are a wish, which makes no difference here.
-            actor: Must be False, as ``actors``.
-            actors: See ``actor``.
-            pure: Whether calls with equal arguments share a task; else each call is its own.
-            **kwargs: What the function takes by name.
-
-        Raises:
-            TypeError: ``func`` cannot be called, or an argument has the wrong type.
-            NotImplementedError: ``actor`` is True.
-            SessionClosedError: The client was closed; it is a ``RuntimeError``.
-
-        """
-        options = self._options_of(
-            func, actor or actors, workers, resources, retries, priority, allow_other_workers
-        )
-        if key is None:
-            token = tokenize(tokenize(func, kwargs), args) if pure else uuid4().hex
-            key = f"{funcname(func)}-{token}"
-        return self._submit(key, _plain(func), args, kwargs, options)
-
-    def map(
-        self,
-        func: Callable[..., T],
-        *iterables: Iterable[Any],
-        key: str | list[Any] | None = None,
-        workers: str | Iterable[str] | None = None,
-        retries: int | None = None,
-        resources: Mapping[str, float] | None = None,
-        priority: int = 0,
-        allow_other_workers: bool = False,
-        fifo_timeout: object = None,
-        actor: bool = False,
-        actors: bool = False,
-        pure: bool = True,
-        batch_size: int | None = None,
-        **kwargs: Any,
-    ) -> list[Future[T]]:
-        """Submit ``func`` for the items of iterables, which may be futures; return the futures.
-
-        Args:
-            func: The function.
-            *iterables: Lists or the like; the shortest one ends it.
-            key: The beginning of the keys, or a list of them.
-            batch_size: Ignored: tasks go to the cluster while others are submitted.
-            workers: See :meth:`submit`, as for the others.
-            retries: See :meth:`submit`.
-            resources: See :meth:`submit`.
-            priority: See :meth:`submit`.
-            allow_other_workers: See :meth:`submit`.
-            fifo_timeout: Ignored.
-            actor: See :meth:`submit`.
-            actors: See :meth:`submit`.
-            pure: See :meth:`submit`.
-            **kwargs: What every call takes by name.
-
-        Raises:
-            TypeError: ``func`` cannot be called, or all iterables are iterators or queues.
-            ValueError: There are not as many keys as calls.
-
-        """
-        options = self._options_of(
-            func, actor or actors, workers, resources, retries, priority, allow_other_workers
-        )
-        if all(isinstance(one, (Iterator, Queue)) for one in iterables):
-            raise TypeError("map takes lists: for an iterator or a queue, submit in a loop")
-        rows = list(zip(*iterables, strict=False))
-        if isinstance(key, list):
-            keys = key
-            if len(keys) != len(rows):
-                raise ValueError(f"there are {len(keys)} keys for {len(rows)} calls")
-        else:
-            name = key or funcname(func)
-            # The function once: it takes longer than most arguments.
-            token = tokenize(func, kwargs) if pure else uuid4().hex
-            keys = [
-                f"{name}-{tokenize(token, row) if pure else f'{token}-{number}'}"
-                for number, row in enumerate(rows)
-            ]
-        function = _plain(func)
-        return [
-            self._submit(one, function, row, kwargs, options)
-            for one, row in zip(keys, rows, strict=True)
-        ]
-
-    def _options_of(
-        self,
-        func: object,
-        is_actor: bool,
-        workers: str | Iterable[str] | None,
-        resources: Mapping[str, float] | None,
-        retries: int | None,
-        priority: int,
-        allow_other_workers: bool,
-    ) -> TaskOptions:
-        if not callable(func):
-            raise TypeError(f"the first argument must be a function, not {func!r}")
-        if is_actor:
-            raise NotImplementedError("submit(actor=True) is not served")
-        options = self._engine._task_options
-        if workers is None and resources is None and retries is None and not priority:
-            return options
-        named = {
-            "workers": [workers] if isinstance(workers, str) else workers,
-            "resources": resources,
-            "retries": retries,
-            "priority": priority,
-            "allow_other_workers": allow_other_workers,
-        }
-        return merge_options(options, named)
-
-    def _submit(
-        self,
-        key: Hashable,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        options: TaskOptions,
-    ) -> Future[Any]:
-        with self._lock:
-            task = self._tasks.get(key)
-            if task is None:
-                session = self._engine._session
-                task = Task.of_call(key, session, function, args, kwargs, options)
-                self._tasks[key] = task
-        return Future(task, self)
-
-    def scatter(
-        self,
-        data: Any,
-        workers: str | Iterable[str] | None = None,
-        broadcast: bool = False,
-        direct: object = None,
-        hash: bool = True,  # noqa: A002 - distributed's name
-        timeout: object = None,
-    ) -> Any:
-        """Bring values to the cluster; return futures of them.
-
-        A list, tuple, set or dict gives one of futures; another value gives one future. Each
-        machine gets one copy of a value when a task there first takes it.
-
-        Args:
-            data: The values.
-            workers: See :meth:`submit`.
-            broadcast: Ignored, as ``direct`` and ``timeout``.
-            direct: Ignored.
-            hash: Whether equal values share a key.
-            timeout: Ignored.
-
-        """
-        if isinstance(data, (range, Iterator)):
-            data = list(data)
-        kind = type(data)
-        if kind is dict:
-            return {name: self._scatter(one, name, workers) for name, one in data.items()}
-        is_named = isinstance(data, tuple) and hasattr(data, "_make")
-        if kind not in {list, tuple, set, frozenset} and not is_named:
-            return self._scatter(data, _name_of(data, hash), workers)
-        made = [self._scatter(one, _name_of(one, hash), workers) for one in data]
-        return kind._make(made) if is_named else kind(made)
-
-    def _scatter(
-        self, value: Any, key: Hashable, workers: str | Iterable[str] | None
-    ) -> Future[Any]:
-        options = self._options_of(itself, False, workers, None, None, 0, False)
-        return self._submit(key, itself, (value,), {}, options)
 
     # -- futures -----------------------------------------------------------------------------
 
@@ -534,7 +330,7 @@ class Client(Computing, Observing):
     @classmethod
     def current(cls) -> Any:
         """Return the default client; raises ValueError if there is none."""
-        return default_client()
+        return current.default_client()
 
     def __enter__(self) -> Self:
         """Return the client."""
@@ -560,69 +356,11 @@ class Client(Computing, Observing):
         raise TypeError("this client cannot be pickled: a task calls get_client()")
 
 
-def default_client(c: Client | None = None) -> Any:
-    """Return the default client, or the one that is given; raises ValueError if there is none."""
-    found = c or current.find_current()
-    if found is None:
-        raise ValueError("there is no client: make one with Client(), or Client(address)")
-    return found
-
-
-def get_client(
-    address: str | None = None, timeout: float | str | None = None, resolve_address: bool = True
-) -> Any:
-    """Return a client of the cluster whose task calls this, else the default client.
-
-    With an ``address``, it may be a new client. Raises ValueError if there is none.
-    """
-    if worker_context.nested_session(address) is not None:
-        return Client(address, timeout=timeout)
-    found = current.find_current()
-    if found is not None and address in {None, found.scheduler.address}:  # type: ignore[attr-defined]
-        return found
-    return Client(address, timeout=timeout) if address else default_client()
-
-
-@contextlib.contextmanager
-def worker_client(
-    timeout: float | str | None = None, separate_thread: bool = True
-) -> Iterator[Client]:
-    """Yield a client in a task. A task that waits for others gives its place to them by itself.
-
-    Raises ConfigError, which is a ValueError, outside of tasks.
-    """
-    if worker_context.nested_session() is None:
-        raise ConfigError("this is no task: worker_client() yields a client in one")
-    yield Client(timeout=timeout)
-
-
-local_client = worker_client
-
-
-def fire_and_forget(obj: Any) -> None:
-    """Let tasks be run though nobody keeps futures of them.
-
-    :meth:`Client.close` waits for them.
-    """
-    for one in futures_of(obj):
-        one.client.detach(one)
-
-
-def _name_of(value: object, is_hashed: bool) -> str:
-    return f"{type(value).__name__}-{tokenize(value) if is_hashed else uuid4().hex}"
-
-
-def _plain(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that a worker can call: one of coroutines is run to its end."""
-    return partial(_run_coroutine, func) if inspect.iscoroutinefunction(func) else func
-
-
-def _run_coroutine(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return asyncio.run(func(*args, **kwargs))
-
-
 def _forget(detached: set[Task], task: Task, _: object) -> None:
     detached.discard(task)
+
+
+LocalCluster.client_class = Client
 
 
 def _close_all() -> None:

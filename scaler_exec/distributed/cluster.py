@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 
@@ -15,7 +15,7 @@ from scaler_cluster.process.process_config import SupervisorOptions
 from scaler_exec.distributed.refused import refused_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -55,6 +55,9 @@ class LocalCluster:
         ConfigError: A setting cannot work.
 
     """
+
+    client_class: ClassVar[Callable[..., Any]]
+    """What :meth:`get_client` makes; the module of the client sets it."""
 
     def __init__(
         self,
@@ -131,6 +134,15 @@ class LocalCluster:
         """Have as many workers as there is work for, from now on."""
         most = None if maximum is None else arguments.whole("maximum", maximum, 1) * self._threads
         self._cluster.adapt(arguments.whole("minimum", minimum, 0) * self._threads, most)
+
+    def get_client(self) -> Any:
+        """Return a new client of this cluster, which is the default one."""
+        return self.client_class(self)
+
+    def wait_for_workers(self, n_workers: int, timeout: float | str | None = None) -> None:
+        """Wait until there are so many workers; raises TimeoutError."""
+        with self.client_class(self, set_as_default=False) as client:
+            client.wait_for_workers(arguments.whole("n_workers", n_workers, 0), timeout)
 
     def resize(self, processes: int) -> int:
         """Have so many processes; return how many there were to be."""

@@ -56,7 +56,9 @@ class Computing:
             made = dask_graph.compute(runner, ours, options, optimize=optimize_graph)
         session = self._engine._session
         owner: Any = self
-        ends: Iterator[Future[Any]] = iter([Future(Task(key, session, one, []), owner) for key, one in made.items()])
+        ends: Iterator[Future[Any]] = iter(
+            [Future(Task(key, session, one, []), owner) for key, one in made.items()]
+        )
         found = [next(ends) if dask.is_dask_collection(one) else one for one in given]
         values = self.gather(found) if sync else found
         return values[0] if is_single else values

@@ -62,6 +62,14 @@ def find_current() -> DaskClient | None:
     return found or (_clients[-1] if _clients else None)
 
 
+def default_client(c: Any = None) -> Any:
+    """Return the default client, or the one that is given; raises ValueError if there is none."""
+    found = c or find_current()
+    if found is None:
+        raise ValueError("there is no client: make one with Client(), or Client(address)")
+    return found
+
+
 def make_default(client: DaskClient) -> None:
     """Let a client be the default, for Dask as well, until :func:`drop_default`."""
     with _lock:

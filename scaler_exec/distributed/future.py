@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _serials = itertools.count()
+INSIDE = (
+    "a future can be an argument of a task, also in lists, tuples and dicts, but cannot be inside "
+    "of other values, nor leave its process: pass its result"
+)
 
 
 class FutureClient(Protocol):
@@ -42,11 +46,11 @@ class FutureClient(Protocol):
         """Run tasks again that failed."""
 
 
-class Task:
+class Task(FutureHandle):
     """What the futures of one key share. When the last of them goes, the task is cancelled.
 
-    ``call`` is what it takes to run it again: function, args, kwargs and options. It is emptied
-    once the task has returned. Until then it keeps the futures that the task takes.
+    ``call`` is what it takes to run it again: function, args, kwargs, options, and the tasks that
+    stand in args and kwargs for futures. It is emptied once the task has returned.
     """
 
     __slots__ = ("__weakref__", "call", "future", "is_kept", "key", "serial", "session")
@@ -82,8 +86,12 @@ class Task:
         options: TaskOptions,
     ) -> Task:
         """Submit a call."""
+        below = {id(one): one.task for one in futures_in((args, kwargs))}
+        if below:
+            # A future may be released, but the task that it was of is needed.
+            args, kwargs = replaced((args, kwargs), below)
         future = session.submit(function, args, kwargs, options)
-        return cls(key, session, future, [function, args, kwargs, options])
+        return cls(key, session, future, [function, args, kwargs, options, list(below.values())])
 
     def run_again(self) -> None:
         """Submit a call that failed again, after those that it takes and that failed as well.
@@ -94,10 +102,13 @@ class Task:
             return
         if not self.call:
             raise ValueError(f"{self.key!r} is of a graph: compute or persist that again")
-        function, args, kwargs, options = self.call
-        for one in futures_in((args, kwargs)):
-            one.task.run_again()
+        function, args, kwargs, options, below = self.call
+        for one in below:
+            one.run_again()
         self.future = self.session.submit(function, args, kwargs, options)
+
+    def __reduce__(self) -> Any:
+        raise FutureInsideError(INSIDE)
 
     def __del__(self) -> None:
         """Let the session cancel it, unless it has come back."""
@@ -258,10 +269,7 @@ class Future(FutureHandle, Generic[T]):
         return type(self).__name__, self.key, self.task.serial
 
     def __reduce__(self) -> Any:
-        raise FutureInsideError(
-            "a future can be an argument of a task, also in lists, tuples and dicts, but cannot be "
-            "inside of other values, nor leave its process: pass its result"
-        )
+        raise FutureInsideError(INSIDE)
 
     def __repr__(self) -> str:
         """Show the state, the type of a small result, and the key."""
@@ -289,7 +297,7 @@ def _let_go(call: list[Any], future: ScalerFuture[Any]) -> None:
 
 def _is_flat(call: list[Any]) -> bool:
     """Return True if a call takes nothing that is worth letting go of."""
-    _, args, kwargs, _ = call
+    _, args, kwargs, _, _ = call
     return all(type(one) in FLAT for one in args) and all(
         type(one) in FLAT for one in kwargs.values()
     )
@@ -319,7 +327,7 @@ def futures_in(value: Any) -> Iterator[Future[Any]]:
 def replaced(value: Any, values: dict[int, Any]) -> Any:
     """Return a copy of lists, tuples, sets and dicts, with values in place of the futures in it.
 
-    ``values`` are by the identity of the futures.
+    The values are by the identity of the futures.
     """
     if isinstance(value, Future):
         return values[id(value)]

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from scaler_exec.distributed.client import default_client
+from scaler_exec.distributed.current import default_client
 from scaler_exec.distributed.futures_of import futures_of
 
 if TYPE_CHECKING:

@@ -1,0 +1,509 @@
+"""The client of distributed: its programs on this engine, and the table of what is served."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import operator
+import re
+import subprocess
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+
+import pytest
+
+dask = pytest.importorskip("dask")
+np = pytest.importorskip("numpy")
+pytest.importorskip("dask._task_spec", reason="the client needs a Dask of 2024.12 or later")
+
+from scaler_exec import distributed as ours  # noqa: E402
+from scaler_exec.distributed.refused import REFUSED, is_refused  # noqa: E402
+from tests.compat.distributed_tasks import (  # noqa: E402
+    count_up,
+    fail,
+    fail_at_first,
+    hold,
+    inc,
+    nested,
+    slowly,
+)
+from tests.runtime.helpers import Flags, environment, wait_until  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+PAGE = Path(__file__).parents[2] / "docs" / "distributed.md"
+ROWS = dict(re.findall(r"^\| `([\w.]+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE))
+CLASSES = ("Client", "Future", "LocalCluster", "as_completed")
+COVERED: set[str] = set()
+
+
+def covers(names: str):
+    """Note which rows of the table a test is of."""
+    COVERED.update(names.split())
+    return lambda test: test
+
+
+@pytest.fixture(scope="module")
+def client(standing, tmp_path_factory):
+    """Return a client with a cluster of two workers."""
+    with ours.Client(n_workers=2, threads_per_worker=1) as client:
+        from tests.conftest import our_processes
+
+        standing.update(process.pid for process in our_processes())
+        yield client
+
+
+@pytest.fixture
+def flags(tmp_path):
+    """Return files by which tasks are held."""
+    return Flags(tmp_path)
+
+
+# -- tasks ---------------------------------------------------------------------------------------
+
+
+@covers("Client Client.submit Client.map Client.gather Future Future.result Future.key Future.done")
+def test_calls_and_their_futures(client):
+    """Futures are arguments, also deep in others; results come back in the same containers."""
+    one = client.submit(inc, 1)
+    many = client.map(inc, range(10))
+    deep = client.submit(lambda box, *, by: sum(box["a"][0]) * by, {"a": (many,)}, by=one)
+
+    assert (2, 110) == (one.result(timeout="10s"), deep.result())
+    assert one.done()
+    assert {"x": [2, 110], "y": (1, 2)} == client.gather({"x": [one, deep], "y": (1, one)})
+    assert [1, 2] == list(client.gather(iter(many[:2])))
+    assert [3, 4] == client.gather(client.map(operator.add, many[:2], [2, 2]))
+    assert 3 == client.submit(slowly, one).result()
+    assert ["a", "b"] == [future.key for future in client.map(inc, [1, 2], key=["a", "b"])]
+    assert all(one.key.startswith("p-") for one in client.map(inc, [1, 2], key="p", batch_size=1))
+    for wrong in (
+        lambda: client.submit(3),
+        lambda: client.map(inc, iter([1])),
+        lambda: ours.as_completed([3]),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises(ValueError, match="2 keys for 1"):
+        client.map(inc, [1], key=["a", "b"])
+
+
+def test_equal_calls_share_one_task(client, tmp_path):
+    """Submit and map of the same call have one key and one run, unless they are not pure."""
+    path = str(tmp_path / "runs")
+    first = client.submit(count_up, path, 5)
+    again = [*client.map(count_up, [path], [5]), client.submit(count_up, path, 5)]
+
+    assert [5, 5, 5] == client.gather([first, *again])
+    assert {first.key} == {one.key for one in again}
+    impure = [client.submit(count_up, path, 5, pure=False) for _ in range(2)]
+    assert 2 == len({one.key for one in impure})
+    client.gather(impure)
+    assert "xxx" == Path(path).read_text()
+    named = client.submit(inc, 1, key="named")
+    assert named.result() == client.submit(fail, 1, key="named").result()
+
+
+@covers("Future.exception Future.status Future.retry Client.retry TimeoutError")
+def test_what_a_task_raises(client, tmp_path, flags):
+    """An exception comes with its traceback, to what takes the future as well; retry runs both."""
+    failed = client.submit(fail, 3)
+    then = client.submit(inc, failed)
+
+    for one in (failed, then):
+        with pytest.raises(ZeroDivisionError, match="of 3") as caught:
+            one.result()
+        assert "in fail" in str(caught.value.__cause__)
+        assert "error" == one.status
+    assert isinstance(failed.exception(), ZeroDivisionError)
+    assert traceback.format_tb(failed.traceback())
+    good = client.submit(inc, 1)
+    assert [2] == client.gather([failed, good], errors="skip")
+    assert {"a": None, "b": 2} == client.gather({"a": failed, "b": good}, errors="skip")
+    with pytest.raises(ZeroDivisionError):
+        client.gather([good, failed])
+    with pytest.raises(ValueError, match="errors"):
+        client.gather([], errors="other")
+    flaky = client.submit(fail_at_first, str(tmp_path / "flaky"))
+    after = client.submit(inc, flaky)
+    assert isinstance(after.exception(), ValueError)
+    after.retry()
+    assert (5, 6) == (flaky.result(), after.result())
+    assert 5 == client.submit(fail_at_first, str(tmp_path / "other"), retries=1).result()
+    held = client.submit(hold, flags.path("go"))
+    with pytest.raises(ours.TimeoutError):
+        held.result(timeout=0.05)
+    assert "pending" == held.status
+    flags.set("go")
+    assert 7 == held.result()
+
+
+@covers("Client.cancel Future.cancel Future.cancelled CancelledError Future.release")
+def test_cancelled_and_released(client, flags):
+    """A cancelled task stops; one whose last future goes does too, unless another needs it."""
+    held = client.submit(hold, flags.path("never"))
+    flags.wait("never.began")
+    held.cancel()
+    assert held.cancelled()
+    with pytest.raises(ours.CancelledError):
+        held.result()
+    done = client.submit(inc, 1)
+    done.result()
+    client.cancel([done], force=True)
+    assert "cancelled" == done.status
+    assert 2 == client.submit(inc, 1).result()
+
+    needed = client.submit(hold, flags.path("needed"))
+    needs = client.submit(inc, needed)
+    dropped = [client.submit(hold, flags.path(f"dropped{n}")) for n in range(2)]
+    needed.release()
+    assert "cancelled" == needed.status
+    del needed, dropped
+    flags.set("needed")
+    # With a worker that the dropped tasks do not hold any more.
+    assert 8 == needs.result(timeout=30)
+    assert [1, 2, 3] == client.gather(client.map(inc, range(3)))
+
+
+@covers("Future.add_done_callback Future.client Future.executor")
+def test_more_of_a_future(client):
+    """It calls back, can be awaited, shows its state, and does not leave the process."""
+    one = client.submit(inc, 1)
+    called: list = []
+    one.add_done_callback(called.append)
+    wait_until(lambda: called, "it was not called")
+
+    assert [one] == called
+    assert client is one.client is one.executor
+    assert int is one.type
+    assert f"<Future: finished, type: int, key: {one.key}>" == repr(one)
+
+    async def program():
+        return await client.submit(inc, 5)
+
+    assert 6 == asyncio.run(program())
+    assert "cannot be inside" in str(client.submit(inc, type("Box", (), {"x": one})()).exception())
+
+
+@covers("Client.scatter")
+def test_values_sent_ahead(client):
+    """Values become futures, in containers like theirs; a change of the original is not seen."""
+    array = np.arange(100_000.0)
+    remote = client.scatter(array)
+    total = remote.result().sum()
+    array[:] = 0
+
+    assert total == client.submit(np.sum, remote).result() == client.submit(np.sum, remote).result()
+    assert [1, 2] == client.gather(client.scatter([1, 2]))
+    named = client.scatter({"x": 5}, broadcast=True)
+    assert ("x", 6) == (named["x"].key, client.submit(inc, named["x"]).result())
+    assert client.scatter(7).key == client.scatter(7).key != client.scatter(7, hash=False).key
+    # What a task returned goes on as it came, whatever became of it here.
+    made = client.submit(np.ones, 100_000)
+    made.result()[:] = 0
+    assert 100_000 == client.submit(np.sum, made).result()
+
+
+def test_where_a_task_may_run(client):
+    """Options go to the task: a worker's name, a priority, a resource that nobody has."""
+    name = next(iter(client.nthreads()))
+    assert 2 == client.submit(inc, 1, workers=name, priority=5, pure=False).result()
+    waits = client.submit(inc, 1, resources={"unicorn": 1}, pure=False)
+    with pytest.raises(concurrent.futures.TimeoutError):
+        waits.result(timeout=0.1)
+    with pytest.raises(NotImplementedError):
+        client.submit(inc, 1, actor=True)
+
+
+# -- waiting -------------------------------------------------------------------------------------
+
+
+@covers("wait")
+def test_waiting(client, flags):
+    """All of them or the first one; too late is an error."""
+    quick = client.map(inc, range(5))
+    held = client.submit(hold, flags.path("go"))
+
+    assert (set(quick), set()) == ours.wait(quick)
+    done, not_done = ours.wait([*quick, held], return_when="FIRST_COMPLETED")
+    assert (set(quick), {held}) == (done, not_done)
+    with pytest.raises(ours.TimeoutError):
+        ours.wait([held], timeout=0.05)
+    with pytest.raises(NotImplementedError):
+        ours.wait(quick, return_when="FIRST_EXCEPTION")
+    flags.set("go")
+    assert {held} == ours.wait({"a": held}).done
+    held.cancel()
+    with pytest.raises(ours.CancelledError):
+        ours.wait([held])
+
+
+@covers(
+    "as_completed as_completed.add as_completed.batches as_completed.clear as_completed.count "
+    "as_completed.has_ready as_completed.is_empty as_completed.next as_completed.next_batch "
+    "as_completed.update"
+)
+def test_as_they_come(client, flags):
+    """Futures are yielded when they are done; more are added meanwhile."""
+    held = client.submit(hold, flags.path("go"))
+    quick = client.map(inc, range(3))
+    coming = ours.as_completed([held, *quick])
+
+    assert set(quick) == {next(coming) for _ in range(3)}
+    assert (1, False, False) == (coming.count(), coming.is_empty(), coming.has_ready())
+    assert [] == coming.next_batch(block=False)
+    coming.add(client.submit(inc, 10))
+    assert 11 == coming.next().result()
+    flags.set("go")
+    assert [[held]] == list(coming.batches())
+    assert coming.is_empty()
+    coming.update(quick)
+    coming.clear()
+    assert [] == list(coming)
+    failed = client.submit(fail, 1)
+    pairs = list(ours.as_completed([quick[0], failed], with_results=True, raise_errors=False))
+    assert {1, "ZeroDivisionError('of 1')"} == {v if v == 1 else repr(v) for _, v in pairs}
+    with pytest.raises(ZeroDivisionError):
+        list(ours.as_completed([failed], with_results=True))
+    never = client.submit(hold, flags.path("never"))
+    with pytest.raises(ours.TimeoutError):
+        list(ours.as_completed([never], timeout=0.05))
+
+    async def program():
+        found = [one async for one in ours.as_completed(quick)]
+        late = ours.as_completed([never], timeout=0.05)
+        with pytest.raises(ours.TimeoutError):
+            await late.__anext__()
+        return found
+
+    assert set(quick) == set(asyncio.run(program()))
+
+
+@covers("worker_client get_client secede rejoin local_client default_client Client.current")
+@covers("Client.as_current")
+def test_which_client(client):
+    """In a task that of the task; else the default one, or that of a context."""
+    assert (10, [1, 2, 3, 4], 5, 2) == client.submit(nested, 4).result()
+    assert client is ours.get_client() is ours.default_client() is ours.Client.current()
+    with ours.Client(client.cluster, set_as_default=False) as other:
+        assert client is ours.default_client()
+        with other.as_current():
+            assert other is ours.default_client()
+        with pytest.raises(ValueError, match="no task"), ours.worker_client():
+            pass
+
+
+def test_a_task_that_nobody_waits_for(client, tmp_path):
+    """It runs, and the end of its client waits for it."""
+    path = tmp_path / "ran"
+    with ours.Client(client.cluster, set_as_default=False) as other:
+        ours.fire_and_forget(other.submit(count_up, str(path)))
+
+    assert "x" == path.read_text()
+
+
+# -- Dask ----------------------------------------------------------------------------------------
+
+
+@covers("Client.compute Client.persist Client.get futures_of Client.futures_of dask config")
+def test_collections(client):
+    """They are computed and kept on the cluster, by the client or by Dask itself."""
+    da = pytest.importorskip("dask.array")
+    x = da.ones((20, 20), chunks=10)
+
+    assert 400 == client.compute(x.sum()).result() == x.sum().compute()
+    assert [400, 5, {"a": 1}] == client.compute([x.sum(), 5, {"a": x.mean()}], sync=True)
+    kept = x.persist()
+    assert 4 == len(ours.futures_of(kept)) == len(client.futures_of([kept]))
+    ours.wait(kept)
+    assert 400 == kept.sum().compute() == client.persist([kept + 0])[0].sum().compute()
+    graph = {"a": (inc, 1), "b": (inc, "a")}
+    assert (3, [2, [3]]) == (client.get(graph, "b"), client.get(graph, ["a", ["b"]]))
+    assert [2, 3] == client.gather(client.get(graph, ["a", "b"], sync=False))
+    future = client.submit(inc, 1)
+    assert 3 == dask.delayed(inc)(future).compute(scheduler="scaler")
+    assert 5 == dask.delayed(sum)([future, future, 1]).compute()
+    assert ours.config is dask.config.config
+    assert ours.dask is dask
+
+
+def test_dask_gets_its_scheduler_back(client):
+    """While there is a default client, Dask uses it; an inner one ends first, or last."""
+    before = dask.config.get("scheduler")
+    first = ours.Client(client.cluster)
+    second = ours.Client(client.cluster)
+    assert second is ours.default_client()
+    first.close()
+    assert second is ours.default_client()
+    assert 2 == dask.delayed(inc)(1).compute()
+    second.close()
+    assert client is ours.default_client()
+    assert before is dask.config.get("scheduler")
+
+
+# -- the cluster ---------------------------------------------------------------------------------
+
+
+@covers("Client.nthreads Client.ncores Client.wait_for_workers Client.write_scheduler_file")
+def test_what_there_is(client, tmp_path):
+    """The feed tells of workers; another client finds the cluster by a file."""
+    client.wait_for_workers(2, timeout="20s")
+    names = {"worker-0": 1, "worker-1": 1}
+    assert names == client.nthreads() == client.ncores()
+    assert {"worker-0": 1} == client.nthreads(["worker-0"])
+    info = client.scheduler_info()
+    assert (2, set(names)) == (info["n_workers"], set(info["workers"]))
+    assert client.scheduler.address == info["address"]
+    assert set(names) == set(client.processing())
+    assert "python" in client.get_versions(check=True)["scheduler"]["packages"]
+    assert "" == client.dashboard_link
+    with pytest.raises(TimeoutError):
+        client.wait_for_workers(3, timeout=0.3)
+    client.write_scheduler_file(tmp_path / "file")
+    with ours.Client(scheduler_file=tmp_path / "file", set_as_default=False) as other:
+        assert 2 == other.submit(inc, 1).result()
+    with client.get_executor(retries=1, pure=False) as executor:
+        assert [1, 2] == list(executor.map(inc, range(2)))
+
+
+def test_what_tasks_say(client, capfd, caplog):
+    """Prints and logs come here, if the client wants them."""
+    with ours.Client(client.cluster, set_as_default=False, stream_output=True) as other:
+        other.submit(ours.print, "hello").result()
+        other.forward_logging(level=logging.WARNING)
+        other.submit(logging.getLogger("of.a.task").warning, "beware").result()
+        other.unforward_logging()
+        with ours.span("one"):
+            other.submit(logging.getLogger("of.a.task").warning, "unheard").result()
+        wait_until(lambda: "beware" in caplog.text, "no record came")
+        with pytest.raises(NotImplementedError):
+            other.forward_logging("one.logger")
+    assert "hello" in capfd.readouterr().out
+    assert "unheard" not in caplog.text
+
+
+@covers("Client.close Client.shutdown LocalCluster.close LocalCluster.scale LocalCluster.name")
+@covers("LocalCluster.scheduler_address LocalCluster.get_client LocalCluster.wait_for_workers")
+def test_a_cluster_of_ones_own():
+    """It is scaled, restarted and closed; a client ends what it started."""
+    with ours.LocalCluster("mine", n_workers=1, threads_per_worker=1, processes=False,
+                           memory_limit="2GB", resources={"unicorn": 1}) as cluster:  # fmt: skip
+        client = cluster.get_client()
+        assert ("mine", client.scheduler.address) == (cluster.name, cluster.scheduler_address)
+        assert 2 == client.submit(inc, 1, resources={"unicorn": 1}).result()
+        cluster.scale(2)
+        cluster.wait_for_workers(2, timeout=20)
+        kept = client.submit(inc, 5)
+        pids = {one["pid"] for one in client.scheduler_info()["workers"].values()}
+        client.restart(timeout=30)
+        assert kept.cancelled()
+        assert not pids & {one["pid"] for one in client.scheduler_info()["workers"].values()}
+        cluster.adapt(maximum=1)
+        assert 3 == client.submit(inc, 2).result()
+        client.shutdown()
+        assert ("closed", "closed") == (client.status, cluster.status)
+        with pytest.raises(RuntimeError):
+            client.submit(inc, 1)
+    for wrong in ({"asynchronous": True}, {"unheard": 1}):
+        with pytest.raises((NotImplementedError, TypeError)):
+            ours.Client(**wrong)
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def test_each_passed_name_has_a_test():
+    """Of each row that says passed, a test in this module says that it covers it."""
+    assert set() == {name for name, state in ROWS.items() if state == "passed"} - COVERED
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_the_table_is_true(name, client):
+    """A name that is refused raises NotImplementedError with its reason; others are there."""
+    owner, _, last = name.rpartition(".")
+    examples = {"Client": client, "Future": client.submit(inc, 1), "": ours}
+    examples |= {"LocalCluster": client.cluster, "as_completed": ours.as_completed([])}
+    value = getattr(examples[owner], last)
+
+    assert (ROWS[name] == "refused") == (name in REFUSED) == is_refused(value)
+    if name in REFUSED:
+        with pytest.raises(NotImplementedError, match=re.escape(REFUSED[name])):
+            value()
+
+
+def test_the_table_has_every_name():
+    """The names that the installed distributed has stand in the table."""
+    theirs = pytest.importorskip("distributed", minversion="2026.8")
+    names = set(theirs.__all__)
+    for kind in CLASSES:
+        names |= {f"{kind}.{one}" for one in dir(getattr(theirs, kind)) if one[0] != "_"}
+    assert set() == names - set(ROWS)
+
+
+def test_a_name_that_nobody_has(client):
+    """A misspelt name is an error as anywhere."""
+    for owner in (ours, client, client.submit(inc, 1), client.cluster):
+        assert not hasattr(owner, "unheard_of")
+
+
+# -- the same program with both imports ----------------------------------------------------------
+
+PROGRAM = """
+import operator, sys
+import dask, dask.array as da
+from {} import (Client, as_completed, fire_and_forget, futures_of, get_client, wait,
+                worker_client, LocalCluster)
+
+def inc(x): return x + 1
+def double(x): return 2 * x
+def fib(n):
+    if n < 2: return n
+    client = get_client()
+    a, b = client.submit(fib, n - 1), client.submit(fib, n - 2)
+    return sum(client.gather([a, b]))
+def train(model, block): return {{"steps": model["steps"] + 1, "sum": model["sum"] + block}}
+def zero(): raise ZeroDivisionError("zero")
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        with Client(cluster) as client:
+            a = client.map(lambda x: x ** 2, range(10)); b = client.map(operator.neg, a)
+            print(client.submit(sum, b).result(), client.gather(a))
+            remote = client.scatter(list(range(5)))
+            print(client.gather(client.map(inc, remote)), client.submit(sum, remote).result())
+            model = client.submit(dict, steps=0, sum=0)
+            for block in range(20): model = client.submit(train, model, block)
+            print(model.result(), model.status)
+            print(client.submit(fib, 6).result())
+            seq = as_completed(client.map(inc, range(3))); out = []
+            for future in seq:
+                out.append(future.result())
+                if future.result() < 5: seq.add(client.submit(double, future))
+            print(sorted(out))
+            bad = client.submit(zero)
+            print(repr(bad.exception()), bad.status, client.gather([bad, a[1]], errors="skip"))
+            x = da.random.RandomState(0).random_sample((100, 100), chunks=50).persist()
+            print(wait(x).not_done, len(futures_of(x)), round(float(x.mean().compute()), 6))
+            print(client.compute([dask.delayed(inc)(1), dask.delayed(sum)([1, 2])], sync=True))
+            print(client.get({{"a": 1, "b": (inc, "a")}}, ["a", "b"]), dask.delayed(inc)(a[3]).compute())
+            print(list(client.get_executor().map(inc, range(3))))
+            f = client.submit(inc, 41); g = client.submit(inc, 41)
+            print(f.key == g.key, f == g, f.type, f.done(), f.cancelled())
+            client.cancel(f); print(f.status, g.status)
+"""
+
+
+def test_a_program_does_the_same_on_both(tmp_path):
+    """The documentation's ways to use a client print the same with both imports."""
+    pytest.importorskip("distributed", minversion="2026.8")
+    printed = []
+    for package in ("scaler_exec.distributed", "distributed"):
+        path = tmp_path / f"{package}.py"
+        path.write_text(textwrap.dedent(PROGRAM.format(package)))
+        done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True,
+                              timeout=60, check=False, env=environment())  # fmt: skip
+        assert 0 == done.returncode, done.stderr
+        printed.append(done.stdout)
+    assert printed[1] == printed[0]
