@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
         (["price_options.py", "--options", "6"], "tasks/s"),
         (["watch_prices.py", "--ticks", "20", "--workers", "2"], "20 prices valued"),
         (["tune_classifier.py", "--images", "300"], "all scores agree"),
+        (["search_by_futures.py", "--tries", "60"], "the frequency is"),
     ],
 )
 def test_example_runs(arguments: list[str], expected: str) -> None:

@@ -258,9 +258,9 @@ class Client(Submitting, Computing, Observing):
         self._forward(0)
 
     def _forward(self, level: int) -> None:
-        engine = self._engine
-        engine._options = replace(engine._options, log_level=level)
-        engine._task_options = replace(engine._task_options, log_level=level)
+        settings = self._engine._settings
+        asked = replace(settings.asked, own=replace(settings.asked.own, log_level=level))
+        self._engine._settings = replace(settings, asked=asked)
 
     def restart(self, timeout: float | str | None = None, wait_for_workers: bool = True) -> None:
         """Cancel all tasks of this client, and replace all workers of its LocalCluster.

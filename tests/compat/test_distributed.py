@@ -467,7 +467,8 @@ def train(model, block): return {{"steps": model["steps"] + 1, "sum": model["sum
 def zero(): raise ZeroDivisionError("zero")
 
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=False,
+                      dashboard_address=None) as cluster:
         with Client(cluster) as client:
             a = client.map(lambda x: x ** 2, range(10)); b = client.map(operator.neg, a)
             print(client.submit(sum, b).result(), client.gather(a))
@@ -498,7 +499,7 @@ if __name__ == "__main__":
 def test_a_program_does_the_same_on_both(tmp_path):
     """The documentation's ways to use a client print the same with both imports."""
     pytest.importorskip("distributed", minversion="2026.8")
-    printed = []
+    printed: list[str] = []
     for package in ("scaler_exec.distributed", "distributed"):
         path = tmp_path / f"program_{len(printed)}.py"
         path.write_text(textwrap.dedent(PROGRAM.format(package)))

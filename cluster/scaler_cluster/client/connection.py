@@ -471,15 +471,13 @@ class Connection:
             return
         if self._sent is not None and self._sent.has_dead:
             self._sent.sweep()
-        if self._dropped_calls:
+        if self._dropped_calls or self._dropped_tasks:
             with self._lock:
                 self._close_dropped()
-        if self._dropped_tasks:
-            with self._lock:
-                dropped = self._dropped_tasks
-                self._core.cancel([dropped.popleft() for _ in range(len(dropped))])
 
     def _close_dropped(self) -> None:
+        tasks = self._dropped_tasks
+        self._core.cancel([tasks.popleft() for _ in range(len(tasks))])
         while self._dropped_calls:
             call, cancel = self._dropped_calls.popleft()
             if call.leave() or cancel:
