@@ -10,7 +10,7 @@ from scaler_cluster.client import event_loops, worker_context
 from scaler_cluster.client.async_map import async_map
 from scaler_cluster.client.client import Client
 from scaler_cluster.combo import SchedulerClusterCombo
-from scaler_cluster.errors import SessionClosedError
+from scaler_cluster.errors import ConfigError, SessionClosedError
 from scaler_cluster.process.process import usable_cpus
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ class AsyncClient:
             *iterables: The shortest one ends it. They may be asynchronous, and endless.
             buffersize: Calls submitted ahead of the results taken; default: 10,000.
 
+        Raises ConfigError if results are to be kept by a cache.
+
         """
         arguments.function(fn, "map")
         if not iterables:
@@ -160,7 +162,12 @@ class AsyncClient:
             buffersize = arguments.whole("buffersize", buffersize, 1)
         client = self._client
         serialization = client._serialization
-        asked = client._settings.asked.of(fn)
+        asked = client._asked.of(fn)
+        if asked.cache is not None:
+            raise ConfigError(
+                "the results of an asynchronous map are not kept: submit the calls one by one, or "
+                "map by options(cache=None)"
+            )
         return async_map(
             client._session,
             fn if serialization is None else serialization.function(fn),

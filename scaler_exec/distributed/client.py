@@ -238,7 +238,8 @@ class Client(Submitting, Computing, Observing):
 
         engine = self._engine
         executor = ScalerExecutor(address=engine._session.address, keys=engine._settings.keys)
-        executor._options = merge_options(executor._options, named)
+        asked = executor._asked
+        executor._take_options(replace(asked, own=merge_options(asked.own, named)))
         return executor
 
     def forward_logging(self, logger_name: str | None = None, level: int | str = 1) -> None:
@@ -258,9 +259,8 @@ class Client(Submitting, Computing, Observing):
         self._forward(0)
 
     def _forward(self, level: int) -> None:
-        settings = self._engine._settings
-        asked = replace(settings.asked, own=replace(settings.asked.own, log_level=level))
-        self._engine._settings = replace(settings, asked=asked)
+        asked = self._engine._asked
+        self._engine._take_options(replace(asked, own=replace(asked.own, log_level=level)))
 
     def restart(self, timeout: float | str | None = None, wait_for_workers: bool = True) -> None:
         """Cancel all tasks of this client, and replace all workers of its LocalCluster.

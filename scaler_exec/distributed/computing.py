@@ -51,7 +51,7 @@ class Computing:
         ours = [one for one in given if dask.is_dask_collection(one)]
         made: dict[Any, Any] = {}
         if ours:
-            options = dask_graph.merge_options(self._engine._settings.asked.task, named)
+            options = dask_graph.merge_options(self._engine._asked.task, named)
             runner = self._engine._graphs
             made = dask_graph.compute(runner, ours, options, optimize=optimize_graph)
         session = self._engine._session
@@ -79,7 +79,7 @@ class Computing:
         """
         if sync:
             return _listed(keys, self._engine.dask_get(dsk, keys, **named))
-        options = dask_graph.merge_options(self._engine._settings.asked.task, named)
+        options = dask_graph.merge_options(self._engine._asked.task, named)
         wanted = list(flatten([keys]))
         made = dask_graph.start(self._engine._graphs, dsk, wanted, options)
         owner: Any = self

@@ -160,7 +160,7 @@ class Submitting:
             raise TypeError(f"the first argument must be a function, not {func!r}")
         if is_actor:
             raise NotImplementedError("submit(actor=True) is not served")
-        options = self._engine._settings.asked.of(func).task
+        options = self._engine._asked.of(func).task
         if workers is None and resources is None and retries is None and not priority:
             return options
         named = {

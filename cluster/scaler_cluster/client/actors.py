@@ -224,7 +224,7 @@ def create(
     if not isinstance(client, ConnectedClient):
         options = client._options
     elif client._serialization is None:
-        options = client._settings.asked.unmeasured
+        options = client._asked.unmeasured
     else:
         raise ConfigError("a client with a serializer of its own makes no actors: use another one")
     session = client._session

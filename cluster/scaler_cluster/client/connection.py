@@ -11,10 +11,10 @@ import os
 import threading
 from collections import deque
 from time import perf_counter as clock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client.printing import TaskPrinter
-from scaler_cluster.core.client.client import ClientCore, MapSink
+from scaler_cluster.core.client.client import ClientCore
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.errors import (
     ClusterBrokenError,
@@ -34,6 +34,7 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from scaler_cluster.client.client_map import ClientMap
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.core.client.coordination import ClientCoordination
     from scaler_cluster.core.client.events import ClientEvent
@@ -55,23 +56,6 @@ thread, which comes as soon as the submitting thread lets go of the interpreter.
 
 LATER, WAKE, SEND = range(3)
 """After a submission: somebody will send it; the I/O thread is to be woken; it is to be sent."""
-
-
-class ClientMap(MapSink, Protocol):
-    """A map that a client has asked for."""
-
-    first: int
-    """Id of its first task."""
-
-    @property
-    def linked(self) -> Sequence[ScalerFuture[Any]]:
-        """Futures of calls that take other futures: tasks of their own."""
-
-    def put_next(self, result: object) -> None:
-        """The next call, which is not one of this map's tasks, came back with this."""
-
-    def leave(self) -> bool:
-        """Nobody will take results; return True if the map is over, else its tasks go on."""
 
 
 class Connection:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Sequence
 
-    from scaler_cluster.client.connection import ClientMap
+    from scaler_cluster.client.client_map import ClientMap
     from scaler_cluster.core.client.coordination import Asked
     from scaler_cluster.core.client.requests import Function
     from scaler_cluster.pickling.payload import ObjectReference

@@ -48,7 +48,7 @@ from scaler_cluster.wire.batch import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from scaler_cluster.client.connection import ClientMap
+    from scaler_cluster.client.client_map import ClientMap
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.core.client.requests import Function
     from scaler_cluster.core.worker.work import FunctionEntry

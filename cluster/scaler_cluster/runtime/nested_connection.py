@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Iterable, Sequence
 
-    from scaler_cluster.client.connection import ClientMap
+    from scaler_cluster.client.client_map import ClientMap
     from scaler_cluster.client.future import ScalerFuture
     from scaler_cluster.core.client.events import ClientEvent
     from scaler_cluster.core.worker.subtasks import OwnGraph, Subtask
