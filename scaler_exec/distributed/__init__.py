@@ -34,11 +34,21 @@ except ImportError as error:
     ) from error
 from dask.config import config
 
+from scaler_cluster.client.future import ScalerFuture as ActorFuture
 from scaler_cluster.client.worker_context import rejoin, secede
 from scaler_cluster.errors import WorkerDiedError as KilledWorker
+from scaler_exec.distributed.acting import Actor
 from scaler_exec.distributed.arriving import as_completed, wait
 from scaler_exec.distributed.client import Client
 from scaler_exec.distributed.cluster import LocalCluster
+from scaler_exec.distributed.coordinating import (
+    Event,
+    Lock,
+    MultiLock,
+    Queue,
+    Semaphore,
+    Variable,
+)
 from scaler_exec.distributed.current import default_client
 from scaler_exec.distributed.finding import (
     fire_and_forget,
@@ -51,13 +61,24 @@ from scaler_exec.distributed.futures_of import futures_of
 from scaler_exec.distributed.refused import REFUSED, refused
 from scaler_exec.distributed.watching import performance_report, progress, span
 
+BaseActorFuture = ActorFuture
+
 __all__ = [
+    "Actor",
+    "ActorFuture",
+    "BaseActorFuture",
     "CancelledError",
     "Client",
+    "Event",
     "Future",
     "KilledWorker",
     "LocalCluster",
+    "Lock",
+    "MultiLock",
+    "Queue",
+    "Semaphore",
     "TimeoutError",
+    "Variable",
     "as_completed",
     "config",
     "dask",

@@ -8,39 +8,29 @@ _RESULTS = "results lie at the client and in the object storages, never in one w
 _LOOP = "workers and the scheduler run no event loop of the user's"
 _HERE = "this process has no object of a scheduler or worker: they are processes of the engine"
 _WATCH = "scaler_top, the dashboard, scaler_trace and performance_report show what a cluster does"
-_NOT_YET = "it is not served yet"
 _PLUGINS = "workers take no plugins: SchedulerClusterCombo(preload=...) calls a function in each"
 _TOPICS = "clients, workers and the scheduler exchange no events of the user's"
 _CLUSTERS = "managers start workers elsewhere: see the page on managers"
 
 REFUSED: dict[str, str] = {
-    "Actor": _NOT_YET,
-    "ActorFuture": _NOT_YET,
     "Adaptive": "LocalCluster.adapt() takes the numbers; the policy is the scheduler's own",
-    "BaseActorFuture": _NOT_YET,
     "CompatibleExecutor": "Client.get_executor() returns an executor",
     "CondaInstall": _PLUGINS,
     "Environ": _PLUGINS,
-    "Event": _NOT_YET,
     "InstallPlugin": _PLUGINS,
-    "Lock": _NOT_YET,
-    "MultiLock": _NOT_YET,
     "Nanny": _HERE,
     "NannyPlugin": _PLUGINS,
     "PipInstall": _PLUGINS,
-    "Queue": _NOT_YET,
     "Reschedule": "a task that cannot go on raises, and is run again as often as retries= says",
     "SSHCluster": _CLUSTERS,
     "Scheduler": _HERE,
     "SchedulerPlugin": "the scheduler runs no code of users",
     "Security": "Client(security=...) takes the path of keys that scaler_keys made",
-    "Semaphore": _NOT_YET,
     "SpecCluster": _CLUSTERS,
     "Status": _HERE,
     "SubprocessCluster": "LocalCluster's workers are processes already",
     "UploadDirectory": _PLUGINS,
     "UploadFile": _PLUGINS,
-    "Variable": _NOT_YET,
     "Worker": _HERE,
     "WorkerPlugin": _PLUGINS,
     "connect": _HERE,

@@ -13,15 +13,18 @@ from uuid import uuid4
 from dask.base import tokenize
 from dask.utils import funcname
 
+from scaler_cluster.client.actors import create
 from scaler_cluster.client.dask_graph import merge_options
 from scaler_cluster.client.graph import itself
-from scaler_exec.distributed.future import Future, Task
+from scaler_exec.distributed.acting import find
+from scaler_exec.distributed.future import Future, Task, futures_in, replaced
 
 if TYPE_CHECKING:
     import threading
     import weakref
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
+    from scaler_cluster.client.actors import ActorHandle
     from scaler_cluster.client.client import Client as EngineClient
     from scaler_cluster.wire.messages import TaskOptions
 
@@ -63,20 +66,25 @@ class Submitting:
             priority: Tasks with a higher one run first; a whole number.
             fifo_timeout: Ignored.
             allow_other_workers: Whether ``workers`` are a wish, which makes no difference here.
-            actor: Must be False, as ``actors``.
+            actor: Make an actor: an object in a worker of its own. The future has an
+                :class:`Actor`, which lives until it is destroyed or the client is closed.
             actors: See ``actor``.
             pure: Whether calls with equal arguments share a task; else each call is its own.
             **kwargs: What the function takes by name.
 
         Raises:
             TypeError: ``func`` cannot be called, or an argument has the wrong type.
-            NotImplementedError: ``actor`` is True.
+            NotImplementedError: An actor is to have workers, retries or a priority.
             SessionClosedError: The client was closed; it is a ``RuntimeError``.
 
         """
-        options = self._options_of(
-            func, actor or actors, workers, resources, retries, priority, allow_other_workers
-        )
+        if actor or actors:
+            _refuse_for_actors(workers, retries, priority)
+            handle = self._create(func, args, kwargs, resources)
+            key = key or f"{funcname(func)}-{uuid4().hex}"
+            found: Any = self.submit(find, handle, key=key, pure=False)
+            return found  # type: ignore[no-any-return]
+        options = self._options_of(func, workers, resources, retries, priority, allow_other_workers)
         if key is None:
             token = tokenize(tokenize(func, kwargs), args) if pure else uuid4().hex
             key = f"{funcname(func)}-{token}"
@@ -122,9 +130,7 @@ class Submitting:
             ValueError: There are not as many keys as calls.
 
         """
-        options = self._options_of(
-            func, actor or actors, workers, resources, retries, priority, allow_other_workers
-        )
+        options = self._options_of(func, workers, resources, retries, priority, allow_other_workers)
         if all(isinstance(one, (Iterator, Queue)) for one in iterables):
             raise TypeError("map takes lists: for an iterator or a queue, submit in a loop")
         rows = list(zip(*iterables, strict=False))
@@ -140,16 +146,35 @@ class Submitting:
                 f"{name}-{tokenize(token, row) if pure else f'{token}-{number}'}"
                 for number, row in enumerate(rows)
             ]
+        if actor or actors:
+            _refuse_for_actors(workers, retries, priority)
+            making = zip(keys, rows, strict=True)
+            return [
+                self.submit(func, *row, key=one, resources=resources, actor=True, **kwargs)
+                for one, row in making
+            ]
         function = _plain(func)
         return [
             self._submit(one, function, row, kwargs, options)
             for one, row in zip(keys, rows, strict=True)
         ]
 
+    def _create(
+        self,
+        cls: Callable[..., Any],
+        args: Iterable[Any],
+        kwargs: Mapping[str, Any],
+        resources: Mapping[str, float] | None,
+    ) -> ActorHandle:
+        """Have an actor made; futures among the arguments are waited for."""
+        engine = self._engine.options(capabilities=resources) if resources else self._engine
+        given = list(args), dict(kwargs)
+        args, kwargs = replaced(given, {id(one): one.result() for one in futures_in(given)})
+        return create(engine, cls, *args, **kwargs)
+
     def _options_of(
         self,
         func: object,
-        is_actor: bool,
         workers: str | Iterable[str] | None,
         resources: Mapping[str, float] | None,
         retries: int | None,
@@ -158,8 +183,6 @@ class Submitting:
     ) -> TaskOptions:
         if not callable(func):
             raise TypeError(f"the first argument must be a function, not {func!r}")
-        if is_actor:
-            raise NotImplementedError("submit(actor=True) is not served")
         options = self._engine._asked.of(func).task
         if workers is None and resources is None and retries is None and not priority:
             return options
@@ -226,8 +249,15 @@ class Submitting:
     def _scatter(
         self, value: Any, key: Hashable, workers: str | Iterable[str] | None
     ) -> Future[Any]:
-        options = self._options_of(itself, False, workers, None, None, 0, False)
+        options = self._options_of(itself, workers, None, None, 0, False)
         return self._submit(key, itself, (value,), {}, options)
+
+
+def _refuse_for_actors(workers: object, retries: object, priority: object) -> None:
+    if workers or retries or priority:
+        raise NotImplementedError(
+            "an actor takes resources alone: it is made once, in any worker that offers them"
+        )
 
 
 def _name_of(value: object, is_hashed: bool) -> str:

@@ -21,6 +21,7 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("dask._task_spec", reason="the client needs a Dask of 2024.12 or later")
 
 from scaler_exec import distributed as ours  # noqa: E402
+from scaler_exec.actors import destroy  # noqa: E402
 from scaler_exec.distributed.refused import REFUSED, is_refused  # noqa: E402
 from tests.compat.distributed_tasks import (  # noqa: E402
     count_up,
@@ -412,6 +413,72 @@ def test_a_cluster_of_ones_own():
 
 
 # -- the table -----------------------------------------------------------------------------------
+
+
+# -- locks, queues, actors -----------------------------------------------------------------------
+
+
+def put_twice(name, value):
+    """Put a value into a queue, from a task, and set an event."""
+    queue = ours.Queue(name)
+    queue.put(value)
+    queue.put(value + 1)
+    ours.Event(name).set()
+    with ours.Lock(name), ours.Semaphore(2, name):
+        ours.Variable(name).set(value)
+
+
+def test_programs_and_tasks_share_locks_and_queues(client):
+    """Without a client, the default one leads to them; in a task, the task's."""
+    lock, queue = ours.Lock("here"), ours.Queue("here", maxsize=5)
+    assert lock.acquire(timeout="10 s")
+    task = client.submit(put_twice, "here", 3, pure=False)
+    assert ours.Event("here").wait("60 s")
+    assert [3, 4] == [queue.get(timeout="60 s"), queue.get(timeout=60)]
+    assert not task.done()
+    lock.release()
+    task.result()
+    assert 3 == ours.Variable("here").get("60 s")
+    with ours.MultiLock(["here", "there"]):
+        assert lock.locked()
+    with pytest.raises(ours.TimeoutError):
+        queue.get(timeout="50 ms")
+
+
+class Counter:
+    """Counts."""
+
+    def __init__(self, begin=0):
+        self.number = begin
+
+    def add(self, much):
+        """Return the number after this was added."""
+        self.number += much
+        return self.number
+
+
+def add_to(counter, much):
+    """Add to an actor from a task."""
+    return counter.add(much).result()
+
+
+@covers("ActorFuture BaseActorFuture")
+def test_actors_keep_their_state(client):
+    """A method returns a future, an attribute its value; a task may have the actor, too."""
+    counter = client.submit(Counter, client.submit(inc, 1), actor=True).result()
+    assert isinstance(counter, ours.Actor)
+    called = counter.add(3)
+    assert isinstance(called, ours.ActorFuture)
+    assert 5 == called.result()
+    assert 9 == client.submit(add_to, counter, 4).result()
+    assert 9 == counter.number
+    assert "add" in dir(counter)
+    others = client.gather(client.map(Counter, [1, 2], actors=True))
+    assert [2, 3] == [one.add(1).result() for one in others]
+    with pytest.raises(NotImplementedError, match="resources alone"):
+        client.submit(Counter, actor=True, retries=2)
+    for one in (counter, *others):
+        destroy(one._handle).result()
 
 
 def test_each_passed_name_has_a_test():

@@ -1,0 +1,40 @@
+"""Actors as distributed has them: methods return futures, and attributes are waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaler_cluster.client import actors
+
+
+class Actor:
+    """Stands for an object that lives in a worker of its own; see :mod:`scaler_exec.actors`.
+
+    A method returns the future of its call; an attribute its value, which is waited for. It may be
+    pickled: into tasks, and into other actors.
+    """
+
+    def __init__(self, handle: actors.ActorHandle) -> None:
+        self._handle = handle
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in self._handle._methods:
+            return getattr(self._handle, name)
+        return actors.value(self._handle, name).result()
+
+    def __dir__(self) -> list[str]:
+        return dir(self._handle)
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+    def __reduce__(self) -> Any:
+        return Actor, (self._handle,)
+
+
+def find(handle: actors.ActorHandle) -> Actor:
+    """Return the actor once it is there; the task that stands for it."""
+    actors.ready(handle).result()
+    return Actor(handle)
