@@ -1,7 +1,6 @@
 """Ray's functions over this engine: ``@ray.remote``, ``ray.get`` and their likes.
 
-References are futures. One that is an argument is resolved on the cluster. One that is inside of
-other values is a reference for the task as well, whose value travels with the arguments.
+References are futures, see :mod:`scaler_compat.ray_references`. Actors are those of the engine.
 """
 
 from __future__ import annotations
@@ -12,19 +11,27 @@ import functools
 import importlib.util
 import itertools
 import math
-import pickle
 import sys
-import threading
 from concurrent.futures import CancelledError, Future
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from scaler_cluster.errors import FutureInsideError, RemoteError, ScalerError, WorkerDiedError
-from scaler_cluster.pickling.payload import Constant, dumps, function_name
+from scaler_cluster.client import actors
+from scaler_cluster.errors import ActorDiedError, RemoteError, ScalerError, WorkerDiedError
+from scaler_cluster.pickling.payload import Constant, function_name
 from scaler_compat.ray_connection import connected, init, is_initialized, scaler_init, shutdown
+from scaler_compat.ray_references import (
+    ObjectRef,
+    Stored,
+    call_with_values,
+    given,
+    inside,
+    value_of,
+    with_values,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from scaler_cluster.client.client import Client
 
@@ -66,107 +73,22 @@ REFUSED = MappingProxyType(
 )
 
 
+ACTORS_REFUSED = MappingProxyType(
+    {
+        "lifetime": "an actor ends with the client that had it made",
+        "max_concurrency": "an actor runs one call at a time",
+        "max_restarts": "an actor that is lost is not made again",
+        "name": "an actor is known by its handle",
+        "runtime_env": REFUSED["runtime_env"],
+    }
+)
+
+
 class GetTimeoutError(TimeoutError):
     """The values were not there in time."""
 
 
-# -- references --------------------------------------------------------------------------------
-
-
-class _Inside(threading.local):
-    """The references inside of values that this thread pickles or unpickles."""
-
-    was_met = False
-    """One was met where none can be pickled."""
-    found: list[ObjectRef[Any]] | None = None
-    """While arguments are pickled in which there are some."""
-    values: tuple[Any, ...] = ()
-    """While such arguments are unpickled."""
-
-
-_inside = _Inside()
-
-
-class ObjectRef(Generic[T]):
-    """Stands for a value that a task returns, or that was stored by :func:`put`."""
-
-    def __init__(self, source: Callable[[], Future[T]] | Future[T], task: Any = None) -> None:
-        self._source = source
-        """Its future, or what makes that when it is first needed."""
-        self._task = task
-
-    def future(self) -> Future[T]:
-        """Return its future."""
-        if not isinstance(self._source, Future):
-            self._source = self._source()
-        return self._source
-
-    def __await__(self) -> Generator[Any, None, T]:
-        """Wait for the value in asyncio."""
-        import asyncio
-
-        return asyncio.wrap_future(self.future()).__await__()
-
-    def __reduce__(self) -> Any:
-        """Let what calls a remote function send the value along; refuse everywhere else."""
-        if _inside.found is None:
-            _inside.was_met = True
-            raise FutureInsideError(
-                "a reference can be an argument of a remote function, also inside of other values, "
-                "but a task cannot return it, and no function or file keeps it: pass its value"
-            )
-        _inside.found.append(self)
-        return _arrived, (len(_inside.found) - 1,)
-
-    def as_argument(self, *, is_positional: bool = True) -> Any:
-        """Return what a task is given in its place."""
-        if is_positional and isinstance(self._source, _Stored):
-            return self._source.reference
-        future = self.future()
-        # One that came with arguments has its value.
-        return future.result() if type(future) is Future else future
-
-    def cancel(self) -> None:
-        """Cancel the task, unless it has ended."""
-        self.future().cancel()
-        if self._task is not None:
-            self._task.cancel()
-
-
-class _Stored:
-    """A value that is stored on the cluster; a call fetches it."""
-
-    def __init__(self, client: Client, value: Any) -> None:
-        self._client = client
-        self.reference = client.send_object(value)
-
-    def __call__(self) -> Future[Any]:
-        return self._client.submit(_same, self.reference)
-
-
-def _arrived(index: int) -> ObjectRef[Any]:
-    future: Future[Any] = Future()
-    future.set_result(_inside.values[index])
-    return ObjectRef(future)
-
-
-def _call(function: Callable[..., T], pickled: bytes, *values: Any) -> T:
-    """Call a function, in a task, with arguments in which there are references."""
-    _inside.values = values
-    try:
-        args, kwargs = pickle.loads(pickled)
-    finally:
-        _inside.values = ()
-    args = tuple(map(_value_of, args))
-    return function(*args, **{name: _value_of(value) for name, value in kwargs.items()})
-
-
-def _value_of(argument: Any) -> Any:
-    return argument.future().result() if isinstance(argument, ObjectRef) else argument
-
-
-def _same(value: T) -> T:
-    return value
+# -- values ------------------------------------------------------------------------------------
 
 
 def _item(value: Any, index: int, count: int) -> Any:
@@ -181,7 +103,7 @@ def put(value: T) -> ObjectRef[T]:
     """Store a value on the cluster; raises PayloadError, StorageFullError."""
     if isinstance(value, ObjectRef):
         raise TypeError("this is a reference already")
-    return ObjectRef(_Stored(connected(), value))
+    return ObjectRef(Stored(connected(), value))
 
 
 def get(refs: Any, *, timeout: float | None = None) -> Any:
@@ -302,13 +224,14 @@ class RemoteFunction:
         value is asked for, if an argument cannot be pickled.
         """
         client = connected()
-        given = tuple(_given(value) for value in args)
-        named = {name: _given(value, is_positional=False) for name, value in kwargs.items()}
-        _inside.was_met = False
-        future = self._submit(client, self._task, given, named)
-        if _inside.was_met:
+        passed = tuple(map(given, args))
+        named = {name: given(value, is_positional=False) for name, value in kwargs.items()}
+        inside.was_met = False
+        future = self._submit(client, self._task, passed, named)
+        if inside.was_met:
             # Inside of values: nothing was sent.
-            future = self._submit(client, _call, (self._task, *_with_values(args, kwargs)), {})
+            packed = self._task, *with_values(args, kwargs)
+            future = self._submit(client, call_with_values, packed, {})
         if self.num_returns == 1:
             return ObjectRef(future)
         count = self.num_returns
@@ -325,26 +248,9 @@ class RemoteFunction:
         )
 
 
-def _with_values(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Return the pickle of arguments, and what stands for the references in it."""
-    found: list[ObjectRef[Any]] = []
-    _inside.found = found
-    try:
-        pickled = dumps((args, kwargs))
-    finally:
-        _inside.found = None
-    return [pickled, *(one.as_argument() for one in found)]
-
-
-def _given(value: Any, *, is_positional: bool = True) -> Any:
-    if isinstance(value, ObjectRef):
-        return value.as_argument(is_positional=is_positional)
-    return value
-
-
-def _known(options: dict[str, Any]) -> dict[str, Any]:
+def _known(options: dict[str, Any], refused: Mapping[str, str] = REFUSED) -> dict[str, Any]:
     """Return the options that mean something here; raise for those that nobody follows."""
-    for name, why in REFUSED.items():
+    for name, why in refused.items():
         if options.get(name):
             raise NotImplementedError(f"{name} is not there: {why}")
     count = options.get("num_returns", 1)
@@ -353,7 +259,7 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ValueError(f"num_returns must be a whole number of 1 or more, not {count!r}")
     known = {name: value for name, value in options.items() if name not in WITHOUT_EFFECT}
-    wrong = known.keys() - {"num_returns", "num_cpus", "num_gpus", "resources", *REFUSED}
+    wrong = known.keys() - {"num_returns", "num_cpus", "num_gpus", "resources", *refused}
     if wrong:
         raise ValueError(f"{min(wrong)!r} is no option of a remote function")
     return known
@@ -369,21 +275,78 @@ def _demand(options: dict[str, Any]) -> tuple[dict[str, float], int]:
 
 
 class RemoteClass:
-    """A class of actors, which cannot be made."""
+    """A class of actors: ``C.remote(...)`` has one made in a worker of its own."""
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, cls: type, options: dict[str, Any]) -> None:
         self._class = cls
+        self._capabilities = _actors_demand(options)
         self.__name__, self.__doc__ = cls.__name__, cls.__doc__
 
-    def options(self, **_: Any) -> RemoteClass:
-        """Return this."""
-        return self
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: actors are made elsewhere."""
+        raise TypeError(f"call {self.__name__}.remote(...) in place of {self.__name__}(...)")
 
-    def remote(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise NotImplementedError."""
-        raise NotImplementedError(
-            f"{self._class.__name__}.remote(...): this layer has no actors, only remote functions"
-        )
+    def options(self, **named: Any) -> RemoteClass:
+        """Return the same class with other options."""
+        return RemoteClass(self._class, _known(named, ACTORS_REFUSED))
+
+    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+        """Have an actor made, and return its handle; references in the arguments are waited for."""
+        client = connected()
+        if self._capabilities:
+            client = client.options(capabilities=self._capabilities)
+        named = {name: value_of(value) for name, value in kwargs.items()}
+        return ActorHandle(actors.create(client, self._class, *map(value_of, args), **named))
+
+
+class ActorHandle:
+    """Calls an actor: ``handle.method.remote(...)`` returns a reference. It may be pickled."""
+
+    def __init__(self, handle: actors.ActorHandle) -> None:
+        self._handle = handle
+
+    def __getattr__(self, name: str) -> ActorMethod:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return ActorMethod(getattr(self._handle, name))
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+    def __reduce__(self) -> Any:
+        return ActorHandle, (self._handle,)
+
+
+class ActorMethod:
+    """A method of an actor."""
+
+    def __init__(self, call: Callable[..., Future[Any]]) -> None:
+        self._call = call
+
+    def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[Any]:
+        """Submit a call; references among the arguments are waited for."""
+        named = {name: value_of(value) for name, value in kwargs.items()}
+        return ObjectRef(self._call(*map(value_of, args), **named))
+
+
+def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
+    """End an actor now, whatever it runs; raises TypeError."""
+    if not isinstance(actor, ActorHandle):
+        raise TypeError(f"kill() needs the handle of an actor, not {type(actor).__qualname__}")
+    actors.destroy(actor._handle, force=True)
+
+
+def method(**named: Any) -> Callable[[T], T]:
+    """Return a decorator of an actor's method, which changes nothing."""
+    _known(named)
+    return lambda function: function
+
+
+def _actors_demand(options: dict[str, Any]) -> dict[str, float]:
+    needed, cores = _demand(options)
+    if cores > 1 or options.get("num_returns", 1) > 1:
+        raise NotImplementedError("an actor has one core, and a call of it one value")
+    return needed
 
 
 @overload
@@ -394,16 +357,18 @@ def remote(*given: Any, **named: Any) -> Any:
     """Make a function remote: ``@ray.remote``, or ``@ray.remote(num_returns=2, num_gpus=1)``.
 
     ``num_cpus`` are the cores that a task needs, ``num_gpus`` and ``resources`` what it demands of
-    its worker. Raises TypeError, ValueError, NotImplementedError for other options.
+    its worker. A class becomes one of actors. Raises TypeError, ValueError, NotImplementedError for
+    other options.
     """
-    options = _known(named)
+    # Those of classes alone are looked at when there is one.
+    _known({name: value for name, value in named.items() if name not in ACTORS_REFUSED})
 
     def make(function: Any) -> Any:
         if isinstance(function, type):
-            return RemoteClass(function)
+            return RemoteClass(function, _known(named, ACTORS_REFUSED))
         if not callable(function):
             raise TypeError(f"only functions can be remote, not {type(function).__qualname__}")
-        return RemoteFunction(function, options)
+        return RemoteFunction(function, _known(named))
 
     if not given:
         return make
@@ -417,7 +382,7 @@ def remote(*given: Any, **named: Any) -> Any:
 
 def _missing(name: str) -> Callable[..., NoReturn]:
     def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError(f"ray.{name} is not there: this layer has tasks and references")
+        raise NotImplementedError(f"ray.{name} is not there: this layer has tasks and actors")
 
     return refuse
 
@@ -427,8 +392,6 @@ cluster_resources = _missing("cluster_resources")
 get_actor = _missing("get_actor")
 get_gpu_ids = _missing("get_gpu_ids")
 get_runtime_context = _missing("get_runtime_context")
-kill = _missing("kill")
-method = _missing("method")
 nodes = _missing("nodes")
 timeline = _missing("timeline")
 
@@ -442,7 +405,9 @@ def _module(name: str, **contents: Any) -> ModuleType:
 util = _module("util", as_completed=as_completed, map_unordered=map_unordered)
 exceptions = _module(
     "exceptions",
+    ActorDiedError=ActorDiedError,
     GetTimeoutError=GetTimeoutError,
+    RayActorError=ActorDiedError,
     RayError=ScalerError,
     RayTaskError=RemoteError,
     TaskCancelledError=CancelledError,

@@ -152,11 +152,11 @@ def test_an_installed_ray_is_patched() -> None:
 
 
 def test_what_is_not_there_says_so() -> None:
-    """Actors, and what only a cluster of Ray knows; addresses of such a cluster."""
+    """What only a cluster of Ray knows; addresses of such a cluster."""
     program = """
-for name in ("get_actor", "kill", "nodes", "get_runtime_context"):
+for name in ("get_actor", "timeline", "nodes", "get_runtime_context"):
     print(said(getattr(ray, name)))
-print(said(Counter.options(num_cpus=1).remote))
+print(said(Counter.options, lifetime="detached"))
 print(said(ray.init, "ray://host:10001"))
 print(said(scaler_init, "tcp://127.0.0.1:1", n_workers=2))
 """
@@ -165,7 +165,44 @@ print(said(scaler_init, "tcp://127.0.0.1:1", n_workers=2))
     lines = done.stdout.splitlines()
     assert all("NotImplementedError: ray." in one for one in lines[:4]), done
     assert lines[4] == (
-        "NotImplementedError: Counter.remote(...): this layer has no actors, only remote functions"
+        "NotImplementedError: lifetime is not there: an actor ends with the client that had it made"
     )
     assert "scaler_init(address=...) connects" in lines[5]
     assert lines[6].startswith("TypeError: n_workers is a setting of a new cluster")
+
+
+def test_actors_are_those_of_the_engine() -> None:
+    """They keep their state, take references, go into tasks, and end when they are killed."""
+    program = """
+scaler_init(n_workers=2)
+
+@ray.remote
+class Account:
+    def __init__(self, money):
+        self.money = money
+
+    def add(self, money):
+        self.money += money
+        return self.money
+
+@ray.remote
+def pay(account, money):
+    return ray.get(account.add.remote(money))
+
+account = Account.remote(ray.put(5))
+print(ray.get([account.add.remote(1), account.add.remote(pay.remote(account, 10))]))
+print(said(Account, 3))
+ray.kill(account)
+try:
+    ray.get(account.add.remote(1))
+except ray.exceptions.RayActorError as error:
+    print(type(error).__name__)
+ray.shutdown()
+"""
+    done = run_program(FUNCTIONS + program)
+
+    assert done.stdout.splitlines() == [
+        "[6, 32]",
+        "TypeError: call Account.remote(...) in place of Account(...)",
+        "ActorDiedError",
+    ], done
