@@ -129,24 +129,28 @@ def _take(waiting: asyncio.Future[Any], future: Any) -> None:
 async def as_completed(futures: Iterable[F]) -> AsyncIterator[F]:
     """Yield futures as they become done; they may already be."""
     box = mailbox()
-    done: deque[F] = deque()
+    done: deque[Any] = deque()
     has_come = asyncio.Event()
+    is_awaited = False
 
-    def arrive(future: F) -> None:
+    def arrive(future: Future[Any]) -> None:
+        # In any thread. Afterwards: who waits says so before it looks for the last time.
+        nonlocal is_awaited
         done.append(future)
-        has_come.set()
-
-    def look_after(future: F) -> None:
-        future.add_done_callback(lambda _: box.post(partial(arrive, future)))
+        if is_awaited:
+            is_awaited = False
+            box.post(has_come.set)
 
     turn = Turn()
     wanted = list(dict.fromkeys(futures))
     for future in wanted:
-        look_after(future)
+        future.add_done_callback(arrive)
         await turn.give()
-    for _ in wanted:
+    for _ in range(len(wanted)):
         while not done:
             has_come.clear()
-            await has_come.wait()
+            is_awaited = True
+            if not done:
+                await has_come.wait()
         yield done.popleft()
         await turn.give()
