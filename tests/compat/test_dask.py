@@ -392,5 +392,5 @@ def test_keys_that_are_not_there(client) -> None:
 def test_a_dictionary_of_ours_is_none_of_dask(client) -> None:
     """Client.get returns a dictionary for a plain graph, and refuses unknown options."""
     assert client.get({"x": 1, "y": (inc, "x")}, ["y"]) == {"y": 2}
-    with pytest.raises(TypeError, match="unexpected keyword argument 'retries'"):
-        client.get({"x": 1}, ["x"], retries=3)
+    with pytest.raises(TypeError, match="no option 'optimize_graph'"):
+        client.get({"x": 1}, ["x"], optimize_graph=False)
