@@ -18,11 +18,11 @@ from scaler_monitoring.recording import read
 from tests.runtime.browser import DESKTOP, watched
 from tests.runtime.helpers import free_port, plant, wait_gone, wait_until
 
-TABS = 20
-LOOK_S = 60.0
-WARM_S = 20.0
+TABS = 8
+LOOK_S = 30.0
+WARM_S = 15.0
 """How long it takes until a tab has all that it keeps."""
-GROWTH_BYTES = 20e6
+GROWTH_BYTES = 10e6
 ROOM_BYTES = 4096
 """Enough for what is logged, not for what is recorded."""
 
@@ -335,8 +335,8 @@ def test_a_token_that_is_pasted_into_a_frame_opens_a_tab(shell, open_window):
 
 
 @pytest.mark.timeout(240)
-def test_twenty_tabs_for_a_minute(shell, browser):
-    """The dashboard's memory does not grow while twenty tabs are open."""
+def test_many_tabs_for_half_a_minute(shell, browser):
+    """The dashboard's memory does not grow while they are open."""
     with SchedulerClusterCombo(2) as cluster, Client(cluster.get_address()) as client:
         command = shell.start(f"scaler_ui {cluster.get_monitor_address()} --port 0")
         link = command.address("dashboard at ")
@@ -352,7 +352,7 @@ def test_twenty_tabs_for_a_minute(shell, browser):
                 client.map(abs, range(1000))
                 sizes.append((now, process.memory_info().rss))
                 page.wait_for_timeout(500)
-            # Twenty tabs that draw are slow to answer whether they have said everything.
+            # Tabs that draw are slow to answer whether they have said everything.
             for other in window.context.pages[:-1]:
                 other.close()
             connected(page)
