@@ -82,7 +82,7 @@ def submit(first: int, function: bytes, arguments: list[Any], **options: Any) ->
     fields: dict[str, Any] = {
         "priority": 0, "timeout_s": None, "retries": 0, "at_most_once": False,
         "stream_output": False, "profiling": False, "depth": 0, "capabilities": [], "workers": [],
-        "log_level": 0, "cores": 1,
+        "log_level": 0, "cores": 1, "creates": "",
     }  # fmt: skip
     chosen = list((fields | options).values()) if options else None
     return [SUBMIT, first, function, 0, chosen, arguments, []]
