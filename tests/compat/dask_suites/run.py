@@ -19,11 +19,8 @@ CHOSEN = (
     "dask.bag.tests.test_bag",
     "dask.tests.test_delayed",
     "dask.array.tests.test_array_core",
-    "dask.array.tests.test_linalg",
-    "dask.array.tests.test_slicing",
     "dask.dataframe.dask_expr.tests.test_collection",
     "dask.dataframe.dask_expr.tests.test_groupby",
-    "dask.dataframe.dask_expr.tests.test_shuffle",
 )
 """Of arrays, frames, bags and delayed values, what says most in a minute or two."""
 ALL = (
