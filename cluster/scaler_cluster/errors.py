@@ -20,6 +20,7 @@
     │   └── MissingObjectsError                  an object is gone, or is not this client's
     ├── RemoteError                              stands in for an exception that cannot travel
     ├── RemoteCallError                          what runs tasks for a proxy did not run this one
+    ├── CodeError                                workers cannot use what was uploaded for them
     ├── NoSuitableWorkerError                    no worker with what it demands joined in time
     ├── QuotaExceededError                       its client has as much there as one client may
     ├── TaskTimeoutError(TimeoutError)           the task ran longer than its ``timeout``
@@ -40,6 +41,10 @@ from __future__ import annotations
 
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class ScalerError(Exception):
@@ -130,6 +135,17 @@ class RemoteCallError(ScalerError):
 
     The message has the system's reason.
     """
+
+
+class CodeError(ScalerError):
+    """Workers cannot use what was uploaded or registered; the message says which, and why.
+
+    ``failed`` has the exception of each of them, by its name.
+    """
+
+    def __init__(self, message: str, failed: Mapping[str, BaseException] | None = None) -> None:
+        super().__init__(message)
+        self.failed = dict(failed or {})
 
 
 class NoSuitableWorkerError(ScalerError):

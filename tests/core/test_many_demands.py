@@ -158,9 +158,9 @@ def test_a_named_worker_is_found_among_thousands(crowd, monkeypatch):
     """A task that names its worker costs no look at all others, be it idle or busy."""
     names = []
 
-    def noting(options, worker, host):
-        names.append(worker)
-        return is_named(options, worker, host)
+    def noting(options, called):
+        names.append(called)
+        return is_named(options, called)
 
     monkeypatch.setattr("scaler_cluster.core.scheduler.pools.is_named", noting)
     options = m.TaskOptions(workers=("v7",))

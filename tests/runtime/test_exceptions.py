@@ -245,7 +245,7 @@ def test_an_unimportable_function_says_so(executor, monkeypatch) -> None:
         str(error)
     )
     assert "PYTHONPATH of scaler_cluster" in str(error)
-    assert "cloudpickle.register_pickle_by_value(only_here)" in str(error)
+    assert "register_pickle_by_value(only_here)" in str(error)
 
 
 def test_a_module_that_an_argument_needs_is_named(executor, monkeypatch) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scaler_cluster.client.connection import Connection
     from scaler_cluster.core.client.requests import Function, Objects
     from scaler_cluster.objects.sent import CallObjects
+    from scaler_cluster.pickling.code_bundle import CarriedCode
     from scaler_cluster.pickling.payload import ObjectReference
 
 
@@ -38,6 +39,10 @@ class CallPickler:
     def remember(self, function: FunctionType, packed: Function) -> None:
         """Note what a function was unpickled from; see :class:`FunctionPickler`."""
         self._functions.remember(function, packed)
+
+    def carry(self, code: CarriedCode | None) -> None:
+        """Let all functions carry this code from now on."""
+        self._functions.carry(code)
 
     def call(
         self,

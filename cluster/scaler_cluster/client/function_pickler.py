@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.core.client.requests import Function, Objects
     from scaler_cluster.objects.sent import SentObjects
+    from scaler_cluster.pickling.code_bundle import CarriedCode
 
 _CACHED = (FunctionType, BuiltinFunctionType, type)
 """Not partials, bound methods or other callables: what they hold may change, and they are light."""
@@ -43,6 +44,7 @@ class FunctionPickler:
         self._cache: FunctionCache[Function] = FunctionCache()
         self._reloads = reloads.noted
         self._registered = set(REGISTERED)
+        self._code: CarriedCode | None = None
 
     def __call__(self, function: Callable[..., Any], held: list[bytes]) -> Function:
         """Return digest, pickle, objects and name; raises PayloadError, StorageFullError.
@@ -81,6 +83,11 @@ class FunctionPickler:
         """
         self._cache.put(function, Snapshot.of(function) or False, packed)
 
+    def carry(self, code: CarriedCode | None) -> None:
+        """Let all functions carry this code from now on."""
+        self._code = code
+        self._cache.clear()
+
     def clear(self) -> None:
         """Pickle everything anew: objects that functions name were dropped."""
         self._cache.clear()
@@ -102,4 +109,6 @@ class FunctionPickler:
             collector = Collector() if collector is not None else None
             payload = dumps(whole, collector)
             buffers = collector.buffers if collector is not None else []
+        if self._code is not None:
+            return self._code.put_before(payload, buffers, stores=self._stored is not None)
         return payload, buffers

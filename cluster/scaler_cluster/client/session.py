@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import sys
 import weakref
@@ -109,6 +110,7 @@ class Session:
             self._look_after_callbacks,
             self._finish,
         )
+        self._lists = itertools.count(1)
         self._settler.handle(events)
         _sessions.add(self)
 
@@ -397,6 +399,24 @@ class Session:
             raise ClusterUnreachableError(f"the scheduler at {self.address} does not answer")
         if settler.refused:
             raise ConfigError(settler.refused)
+
+    def list_workers(self, timeout: float = CONNECT_TIMEOUT_S) -> m.WorkerList | None:
+        """Return the workers that take tasks now; None: the scheduler has not said it in time."""
+        self.check_usable()
+        number = next(self._lists)
+        self.connection.say(m.ListWorkers(number))
+        self.push()
+
+        def is_told() -> bool:
+            listed = self._settler.listed
+            return self.connection.error is not None or (
+                listed is not None and listed.number >= number
+            )
+
+        self.wait(is_told, timeout=timeout)
+        self.check_usable()
+        listed = self._settler.listed
+        return listed if listed is not None and listed.number >= number else None
 
     def break_now(self, error: ScalerError) -> None:
         """Fail everything pending with ``error`` and take no more work."""

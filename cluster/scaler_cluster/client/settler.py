@@ -39,6 +39,8 @@ class Settler:
     ) -> None:
         self.refused = ""
         """What the scheduler refused last, and why."""
+        self.listed: m.WorkerList | None = None
+        """The workers that the scheduler named last, to whoever asked for them."""
         self.io_thread: threading.Thread | None = None
         self._is_missing = False
         """True if the log says that the scheduler is silent, or has forgotten this client."""
@@ -111,6 +113,9 @@ class Settler:
     def _on_unplaced(self, event: m.Unplaced) -> None:
         client_log.warning(event.reason)
 
+    def _on_worker_list(self, event: m.WorkerList) -> None:
+        self.listed = event
+
     def _on_refused(self, event: m.Refused) -> None:
         self.refused = event.reason
         if not self._connection.welcome.session:
@@ -161,6 +166,7 @@ class Settler:
         Released: _on_released,
         m.Output: _on_output,
         m.Unplaced: _on_unplaced,
+        m.WorkerList: _on_worker_list,
         m.Refused: _on_refused,
         m.Broken: _on_broken,
         m.Goodbye: _on_broken,

@@ -324,12 +324,13 @@ def lacking(error: BaseException, where: str = "") -> str:
     where = where or f"this process on {platform.node()}"
     python = f"(Python {platform.python_version()}, {sys.executable})"
     if isinstance(error, ImportError) and error.name:
+        top = error.name.partition(".")[0]
         what = "is missing" if isinstance(error, ModuleNotFoundError) else "cannot be imported"
         return (
             f". The module {error.name} {what} in {where} {python}. Install it there, or put its "
             "directory on the PYTHONPATH of scaler_cluster; for workers that your program starts, "
-            "on its sys.path before that. A module of your own can also travel by value: "
-            f"cloudpickle.register_pickle_by_value({error.name.partition('.')[0]})"
+            "on its sys.path before that. Of a module of your own, scaler_exec.code sends the file "
+            f"(upload_file), or its functions by value: register_pickle_by_value({top})"
         )
     if isinstance(error, AttributeError) and str(error).startswith("Can't get attribute "):
         return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from scaler_cluster.errors import MissingObjectsError, PayloadError, StorageFullError
+from scaler_cluster.errors import CodeError, MissingObjectsError, PayloadError, StorageFullError
 from scaler_cluster.pickling.exceptions import dumps_exception, lacking
 from scaler_cluster.texts import show
 from scaler_cluster.wire import messages as m
@@ -26,6 +26,10 @@ def describe_failure(
     ``culprit`` could not be unpickled, and ``where`` is this process, both for people.
     """
     trace = error.__traceback__
+    if stage == m.FAILED_EXCEPTION and isinstance(error, ModuleNotFoundError):
+        # Python shows it below the exception's own text, which stays what it is.
+        notes = [*getattr(error, "__notes__", ()), lacking(error, where).removeprefix(". ")]
+        vars(error)["__notes__"] = [*filter(None, notes)]
     payload, detail = dumps_exception(error, trace.tb_next if trace else None)
     if stage == m.FAILED_DESERIALIZE and isinstance(error, MissingObjectsError):
         # What a node needs was lost on the way: the scheduler may be able to have it made again.
@@ -50,6 +54,7 @@ def describe_setup_failure(
     ``what`` the worker could not do.
     """
     _, detail = dumps_exception(error, error.__traceback__)
-    detail["message"] = f"{what}: {show(error)}{lacking(error, where)}"
+    text = show(error, str if isinstance(error, CodeError) else repr)
+    detail["message"] = f"{what}: {text}{lacking(error, where)}"
     kind = m.FAILED_MISSING if isinstance(error, MissingObjectsError) else m.FAILED_DESERIALIZE
     return kind, b"", detail

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaler_cluster.pickling.by_value import set_classes
-from scaler_cluster.runtime import pools
+from scaler_cluster.runtime import pools, worker_code
 from scaler_cluster.runtime.callees import load_callee
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ def load_function(entry: FunctionEntry, buffers: Sequence[Buffer]) -> None:
     """Unpickle a function; raises what that raises."""
     before = set_classes()
     entry.runs.clear()
-    entry.call = load_callee(entry.payload, buffers)
+    payload, buffers = worker_code.enter(entry.payload, buffers)
+    entry.call = load_callee(payload, buffers)
+    entry.code = worker_code.active
     pools.know(entry.call)
     after = set_classes()
     entry.set_classes = after if after != before else None

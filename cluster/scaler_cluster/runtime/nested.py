@@ -36,6 +36,7 @@ from scaler_cluster.errors import (
 )
 from scaler_cluster.pickling.payload import function_name
 from scaler_cluster.process.interrupts import deferred
+from scaler_cluster.runtime import worker_code
 from scaler_cluster.runtime.inline_runner import InlineRunner
 from scaler_cluster.runtime.nested_connection import NestedConnection
 from scaler_cluster.runtime.nested_future import NestedFuture
@@ -96,6 +97,7 @@ class NestedSession(TaskSession):
                 if clock() >= end:
                     raise
             sleep(PAUSE_S)
+        self.pickler.carry(worker_code.carried())
         self._nested_waiter = NestedWaiter(
             connection, self._lead, self._settler, self.supplier, self.scope, self.stack.run
         )

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.core.worker.slot import SLOT_SESSION, SLOT_TASK, SLOT_WORDS, SLOT_WORK
 from scaler_cluster.core.worker.task_loop import Failure, run_work
-from scaler_cluster.errors import TaskInterrupted
+from scaler_cluster.errors import CodeError, TaskInterrupted
 from scaler_cluster.ids import HUB
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.pickling import payload as payloads
+from scaler_cluster.pickling.code_bundle import split
 from scaler_cluster.pickling.nodes import NodeLoader
 from scaler_cluster.pickling.payload import function_name
 from scaler_cluster.provision.remote import RemoteCall
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from scaler_cluster.core.worker.task_loop import Outcome
-    from scaler_cluster.core.worker.work import Work
+    from scaler_cluster.core.worker.work import FunctionEntry, Work
     from scaler_cluster.core.worker.worker import WorkerCore
     from scaler_cluster.links.zmq_link import ZmqLink
     from scaler_cluster.objects.worker_store import WorkerStore
@@ -279,7 +280,7 @@ class ProxyWorker:
         culprit = "the function"
         loads: Callable[[Any], Any]
         try:
-            function: Any = payloads.loads(entry.payload, buffers=store.map(entry.objects))
+            function = _load_function(entry, store)
             culprit = "the arguments"
             loads = partial(payloads.loads, buffers=store.map(message.objects))
         except BaseException as caught:
@@ -344,3 +345,11 @@ class ProxyEnd(TaskEnd):
             self._drop_buffers()
             return error.failure
         return super().raised(stage, error, culprit)
+
+
+def _load_function(entry: FunctionEntry, store: WorkerStore) -> Any:
+    """Unpickle a function; raises CodeError if it brings code, and what unpickling raises."""
+    code, pickled, buffers = split(entry.payload, store.map(entry.objects))
+    if code is not None:
+        raise CodeError("uploaded code and plugins do not reach the system behind a proxy")
+    return payloads.loads(pickled, buffers=buffers)

@@ -20,11 +20,13 @@ from scaler_cluster.core.delivery.exchange import Exchange
 from scaler_cluster.core.records.placement import has_inside, is_named
 from scaler_cluster.core.worker.reports import FLUSH_S
 from scaler_cluster.core.worker.task_loop import Failure, run_work
-from scaler_cluster.ids import HUB
+from scaler_cluster.errors import CodeError
+from scaler_cluster.ids import HUB, alias_of
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.pickling.nodes import NodeLoader, call_node
 from scaler_cluster.process.interrupts import deferred
+from scaler_cluster.runtime import worker_code
 from scaler_cluster.runtime.control_thread import ControlThread
 from scaler_cluster.runtime.failures import describe_setup_failure
 from scaler_cluster.runtime.forked_lock import ForkedLock
@@ -89,6 +91,8 @@ class WorkerShell:
         name = f"the worker {hello.name}, " if hello.name else "the worker "
         self.where = f"{name}process {hello.pid} on {hello.host}"
         """What this process is called in errors."""
+        self._code = worker_code.active
+        self._names = hello.name, hello.host, alias_of(peer).hex()
         self.nested: NestedSession | None = None
         """Where its tasks submit tasks; None as long as they never did."""
         # Reentrant only because such a lock says whether this thread holds it: see Sender.
@@ -291,6 +295,8 @@ class WorkerShell:
             return entry.runs[kind]
         try:
             call = self._load_call(entry, kind, message.function)
+        except CodeError as caught:
+            return self._failing(caught, f"{self.where} cannot run tasks of this client")
         except BaseException as caught:
             return self._failing(caught, "the worker cannot unpickle the function")
         loads: Callable[[Any], Any] = payloads.loads
@@ -305,7 +311,9 @@ class WorkerShell:
                 entry.call, work.values, work.kept, loads, store.map, store.map_once
             )
             loads = loader.load
-            keep_result = NodeResults(work, loader.taken, is_shared=message.is_shared).keep
+            if entry.code is None:
+                # What is kept is pickled later, when the code of its client may not be in here.
+                keep_result = NodeResults(work, loader.taken, is_shared=message.is_shared).keep
         output: TaskOutput | None = None
         if prints:
             sender = Sender(partial(self._try_print, work), self.lock)
@@ -324,6 +332,10 @@ class WorkerShell:
             load_function(entry, self._store.map(entry.objects))
             if self.nested is not None:
                 self.nested.remember(digest, entry)
+        elif entry.code is not worker_code.active:
+            worker_code.switch(entry.code)
+        if self._code is not worker_code.active:
+            self._use_code()
         # What a peer sent that speaks for itself may be None: that fails where it is called.
         found: Any = entry.call
         function: Callable[..., Any] = found
@@ -334,6 +346,16 @@ class WorkerShell:
         if kind == m.CALL_KWARGS:
             return lambda args, kwargs: function(*args, **kwargs)
         return lambda *chunk: [function(*args) for args in chunk]
+
+    def _use_code(self) -> None:
+        """The code in here is another client's now, or nobody's: others come by here again."""
+        self._code = worker_code.active
+        with self.lock:
+            for entry in self._core.functions.values():
+                if entry.code is not self._code:
+                    entry.runs.clear()
+        if self.nested is not None:
+            self.nested.pickler.carry(worker_code.carried())
 
     def _failing(self, error: BaseException, what: str) -> Callable[[Buffer], Outcome]:
         """Return what lets each task of a work fail, as none of them can be run."""
@@ -390,7 +412,7 @@ class WorkerShell:
         # What the task has that waits may be used by one that runs on its stack.
         portion = queue[0].message.portion if queue else None
         has_it = has_inside(dict(hello.capabilities), portion, options)
-        return has_it and is_named(options, hello.name, hello.host)
+        return has_it and is_named(options, self._names)
 
     def enter_task(self) -> Work | None:
         """Return the work whose task runs now, and is its last: the next is another work."""

@@ -11,10 +11,12 @@ import signal
 import sys
 import traceback
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from scaler_cluster.client import worker_context
+from scaler_cluster.client.present_workers import WorkerInfo
 from scaler_cluster.core.worker.slot import SLOT_READY
 from scaler_cluster.core.worker.worker import WorkerCore
 from scaler_cluster.links.open_link import connect
@@ -23,7 +25,7 @@ from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.preload import parse_preload
 from scaler_cluster.process.log_config import set_up_logging
 from scaler_cluster.process.process import PYTHON_VERSION
-from scaler_cluster.runtime import forkserver, pools
+from scaler_cluster.runtime import forkserver, pools, worker_code
 from scaler_cluster.runtime.memory_maintenance import MemoryMaintenance
 from scaler_cluster.runtime.task_environment import TaskEnvironment
 from scaler_cluster.runtime.worker import WorkerShell
@@ -137,7 +139,12 @@ class WorkerProcess:
         shell = WorkerShell(
             link, core, slot, store, hello, *reach, order.peer, maintenance, self._environment
         )
+        worker_code.worker = WorkerInfo(
+            hello.name or f"{hello.host}/{hello.pid}", *shell.process[::-1]
+        )
+        worker_code.home = str(Path(dirs.disk).parent) if dirs.disk else ""
         shell.run()
+        worker_code.close()
         link.close()
 
     def _kept_max(self, dirs: StorageDirs, workers: int) -> float:

@@ -212,6 +212,8 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Transferred: lambda x: f"Transferred {name(x.segment)}" + f": {x.error}" * bool(x.error),
     m.WorkerLost: lambda x: f"WorkerLost {name(x.worker)} {tasks(x.task, 1, x.session)}",
     m.Shutdown: lambda x: "Shutdown",
+    m.ListWorkers: lambda x: f"ListWorkers {x.number}",
+    m.WorkerList: lambda x: f"WorkerList {x.number} with {len(x.aliases)}",
     m.RequestCredit: lambda x: f"RequestCredit {x.more - x.fewer}",
     m.GrantCredit: lambda x: f"GrantCredit {x.count}",
     m.Overdue: lambda x: f"Overdue {tasks(x.task, 1, x.session)} on {name(x.worker)}",

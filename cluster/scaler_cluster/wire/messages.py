@@ -86,7 +86,7 @@ class TaskOptions:
     capabilities: Capabilities = ()
     """What the worker must have to run the task."""
     workers: tuple[str, ...] = ()
-    """Names of workers and machines that may run the task; empty: any."""
+    """Names of workers and machines, and aliases of workers, that may run the task; empty: any."""
     log_level: int = 0
     """Send the task's log records from this level on to the client; 0: none."""
     cores: int = 1
@@ -892,6 +892,33 @@ INPUT_CANCELLED = "cancelled"
 """The task whose result the input is was cancelled."""
 NOT_RUN = "not_run"
 """The client gives a node back that it was handed."""
+
+
+@dataclass(slots=True)
+class ListWorkers(Message):
+    """Client to scheduler: which workers take tasks now? The answer is a WorkerList."""
+
+    tag = 90
+    number: int
+    """Comes back with the answer."""
+
+
+@dataclass(slots=True)
+class WorkerList(Message):
+    """Scheduler to client: the workers that take tasks now, each in the same place of all fields.
+
+    Spare workers and those that are about to leave are not among them.
+    """
+
+    tag = 91
+    number: int
+    """The one of the ListWorkers that this answers."""
+    aliases: tuple[str, ...]
+    """By these, tasks can name each of them alone; see TaskOptions.workers."""
+    names: tuple[str, ...]
+    """What users call them; empty: nothing."""
+    hosts: tuple[str, ...]
+    pids: tuple[int, ...]
 
 
 @dataclass(slots=True)

@@ -52,7 +52,9 @@ class Released:
     objects: tuple[bytes, ...]
 
 
-News: TypeAlias = m.Output | m.Unplaced | m.Refused | m.Broken | m.Goodbye | m.Unknown | m.Welcome
+News: TypeAlias = (
+    m.Output | m.Unplaced | m.WorkerList | m.Refused | m.Broken | m.Goodbye | m.Unknown | m.Welcome
+)
 ClientEvent: TypeAlias = Settled | Profiled | InputWanted | NodeRan | Released | News
 
 

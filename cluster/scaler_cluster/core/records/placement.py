@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.wire.messages import WHOLE_MACHINE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.wire.messages import Capabilities, Portion, TaskOptions
@@ -27,9 +27,9 @@ def has_all(offered: Mapping[str, float], demanded: Capabilities) -> bool:
     return True
 
 
-def is_named(options: TaskOptions, worker: str, host: str) -> bool:
-    """Return True if tasks may go to a worker of this name, as far as names go."""
-    return not options.workers or worker in options.workers or host in options.workers
+def is_named(options: TaskOptions, names: Sequence[str]) -> bool:
+    """Return True if tasks may go to a worker of these names, as far as names go."""
+    return not options.workers or any(name in options.workers for name in names)
 
 
 def has_inside(offered: Mapping[str, float], portion: Portion | None, options: TaskOptions) -> bool:
@@ -49,13 +49,15 @@ def has_inside(offered: Mapping[str, float], portion: Portion | None, options: T
 def may_run_inside(worker: WorkerRecord, options: TaskOptions) -> bool:
     """Return True if a task may run on the stack of one that waits on a worker."""
     has_it = has_inside(dict(worker.pool.capabilities), worker.portion, options)
-    return has_it and is_named(options, worker.name, worker.host)
+    return has_it and is_named(options, worker.names)
 
 
 def may_run(worker: WorkerRecord, options: TaskOptions) -> bool:
     """Return True if a worker has what tasks demand, or its machine if others do not use it."""
     has_it = has_all(worker.pool.offered, options.capabilities)
-    return has_it and is_named(options, worker.actor or worker.name, worker.host)
+    # The place of an actor goes by no other name of its own.
+    names = (worker.actor, worker.host) if worker.actor else worker.names
+    return has_it and is_named(options, names)
 
 
 def uncounted(capabilities: Capabilities) -> Capabilities:

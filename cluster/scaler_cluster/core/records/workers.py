@@ -234,6 +234,8 @@ class WorkerRecord:
     name: str = ""
     actor: str = ""
     """The actor that lives there: the worker is given calls of it, and nothing else."""
+    names: tuple[str, ...] = ()
+    """What tasks may call it that name workers: its name, its machine's, and its alias."""
     joined_at: float = 0.0
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(()), repr=False)
     """The workers that offer the same."""

@@ -19,6 +19,7 @@ from scaler_cluster.ids import (
     FUNCTION_NAME_CHARS_MAX,
     SESSION_BITS,
     TASK_ID_MAX,
+    alias_of,
     function_id,
     session_proof,
 )
@@ -90,6 +91,7 @@ class ClientHandlers:
             m.Cancel: self._on_cancel,
             m.Blocked: self._on_blocked,
             m.EndActor: actors.on_end,
+            m.ListWorkers: self._on_list_workers,
         }
 
     # -- clients come and go -------------------------------------------------------------------
@@ -393,3 +395,15 @@ class ClientHandlers:
         if worker is None:
             raise RemoteProtocolError("only a client inside of a task says this")
         self._spares.set_blocked(worker, now, is_blocked=message.is_blocked)
+
+    def _on_list_workers(self, peer: bytes, message: m.ListWorkers, now: float) -> None:
+        self._client(peer).last_seen = now
+        taking = [w for w in self._table.workers.values() if not (w.spare or w.retiring or w.actor)]
+        answer = m.WorkerList(
+            message.number,
+            tuple(alias_of(one.peer).hex() for one in taking),
+            tuple(one.name for one in taking),
+            tuple(one.host for one in taking),
+            tuple(one.pid for one in taking),
+        )
+        self._table.send(peer, answer)

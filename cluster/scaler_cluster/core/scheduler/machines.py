@@ -210,7 +210,7 @@ class Machines:
         queue.kept_at = b""
 
     def _is_able(self, worker: WorkerRecord, queue: ReadyQueue) -> bool:
-        return worker.pool in queue.pools and is_named(queue.options, worker.name, worker.host)
+        return worker.pool in queue.pools and is_named(queue.options, worker.names)
 
     def _is_known(self, supervisor: SupervisorRecord) -> bool:
         """Return True once all workers have told what they hold that the machine came back with."""

@@ -72,7 +72,7 @@ class WorkerPools:
         pool.count += 1
         worker.pool = pool
         self.changes += 1
-        for name in (worker.name, worker.host):
+        for name in worker.names:
             self._by_name.setdefault(name, {})[worker.peer] = worker
         self.consider(worker)
 
@@ -124,7 +124,7 @@ class WorkerPools:
         if not pool.count:
             self.pools.remove(pool)
         self.changes += 1
-        for name in (worker.name, worker.host):
+        for name in worker.names:
             named = self._by_name.get(name, {})
             named.pop(worker.peer, None)
             if not named:
@@ -164,7 +164,7 @@ class WorkerPools:
         pools = self.able(options)
         if options.cores > 1:
             return any(
-                one.pool in pools and is_named(options, one.name, one.host)
+                one.pool in pools and is_named(options, one.names)
                 for supervisor in self._supervisors.values()
                 if supervisor.size >= options.cores
                 for one in supervisor.workers.values()
@@ -228,7 +228,7 @@ class WorkerPools:
     ) -> dict[bytes, WorkerRecord]:
         """Return some of those that tasks name; cost: O(takers, or workers of these names)."""
         if sum(len(self._by_name.get(name, ())) for name in options.workers) >= len(takers):
-            able = (it for it in takers.items() if is_named(options, it[1].name, it[1].host))
+            able = (it for it in takers.items() if is_named(options, it[1].names))
             return dict(islice(able, NAMED_MAX))
         # Most takers are of no use: there may be thousands.
         named = (self._by_name.get(name, {}).items() for name in options.workers)
@@ -240,7 +240,7 @@ class WorkerPools:
         if peer in hungry:
             hungry[peer] = hungry.pop(peer)
         if options.workers:
-            for name in (worker.name, worker.host):
+            for name in worker.names:
                 named = self._by_name[name]
                 named[peer] = named.pop(peer)
 

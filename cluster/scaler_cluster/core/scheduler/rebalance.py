@@ -95,7 +95,7 @@ class Rebalancer:
             options = run.options
             if not options.is_for_any:
                 idle = chain.from_iterable(pool.idle.values() for pool in self._pools.able(options))
-                if not any(is_named(options, one.name, one.host) for one in idle):
+                if not any(is_named(options, one.names) for one in idle):
                     break
             count += run.count
             if count >= most:

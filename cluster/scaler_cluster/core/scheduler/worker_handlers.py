@@ -11,7 +11,7 @@ from scaler_cluster.core.records.placement import uncounted
 from scaler_cluster.core.records.returning import Returning
 from scaler_cluster.core.records.workers import WorkerRecord
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import is_segment_of, segment_number
+from scaler_cluster.ids import alias_of, is_segment_of, segment_number
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import numbers
 
@@ -100,6 +100,7 @@ class WorkerHandlers:
         worker.joined_at = worker.progress_at = now
         worker.spare = hello.spare
         worker.name = hello.name
+        worker.names = (hello.name, hello.host, alias_of(peer).hex())
         worker.retiring = supervisor.is_draining
         worker.tasks_max = min(hello.queue or TASKS_MAX, self._config.tasks_max, TASKS_MAX)
         worker.announced = Announced(returning.first_segment)

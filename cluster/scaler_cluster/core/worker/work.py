@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 class FunctionEntry:
     """A function that this worker was sent, and what it became when it was unpickled."""
 
-    __slots__ = ("call", "objects", "payload", "runs", "set_classes")
+    __slots__ = ("call", "code", "objects", "payload", "runs", "set_classes")
 
     def __init__(self, payload: Buffer, objects: tuple[bytes, ...]) -> None:
         self.payload = payload
         self.objects = objects
         self.call: Callable[..., Any] | None = None
+        self.code: Any = None
+        """The code of its client with which it was unpickled; None: it brought none."""
         self.runs: dict[int, Callable[..., Any]] = {}
         """What runs a task, by how it is called, for works that ask for nothing special."""
         self.set_classes: int | None = None

@@ -1,0 +1,250 @@
+"""The code of clients in a worker: what their functions brought along, one client's at a time.
+
+``sys.path``, ``sys.modules`` and the environment are the process's. So a worker that turns from
+the tasks of one client to those of another takes the code of the first out of them, and puts it
+back when it turns again: the modules are the same ones then. No task pays for this while nobody
+has uploaded anything.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import sys
+from collections import OrderedDict
+from contextlib import suppress
+from hashlib import blake2b
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from scaler_cluster.errors import CodeError
+from scaler_cluster.logs import LOGGER
+from scaler_cluster.pickling import code_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from scaler_cluster.client.present_workers import WorkerInfo
+    from scaler_cluster.pickling.code_bundle import Bundle, CarriedCode
+    from scaler_cluster.wire.batch import Buffer
+
+OWNERS_KEPT = 8
+"""The code of so many clients stays as it is though no function of theirs is left here."""
+DIRECTORY = "code"
+
+
+class LoadedCode:
+    """Code that this process can use; what was imported from it lives as long as this."""
+
+    def __init__(self, carried: CarriedCode, directories: list[str]) -> None:
+        self.carried = carried
+        self._directories = directories
+        self._names = frozenset(name for part in carried.bundle.parts for name in part.modules)
+        self._modules: dict[str, ModuleType] = {}
+        self._hidden: dict[str, ModuleType] = {}
+        """Modules of the same names that this process has itself."""
+        self._environment: dict[str, str | None] = {}
+        """What the variables were before."""
+
+    def enter(self) -> None:
+        """Let this process import from here first."""
+        self._hidden = self._take_modules()
+        sys.modules.update(self._modules)
+        sys.path[:0] = self._directories
+        importlib.invalidate_caches()
+        variables = self.carried.bundle.variables or {}
+        self._environment = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+
+    def leave(self) -> None:
+        """Let this process import as it did before."""
+        self._modules = self._take_modules()
+        sys.modules.update(self._hidden)
+        for directory in self._directories:
+            with suppress(ValueError):
+                sys.path.remove(directory)
+        for name, value in self._environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    def _take_modules(self) -> dict[str, ModuleType]:
+        names = [name for name in list(sys.modules) if name.partition(".")[0] in self._names]
+        return {name: sys.modules.pop(name) for name in names}
+
+
+class _Owner:
+    """A client whose plugins are set up here."""
+
+    def __init__(self) -> None:
+        self.revision = -1
+        self.plugins: dict[str, tuple[bytes, Any]] = {}
+        """By name: the digest of each, and the plugin itself."""
+
+
+active: LoadedCode | None = None
+"""What this process imports from first; None: nobody's code."""
+worker: WorkerInfo | None = None
+"""What plugins are told of this process; the worker sets it, and the next."""
+home = ""
+"""A private directory of the cluster on this machine; empty: there is none."""
+_known: WeakValueDictionary[tuple[bytes, int], LoadedCode] = WeakValueDictionary()
+_recent: OrderedDict[bytes, LoadedCode] = OrderedDict()
+"""By owner, its newest code; the owner that was used last comes last."""
+_owners: dict[bytes, _Owner] = {}
+
+
+def enter(payload: Buffer, buffers: Sequence[Buffer]) -> tuple[Buffer, Sequence[Buffer]]:
+    """Use the code that a function brings, or nobody's; return its pickle and the buffers of it.
+
+    Raises CodeError if the code cannot be used here; then nobody's is.
+    """
+    carried, payload, buffers = code_bundle.split(payload, buffers)
+    if carried is None:
+        switch(None)
+        return payload, buffers
+    key = carried.bundle.owner, carried.bundle.revision
+    loaded = _known.get(key)
+    if loaded is not None:
+        switch(loaded)
+        return payload, buffers
+    loaded = LoadedCode(carried, _unpacked(carried))
+    switch(loaded)
+    try:
+        _set_up(carried)
+    except BaseException:
+        switch(None)
+        raise
+    _known[key] = loaded
+    newest = _recent.get(carried.bundle.owner)
+    if newest is None or newest.carried.bundle.revision < carried.bundle.revision:
+        _recent[carried.bundle.owner] = loaded
+    return payload, buffers
+
+
+def switch(loaded: LoadedCode | None) -> None:
+    """Use this code from now on, and no other."""
+    global active  # noqa: PLW0603
+    if active is loaded:
+        return
+    if active is not None:
+        active.leave()
+        active = None
+    if loaded is not None:
+        loaded.enter()
+        active = loaded
+        owner = loaded.carried.bundle.owner
+        if owner in _recent:
+            _recent.move_to_end(owner)
+    while len(_recent) > OWNERS_KEPT:
+        _recent.popitem(last=False)
+    in_use = {bundle_owner for bundle_owner, _ in list(_known)}
+    for owner in [one for one in _owners if one not in in_use]:
+        if loaded is None or owner != loaded.carried.bundle.owner:
+            _tear_down_all(_owners.pop(owner))
+
+
+def carried() -> CarriedCode | None:
+    """Return what the tasks that a task submits carry: what it has itself."""
+    return active.carried if active is not None else None
+
+
+def close() -> None:
+    """Tear down what plugins have set up: the process is about to end."""
+    for owner in _owners.values():
+        _tear_down_all(owner)
+    _owners.clear()
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+def _unpacked(carried: CarriedCode) -> list[str]:
+    """Return the directories of the files, the newest first; raises CodeError."""
+    from zipfile import BadZipFile  # few workers need it, and it takes a while to import
+
+    parts = zip(carried.bundle.parts, carried.contents, strict=True)
+    files = [content for part, content in parts if not part.is_plugin]
+    try:
+        return [_directory_of(content) for content in reversed(files)]
+    except (OSError, ValueError, BadZipFile) as error:
+        raise CodeError(f"the uploaded code cannot be unpacked here: {error}") from error
+
+
+def _directory_of(content: memoryview) -> str:
+    """Return where a file is unpacked; the first worker of a machine does it for all.
+
+    It is found by its content, whatever its client calls it: nobody else's is under that name.
+    """
+    import shutil
+    import tempfile
+    from zipfile import ZipFile
+
+    global home  # noqa: PLW0603
+    if not home:
+        home = tempfile.mkdtemp(prefix="scaler-code-")
+    target = Path(home, DIRECTORY, blake2b(content, digest_size=16).hexdigest())
+    if not target.exists():
+        made = Path(tempfile.mkdtemp(dir=_made(target.parent)))
+        try:
+            with ZipFile(BytesIO(content)) as archive:
+                archive.extractall(made)
+            # Another worker may have been faster.
+            with suppress(OSError):
+                made.rename(target)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return str(target)
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory
+
+
+# -- plugins ---------------------------------------------------------------------------------
+
+
+def _set_up(carried: CarriedCode) -> None:
+    """Set up the plugins that are new, and tear down those that are gone; raises CodeError."""
+    bundle: Bundle = carried.bundle
+    owner = _owners.setdefault(bundle.owner, _Owner())
+    if bundle.revision < owner.revision:
+        # A task that was submitted before the last change: plugins only go forward.
+        return
+    owner.revision = bundle.revision
+    parts = zip(bundle.parts, carried.contents, strict=True)
+    wanted = {part.name: (part.digest, content) for part, content in parts if part.is_plugin}
+    for name, (digest, plugin) in list(owner.plugins.items()):
+        if name not in wanted or wanted[name][0] != digest:
+            del owner.plugins[name]
+            _tear_down(name, plugin)
+    for name, (digest, content) in wanted.items():
+        if name not in owner.plugins:
+            try:
+                plugin = pickle.loads(content)
+                plugin.setup(worker)
+            except Exception as error:
+                text = str(error) if isinstance(error, CodeError) else repr(error)
+                raise CodeError(f"the plugin {name!r} could not be set up: {text}") from error
+            owner.plugins[name] = digest, plugin
+
+
+def _tear_down_all(owner: _Owner) -> None:
+    for name, (_, plugin) in reversed(list(owner.plugins.items())):
+        _tear_down(name, plugin)
+
+
+def _tear_down(name: str, plugin: Any) -> None:
+    tear_down = getattr(plugin, "teardown", None)
+    if tear_down is None:
+        return
+    try:
+        tear_down(worker)
+    except Exception:
+        LOGGER.warning("the plugin %s raised when it was torn down", name, exc_info=True)
