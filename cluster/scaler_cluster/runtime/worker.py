@@ -24,13 +24,12 @@ from scaler_cluster.errors import CodeError
 from scaler_cluster.ids import HUB, alias_of
 from scaler_cluster.links.link import new_incarnation
 from scaler_cluster.pickling import payload as payloads
-from scaler_cluster.pickling.nodes import NodeLoader, call_node
+from scaler_cluster.pickling.nodes import NodeLoader
 from scaler_cluster.process.interrupts import deferred
-from scaler_cluster.runtime import worker_code
 from scaler_cluster.runtime.control_thread import ControlThread
 from scaler_cluster.runtime.failures import describe_setup_failure
 from scaler_cluster.runtime.forked_lock import ForkedLock
-from scaler_cluster.runtime.functions import is_loaded, load_function
+from scaler_cluster.runtime.functions import FunctionLoader, is_loaded
 from scaler_cluster.runtime.node_results import NodeResults
 from scaler_cluster.runtime.output import Sender, TaskOutput, undivert
 from scaler_cluster.runtime.profile import measured
@@ -91,7 +90,7 @@ class WorkerShell:
         name = f"the worker {hello.name}, " if hello.name else "the worker "
         self.where = f"{name}process {hello.pid} on {hello.host}"
         """What this process is called in errors."""
-        self._code = worker_code.active
+        self._functions = FunctionLoader(self, core, store)
         self._names = hello.name, hello.host, alias_of(peer).hex()
         self.nested: NestedSession | None = None
         """Where its tasks submit tasks; None as long as they never did."""
@@ -294,7 +293,7 @@ class WorkerShell:
         if is_plain and kind in entry.runs and (entry.set_classes is None or is_loaded(entry)):
             return entry.runs[kind]
         try:
-            call = self._load_call(entry, kind, message.function)
+            call = self._functions.load_call(entry, kind, message.function)
         except CodeError as caught:
             return self._failing(caught, f"{self.where} cannot run tasks of this client")
         except BaseException as caught:
@@ -325,37 +324,6 @@ class WorkerShell:
         if is_plain:
             entry.runs[kind] = run
         return run
-
-    def _load_call(self, entry: FunctionEntry, kind: int, digest: bytes) -> Callable[..., Any]:
-        """Return what to call with a payload's items; raises whatever unpickling it raises."""
-        if not is_loaded(entry):
-            load_function(entry, self._store.map(entry.objects))
-            if self.nested is not None:
-                self.nested.remember(digest, entry)
-        elif entry.code is not worker_code.active:
-            worker_code.switch(entry.code)
-        if self._code is not worker_code.active:
-            self._use_code()
-        # What a peer sent that speaks for itself may be None: that fails where it is called.
-        found: Any = entry.call
-        function: Callable[..., Any] = found
-        if kind == m.CALL_ARGS:
-            return function
-        if kind == m.CALL_NODE:
-            return call_node
-        if kind == m.CALL_KWARGS:
-            return lambda args, kwargs: function(*args, **kwargs)
-        return lambda *chunk: [function(*args) for args in chunk]
-
-    def _use_code(self) -> None:
-        """The code in here is another client's now, or nobody's: others come by here again."""
-        self._code = worker_code.active
-        with self.lock:
-            for entry in self._core.functions.values():
-                if entry.code is not self._code:
-                    entry.runs.clear()
-        if self.nested is not None:
-            self.nested.pickler.carry(worker_code.carried())
 
     def _failing(self, error: BaseException, what: str) -> Callable[[Buffer], Outcome]:
         """Return what lets each task of a work fail, as none of them can be run."""
