@@ -81,7 +81,8 @@ def register_plugin(
         client: Whose tasks these are.
         plugin: Pickled; its ``setup(worker)`` is called once in each worker with a
             :class:`WorkerInfo`. Its ``teardown(worker)``, if it has one, is called when it is
-            replaced or unregistered, or when the worker ends in order.
+            replaced or unregistered, and as a worker is sent off; not in workers that are killed,
+            as those of a cluster that ends.
         name: A plugin of the same name is replaced; default: the name of its class.
 
     Returns:

@@ -25,6 +25,7 @@ FROM_CLIENTS = [
     m.Coordinate(1, m.LOCK, m.ACQUIRE, ("x",)),
     m.Withdraw(1),
     m.EndActor("actor:A:1"),
+    m.ListWorkers(1),
 ]
 FROM_WORKERS = [
     m.Done(1, 0, 0.001, RESULT),
@@ -52,6 +53,7 @@ FROM_SCHEDULERS = [
     m.Revoke(1, 0, 1),
     m.Abort(1, 0, 1),
     m.Retire(),
+    m.WorkerList(1, ("a",), ("",), ("host",), (1,)),
     m.Kill(b"W1", "no"),
     m.Wanted(1),
     m.UnitBroken("cloud-1", "no"),
