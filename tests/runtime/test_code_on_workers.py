@@ -265,6 +265,9 @@ def test_paths_that_cannot_be_used_are_refused(client, tmp_path, monkeypatch):
             code_on_workers.upload_directory(client, tmp_path / name)
     with pytest.raises(FileNotFoundError):
         code_on_workers.upload_file(client, tmp_path / "nowhere.py")
+    monkeypatch.setattr("scaler_cluster.client.session_code.UPLOAD_BYTES_MAX", 100)
+    with pytest.raises(ConfigError, match="may have 100 bytes together"):
+        code_on_workers.upload_file(client, tmp_path / "fine.py")
     monkeypatch.setattr("scaler_cluster.client.uploads.UPLOAD_BYTES_MAX", 100)
     with pytest.raises(ConfigError, match="too large to be sent to workers"):
         code_on_workers.upload_file(client, tmp_path / "fine.py")
@@ -342,7 +345,7 @@ def test_variables_are_set_for_one_client_alone(client, address):
     with pytest.raises(ConfigError, match="cannot be set in an environment"):
         Environ({"A=B": 1})
     with pytest.raises(TypeError, match="texts as names"):
-        Environ(dict.fromkeys([1], 1))  # type: ignore[arg-type]
+        Environ(dict.fromkeys([1], 1))  # type: ignore[list-item]
 
 
 def test_pip_runs_once_for_all_workers_of_an_environment(client, tmp_path):

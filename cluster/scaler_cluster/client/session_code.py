@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from scaler_cluster.client.present_workers import call_on_workers, present_workers
+from scaler_cluster.client.uploads import UPLOAD_BYTES_MAX
 from scaler_cluster.errors import CodeError, ConfigError, TaskLostError
 from scaler_cluster.pickling.code_bundle import Bundle, CarriedCode, Part
 from scaler_cluster.pickling.payload import dumps
@@ -94,6 +95,11 @@ class SessionCode:
         If one cannot take it, all stays as it was.
         """
         present_workers(session)
+        if sum(one.nbytes for one in contents.values()) > UPLOAD_BYTES_MAX:
+            raise ConfigError(
+                f"all that a client uploads and registers may have {UPLOAD_BYTES_MAX} bytes "
+                "together, packed: install some of it with the workers"
+            )
         merged = {name: one for each in variables.values() for name, one in each.items()}
         revision = self._bundle.revision + 1
         bundle = replace(self._bundle, revision=revision, parts=tuple(contents), variables=merged)

@@ -113,6 +113,7 @@ def enter(payload: Buffer, buffers: Sequence[Buffer]) -> tuple[Buffer, Sequence[
     if loaded is not None:
         switch(loaded)
         return payload, buffers
+    switch(None)
     loaded = LoadedCode(carried, _unpacked(carried))
     switch(loaded)
     try:
@@ -185,9 +186,8 @@ def _directory_of(content: memoryview) -> str:
     import tempfile
     from zipfile import ZipFile
 
-    global home  # noqa: PLW0603
     if not home:
-        home = tempfile.mkdtemp(prefix="scaler-code-")
+        raise CodeError("this worker has no directory of its cluster to unpack uploaded code in")
     target = Path(home, DIRECTORY, blake2b(content, digest_size=16).hexdigest())
     if not target.exists():
         made = Path(tempfile.mkdtemp(dir=_made(target.parent)))
