@@ -29,6 +29,14 @@ def test_the_workers_that_take_tasks_are_listed(one):
     assert answer == m.WorkerList(7, aliases, ("", "two"), ("host", "host"), (1, 1))
 
 
+def test_the_place_of_an_actor_is_not_listed(one):
+    """It would never come to the call."""
+    one.submit(0, options=m.TaskOptions(creates="A1"))
+    assert one.core.table.workers[b"W1"].actor == "A1"
+
+    assert ask(one).aliases == ()
+
+
 def test_a_task_goes_to_the_worker_with_its_alias(one):
     """Also if others are idle, and none of them has a name."""
     for peer in (b"W2", b"W3"):

@@ -898,7 +898,7 @@ NOT_RUN = "not_run"
 class ListWorkers(Message):
     """Client to scheduler: which workers take tasks now? The answer is a WorkerList."""
 
-    tag = 90
+    tag = 96
     number: int
     """Comes back with the answer."""
 
@@ -910,7 +910,7 @@ class WorkerList(Message):
     Spare workers and those that are about to leave are not among them.
     """
 
-    tag = 91
+    tag = 97
     number: int
     """The one of the ListWorkers that this answers."""
     aliases: tuple[str, ...]

@@ -5,6 +5,7 @@ A task that submits tasks is a client as well: its session belongs to the worker
 
 from __future__ import annotations
 
+from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,12 @@ from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.core.records.returning import Deferred
 from scaler_cluster.core.records.workers import Run
 from scaler_cluster.core.scheduler.session import SessionRecord
+from scaler_cluster.core.scheduler.worker_list import list_workers
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import (
     FUNCTION_NAME_CHARS_MAX,
     SESSION_BITS,
     TASK_ID_MAX,
-    alias_of,
     function_id,
     session_proof,
 )
@@ -91,7 +92,7 @@ class ClientHandlers:
             m.Cancel: self._on_cancel,
             m.Blocked: self._on_blocked,
             m.EndActor: actors.on_end,
-            m.ListWorkers: self._on_list_workers,
+            m.ListWorkers: partial(list_workers, table),
         }
 
     # -- clients come and go -------------------------------------------------------------------
@@ -395,15 +396,3 @@ class ClientHandlers:
         if worker is None:
             raise RemoteProtocolError("only a client inside of a task says this")
         self._spares.set_blocked(worker, now, is_blocked=message.is_blocked)
-
-    def _on_list_workers(self, peer: bytes, message: m.ListWorkers, now: float) -> None:
-        self._client(peer).last_seen = now
-        taking = [w for w in self._table.workers.values() if not (w.spare or w.retiring or w.actor)]
-        answer = m.WorkerList(
-            message.number,
-            tuple(alias_of(one.peer).hex() for one in taking),
-            tuple(one.name for one in taking),
-            tuple(one.host for one in taking),
-            tuple(one.pid for one in taking),
-        )
-        self._table.send(peer, answer)
