@@ -41,6 +41,13 @@ from scaler_exec.distributed.acting import Actor
 from scaler_exec.distributed.arriving import as_completed, wait
 from scaler_exec.distributed.client import Client
 from scaler_exec.distributed.cluster import LocalCluster
+from scaler_exec.distributed.coding import (
+    Environ,
+    PipInstall,
+    UploadDirectory,
+    UploadFile,
+    WorkerPlugin,
+)
 from scaler_exec.distributed.coordinating import (
     Event,
     Lock,
@@ -69,16 +76,21 @@ __all__ = [
     "BaseActorFuture",
     "CancelledError",
     "Client",
+    "Environ",
     "Event",
     "Future",
     "KilledWorker",
     "LocalCluster",
     "Lock",
     "MultiLock",
+    "PipInstall",
     "Queue",
     "Semaphore",
     "TimeoutError",
+    "UploadDirectory",
+    "UploadFile",
     "Variable",
+    "WorkerPlugin",
     "as_completed",
     "config",
     "dask",

@@ -19,6 +19,7 @@ from scaler_cluster.client.dask_graph import merge_options
 from scaler_cluster.process.log_records import level_of
 from scaler_exec.distributed import current
 from scaler_exec.distributed.cluster import LocalCluster
+from scaler_exec.distributed.coding import Coding
 from scaler_exec.distributed.computing import Computing
 from scaler_exec.distributed.future import Future, Task, futures_in, replaced
 from scaler_exec.distributed.futures_of import futures_of
@@ -48,7 +49,7 @@ class SchedulerAddress:
         self.address = address
 
 
-class Client(Submitting, Computing, Observing):
+class Client(Submitting, Computing, Observing, Coding):
     """A client of a cluster, with the calls of ``distributed``'s.
 
     Equal calls share one task as long as somebody has a future of it. A task is cancelled when the

@@ -8,7 +8,7 @@ _RESULTS = "results lie at the client and in the object storages, never in one w
 _LOOP = "workers and the scheduler run no event loop of the user's"
 _HERE = "this process has no object of a scheduler or worker: they are processes of the engine"
 _WATCH = "scaler_top, the dashboard, scaler_trace and performance_report show what a cluster does"
-_PLUGINS = "workers take no plugins: SchedulerClusterCombo(preload=...) calls a function in each"
+_PLUGINS = "plugins of workers are WorkerPlugin, PipInstall and the like"
 _TOPICS = "clients, workers and the scheduler exchange no events of the user's"
 _CLUSTERS = "managers start workers elsewhere: see the page on managers"
 
@@ -16,11 +16,9 @@ REFUSED: dict[str, str] = {
     "Adaptive": "LocalCluster.adapt() takes the numbers; the policy is the scheduler's own",
     "CompatibleExecutor": "Client.get_executor() returns an executor",
     "CondaInstall": _PLUGINS,
-    "Environ": _PLUGINS,
     "InstallPlugin": _PLUGINS,
     "Nanny": _HERE,
     "NannyPlugin": _PLUGINS,
-    "PipInstall": _PLUGINS,
     "Reschedule": "a task that cannot go on raises, and is run again as often as retries= says",
     "SSHCluster": _CLUSTERS,
     "Scheduler": _HERE,
@@ -29,10 +27,7 @@ REFUSED: dict[str, str] = {
     "SpecCluster": _CLUSTERS,
     "Status": _HERE,
     "SubprocessCluster": "LocalCluster's workers are processes already",
-    "UploadDirectory": _PLUGINS,
-    "UploadFile": _PLUGINS,
     "Worker": _HERE,
-    "WorkerPlugin": _PLUGINS,
     "connect": _HERE,
     "get_task_metadata": _WATCH,
     "get_task_stream": _WATCH,
@@ -60,12 +55,10 @@ REFUSED: dict[str, str] = {
     "Client.profile": _WATCH,
     "Client.publish_dataset": "a collection that was persisted belongs to its client",
     "Client.rebalance": _RESULTS,
-    "Client.register_plugin": _PLUGINS,
     "Client.register_worker_callbacks": _PLUGINS,
     "Client.replicate": "each machine gets its one copy when a task there needs it",
     "Client.restart_workers": "restart() replaces all workers of a LocalCluster",
     "Client.retire_workers": "LocalCluster.scale() and managers end workers",
-    "Client.run": "a task runs on one worker: submit one with workers= for each",
     "Client.run_on_scheduler": "the scheduler runs no code of users",
     "Client.set_metadata": _TOPICS,
     "Client.start": "a client has started once it is made",
@@ -73,9 +66,7 @@ REFUSED: dict[str, str] = {
     "Client.subscribe_topic": _TOPICS,
     "Client.unpublish_dataset": "a collection that was persisted belongs to its client",
     "Client.unregister_scheduler_plugin": "the scheduler runs no code of users",
-    "Client.unregister_worker_plugin": _PLUGINS,
     "Client.unsubscribe_topic": _TOPICS,
-    "Client.upload_file": "functions of modules that only the client has: pickle them by value",
     "Client.who_has": _RESULTS,
     "Future.substitute": "a future stands in arguments as it is",
     "as_completed.condition": _LOOP,

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import logging
 import operator
+import os
 import re
 import subprocess
 import sys
@@ -215,8 +216,6 @@ def test_where_a_task_may_run(client):
     waits = client.submit(inc, 1, resources={"unicorn": 1}, pure=False)
     with pytest.raises(concurrent.futures.TimeoutError):
         waits.result(timeout=0.1)
-    with pytest.raises(NotImplementedError):
-        client.submit(inc, 1, actor=True)
 
 
 # -- waiting -------------------------------------------------------------------------------------
@@ -479,6 +478,44 @@ def test_actors_keep_their_state(client):
         client.submit(Counter, actor=True, retries=2)
     for one in (counter, *others):
         destroy(one._handle).result()
+
+
+# -- code ----------------------------------------------------------------------------------------
+
+
+class Greeting(ours.WorkerPlugin):
+    """Says something in the environment of its worker."""
+
+    name = "greeting"
+
+    def setup(self, worker):
+        """Say it."""
+        os.environ["GREETING"] = "hello"
+
+    def teardown(self, worker):
+        """Say it no more."""
+        del os.environ["GREETING"]
+
+
+def test_code_goes_to_workers(client, tmp_path):
+    """Files, plugins and variables reach each worker before the next task; run() calls on each."""
+    module = tmp_path / "sent_by_a_test.py"
+    module.write_text("def answer(): return 41")
+    client.upload_file(module)
+    assert 41 == client.submit(lambda: __import__("sent_by_a_test").answer(), pure=False).result()
+    # Those in place of workers that became actors come and go.
+    wait_until(lambda: len(client.run(os.getpid)) >= 2, "there were no two workers")
+    assert "greeting" == client.register_plugin(Greeting())
+    client.register_plugin(ours.Environ({"TONE": "soft"}))
+    said = client.run(lambda: os.environ["GREETING"] + os.environ["TONE"])
+    assert 2 <= len(said)
+    assert {"hellosoft"} == set(said.values())
+    client.unregister_worker_plugin("greeting")
+    assert {None} == set(client.run(os.environ.get, "GREETING").values())
+    with pytest.raises(NotImplementedError, match="waits for all"):
+        client.run(os.getpid, wait=False)
+    with pytest.raises(NotImplementedError, match="restart_workers"):
+        ours.PipInstall(["x"], restart_workers=True)
 
 
 def test_each_passed_name_has_a_test():
