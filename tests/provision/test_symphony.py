@@ -26,11 +26,13 @@ from scaler_cluster.runtime.remote_task import RemoteHost
 from scaler_cluster.wire.messages import TaskOptions
 from scaler_exec import (
     Client,
+    CodeError,
     DeserializeObjectError,
     SchedulerClusterCombo,
     TaskTimeoutError,
     UnpicklableResultError,
 )
+from scaler_exec.code import Environ, register_plugin
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, cluster_process, free_port, wait_until
 
@@ -159,6 +161,9 @@ def test_errors_come_back(symphony, shell) -> None:
         # Its process is gone, without a word.
         with pytest.raises(RemoteCallError, match="service instance exited"):
             client.submit(os._exit, 3).result(BOUND_S)
+        # The other system has only what it has, and the client goes on without the plugin.
+        with pytest.raises(CodeError, match="do not reach the system behind a proxy"):
+            register_plugin(client, Environ({"A": 1}))
         assert client.submit(abs, -1).result(BOUND_S) == 1
 
 

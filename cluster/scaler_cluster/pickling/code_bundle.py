@@ -46,6 +46,11 @@ class Bundle:
     variables: Mapping[str, str] | None = None
     """Of the environment."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Return True if all was taken back: workers only have to tear down what they set up."""
+        return not self.parts and not self.variables
+
 
 @dataclass(frozen=True)
 class CarriedCode:

@@ -350,6 +350,6 @@ class ProxyEnd(TaskEnd):
 def _load_function(entry: FunctionEntry, store: WorkerStore) -> Any:
     """Unpickle a function; raises CodeError if it brings code, and what unpickling raises."""
     code, pickled, buffers = split(entry.payload, store.map(entry.objects))
-    if code is not None:
+    if code is not None and not code.bundle.is_empty:
         raise CodeError("uploaded code and plugins do not reach the system behind a proxy")
     return payloads.loads(pickled, buffers=buffers)
