@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client import coordination, worker_context
@@ -9,7 +11,7 @@ from scaler_exec.distributed.current import find_current
 from scaler_exec.distributed.timing import seconds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 def _engine_of(client: Any) -> Any:
@@ -17,6 +19,15 @@ def _engine_of(client: Any) -> Any:
     if client is None and worker_context.nested_session() is None:
         client = find_current()
     return getattr(client, "_engine", client)
+
+
+@contextmanager
+def _as_ours() -> Iterator[None]:
+    """Raise the TimeoutError of this package, which before Python 3.11 is another class."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise concurrent.futures.TimeoutError(str(error)) from error.__cause__
 
 
 class Lock(coordination.Lock):
@@ -80,11 +91,13 @@ class Queue(coordination.Queue):
 
     def put(self, value: object, timeout: float | str | None = None) -> None:
         """Put a value into the queue; raises TimeoutError if there is no room in time."""
-        super().put(value, seconds_of("timeout", timeout))
+        with _as_ours():
+            super().put(value, seconds_of("timeout", timeout))
 
     def get(self, timeout: float | str | None = None, batch: bool | int = False) -> Any:
         """Take a value, or a list of several; raises TimeoutError if there are none in time."""
-        return super().get(seconds_of("timeout", timeout), batch)
+        with _as_ours():
+            return super().get(seconds_of("timeout", timeout), batch)
 
 
 class Variable(coordination.Variable):
@@ -95,8 +108,10 @@ class Variable(coordination.Variable):
 
     def set(self, value: object, timeout: float | str | None = "30 s") -> None:
         """Set the value; raises TimeoutError if the scheduler does not answer in time."""
-        super().set(value, seconds_of("timeout", timeout))
+        with _as_ours():
+            super().set(value, seconds_of("timeout", timeout))
 
     def get(self, timeout: float | str | None = None) -> Any:
         """Return the value, once there is one; raises TimeoutError."""
-        return super().get(seconds_of("timeout", timeout))
+        with _as_ours():
+            return super().get(seconds_of("timeout", timeout))
