@@ -136,14 +136,25 @@ def test_processes_of_a_task_have_its_gpus(client) -> None:
     assert client.submit_verbose(in_child, (), {}, GPU).result(BOUND_S) in {"4", "6"}
 
 
-def on_stack(client: Client) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Run a task with a GPU inside of one that has it."""
-    return gpu_ids(), client.submit_verbose(gpu_ids, (), {}, GPU).result()
+def meet(place: str, count: int) -> None:
+    """Wait until so many tasks have come to a place."""
+    Path(place, uuid4().hex).touch()
+    while len(os.listdir(place)) < count:
+        time.sleep(0.01)
 
 
-def test_what_a_task_with_a_gpu_submits_may_use_it(client) -> None:
+def on_stack(client: Client, before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Run a task with a GPU inside of one that has it, while another task has the other GPU."""
+    meet(before, 2)
+    inner = client.submit_verbose(gpu_ids, (), {}, GPU).result()
+    meet(after, 2)
+    return gpu_ids(), inner
+
+
+def test_what_a_task_with_a_gpu_submits_may_use_it(client, tmp_path_factory) -> None:
     """While all GPUs are held by tasks that wait, what these wait for runs on their stacks."""
-    futures = [client.submit_verbose(on_stack, (client,), {}, GPU) for _ in range(4)]
+    places = [str(tmp_path_factory.mktemp(name)) for name in ("before", "after")]
+    futures = [client.submit_verbose(on_stack, (client, *places), {}, GPU) for _ in range(2)]
 
     for outer, inner in (future.result(BOUND_S) for future in futures):
         assert outer == inner != ()
