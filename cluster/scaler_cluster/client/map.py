@@ -329,14 +329,17 @@ class _Owner:
     __slots__ = ("_call", "_session", "is_begun")
 
     def __init__(self, session: Session, call: MapCall) -> None:
-        self._session = session
-        self._call = call
         self.is_begun = False
         """True once somebody has asked for a result: only then its death cancels the others."""
+        self._session = session
+        self._call = call
 
     def __del__(self) -> None:
-        self._call.all_asked()
-        self._session.drop_call(self._call, cancel=self.is_begun)
+        call = getattr(self, "_call", None)
+        # None if it was interrupted before it had one.
+        if call is not None:
+            call.all_asked()
+            self._session.drop_call(call, cancel=self.is_begun)
 
 
 def zipped(iterables: Iterable[Iterable[Any]]) -> tuple[Iterator[Any], bool]:
