@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
 from scaler_cluster.client import event_loops, worker_context
 from scaler_cluster.client.async_map import async_map
 from scaler_cluster.client.client import Client
+from scaler_cluster.client.dask_names import is_of_dask
+from scaler_cluster.client.graph import Arrangement
+from scaler_cluster.client.graph_runner import CancellableRunner
+from scaler_cluster.client.kept_calls import refuse_graphs
 from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_cluster.errors import ConfigError, SessionClosedError
 from scaler_cluster.process.process import usable_cpus
@@ -31,7 +37,8 @@ T = TypeVar("T")
 class AsyncClient:
     """A client for asyncio, of a running cluster or of one of its own; use it by ``async with``.
 
-    Nothing that it does blocks the event loop, but for the pickling of functions and arguments.
+    Nothing that it does blocks the event loop, but for the pickling of functions and arguments, and
+    with a cache for their digests and for reading what is kept.
     It can be used from several event loops and threads at a time.
 
     Args:
@@ -63,6 +70,7 @@ class AsyncClient:
         self._settings = settings
         self._combo: SchedulerClusterCombo | None = None
         self._joined: Client | None = None
+        self._joining = threading.Lock()
 
     # -- the way in and out ------------------------------------------------------------------
 
@@ -96,6 +104,12 @@ class AsyncClient:
         return self
 
     def _join(self) -> None:
+        # Several coroutines and threads may use it for the first time at once.
+        with self._joining:
+            if self._joined is None:
+                self._connect()
+
+    def _connect(self) -> None:
         address = self._address
         if address is None and worker_context.nested_session(None) is None:
             address = self._combo = SchedulerClusterCombo(self._n_workers or usable_cpus())
@@ -177,12 +191,26 @@ class AsyncClient:
             buffersize=buffersize,
         )
 
-    async def get(
-        self, graph: Mapping[Any, Any], keys: Iterable[Any], **named: Any
-    ) -> dict[Any, Any]:
-        """Run a graph and return a dict of the values of ``keys``; see :meth:`Client.get`."""
-        futures = await asyncio.to_thread(self._client.get, graph, keys, block=False, **named)
-        values = await asyncio.gather(*futures.values())
+    async def get(self, graph: Mapping[Any, Any], keys: Iterable[Any], **named: Any) -> Any:
+        """Run a graph and return a dict of the values of ``keys``; see :meth:`Client.get`.
+
+        If who awaits it is cancelled, or a node raises, the rest of the graph is cancelled. Graphs
+        of Dask are taken as :meth:`Client.get` takes them.
+        """
+        client = self._client
+        if is_of_dask(graph, keys):
+            return await _get_of_dask(client, graph, keys, named)
+        start = partial(client.get, graph, keys, block=False, **named)
+        starting = asyncio.ensure_future(asyncio.to_thread(start))
+        try:
+            futures = await asyncio.shield(starting)
+            # Who stops waiting cancels what was made here, not what the graph was given.
+            waiting = (asyncio.shield(asyncio.ensure_future(one)) for one in futures.values())
+            values = await asyncio.gather(*waiting)
+        except BaseException:
+            # The thread may still be making them.
+            starting.add_done_callback(partial(_give_up, client, graph))
+            raise
         return dict(zip(futures, values, strict=True))
 
     def as_completed(self, futures: Iterable[ScalerFuture[T]]) -> AsyncIterator[ScalerFuture[T]]:
@@ -210,3 +238,22 @@ class AsyncClient:
     def __repr__(self) -> str:
         """Show what it is connected to."""
         return f"<{type(self).__name__} of {self._joined!r}>"
+
+
+def _give_up(client: Client, graph: Mapping[Any, Any], starting: asyncio.Future[Any]) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        futures = starting.result().values()
+        client._graphs.cancel_made(Arrangement.futures_of(graph), futures)
+
+
+async def _get_of_dask(client: Client, graph: Any, keys: Any, named: dict[str, Any]) -> Any:
+    from scaler_cluster.client import dask_graph
+
+    refuse_graphs(client._asked)
+    runner = CancellableRunner(client._session, client._serialization)
+    options = client._asked.unmeasured
+    try:
+        return await asyncio.to_thread(dask_graph.get, runner, graph, keys, options, **named)
+    except asyncio.CancelledError:
+        runner.give_up()
+        raise

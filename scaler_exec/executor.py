@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
 from scaler_cluster.client import worker_context
-from scaler_cluster.client.call_options import CallOptions
+from scaler_cluster.client.call_options import CallOptions, check_options
 from scaler_cluster.client.calls import MARK
 from scaler_cluster.client.kept_calls import submit_kept
 from scaler_cluster.client.map import map_calls, zipped
@@ -144,7 +144,7 @@ class ScalerExecutor(Viewed, Executor):
             stream_output=arguments.flag("stream_output", stream_output),
             log_level=level_of(forward_logs),
         )
-        self._take_options(CallOptions(own).including({"cache": cache}))
+        self._take_options(CallOptions(own, kept=check_options({"cache": cache})["cache"]))
         nested = worker_context.nested_session(address)
         if address is not None or nested is not None:
             # Inside of a task the cluster is the task's, however many workers the code asks for.

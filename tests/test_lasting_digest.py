@@ -10,6 +10,8 @@ import pickle
 import subprocess
 import sys
 import threading
+import types
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +159,80 @@ def test_modules_that_are_not_installed_count_with_what_they_import(tmp_path) ->
 
     assert run(tmp_path, source, "2", far="# more\ndef g(x):\n    return x\n") == first
     assert run(tmp_path, source, "1", far="def g(x):\n    return -x\n") != first
+
+
+LOCAL = (
+    "import json, sys\nsys.path[:0] = {paths!r}\nimport {name}\n"
+    "from scaler_cluster.client.lasting_digest import Digester\n"
+    "print(json.dumps([Digester().digest({name}.f).hex()]))"
+)
+
+
+def test_modules_in_archives_are_the_users_code(tmp_path) -> None:
+    """A change of a module in a zip file counts, also of one that it imports; a comment does not."""
+    archive = tmp_path / "code.zip"
+    source = LOCAL.format(paths=[str(archive)], name="near")
+
+    def digests(far: str) -> list[str]:
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr("near.py", "def f(x):\n    import far\n    return far.g(x)\n")
+            file.writestr("far.py", far)
+        return run(tmp_path, source, "1")
+
+    first = digests("def g(x):\n    return x\n")
+    assert digests("# more\ndef g(x):\n    return x\n") == first
+    assert digests("def g(x):\n    return -x\n") != first
+
+
+def test_a_local_module_may_be_called_as_one_of_python(tmp_path) -> None:
+    """What is found before the standard library's module is the user's code."""
+    place = tmp_path / "own"
+    place.mkdir()
+    source = LOCAL.format(paths=[str(place)], name="this")
+    own = place / "this.py"
+    own.write_text("def f(x):\n    return x\n")
+    first = run(tmp_path, source, "1")
+    own.write_text("def f(x):\n    return -x\n")
+
+    assert run(tmp_path, source, "1") != first
+
+
+def test_imports_of_functions_with_many_names_count(tmp_path) -> None:
+    """An import behind more than 256 names is seen as any other."""
+    many = "".join(f"    x.a{n}\n" for n in range(300))
+    source = (
+        "import json\nfrom scaler_cluster.client.lasting_digest import Digester\n"
+        f"def f(x):\n{many}    import far\n    from far import g\n    return g(x)\n"
+        "print(json.dumps([Digester().digest(f).hex()]))"
+    )
+    first = run(tmp_path, source, "1", far="def g(x):\n    return x\n")
+
+    assert run(tmp_path, source, "2", far="# more\ndef g(x):\n    return x\n") == first
+    assert run(tmp_path, source, "1", far="def g(x):\n    return -x\n") != first
+
+
+def test_structured_arrays_count_with_their_fields() -> None:
+    """Arrays of the same bytes differ by the names, the places and the types of their fields."""
+    fields = [
+        [("a", "i4"), ("b", "i4")],
+        [("a", "i4"), ("c", "i4")],
+        [("a", "i4"), ("b", "f4")],
+        {"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [4, 0], "itemsize": 8},
+        {"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2], "itemsize": 8},
+    ]
+    made = [np.zeros(3, dtype) for dtype in fields]
+
+    assert len({digest(one) for one in made}) == len(fields)
+    assert [digest(one.copy()) for one in made] == [digest(one) for one in made]
+
+
+def test_a_module_without_a_file_has_no_digest(monkeypatch) -> None:
+    """Nobody can see whether the code of a module changed that was made by a program."""
+    module = types.ModuleType("made_by_hand")
+    exec("def f(x): return x", module.__dict__)
+    monkeypatch.setitem(sys.modules, "made_by_hand", module)
+    with pytest.raises(NoDigestError, match="made_by_hand has no file"):
+        digest(module.f)
 
 
 def test_arrays_count_with_content_type_shape_and_order() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 
 import pytest
 
@@ -122,6 +122,29 @@ def test_two_results_are_reported_together_while_more_tasks_wait(sizes):
 def test_a_result_that_may_be_all_the_worker_has_to_say_does_not_wait():
     """While the task after it runs, the worker is given more."""
     assert reports_of([2], MIDDLE_S) == [[0], [1]]
+
+
+def test_the_loop_looks_at_the_queue_only_under_the_lock():
+    """The control thread puts works into the queue, also while the loop looks what is ahead."""
+    core = WorkerCore()
+    core.receive([m.Function(function_id("f"), b"f")])
+    core.receive([m.Assign(1, 0, function_id("f"), 0, False, False, payloads_of(0, 3))])
+    hands = WorkerDriver(core)
+    looks: list[bool] = []
+
+    class Watched(deque):
+        def __iter__(self):
+            looks.append(hands._is_locked)
+            return super().__iter__()
+
+    core.queue = Watched(core.queue)
+    now = 0.0
+    while hands.take_up(now) is not None:
+        now += MIDDLE_S
+        hands.returned(b"r", now)
+
+    assert looks
+    assert all(looks)
 
 
 def test_results_of_longer_tasks_do_not_wait():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import weakref
 
 import psutil
 import pytest
@@ -120,6 +122,127 @@ def test_a_graph(cluster) -> None:
         return await client.get({"a": 3, "b": (tasks.square, "a"), "c": (pow, "b", 2)}, ["c", "b"])
 
     assert run(body, cluster) == {"c": 81, "b": 9}
+
+
+def test_who_gives_a_graph_up_stops_it(cluster, tmp_path) -> None:
+    """Cancelled while a node runs: the node is stopped, and none after it begins."""
+    flags = Flags(tmp_path)
+    graph = {"a": (tasks.wait_for, flags.path("go")), "b": (len, "a")}
+
+    async def body(client):
+        given = client.submit(time.sleep, 60)
+        getting = asyncio.ensure_future(client.get({**graph, "c": given}, ["b", "c"]))
+        await asyncio.sleep(0.1)
+        getting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await getting
+        # Both workers are free again only if what the graph began was stopped.
+        is_kept = not given.done()
+        given.cancel()
+        return is_kept, [await client.submit(tasks.square, n) for n in range(4)]
+
+    assert run(body, cluster) == (True, [0, 1, 4, 9])
+    with Client(cluster) as other:
+        assert other.map(tasks.square, range(4)) == [0, 1, 4, 9]
+
+
+def test_graphs_of_dask(cluster) -> None:
+    """They are run as Client.get runs them, and given up as other graphs are."""
+    dask = pytest.importorskip("dask")
+    total = dask.delayed(sum)([dask.delayed(tasks.square)(n) for n in range(4)])
+    endless = dask.delayed(time.sleep)(60)
+
+    async def body(client):
+        values = await client.get(total.__dask_graph__(), total.__dask_keys__())
+        getting = asyncio.ensure_future(
+            client.get(endless.__dask_graph__(), endless.__dask_keys__())
+        )
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(getting, 0.1)
+        return values, [await client.submit(tasks.square, n) for n in range(4)]
+
+    assert run(body, cluster) == ((14,), [0, 1, 4, 9])
+
+
+def test_a_client_connects_once(cluster) -> None:
+    """Coroutines that use it for the first time at once share one connection."""
+
+    async def body():
+        client = AsyncClient(cluster)
+        await asyncio.gather(*(client._open() for _ in range(5)))
+        first = client._joined.identity
+        await client
+        assert client._joined.identity == first
+        await client.close()
+
+    made = []
+    with pytest.MonkeyPatch.context() as patched:
+        plain = AsyncClient._connect
+        patched.setattr(AsyncClient, "_connect", lambda one: (made.append(one), plain(one)))
+        asyncio.run(body())
+    assert len(made) == 1
+
+
+def test_what_a_map_was_fed_with_ends_with_it(cluster) -> None:
+    """Its feeder ends with the iteration, and what it raised is no complaint of the loop."""
+    ended, complaints = [], []
+
+    async def endless():
+        try:
+            for number in range(5):
+                yield number
+            await asyncio.sleep(1000)
+        finally:
+            ended.append(True)
+
+    async def failing():
+        yield 0
+        raise LookupError("no more")
+
+    async def body(client):
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
+        results = client.map(tasks.square, endless())
+        assert await anext(results) == 0
+        await results.aclose()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert ended
+        with pytest.raises(ZeroDivisionError):
+            await anext(client.map(divmod, failing(), [0]))
+        results = client.map(tasks.square, failing())
+        assert await anext(results) == 0
+        with pytest.raises(LookupError, match="no more"):
+            await anext(results)
+        abandoned = client.map(divmod, [1], failing())
+        with pytest.raises(ZeroDivisionError):
+            await anext(abandoned)
+        del abandoned, results
+        gc.collect()
+        await asyncio.sleep(0)
+
+    run(body, cluster)
+    assert not complaints
+
+
+def test_a_loop_that_ended_is_not_kept(cluster) -> None:
+    """Results that come later are dropped, and so is the loop."""
+    loops = []
+    with Client(cluster) as client:
+        future = client.submit(time.sleep, 60)
+
+        async def body():
+            loops.append(weakref.ref(asyncio.get_running_loop()))
+            waiting = asyncio.shield(asyncio.ensure_future(future))
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(waiting, 0.01)
+            return await client.submit(tasks.square, 3)
+
+        assert asyncio.run(body()) == 9
+        future.cancel()
+        client.submit(tasks.square, 3).result(BOUND_S)
+    gc.collect()
+
+    assert loops[0]() is None
 
 
 def test_futures_come_as_they_are_done(cluster, tmp_path) -> None:

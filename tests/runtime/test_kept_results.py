@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 
 import numpy as np
 import psutil
@@ -16,19 +17,25 @@ from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, wait_gone
 
 CAMPAIGN = """
-import os, time
+import dataclasses, os, time
 from scaler_exec import ScalerExecutor
+
+@dataclasses.dataclass
+class Found:
+    square: int
 
 def work(n):
     with open({ran!r}, "a") as file:
         file.write(f"{{n}}\\n")
     while n >= 6 and not os.path.exists({go!r}):
         time.sleep(0.01)
-    return n * n
+    return Found(n * n)
 
 with ScalerExecutor(2, cache={cache!r}) as executor:
     for future in [executor.submit(work, n) for n in range(12)]:
-        print(future.result(), flush=True)
+        found = future.result()
+        assert isinstance(found, Found), type(found)
+        print(found.square, flush=True)
 """
 
 
@@ -59,7 +66,10 @@ def runs(path) -> int:
 
 
 def test_a_campaign_that_was_killed_goes_on_where_it_was(start_program, tmp_path) -> None:
-    """After SIGKILL of client and cluster, no task runs again whose result had arrived."""
+    """After SIGKILL of client and cluster, no task runs again whose result had arrived.
+
+    What is read is of the program's own class.
+    """
     paths = {name: str(tmp_path / name) for name in ("ran", "go", "cache")}
     source = CAMPAIGN.format(**paths)
     first = start_program(source)
@@ -175,6 +185,55 @@ def test_it_explains_what_changed(keeping, tmp_path) -> None:
         "argument 1 was left out and argument y was added"
     )
     assert "cannot be pickled" in cache.explain(counted, sys.stdout)
+
+
+def test_a_keyword_is_no_place(keeping) -> None:
+    """A keyword argument that is called as a place is another argument than that."""
+
+    def count(*args: int, **kwargs: int) -> tuple[int, int]:
+        return len(args), len(kwargs)
+
+    assert keeping.submit(count, 7).result(BOUND_S) == (1, 0)
+    assert keeping.submit(count, **{"0": 7}).result(BOUND_S) == (0, 1)
+    assert keeping.submit(count, 7, **{"0": 7}).result(BOUND_S) == (1, 1)
+
+
+def test_no_submit_waits_for_the_disk(keeping, monkeypatch) -> None:
+    """While a result is being written, calls are looked up."""
+    writing, go = threading.Event(), threading.Event()
+
+    def write(*_: object) -> None:
+        writing.set()
+        assert go.wait(BOUND_S)
+
+    monkeypatch.setattr("scaler_cluster.client.result_files._write", write)
+    first = keeping.submit(abs, -1)
+    assert writing.wait(BOUND_S)
+    told: list[str] = []
+    asking = threading.Thread(target=lambda: told.append(keeping.cache.explain(counted, "", 1)))
+    asking.start()
+    asking.join(BOUND_S / 2)
+    go.set()
+    asking.join()
+
+    assert first.result(BOUND_S) == 1
+    assert told == ["never seen: no result of counted() was kept here"]
+    assert not asking.is_alive()
+
+
+def test_what_no_other_process_could_read_is_not_kept(keeping, caplog) -> None:
+    """A class that has no name of its own: the log says so, once."""
+
+    def make(x: int) -> object:
+        class Local:
+            value = x
+
+        return Local()
+
+    assert [keeping.submit(make, n).result(BOUND_S).value for n in (1, 2, 1)] == [1, 2, 1]
+    said = [one.message for one in caplog.records if "not kept" in one.message]
+    assert len(said) == 1
+    assert "Local" in said[0]
 
 
 def test_another_python_runs_it_again(keeping, monkeypatch) -> None:

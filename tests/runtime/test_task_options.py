@@ -103,6 +103,36 @@ def test_what_is_said_at_the_door_counts_more(client, tmp_path) -> None:
     assert type(client.submit(endless).exception(BOUND_S)) is TaskTimeoutError
 
 
+def test_a_marked_cache_is_used(workers, tmp_path) -> None:
+    """A function's own cache comes before a client's, with or without one; a view's before both."""
+    marked = tmp_path / "marked"
+
+    @task(cache=marked)
+    def kept(x: int) -> int:
+        return -x
+
+    address = workers.get_address()
+    for number, default in enumerate((None, tmp_path / "default")):
+        with (
+            Client(workers, cache=default) as client,
+            ScalerExecutor(address=address, cache=default) as executor,
+        ):
+            assert client.submit(kept, 4 * number).result(BOUND_S) == -4 * number
+            assert executor.submit(kept, 4 * number + 1).result(BOUND_S) == -4 * number - 1
+            assert list(executor.map(kept, [4 * number + 2])) == [-4 * number - 2]
+            copy = pickle.loads(pickle.dumps(client))
+            assert (copy.cache, executor.cache) == (client.cache, client.cache)
+            copy.disconnect()
+            client.options(cache=None).submit(kept, 4 * number + 3).result(BOUND_S)
+            assert len(list(marked.glob("*/*.result"))) == 3 * (number + 1)
+    assert not list((tmp_path / "default").glob("*/*.result"))
+    with Client(workers, cache=tmp_path / "default") as client:
+        client.options(cache=tmp_path / "view").submit(kept, 1).result(BOUND_S)
+        client.submit(abs, -1).result(BOUND_S)
+    for name in ("view", "default"):
+        assert len(list((tmp_path / name).glob("*/*.result"))) == 1
+
+
 def test_a_view_is_the_same_client(workers, tmp_path) -> None:
     """A view outlives the client that it was made of, and takes its options along when pickled."""
     client = Client(workers)

@@ -96,10 +96,13 @@ class _Feed:
 
     async def run_async(self, items: AsyncIterator[Any]) -> None:
         """Submit a call for each item, as soon as it is there."""
+        turn = Turn()
         await self._room()
         async for item in items:
             self._call.ask(iter([item]))
             await self._room()
+            # What is there already is given without a turn for others.
+            await turn.give()
 
 
 async def async_map(
@@ -126,7 +129,7 @@ async def async_map(
     else:
         given = items if value is None else (tuple(map(value, args)) for args in items)
         feeding = asyncio.ensure_future(feed.run(given))
-    feeding.add_done_callback(lambda _: call.wake())
+    feeding.add_done_callback(partial(_fed, call))
     try:
         index, turn = 0, Turn()
         while True:
@@ -151,6 +154,13 @@ async def async_map(
         feeding.cancel()
         call.all_asked()
         session.drop_call(call, cancel=True)
+
+
+def _fed(call: _AsyncCall, feeding: asyncio.Future[None]) -> None:
+    """Let who takes results look again; it may have left, and then nobody hears of an error."""
+    if not feeding.cancelled():
+        feeding.exception()
+    call.wake()
 
 
 def _is_there(call: _AsyncCall, index: int, feeding: asyncio.Future[None]) -> bool:

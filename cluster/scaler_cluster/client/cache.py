@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import sys
 import threading
 import warnings
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster import arguments
-from scaler_cluster.errors import PayloadError
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.pickling import reloads
+from scaler_cluster.pickling.by_value import PROTOCOL
 from scaler_cluster.pickling.function_cache import FunctionCache
 from scaler_cluster.texts import show, shown
 
@@ -84,6 +86,9 @@ class ResultCache:
     def _begin(self, directory: str, limit_bytes: int) -> None:
         self._given = directory, limit_bytes
         self._lock = threading.Lock()
+        """Guards what is known of functions."""
+        self._writing = threading.Lock()
+        """Held while something is written, which no submit waits for."""
         self._codes: FunctionCache[tuple[str, dict[str, str]]] = FunctionCache()
         self._reloads = reloads.noted
         self._warned: set[str] = set()
@@ -121,7 +126,7 @@ class ResultCache:
 
     def clear(self) -> None:
         """Remove all results, and what is known of earlier calls."""
-        with self._lock:
+        with self._writing:
             self._files.clear()
 
     def __eq__(self, other: object) -> bool:
@@ -162,19 +167,24 @@ class ResultCache:
         if content is None:
             return False, None
         try:
-            return True, payloads.loads(content)
+            return True, pickle.loads(content)
         except Exception:
             # A class of it is not what it was: the task makes a new one.
             return False, None
 
     def keep(self, name: CallName, value: object) -> None:
-        """Keep what a task returned; what cannot be kept is logged, once for each function."""
+        """Keep what a task returned; what cannot be kept is logged, once for each function.
+
+        Classes and functions are kept by their names, also those of ``__main__``: another run of
+        the program gets what it has itself under these.
+        """
         try:
-            content = payloads.dumps(value)
-            with self._lock:
+            content = pickle.dumps(value, PROTOCOL)
+            with self._writing:
                 self._files.write(name.key, content)
                 self._files.note(_hex(name.function), name.line)
-        except (OSError, PayloadError) as error:
+        except Exception as error:
+            # The disk is full, or it cannot be pickled so: a class that has no name of its own.
             if name.function not in self._warned:
                 self._warned.add(name.function)
                 log.warning("results of %s() are not kept: %s", name.function, show(error))
@@ -185,7 +195,9 @@ class ResultCache:
         code, versions = self._code(fn)
         digester = Digester()
         found: dict[str, str] = {}
-        for key, value in [*enumerate(args), *kwargs.items()]:
+        # A keyword may be any text, also a number: only the places are written as such.
+        named = ((one if one.isidentifier() else repr(one), kwargs[one]) for one in kwargs)
+        for key, value in chain(enumerate(args), named):
             try:
                 found[str(key)] = digester.digest(value).hex()
             except NoDigestError as error:
@@ -198,18 +210,23 @@ class ResultCache:
 
         from scaler_cluster.client.lasting_digest import Digester, forget_sources
 
+        is_function = type(fn) is FunctionType
         with self._lock:
             if self._reloads is not reloads.noted:
                 self._reloads = reloads.noted
                 self._codes.clear()
                 forget_sources()
-            is_function = type(fn) is FunctionType
             known = self._codes.get(fn) if is_function else None
-            if known is None:
-                state = self._codes.look(fn) if is_function else None
-                digester = Digester()
-                known = digester.digest(fn).hex(), digester.versions
-                if is_function:
+            if known is not None:
+                return known
+            state = self._codes.look(fn) if is_function else None
+            reloaded = self._reloads
+        # Not under the lock: it reads files, and what is pickled may have code of the user.
+        digester = Digester()
+        known = digester.digest(fn).hex(), digester.versions
+        if is_function:
+            with self._lock:
+                if self._reloads is reloaded:
                     self._codes.put(fn, state, known)
         return known
 

@@ -93,6 +93,8 @@ class CallOptions:
     """What the client itself decides: output, log records, profiles."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """What was said of tasks, and was checked."""
+    kept: ResultCache | None = None
+    """Where the client keeps results of which nothing else was said."""
 
     def including(self, named: Mapping[str, Any]) -> CallOptions:
         """Return these options with others in their place; raises TypeError or ConfigError."""
@@ -130,7 +132,7 @@ class CallOptions:
     @cached_property
     def cache(self) -> ResultCache | None:
         """Where results are kept; None: nowhere."""
-        return self.given.get("cache")
+        return self.given.get("cache", self.kept)  # type: ignore[no-any-return]
 
     @cached_property
     def reserialize(self) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaler_cluster import arguments
-from scaler_cluster.client.call_options import CallOptions
+from scaler_cluster.client.call_options import CallOptions, check_options
 from scaler_cluster.client.calls import MARK, rows_of, takes
 from scaler_cluster.client.client_settings import ClientSettings
 from scaler_cluster.client.connected import ConnectedClient
@@ -115,7 +115,7 @@ class Client(ConnectedClient):
             arguments.seconds("reconnect_timeout_seconds", reconnect_timeout_seconds),
             given,
         )
-        asked = CallOptions(own).including({"cache": cache})
+        asked = CallOptions(own, kept=check_options({"cache": cache})["cache"])
         self._connect(settings, asked, read_given_address(address))
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScalerFuture[T]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -34,22 +35,26 @@ class Turn:
 
 
 class Mailbox:
-    """Has an event loop call what other threads post, in order."""
+    """Has an event loop call what other threads post, in order; it does not keep the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop = ref(loop)
         self._posted: deque[Callable[[], object]] = deque()
         self._is_called = False
 
     def post(self, call: Callable[[], object]) -> None:
         """Have the loop call this; any thread may. A loop that was closed calls nothing."""
+        loop = self._loop()
+        if loop is None or loop.is_closed():
+            # Also what was posted before the end: it refers to the loop.
+            self._posted.clear()
+            return
         self._posted.append(call)
         if not self._is_called:
             self._is_called = True
-            try:
-                self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:
-                self._posted.clear()
+            # It may be closed just now.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         # First: who posts from now on calls this again.
@@ -59,7 +64,7 @@ class Mailbox:
             self._posted.popleft()()
             if clock() > end and self._posted:
                 self._is_called = True
-                self._loop.call_soon(self._deliver)
+                asyncio.get_running_loop().call_soon(self._deliver)
                 return
 
 

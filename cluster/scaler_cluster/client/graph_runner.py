@@ -68,5 +68,46 @@ class GraphRunner:
         self, given: Iterable[ScalerFuture[Any]], futures: Iterable[ScalerFuture[Any]]
     ) -> None:
         """Cancel the futures of a graph, but for those that it was given."""
-        kept = set(map(id, given))
-        self.session.cancel([future for future in futures if id(future) not in kept])
+        self.session.cancel(_made(given, futures))
+
+
+class CancellableRunner(GraphRunner):
+    """Runs graphs in one thread until another gives them up."""
+
+    def __init__(self, session: Session, serialization: Serialization | None) -> None:
+        super().__init__(session, serialization)
+        self._made: list[ScalerFuture[Any]] = []
+        self._is_given_up = False
+
+    def start(
+        self,
+        graph: Mapping[Any, Any],
+        keys: list[Any],
+        options: TaskOptions,
+        own_options: Mapping[Any, TaskOptions] | None = None,
+        *,
+        again: bool = False,
+        kind: type[Arrangement] = Arrangement,
+        share: bool = False,
+    ) -> dict[Any, ScalerFuture[Any]]:
+        """Submit a graph as others do; its futures are cancelled if it was given up meanwhile."""
+        how: dict[str, Any] = {"again": again, "kind": kind, "share": share}
+        futures = super().start(graph, keys, options, own_options, **how)
+        self._made += _made(kind.futures_of(graph), futures.values())
+        # Afterwards: who gives them up says so before it cancels those that it finds.
+        if self._is_given_up:
+            self.give_up()
+        return futures
+
+    def give_up(self) -> None:
+        """Cancel what was started, and what will be."""
+        self._is_given_up = True
+        self.session.cancel(list(self._made))
+
+
+def _made(
+    given: Iterable[ScalerFuture[Any]], futures: Iterable[ScalerFuture[Any]]
+) -> list[ScalerFuture[Any]]:
+    """Return the futures of a graph that it was not given."""
+    kept = set(map(id, given))
+    return [future for future in futures if id(future) not in kept]

@@ -25,6 +25,7 @@ import struct
 import sys
 import sysconfig
 import types
+import zipimport
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,7 +168,7 @@ class Digester:
         )
         # Sums of the same numbers in another order may differ in their last digits.
         self._note("numpy")
-        said = repr((array.dtype.descr, array.dtype.str, array.shape, is_fortran)).encode()
+        said = repr((array.dtype, array.shape, is_fortran)).encode()
         return _join("array", [said, lasting_digest_of(data)])
 
     def _reduced(self, value: Any) -> bytes:
@@ -211,9 +212,7 @@ class Digester:
             self.digest(cells),
             self.digest(own),
         ]
-        namespace = function.__globals__
-        builtin = namespace.get("__builtins__")
-        builtins = builtin if isinstance(builtin, dict) else vars(builtin)
+        namespace, builtins = function.__globals__, function.__builtins__
         for name in sorted(_globals_of(function.__code__)):
             value = namespace.get(name, _MISSING)
             if value is _MISSING:
@@ -270,11 +269,14 @@ class Digester:
         top = name.partition(".")[0]
         if top == "__main__":
             raise NoDigestError("it imports __main__, which may have anything in it")
-        if top in sys.stdlib_module_names:
-            return None
         if travels_by_value(name):
             return _file_of(name)
         above = _file_of(top)
+        # One of the user's may have the name of a module of Python, and be found before it.
+        if top in sys.stdlib_module_names and (above is None or _is_installed(above)):
+            return None
+        if above is None and _is_unseen(top):
+            raise NoDigestError(f"the module {top} has no file that could be looked at")
         if top in _OURS or (above is not None and _is_installed(above)):
             self._note(top)
             return None
@@ -343,6 +345,9 @@ def _imports_of(code: types.CodeType, package: str = "") -> Iterator[str]:
     """Yield the modules that code imports by itself, and what may be modules of these."""
     before: list[Any] = [None, None]
     for one in dis.get_instructions(code):
+        if one.opname == "EXTENDED_ARG":
+            # Before an instruction whose name is not among the first 256 of the code.
+            continue
         if one.opname == "IMPORT_NAME":
             level, names = before
             module = one.argval
@@ -356,17 +361,38 @@ def _imports_of(code: types.CodeType, package: str = "") -> Iterator[str]:
 
 
 def _file_of(name: str) -> Path | None:
-    """Return the file that a module is made of; None if there is none, or no such module."""
+    """Return the file that a module is made of, which may lie in an archive.
+
+    None if there is none, or no such module.
+    """
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is None:
         try:
             spec = importlib.util.find_spec(name)
-        except (ImportError, AttributeError, ValueError):
+        except Exception:
+            # To find it, the package that it should be in is imported.
             return None
     origin = getattr(spec, "origin", None) or getattr(module, "__file__", None)
     path = Path(origin) if isinstance(origin, str) else None
-    return path if path is not None and path.is_file() else None
+    return path if path is not None and (path.is_file() or _archive_of(path)) else None
+
+
+def _archive_of(file: Path) -> Path | None:
+    return next((one for one in file.parents if one.is_file()), None)
+
+
+def _is_unseen(name: str) -> bool:
+    """Return True if a module was imported, and is neither made of a file nor a mere directory."""
+    module = sys.modules.get(name)
+    return module is not None and getattr(module, "__path__", None) is None
+
+
+def _read(file: Path) -> bytes:
+    archive = None if file.is_file() else _archive_of(file)
+    if archive is None:
+        return file.read_bytes()
+    return zipimport.zipimporter(str(archive)).get_data(str(file))
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -385,10 +411,13 @@ def _source(file: Path, name: str) -> tuple[bytes, tuple[str, ...]]:
 
     As the file was when this first looked at it: the module that was imported stays what it is.
     """
-    data = file.read_bytes()
-    if file.suffix != ".py":
-        return lasting_digest_of(data), ()
-    code = compile(data, "", "exec", dont_inherit=True)
+    try:
+        data = _read(file)
+        if file.suffix != ".py":
+            return lasting_digest_of(data), ()
+        code = compile(data, "", "exec", dont_inherit=True)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise NoDigestError(f"the module {name} cannot be read: {show(error)}") from error
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     return _Source().digest(code), tuple(dict.fromkeys(_deep_imports(code, package)))
 
@@ -421,7 +450,7 @@ def _version_of(top: str) -> str:
     for name in _distributions().get(top, ()):
         return importlib.metadata.version(name)
     file = _file_of(top)
-    return "" if file is None else lasting_digest_of(file.read_bytes()).hex()
+    return "" if file is None else lasting_digest_of(_read(file)).hex()
 
 
 @functools.lru_cache(maxsize=1)

@@ -69,10 +69,6 @@ class ResultFiles:
             os.utime(path)
         return content
 
-    def has(self, name: str) -> bool:
-        """Return True if there is a file, damaged or not."""
-        return self._path(name).exists()
-
     def write(self, name: str, content: bytes) -> None:
         """Write a file, and remove those that were not used for longest if there is no room.
 

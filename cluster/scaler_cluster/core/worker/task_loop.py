@@ -215,19 +215,22 @@ def _look_after_results(
 
 def _may_hold(core: WorkerCore, host: LoopHost, work: Work) -> bool:
     """Return True if the one result that waits can wait for the next."""
-    reports = core.reports
     # What a node returned may be what nodes elsewhere wait for.
-    if work.values is not None or reports.outbox or len(reports.results) != 1:
+    if work.values is not None:
         return False
-    if _ahead(core, work) < HELD_AHEAD:
-        # More may have come since the last report.
-        with host.lock:
+    reports = core.reports
+    # The control thread adds works to the queue, and takes results to report them.
+    with host.lock:
+        if reports.outbox or len(reports.results) != 1:
+            return False
+        if _ahead(core, work) < HELD_AHEAD:
+            # More may have come since the last report.
             host.pump()
-    return _ahead(core, work) >= HELD_AHEAD
+        return _ahead(core, work) >= HELD_AHEAD
 
 
 def _ahead(core: WorkerCore, work: Work) -> int:
-    """Return how many tasks wait here behind the one that ended last, at least."""
+    """Return how many tasks wait behind the one that ended last, at least; the lock is held."""
     others = islice(core.queue, 1, 1 + HELD_AHEAD)
     return work.stop - work.cursor - 1 + sum(one.stop for one in others)
 
