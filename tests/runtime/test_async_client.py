@@ -127,7 +127,7 @@ def test_a_graph(cluster) -> None:
 def test_who_gives_a_graph_up_stops_it(cluster, tmp_path) -> None:
     """Cancelled while a node runs: the node is stopped, and none after it begins."""
     flags = Flags(tmp_path)
-    graph = {"a": (tasks.wait_for, flags.path("go")), "b": (len, "a")}
+    graph = {"p": flags.path("go"), "a": (tasks.wait_for, "p"), "b": (str, "a")}
 
     async def body(client):
         given = client.submit(time.sleep, 60)
