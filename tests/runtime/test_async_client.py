@@ -170,15 +170,20 @@ def test_a_client_connects_once(cluster) -> None:
     async def body():
         client = AsyncClient(cluster)
         await asyncio.gather(*(client._open() for _ in range(5)))
-        first = client._joined.identity
+        first = client._client.identity
         await client
-        assert client._joined.identity == first
+        assert client._client.identity == first
         await client.close()
 
     made = []
+    connect = AsyncClient._connect
+
+    def count(client):
+        made.append(client)
+        connect(client)
+
     with pytest.MonkeyPatch.context() as patched:
-        plain = AsyncClient._connect
-        patched.setattr(AsyncClient, "_connect", lambda one: (made.append(one), plain(one)))
+        patched.setattr(AsyncClient, "_connect", count)
         asyncio.run(body())
     assert len(made) == 1
 
