@@ -54,15 +54,17 @@ class FunctionPickler:
         if self._reloads is not reloads.noted or self._registered != REGISTERED:
             self._reloads = reloads.noted
             self._registered = set(REGISTERED)
-            self._cache.clear()
+            self.clear()
+        # What another thread changes meanwhile comes with a cache of its own.
+        cache = self._cache
         state = None
         is_function = type(function) in _CACHED
         is_constant = not is_function and isinstance(function, Constant)
         if is_function or is_constant:
-            known = self._cache.get(function)
+            known = cache.get(function)
             if known is not None:
                 return known
-            state = is_constant or self._cache.look(function)
+            state = is_constant or cache.look(function)
         payload, buffers = self._dumps(function)
         objects: Objects = ()
         if self._stored is not None and buffers:
@@ -73,7 +75,7 @@ class FunctionPickler:
         if self._stored is not None and objects:
             self._stored().pin_to_owner(getattr(function, "__self__", function), packed)
         if is_function or is_constant:
-            self._cache.put(function, state, packed)
+            cache.put(function, state, packed)
         return packed
 
     def remember(self, function: FunctionType, packed: Function) -> None:
@@ -86,11 +88,11 @@ class FunctionPickler:
     def carry(self, code: CarriedCode | None) -> None:
         """Let all functions carry this code from now on."""
         self._code = code
-        self._cache.clear()
+        self.clear()
 
     def clear(self) -> None:
         """Pickle everything anew: objects that functions name were dropped."""
-        self._cache.clear()
+        self._cache = FunctionCache()
 
     def _dumps(self, function: Callable[..., Any]) -> tuple[bytes, list[memoryview]]:
         """Return a function's pickle, and the large buffers that are to be stored."""

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from scaler_cluster.client.present_workers import call_on_workers, present_workers
 from scaler_cluster.client.uploads import UPLOAD_BYTES_MAX
 from scaler_cluster.errors import CodeError, ConfigError, TaskLostError
+from scaler_cluster.objects.unchanging import unchanging
 from scaler_cluster.pickling.code_bundle import Bundle, CarriedCode, Part
 from scaler_cluster.pickling.payload import dumps
 from scaler_cluster.texts import show
@@ -57,7 +58,7 @@ class SessionCode:
         part = Part(False, upload.name, digest, upload.modules)
         with self._changing:
             self._change(
-                session, _with(self._contents, part, memoryview(upload.archive)), self._variables
+                session, _with(self._contents, part, unchanging(upload.archive)), self._variables
             )
 
     def register(self, session: Session, name: str, plugin: object) -> None:
@@ -67,7 +68,7 @@ class SessionCode:
         with self._changing:
             part = Part(True, name, digest)
             variables = _without(self._variables, name)
-            self._change(session, _with(self._contents, part, memoryview(content)), variables)
+            self._change(session, _with(self._contents, part, unchanging(content)), variables)
 
     def set_variables(self, session: Session, name: str, variables: Mapping[str, str]) -> None:
         """Have each worker set these variables of its environment while it runs tasks of this."""
@@ -104,9 +105,9 @@ class SessionCode:
         revision = self._bundle.revision + 1
         bundle = replace(self._bundle, revision=revision, parts=tuple(contents), variables=merged)
         before = self._bundle, self._contents, self._variables
-        self._carry(session, bundle, contents, variables)
         failed: dict[str, BaseException] = {}
         try:
+            self._carry(session, bundle, contents, variables)
             outcomes = call_on_workers(session, _arrive)
             failed = {
                 worker.name: outcome.error

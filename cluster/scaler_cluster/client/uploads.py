@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,8 @@ UPLOAD_BYTES_MAX = 1 << 30
 UPLOAD_FILES_MAX = 20_000
 LEFT_OUT = ("__pycache__", "node_modules", "venv", "site-packages")
 """Directories that are no part of a source tree, beside all whose names begin with a dot."""
+BROKEN = (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, ValueError)
+"""What reading an archive may raise that is damaged, encrypted or of an unknown kind."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The same files make the same archive, whenever they were written."""
 
@@ -41,9 +44,10 @@ def read_file(path: Path) -> Upload:
     OSError if it cannot be read.
     """
     if path.suffix == ".py":
+        _check_regular(path)
         if not path.stem.isidentifier():
             raise ConfigError(f"{path} cannot be imported: {path.stem!r} is no name of a module")
-        return Upload(path.name, (path.stem,), _packed([(path, path.name)], path))
+        return Upload(path.name, _modules_of([path.name]), _packed([(path, path.name)], path))
     if path.suffix not in ARCHIVES:
         raise ConfigError(
             f"{path} is no .py, .zip, .whl or .egg file; upload_directory() takes a directory"
@@ -52,6 +56,7 @@ def read_file(path: Path) -> Upload:
         raise ConfigError(
             f"{path} is a wheel for some systems only: have each worker install it (PipInstall)"
         )
+    _check_regular(path)
     _check_size(path.stat().st_size, 1, path)
     archive = path.read_bytes()
     return Upload(path.name, _check_archive(archive, path), archive)
@@ -73,10 +78,20 @@ def read_directory(path: Path) -> Upload:
     return Upload(path.name, modules, _packed(files, path))
 
 
+def _check_regular(path: Path) -> None:
+    if not path.is_file():
+        # Says of one that does not exist what is wrong.
+        path.stat()
+        raise ConfigError(f"{path} is no regular file")
+
+
 def _files_of(path: Path) -> Iterator[Path]:
+    """Yield the files of a tree, but no pipes, sockets and links that lead nowhere."""
     for directory, inside, files in os.walk(path):
         inside[:] = sorted(one for one in inside if one not in LEFT_OUT and one[:1] != ".")
-        yield from (Path(directory, one) for one in sorted(files) if not one.endswith(".pyc"))
+        for file in (Path(directory, one) for one in sorted(files)):
+            if file.suffix != ".pyc" and file.is_file():
+                yield file
 
 
 def _packed(files: Iterable[tuple[Path, str]], path: Path) -> bytes:
@@ -84,10 +99,10 @@ def _packed(files: Iterable[tuple[Path, str]], path: Path) -> bytes:
     nbytes = count = 0
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for file, name in files:
-            content = file.read_bytes()
-            nbytes, count = nbytes + len(content), count + 1
+            nbytes, count = nbytes + file.stat().st_size, count + 1
             _check_size(nbytes, count, path)
             _check_name(name, path)
+            content = file.read_bytes()
             archive.writestr(zipfile.ZipInfo(name, EPOCH), content, zipfile.ZIP_DEFLATED)
     return stream.getvalue()
 
@@ -98,7 +113,9 @@ def _check_archive(content: bytes, path: Path) -> tuple[str, ...]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()
             damaged = archive.testzip() if _sum_fits(entries, path) else None
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
+    except ConfigError:
+        raise
+    except BROKEN as error:
         raise ConfigError(f"{path} is no archive that can be read: {error}") from None
     if damaged is not None:
         raise ConfigError(f"{path} is damaged: {damaged} in it cannot be read")
@@ -141,6 +158,11 @@ def _modules_of(names: Iterable[str]) -> tuple[str, ...]:
         first, *others = PurePosixPath(name).parts or ("",)
         if name.endswith(".py"):
             top = first if others else first.removesuffix(".py")
+            if top == "__main__":
+                raise ConfigError(
+                    f"{name} cannot be imported by tasks: __main__ is the program itself; give it "
+                    "another name"
+                )
             if top.isidentifier():
                 found[top] = None
     return tuple(sorted(found))

@@ -30,3 +30,13 @@ def may_not_change(buffer: memoryview) -> bool:
         else:
             return False
     return True
+
+
+def unchanging(content: bytes) -> memoryview:
+    """Return a copy of some bytes that is stored once for as long as somebody has it.
+
+    Bytes themselves cannot be watched for their end, so they would be stored with each use.
+    """
+    place = Unchanging(-1, len(content))
+    place.write(content)
+    return memoryview(place).toreadonly()

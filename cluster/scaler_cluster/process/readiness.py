@@ -105,7 +105,8 @@ else:
 def notify(pipe: int) -> None:
     """Wake the reader of a signal pipe.
 
-    If the pipe is full, the reader has been woken already; -1 stands for a closed pipe.
+    If the pipe is full, the reader has been woken already; -1 stands for a closed pipe, which a
+    socket refuses with a ValueError.
     """
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         _write(pipe, b"x")

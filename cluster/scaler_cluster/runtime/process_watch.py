@@ -37,7 +37,8 @@ class ProcessWatch:
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
-            self._on_over(peer)
+            for one in (*peers, peer):
+                self._on_over(one)
         except OSError:
             # Not every kernel and sandbox can: then the peer is missed by its silence.
             return

@@ -194,9 +194,12 @@ def _directory_of(content: memoryview) -> str:
         try:
             with ZipFile(BytesIO(content)) as archive:
                 archive.extractall(made)
-            # Another worker may have been faster.
-            with suppress(OSError):
+            try:
                 made.rename(target)
+            except OSError:
+                # Another worker may have been faster.
+                if not target.is_dir():
+                    raise
         finally:
             shutil.rmtree(made, ignore_errors=True)
     return str(target)
