@@ -194,7 +194,8 @@ def test_a_client_connects_once(cluster) -> None:
 
 def test_an_iterable_that_never_waits_leaves_others_their_turn(cluster) -> None:
     """Its items are taken in slices of the loop's time, and its end comes with the iteration's."""
-    ended, beats = [], []
+    ended: list[int] = []
+    beats: list[bool] = []
 
     async def items():
         try:
