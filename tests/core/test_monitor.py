@@ -794,3 +794,21 @@ def test_a_steady_stream_is_sampled_evenly():
         kept = [number for number in range(100) if sampler.take()]
 
     assert kept == list(range(9, 100, 10))
+
+
+def test_what_tasks_took_is_summed_by_worker(one):
+    """A snapshot has what tasks of a worker took that ended, also those that no event told."""
+    one.submit(0)
+    one.done(0, each_s=9.0)
+    one.watch(*BOTH)
+    count = 2 * BATCH_MAX[f.Done]
+    for task in range(1, count + 1):
+        one.submit(task)
+        one.done(task, each_s=0.001)
+    one.submit(count + 1)
+    one.feed(b"W1", m.Erred(1, count + 1, 0.5, m.FAILED_EXCEPTION, b"", {}))
+    one.published.clear()
+    snapshot = one.snapshot()
+
+    assert snapshot.skipped["done"] >= BATCH_MAX[f.Done]
+    assert snapshot.workers[0].busy_s == pytest.approx(count * 0.001 + 0.5)

@@ -132,6 +132,8 @@ class Worker:
     """It is killed if it exceeds this; nil: there is no limit, or none is known yet."""
     up_s: float = 0.0
     """How long ago it joined."""
+    busy_s: float = 0.0
+    """How long its tasks took that ended while anybody watched, in all, however few were told."""
 
 
 @dataclass(slots=True)

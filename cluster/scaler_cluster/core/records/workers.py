@@ -241,3 +241,5 @@ class WorkerRecord:
     """The workers that offer the same."""
     vitals: tuple[float, int] | None = None
     """How many CPUs it keeps busy, and its resident set in bytes; None: nobody has watched."""
+    busy_s: float = 0.0
+    """How long its tasks took that ended while anybody watched."""

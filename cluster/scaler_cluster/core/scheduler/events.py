@@ -129,6 +129,7 @@ class EventRecorder(Observer):
             )  # fmt: skip
 
     def done(self, worker: WorkerRecord, run: Run, first: int, count: int, busy_s: float) -> None:
+        worker.busy_s += busy_s
         if self._wants(feed.Done):
             self._events.append(
                 feed.Done(
@@ -138,6 +139,8 @@ class EventRecorder(Observer):
             )  # fmt: skip
 
     def failed(self, run: Run, kind: str, detail: Mapping[str, Any], busy_s: float) -> None:
+        if run.worker is not None:
+            run.worker.busy_s += busy_s
         if self._wants(feed.Failed):
             self._events.append(
                 feed.Failed(
@@ -149,6 +152,8 @@ class EventRecorder(Observer):
             )  # fmt: skip
 
     def retried(self, run: Run, kind: str, detail: Mapping[str, Any], busy_s: float) -> None:
+        if run.worker is not None:
+            run.worker.busy_s += busy_s
         if self._wants(feed.Retried):
             self._events.append(
                 feed.Retried(
@@ -167,10 +172,11 @@ class EventRecorder(Observer):
             )  # fmt: skip
 
     def cancelled(self, run: Run, first: int, count: int) -> None:
+        worker, busy_s = run.worker, 0.0
+        if worker is not None and worker.runs and worker.runs[0] is run and first == run.first:
+            busy_s = self.now - worker.progress_at
+            worker.busy_s += busy_s
         if self._wants(feed.Cancelled):
-            worker, busy_s = run.worker, 0.0
-            if worker is not None and worker.runs and worker.runs[0] is run and first == run.first:
-                busy_s = self.now - worker.progress_at
             self._events.append(
                 feed.Cancelled(
                     self.now, _worker_of(run), run.session, first, count,

@@ -215,7 +215,7 @@ def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
     machine = table.supervisors[worker.supervisor].vitals
     if machine is not None and machine.memory_limit_bytes:
         row.memory_limit_bytes = machine.memory_limit_bytes
-    row.up_s = now - worker.joined_at
+    row.up_s, row.busy_s = now - worker.joined_at, worker.busy_s
     return row
 
 
