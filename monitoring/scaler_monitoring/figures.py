@@ -31,7 +31,7 @@ from bokeh.models.annotations import Title
 from bokeh.plotting import figure
 
 from scaler_monitoring.texts import short
-from scaler_monitoring.theme import FAILED
+from scaler_monitoring.theme import FAILED, look_of
 from scaler_monitoring.view import NO_NAME, duration
 
 if TYPE_CHECKING:
@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from bokeh.models.renderers import DataRenderer
 
     from scaler_monitoring.model import Work
-    from scaler_monitoring.theme import FunctionColours, Theme
+    from scaler_monitoring.theme import Theme
 
 TASK_STREAM_COLUMNS = (
-    "left", "right", "worker", "function", "colour", "tasks", "took", "state", "attempt", "why",
+    "left", "right", "worker", "function", "colour", "pattern", "tasks", "took", "state", "attempt",
+    "why",
 )  # fmt: skip
 TIMES = 5
 """Written along the axis of a curve: there is room for more, but not on a phone."""
@@ -57,12 +58,12 @@ CLOCK |= dict.fromkeys(("minutes", "hourmin", "hours"), "%H:%M") | {"days": "%d 
 """How moments are written, the closer together the more precisely."""
 
 STATES = {
-    "done": (" ", None),
+    "done": ("pattern", None),
     "failed": ("x", FAILED),
     "cancelled": ("/", None),
     "retried": (".", None),
 }
-"""How work is drawn that ended so: its pattern, and the colour of its edge."""
+"""How work is drawn that ended so: its pattern, or that of its function, and its edge's colour."""
 HATCH = "#000000"
 """Of patterns: the colours of functions are between black and white on any background."""
 DASHES = ("solid", "dashed", "dotted", "dotdash")
@@ -87,7 +88,6 @@ def stream_columns(
     works: Iterable[Work],
     name_of_worker: Callable[[bytes], str],
     time_of: Callable[[float], float],
-    colours: FunctionColours,
 ) -> dict[str, list[Any]]:
     """Return the columns of :func:`task_stream`, of what workers had.
 
@@ -103,9 +103,10 @@ def stream_columns(
         if work.count > 1:
             took += f", {duration(took_s / work.count)} each"
         name = short(work.function) or NO_NAME
+        look = look_of(work.function)
         row = (
             axis_ms(time_of(work.start)), axis_ms(time_of(work.end)), name_of_worker(work.worker),
-            name, colours[work.function], work.count, took, work.state, work.attempt,
+            name, look.colour, look.pattern, work.count, took, work.state, work.attempt,
             short(work.error or work.reason) or "-",
         )  # fmt: skip
         for append, value in zip(add, row, strict=True):
@@ -131,7 +132,7 @@ def task_stream(
         x_axis_type="datetime",
         y_range=FactorRange(factors=list(reversed(workers))),
         tools=[],
-        **({"height": 90 + rows_pixels} | _LOOK | options),
+        **({"height": 90 + rows_pixels} | LOOK | options),
     )
     shown: list[DataRenderer] = []
     for state in states:
@@ -163,7 +164,7 @@ def task_stream(
     )
     page.ygrid.grid_line_color = None
     page.yaxis.major_label_policy = NoOverlap()
-    page.toolbar.active_scroll = _add_time(page)
+    page.toolbar.active_scroll = add_time(page)
     dress(page, theme)
     return page
 
@@ -186,7 +187,7 @@ def curves(
         y_range=DataRange1d(start=0),
         y_axis_label=unit,
         tools=[],
-        **({"height": 240} | _LOOK | options),
+        **({"height": 240} | LOOK | options),
     )
     lines: list[DataRenderer] = [
         page.line(
@@ -219,16 +220,16 @@ def curves(
     elif unit == "tasks":
         page.yaxis.ticker = AdaptiveTicker(min_interval=1)
     page.xaxis.ticker = DatetimeTicker(desired_num_ticks=TIMES)
-    _add_time(page)
+    add_time(page)
     dress(page, theme)
     return page
 
 
 # Else most of what it shows would be gone, and grey, while it is moved.
-_LOOK = {"sizing_mode": "stretch_width", "lod_threshold": None}
+LOOK: dict[str, Any] = {"sizing_mode": "stretch_width", "lod_threshold": None}
 
 
-def _add_time(page: figure) -> WheelZoomTool:
+def add_time(page: figure) -> WheelZoomTool:
     """Let a figure be moved and magnified along its time axis; return what the wheel may do."""
     wheel = WheelZoomTool(dimensions="width")
     page.add_tools(PanTool(dimensions="width"), BoxZoomTool(dimensions="width"), wheel, ResetTool())

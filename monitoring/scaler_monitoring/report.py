@@ -29,7 +29,7 @@ from scaler_monitoring.figures import (
     task_stream,
 )
 from scaler_monitoring.texts import plain, worker_name
-from scaler_monitoring.theme import DARK, FAILED, LIGHT, SERIES, FunctionColours, Theme
+from scaler_monitoring.theme import DARK, FAILED, LIGHT, SERIES, Theme, look_of
 from scaler_monitoring.view import (
     binary,
     clock_time,
@@ -107,13 +107,9 @@ def render(period: Period) -> str:
     """Return the page of a period of which there was a snapshot."""
     assert period.first is not None
     assert period.last is not None
-    colours = FunctionColours()
     functions = period.functions()
-    for row, _ in functions:
-        # What took longest has a colour for itself.
-        colours[row.name]
     busy_s = sum(row.busy_s for row, _ in functions)
-    figures = dict(_figures(period, colours))
+    figures = dict(_figures(period))
     efficiency = period.meter.efficiency()
     environment = Environment(autoescape=True)
     environment.filters["variables"] = _variables
@@ -137,9 +133,7 @@ def render(period: Period) -> str:
         parts=_parts(efficiency),
         efficiency_notes=_efficiency_notes(efficiency),
         stream_about=_stream_about(period),
-        functions=[
-            _function(row, pending, busy_s, colours) for row, pending in functions[:FUNCTIONS_MAX]
-        ],
+        functions=[_function(row, pending, busy_s) for row, pending in functions[:FUNCTIONS_MAX]],
         function_notes=list(_function_notes(period, len(functions) - FUNCTIONS_MAX)),
         curves=CURVES,
         failures=[_failure(period, row) for row in _failures(period)],
@@ -159,9 +153,9 @@ CURVES = (
 )
 
 
-def _figures(period: Period, colours: FunctionColours) -> Iterator[tuple[str, Any]]:
+def _figures(period: Period) -> Iterator[tuple[str, Any]]:
     """Yield what BokehJS is told of each figure, after the id of its place."""
-    stream = _stream(period, colours)
+    stream = _stream(period)
     if stream is not None:
         yield "task-stream", json_item(stream)
     curve = _apart(period)
@@ -210,7 +204,7 @@ def _apart(period: Period) -> list[Figures]:
     return apart
 
 
-def _stream(period: Period, colours: FunctionColours) -> figure | None:
+def _stream(period: Period) -> figure | None:
     """Return the task stream; None if no worker had any task."""
     model = period.model
     busy_s: defaultdict[str, float] = defaultdict(float)
@@ -225,7 +219,7 @@ def _stream(period: Period, colours: FunctionColours) -> figure | None:
         (work for work in model.stream if model.label(work.worker) in rows),
         key=lambda work: work.start,
     )
-    columns = stream_columns(works, model.label, model.time_of, colours)
+    columns = stream_columns(works, model.label, model.time_of)
     states = [state for state in STATES if state in columns["state"]]
     return task_stream(ColumnDataSource(columns), sorted(rows), LIGHT, states)
 
@@ -346,11 +340,9 @@ def _function_notes(period: Period, left_out: int) -> Iterator[str]:
         )
 
 
-def _function(
-    row: feed.Function, pending: int, busy_s: float, colours: FunctionColours
-) -> dict[str, str]:
+def _function(row: feed.Function, pending: int, busy_s: float) -> dict[str, str]:
     return {
-        "colour": colours[row.name],
+        "look": look_of(row.name).css,
         "name": function_name(row.name),
         "done": whole(row.done),
         "failed": whole(row.failed),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from zlib import crc32
+from functools import lru_cache
+from hashlib import blake2b
 
 SERIES = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#aa3377", "#8c6d31", "#ee7733",
@@ -35,26 +36,38 @@ LIGHT = Theme("light", "#f5f6f8", "#fffffe", "#1c2126", "#57606a", "#dfe3e8", "#
 DARK = Theme("dark", "#0f1215", "#171b20", "#e7eaee", "#9aa5b1", "#2c333b", "#62b5f0")
 
 
-class FunctionColours:
-    """Which function has which colour: the same wherever this is asked.
+PATTERNS = {
+    " ": "none",
+    "-": "repeating-linear-gradient(0deg, {ink} 0 1px, transparent 1px 4px)",
+    "|": "repeating-linear-gradient(90deg, {ink} 0 1px, transparent 1px 4px)",
+    "\\": "repeating-linear-gradient(45deg, {ink} 0 1px, transparent 1px 4px)",
+    "+": "repeating-linear-gradient(0deg, {ink} 0 1px, transparent 1px 4px),"
+    " repeating-linear-gradient(90deg, {ink} 0 1px, transparent 1px 4px)",
+    "o": "radial-gradient({ink} 1px, transparent 1.5px) 0 0 / 5px 5px",
+}
+"""Of functions, as figures call them and as CSS draws them: with the colours, 48 looks. Those of
+how work ended are others, see :data:`figures.STATES`."""
+INK = "rgb(0 0 0 / .6)"
 
-    As many functions as there are colours have one each, those that were asked for first; each
-    further one shares one with others.
-    """
 
-    def __init__(self) -> None:
-        self._owners: dict[str, str] = {}
-        """The colour of each function that has one for itself."""
+@dataclass(frozen=True)
+class Look:
+    """How a function is drawn."""
 
-    def __getitem__(self, function: str) -> str:
-        """Return the colour of a function."""
-        colour = self._owners.get(function)
-        if colour is not None:
-            return colour
-        preferred = crc32(function.encode(errors="surrogatepass")) % len(SERIES)
-        taken = set(self._owners.values())
-        for colour in SERIES[preferred:] + SERIES[:preferred]:
-            if colour not in taken:
-                self._owners[function] = colour
-                return colour
-        return SERIES[preferred]
+    colour: str
+    pattern: str
+    """One of PATTERNS."""
+
+    @property
+    def css(self) -> str:
+        """The same as a background."""
+        pattern = PATTERNS[self.pattern].replace("{ink}", INK)
+        return self.colour if pattern == "none" else f"{pattern}, {self.colour}"
+
+
+@lru_cache(4096)
+def look_of(function: str) -> Look:
+    """Return how a function is drawn: it follows from its name, wherever and whenever that is."""
+    digest = blake2b(function.encode(errors="surrogatepass"), digest_size=4).digest()
+    place = int.from_bytes(digest, "little")
+    return Look(SERIES[place % len(SERIES)], tuple(PATTERNS)[place // len(SERIES) % len(PATTERNS)])

@@ -19,13 +19,13 @@ from scaler_monitoring.figures import (
     task_stream,
 )
 from scaler_monitoring.model import FAILED, Work
-from scaler_monitoring.theme import DARK, LIGHT, SERIES, FunctionColours
+from scaler_monitoring.theme import DARK, LIGHT, PATTERNS, SERIES, Look, look_of
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 def columns_of(*works):
-    return stream_columns(works, lambda worker: worker.decode(), float, FunctionColours())
+    return stream_columns(works, lambda worker: worker.decode(), float)
 
 
 def luminance(colour):
@@ -56,27 +56,25 @@ def test_colours_of_functions_are_seen(theme):
     assert all(contrast(colour, theme.panel) >= 2.2 for colour in SERIES)
 
 
-def test_functions_have_colours_of_their_own():
-    """Functions have different colours as long as there are any, and keep them."""
-    colours = FunctionColours()
-    names = [f"function {number}" for number in range(len(SERIES))]
-
-    first = [colours[name] for name in names]
-
-    assert sorted(first) == sorted(SERIES)
-    assert colours["one more"] in SERIES
-    assert [colours[name] for name in names] == first
+def test_the_look_of_a_function_follows_from_its_name():
+    """A function looks the same in each process and for ever, even if its name is not Unicode."""
+    assert look_of("price") == Look("#ee7733", "+")
+    assert look_of("load") == Look("#8c6d31", "\\")
+    assert look_of("\ud800").colour in SERIES
 
 
-def test_a_colour_is_the_same_in_each_process():
-    """A function's colour follows from its name, even if that is not valid Unicode."""
-    assert FunctionColours()["f"] == FunctionColours()["f"]
-    assert FunctionColours()["\ud800"] in SERIES
+def test_looks_are_spread_over_colours_and_patterns():
+    """Functions use all colours and patterns, and each pattern has its CSS."""
+    looks = {look_of(f"function {number}") for number in range(1000)}
+
+    assert len(looks) == len(SERIES) * len(PATTERNS)
+    assert all(one.colour in one.css for one in looks)
+    assert len({one.css for one in looks}) == len(looks)
 
 
 def test_patterns_tell_states_apart():
-    """States have different patterns, for readers who see no colours."""
-    patterns = [pattern for pattern, _ in STATES.values()]
+    """States have other patterns than each other and than functions, for who sees no colours."""
+    patterns = [*PATTERNS, *(pattern for pattern, _ in STATES.values() if pattern != "pattern")]
 
     assert all(one != other for one, other in combinations(patterns, 2))
 
