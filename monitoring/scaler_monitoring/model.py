@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from scaler_cluster.wire import feed
 from scaler_monitoring.past import Past
@@ -121,6 +121,22 @@ class Rates:
     received: dict[str, float] = field(default_factory=dict)
 
 
+class Follower(Protocol):
+    """Is told all that a model takes in, by the clock that goes on, and keeps more of it."""
+
+    def begin(self) -> None:
+        """Another scheduler speaks."""
+
+    def take(self, snapshot: feed.Snapshot) -> None:
+        """There is a snapshot."""
+
+    def tell(self, event: feed.Event, work: Work | None) -> None:
+        """Something happened, which says this of work."""
+
+    def heard(self, clock: float, is_snapshot: bool) -> None:
+        """All of a message was told, which was sent at this moment."""
+
+
 GROWING = ("submitted", "done", "failed", "cancelled", "recalled", "retried", "moved")
 
 
@@ -133,8 +149,9 @@ class Model:
     ``heard_at`` and the ``now`` that goes with it are by the clock of who watches.
     """
 
-    def __init__(self, window_s: float = WINDOW_S) -> None:
+    def __init__(self, window_s: float = WINDOW_S, follower: Follower | None = None) -> None:
         self.window_s = window_s
+        self._follower = follower
         self.run = ""
         """Of the scheduler that was heard last."""
         self.snapshot: feed.Snapshot | None = None
@@ -191,6 +208,8 @@ class Model:
         else:
             for event in message.events:
                 self._apply_event(event)
+        if self._follower is not None:
+            self._follower.heard(message.clock, isinstance(message, feed.Snapshot))
         self._forget(message.clock - self.window_s)
 
     def is_stale(self, now: float) -> bool:
@@ -219,6 +238,8 @@ class Model:
             clock = self._clock + now - self.heard_at
             self._past.close(self.snapshot, clock - message.clock)
             self.news.append(SchedulerRestarted(clock))
+            if self._follower is not None:
+                self._follower.begin()
         self.run = message.run
         self.rates, self._reference = Rates(), None
         self._seq.clear()
@@ -234,6 +255,8 @@ class Model:
         self._sample(snapshot)
         for worker in snapshot.workers:
             self._learn(worker)
+        if self._follower is not None:
+            self._follower.take(snapshot)
 
     def _sample(self, snapshot: feed.Snapshot) -> None:
         clock = snapshot.clock
@@ -261,6 +284,8 @@ class Model:
 
     def _apply_event(self, event: feed.Event) -> None:
         work = _work(event)
+        if self._follower is not None:
+            self._follower.tell(event, work)
         if work is not None:
             self.stream.append(work)
             self.streamed += 1

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from scaler_cluster.ids import session_label
+from scaler_cluster.ids import CALL_BITS, INDEX_MASK, session_label
 from scaler_cluster.wire import feed
 from scaler_monitoring.model import SchedulerRestarted
 from scaler_monitoring.texts import client_name, plain, short, worker_name
@@ -89,9 +89,16 @@ def function_name(function: str) -> str:
 
 
 def task_name(session: int, first: int, count: int = 1) -> str:
-    """Return what contiguous tasks are called in the whole cluster, ``3:17`` or ``3:17-20``."""
-    client = session_label(session)
-    return f"{client}:{first}-{first + count - 1}" if count > 1 else f"{client}:{first}"
+    """Return what contiguous tasks are called in the whole cluster.
+
+    That is ``3:17`` for a submit of client 3, ``3:call 2, items 17-20`` for items of its second
+    map or graph; items count from 0, as in the list that was given.
+    """
+    call, item = first >> CALL_BITS, first & INDEX_MASK
+    numbers = f"{item}-{item + count - 1}" if count > 1 else f"{item}"
+    if call:
+        numbers = f"call {call}, item{'s' * (count > 1)} {numbers}"
+    return f"{session_label(session)}:{numbers}"
 
 
 def manager_names(machines: Sequence[feed.Machine]) -> dict[bytes, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from math import isnan
 from typing import Any
 
 import pytest
@@ -12,10 +11,11 @@ from bokeh.models.widgets.inputs import TextInput
 from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.wire import feed as f
+from scaler_monitoring.activity import Activity
 from scaler_monitoring.dashboard.bars import BARS_MAX
 from scaler_monitoring.dashboard.html import many, printed
 from scaler_monitoring.dashboard.pages.overview import FAILURES_MAX, Overview
-from scaler_monitoring.dashboard.pages.stream import CHIPS_MAX, RECTANGLES_MAX, Stream
+from scaler_monitoring.dashboard.pages.stream import Stream
 from scaler_monitoring.dashboard.pages.tasks import ROWS_SHOWN, Tasks
 from scaler_monitoring.dashboard.pages.workers import Workers
 from scaler_monitoring.dashboard.settings import Settings
@@ -42,6 +42,7 @@ class Seen(Watch):
     def __init__(self, model):
         super().__init__("by hand")
         self.model = model
+        self.activity = model.activity
 
 
 def workers(count=2, **fields):
@@ -50,9 +51,17 @@ def workers(count=2, **fields):
     ]  # fmt: skip
 
 
+class Told(Model):
+    """A model with what follows it, as a watch has both."""
+
+    def __init__(self):
+        self.activity = Activity()
+        super().__init__(follower=self.activity)
+
+
 def known(*events, clock=100.0, seq=1, batch=None, model=None, **fields):
     """Return a model that has heard a snapshot, then these events."""
-    model = model or Model()
+    model = model or Told()
     fields = {"workers": workers()} | fields
     model.apply(f.Snapshot("run", seq, clock=clock, time=1000.0 + clock, interval_s=1.0, **fields),
                 clock)  # fmt: skip
@@ -104,7 +113,7 @@ def failed(first, *, function="load", error="KeyError", message="USD", at=99.5, 
     ("kind", "sentences"),
     [
         (Overview, [NO_FAILURE, NO_DEATH, "No function has been called yet."]),
-        (Stream, ["No task has ended in this time."]),
+        (Stream, ["No worker was busy in this time."]),
         (Tasks, ["No task has ended yet.", NO_FAILURE]),
         (Workers, ["1 worker.", NO_DEATH]),
     ],
@@ -168,7 +177,10 @@ def test_another_scheduler_leaves_what_was_shown(kind):
     if isinstance(page, Workers):
         assert len(page._deaths.source.data["key"]) == 1
     if isinstance(page, Stream):
-        assert list(page._source.data["function"]) == ["before", "before"]
+        assert {"before"} == {
+            *page._figure.past.data["function"],
+            *page._figure.now.data["function"],
+        }
 
 
 # -- overview ----------------------------------------------------------------------------------
@@ -276,141 +288,6 @@ def test_curves_have_a_point_for_each_snapshot():
         page.update(model)
 
     assert len(data["time"]) == 61
-
-
-# -- stream ------------------------------------------------------------------------------------
-
-
-def test_each_piece_of_work_is_a_rectangle():
-    """A rectangle has its function, worker and state, and its worker's memory at that time."""
-    model = known(
-        done(1, at=101.0), failed(2, at=101.5, worker=W2), workers=workers(2, rss_bytes=7)
-    )
-    page = opened(Stream, model)
-    data = page._source.data
-
-    assert data["function"] == ["price", "load"]
-    assert data["worker"] == ["1|host", "2|host"]
-    assert data["state"] == ["done", "failed"]
-    assert data["memory"] == [7.0, 7.0]
-    assert data["right"][0] - data["left"][0] == pytest.approx(500.0)
-    assert page._figure.y_range.factors == ["2|host", "1|host"]
-
-
-def test_memory_of_long_ago_is_not_known():
-    """The memory of a worker before its first sample is shown as unknown."""
-    page = opened(Stream, known(done(1, at=99.0), workers=workers(2, rss_bytes=7)))
-
-    assert isnan(page._source.data["memory"][0])
-
-
-def test_only_new_work_is_sent():
-    """New work is streamed to the browser, which keeps what it has."""
-    model = known(done(1))
-    page = opened(Stream, model)
-    sent: list[Any] = []
-    page.root.document.on_change(sent.append)
-    known(done(2, at=100.5), model=model, seq=2, clock=101.0)
-    page.update(model)
-    streamed = [one for one in sent if getattr(one, "kind", "") == "ColumnsStreamed"]
-
-    assert [one.data["tasks"] for one in streamed] == [[1]]
-    assert len(page._source.data["left"]) == 2
-
-
-def test_rectangles_are_bounded():
-    """The number of rectangles is bounded, however much work there was or comes."""
-    model = known(*(done(n) for n in range(RECTANGLES_MAX + 500)))
-    page = opened(Stream, model)
-    known(*(done(n, at=100.5) for n in range(700)), model=model, seq=2, clock=101.0)
-    page.update(model)
-
-    assert len(page._source.data["left"]) == RECTANGLES_MAX
-    assert f"The last {RECTANGLES_MAX:,} rectangles" in html(page)
-
-
-def test_it_follows_what_happens_now():
-    """The stream's right end is the newest time that is known, and its width stays the same."""
-    model = known(done(1), done(2, at=100.25))
-    page = opened(Stream, model, window="60")
-    end = page._range.end
-    known(done(3, at=110.0), model=model, seq=2, clock=110.0)
-    page.update(model)
-
-    assert page._range.end - end == pytest.approx(9750.0)
-    assert page._range.end - page._range.start == pytest.approx(60_000.0)
-
-
-def test_who_looks_closer_is_left_in_peace():
-    """A view that was moved stays, with its rectangles, until it is to follow again."""
-    model = known(done(1))
-    page = opened(Stream, model, window="60")
-    start, end = page._range.end - 3000.0, page._range.end - 500.0
-    page._range.update(start=start, end=end)
-    known(*(done(n, at=110.0) for n in range(RECTANGLES_MAX + 10)), model=model, seq=2, clock=110.0)
-    page.update(model)
-
-    assert (page._range.start, page._range.end) == (start, end)
-    assert page._source.data["tasks"] == [1]
-    assert "where you have moved it" in html(page)
-
-    page._resume()
-
-    assert page._range.end > end
-    assert len(page._source.data["left"]) == RECTANGLES_MAX
-
-
-def test_a_pause_stops_everything():
-    """A paused stream is sent nothing, and misses nothing when the pause is over."""
-    model = known(done(1))
-    page = opened(Stream, model)
-    page._pause.active = True
-    known(done(2, at=101.0), model=model, seq=2, clock=101.0)
-    with nothing_sent(page):
-        page.update(model)
-    page._pause.active = False
-
-    assert len(page._source.data["left"]) == 2
-
-
-def test_one_function_can_be_shown_alone():
-    """A chosen function's work is shown alone; the choices are those of the snapshot."""
-    functions = [f.Function("price", 1, 1), f.Function("load", 1, 0, 1)]
-    page = opened(Stream, known(done(1), failed(2), functions=functions))
-    page._function.value = "load"
-
-    assert page._function.options == [("", "all"), ("load", "load"), ("price", "price")]
-    assert page._source.data["function"] == ["load"]
-
-
-def test_many_workers_are_shown_in_groups():
-    """The stream shows a bounded number of workers; the others can be chosen."""
-    model = known(done(1, worker=b"W100"), done(2, worker=W1), workers=workers(100))
-    page = opened(Stream, model)
-    first = list(page._figure.y_range.factors)
-    page._group.value = "2"
-
-    assert len(first) == 40
-    assert [label for _, label in page._group.options] == [
-        "1 to 40 of 100", "41 to 80 of 100", "81 to 100 of 100",
-    ]  # fmt: skip
-    assert page._figure.y_range.factors[0] == "100|host"
-    assert page._source.data["worker"] == ["100|host"]
-
-
-def test_a_sample_is_called_one():
-    """The page says that it shows a sample if events were skipped."""
-    page = opened(Stream, known(done(1), skipped={"done": 1234}))
-
-    assert "Only a sample is drawn: 1,234" in html(page)
-
-
-def test_the_legend_is_bounded():
-    """Functions that have no room in the legend are counted."""
-    page = opened(Stream, known(*(done(n, function=f"f{n:02}") for n in range(CHIPS_MAX + 5))))
-
-    assert page._chips.text.count("<span") == CHIPS_MAX
-    assert "and 5 more" in page._chips.text
 
 
 # -- tasks -------------------------------------------------------------------------------------

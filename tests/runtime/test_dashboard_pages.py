@@ -146,11 +146,11 @@ def test_overview(open_page):
 
 
 def test_task_stream(open_page):
-    """The task stream has a row for each worker, dead ones included, and functions in colours."""
+    """The task stream has a row for each worker, and functions by time, those that run included."""
     page = open_page("/stream")
 
     wait_for(page, "It follows what happens now.", NASTY, "fan", "raise_this")
-    wait_for(page, "1 to 3 of 3")
+    wait_for(page, "1 to 3 of 3", "running, for up to")
     assert page.get_by_role("button", name="Pause").is_visible()
     page.close()
 

@@ -51,6 +51,8 @@ class Bar:
     """By state, one of LOOKS, in the order in which they are drawn."""
     note: str = ""
     """What else there is to say; how many failed is said anyhow."""
+    look: str = ""
+    """How what it is about is drawn elsewhere, as CSS; empty: it is not."""
 
 
 class Bars:
@@ -76,8 +78,9 @@ def _bar(bar: Bar) -> str:
     said = ", ".join(f"{view.whole(count)} {state}" for state, count in shown.items())
     failed = f"<b>{view.whole(shown['failed'])} failed</b> · " if "failed" in shown else ""
     name = escape(bar.name)
+    look = f'<i class="look" style="background:{bar.look}"></i>' if bar.look else ""
     return (
-        f'<li><div class="name" title="{name}">{name}</div>'
+        f'<li><div class="name" title="{name}">{look}{name}</div>'
         f'<div class="bar" role="img" aria-label="{escape(said)}">{parts}</div>'
         f"<small>{failed}{escape(bar.note)}</small></li>"
     )
@@ -91,6 +94,8 @@ _CSS = """
     .key { display: flex; flex-wrap: wrap; gap: 0 1rem; margin-bottom: .4rem; }
     .key i { display: inline-block; width: 1.6em; height: .9em; margin-right: .4em;
         vertical-align: -.1em; outline: 1px solid var(--muted); outline-offset: -1px; }
+    .look { display: inline-block; width: 14px; height: 14px; margin-right: .4em;
+        border-radius: 3px; vertical-align: -2px; }
     .bars { display: grid; gap: .55rem 1.5rem; margin-bottom: .5rem;
         grid-template-columns: repeat(auto-fill, minmax(min(27rem, 100%), 1fr)); }
     li { min-width: 0; }

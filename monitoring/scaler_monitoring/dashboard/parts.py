@@ -7,6 +7,7 @@ from html import escape
 from math import floor, nan
 from typing import TYPE_CHECKING, Any
 
+from bokeh.core.property.vectorization import Field
 from bokeh.layouts import column, row
 from bokeh.models.css import InlineStyleSheet
 from bokeh.models.sources import ColumnDataSource
@@ -177,6 +178,8 @@ def _tile(tile: Tile) -> str:
 # -- tables ----------------------------------------------------------------------------------
 
 TEXT, WHOLE, NUMBER, BYTES, PERCENT, TIME = "text", "whole", "number", "bytes", "percent", "time"
+COLOUR = "colour"
+"""A field of a colour, with which its cell is filled."""
 FINE = "fine"
 """A number with six digits after the point, as of microseconds."""
 
@@ -229,7 +232,7 @@ class Table:
                     field=one.field,
                     title=one.title,
                     width=one.width,
-                    formatter=_formatter(one.kind),
+                    formatter=_formatter(one),
                 )
                 for one in columns
             ],
@@ -343,7 +346,11 @@ def as_time(at: float | None, model: Model) -> float:
     return UNKNOWN if at is None else axis_ms(floor(model.time_of(at)))
 
 
-def _formatter(kind: str) -> CellFormatter:
+def _formatter(one: Column) -> CellFormatter:
+    kind = one.kind
+    if kind == COLOUR:
+        colour = Field(one.field)
+        return StringFormatter(text_color=colour, background_color=colour)
     if kind == TEXT:
         return StringFormatter(nan_format="-")
     if kind == TIME:

@@ -9,6 +9,7 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
+from scaler_monitoring.activity import Activity
 from scaler_monitoring.feed import OWN_KEYS, Feed
 from scaler_monitoring.model import Model
 from scaler_monitoring.recording import Recorder, read
@@ -27,7 +28,9 @@ class Watch:
     """What is known, and of whom."""
 
     def __init__(self, source: str) -> None:
-        self.model = Model()
+        self.activity = Activity()
+        """How busy workers were."""
+        self.model = Model(follower=self.activity)
         self.source = source
         """The address that is listened to, or the file that was read."""
 

@@ -29,7 +29,7 @@ from scaler_monitoring.dashboard.parts import (
 )
 from scaler_monitoring.dashboard.timeline import MARGIN, Timeline
 from scaler_monitoring.figures import curves
-from scaler_monitoring.theme import FAILED, SERIES
+from scaler_monitoring.theme import FAILED, SERIES, look_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -294,7 +294,8 @@ def _bar(known: Known, model: Model) -> Bar:
     note = f"{view.whole(ended)} of {view.whole(graph.nodes)} ended"
     if known.over_at is not None:
         note += f" at {view.clock_time(model, known.over_at)}"
-    return Bar(known.name, {state: getattr(graph, state) for state in STATES}, note)
+    counts = {state: getattr(graph, state) for state in STATES}
+    return Bar(known.name, counts, note, look_of(graph.name).css)
 
 
 def _chain(graph: feed.Graph) -> list[Bar]:

@@ -1,49 +1,42 @@
-"""What each worker did when: a rectangle for each piece of work."""
+"""What each worker did when: how busy it was, with what, and what it runs now."""
 
 from __future__ import annotations
 
-from collections import Counter
 from html import escape
-from math import nan
 from typing import TYPE_CHECKING, Any, cast
 
 from bokeh.events import DoubleTap, Reset
 from bokeh.layouts import column
-from bokeh.models import HoverTool
 from bokeh.models.ranges import Range1d
-from bokeh.models.sources import ColumnDataSource
 from bokeh.models.widgets.buttons import Button, Toggle
 from bokeh.models.widgets.inputs import Select
 
 from scaler_monitoring import texts, view
+from scaler_monitoring.cells import seconds_of
 from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page, in_one
 from scaler_monitoring.dashboard.parts import controls, inputs_style, show, text
-from scaler_monitoring.figures import (
-    ROW_PIXELS,
-    STATES,
-    TASK_STREAM_COLUMNS,
-    axis_ms,
-    stream_columns,
-    task_stream,
-)
-from scaler_monitoring.theme import FunctionColours
+from scaler_monitoring.dashboard.stream_figure import StreamFigure
+from scaler_monitoring.dashboard.stream_layers import Layers
+from scaler_monitoring.figures import axis_ms
+from scaler_monitoring.theme import look_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Reversible, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from bokeh.models.ranges import FactorRange
     from bokeh.models.ui.ui_element import UIElement
 
-    from scaler_monitoring.model import Model, Work
+    from scaler_monitoring.activity import Life
+    from scaler_monitoring.model import Model
 
-RECTANGLES_MAX = 5000
-"""More would keep the browser busy, and could not be told apart."""
-WORKERS_MAX = 40
+WORKERS_MAX = 100
 """Rows that are shown at once."""
 FUNCTIONS_MAX = 100
 """To choose from."""
 CHIPS_MAX = 12
+"""Functions in the legend that took most of the time; as many more if they run for long."""
+STRAGGLES_S = 1.0
+"""A task that runs for so long has its function in the legend, whatever the others took."""
 WINDOWS: list[Any] = [
     ("10", "10 seconds"),
     ("30", "30 seconds"),
@@ -61,13 +54,14 @@ SETTLED_MS = 300
 ALL = ""
 FUNCTIONS: list[Any] = [(ALL, "all")]
 ENDED = ("done", "failed", "cancelled", "retried")
-"""Kinds of events that rectangles are made of."""
+"""Kinds of events that tell of work."""
 LEGEND_CSS = """
     .chips { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: .2rem 0; font-size: 13px; }
-    .chips span { display: inline-flex; align-items: center; gap: .35rem; max-width: 20rem;
+    .chips span { display: inline-flex; align-items: center; gap: .35rem; max-width: 24rem;
         overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
     .chips i { flex: none; width: 14px; height: 14px; border-radius: 3px; }
-    p { color: var(--muted); margin: 0; }
+    .chips small, p { color: var(--muted); }
+    p { margin: 0; }
 """
 
 
@@ -95,13 +89,10 @@ class Stream(Page):
         self._follow = Button(label="Follow", width=90, stylesheets=[css])
         self._pause = Toggle(label="Pause", width=90, stylesheets=[css])
         self._said, self._chips = (text("", theme, html.STYLE + LEGEND_CSS) for _ in range(2))
-        self._colours = FunctionColours()
-        self._source = ColumnDataSource({name: [] for name in (*TASK_STREAM_COLUMNS, "memory")})
         self._range = Range1d(start=START[0], end=START[1])
-        self._figure = task_stream(self._source, [], theme, x_range=self._range)
-        for tool in self._figure.tools:
-            if isinstance(tool, HoverTool):
-                tool.tooltips = [*cast("Any", tool.tooltips), ("memory", "@memory{0.0 b}")]
+        self._figure = StreamFigure(theme, self.view.links, self._range)
+        self._activity = self.view.watch.activity
+        self._layers = Layers(self._figure, self._activity)
         self._is_following = True
         self._set = START
         """What we made of the range: else somebody moved it."""
@@ -109,15 +100,13 @@ class Stream(Page):
         """The call that waits until who zooms has paused."""
         self._streamed = 0
         """How many pieces of work were looked at."""
-        self._rows: list[str] = []
-        """What the workers are called that are shown."""
-        self._ended: dict[bytes, float] = {}
-        """When a worker's last work ended, if it was in the time that is shown."""
+        self._lives: list[Life] = []
+        """The workers that are shown."""
         self._restarts = -1
         for range_end in ("start", "end"):
             self._range.on_change(range_end, self._on_range)
         for event in (Reset, DoubleTap):
-            self._figure.on_event(event, lambda _: self._resume())
+            self._figure.root.on_event(event, lambda _: self._resume())
         self._follow.on_click(self._resume)
         self._pause.on_change("active", self._on_choice)
         self._window.on_change("value", self._on_window)
@@ -127,7 +116,7 @@ class Stream(Page):
             controls(self._window, self._function, self._group, self._follow, self._pause),
             self._said,
             self._chips,
-            self._figure,
+            self._figure.root,
             sizing_mode="stretch_width",
         )
 
@@ -171,67 +160,51 @@ class Stream(Page):
         """Show what is known now."""
         if self._pause.active:
             return
-        if model.restarts != self._restarts:
+        added, self._streamed = model.streamed_since(self._streamed), model.streamed
+        lives = self._lives
+        self._follow_now(model)
+        self._learn(model)
+        is_other = model.restarts != self._restarts or lives != self._lives
+        if is_other or not self._layers.add(model, added):
             self._begin(model)
             return
-        added, self._streamed = model.streamed_since(self._streamed), model.streamed
-        self._learn(model, added)
-        self._follow_now(model)
-        works = self._seen(model, added)
-        if works:
-            self._add(self._columns(model, works))
         self._say(model)
 
     def _begin(self, model: Model) -> None:
         """Show everything anew."""
         self._restarts, self._streamed = model.restarts, model.streamed
-        self._ended.clear()
-        self._learn(model, model.stream)
         self._follow_now(model)
-        self._source.data = self._columns(model, self._seen(model, model.stream))
+        self._learn(model)
+        start, end = self._seen(model)
+        if not self._is_following:
+            # So that there is something where somebody moves to.
+            start, end = start - (end - start) / 2, end + (end - start) / 2
+        only = self._function.value or None
+        self._layers.begin(model, self._lives, start, end, only, is_still=not self._is_following)
         self._say(model)
 
-    def _add(self, columns: dict[str, list[Any]]) -> None:
-        if self._is_following:
-            self._source.stream(cast("Any", columns), rollover=RECTANGLES_MAX)
-            return
-        # Nothing of what somebody looks at goes to make room.
-        room = RECTANGLES_MAX - len(self._source.data["left"])
-        if room > 0:
-            columns = {name: values[:room] for name, values in columns.items()}
-            self._source.stream(cast("Any", columns))
-
-    def _learn(self, model: Model, works: Iterable[Work]) -> None:
+    def _learn(self, model: Model) -> None:
         """Bring rows, and what there is to choose from, up to date."""
         snapshot = model.snapshot
         assert snapshot is not None
-        for work in works:
-            if work.worker:
-                self._ended[work.worker] = work.end
-        since = snapshot.clock - float(self._window.value)
-        self._ended = {worker: end for worker, end in self._ended.items() if end >= since}
-        alive = [one.worker for one in snapshot.workers]
-        labels = list(dict.fromkeys(model.label(one) for one in (*alive, *self._ended)))
-        groups = _groups(len(labels))
+        lives = self._activity.rows(*self._seen(model))
+        groups = _groups(len(lives))
         _offer(self._group, groups)
         self._group.visible = len(groups) > 1
         first = min(int(self._group.value), len(groups) - 1) * WORKERS_MAX
-        self._rows = labels[first : first + WORKERS_MAX]
-        factors, axis = self._rows[::-1], cast("FactorRange", self._figure.y_range)
-        if factors != axis.factors:
-            axis.factors = factors
-            self._figure.height = 90 + ROW_PIXELS * max(len(factors), 3)
+        self._lives = lives[first : first + WORKERS_MAX]
         names = sorted({one.name for one in snapshot.functions[:FUNCTIONS_MAX]} - {ALL})
         _offer(self._function, [*FUNCTIONS, *((name, texts.short(name)) for name in names)])
 
     def _follow_now(self, model: Model) -> None:
-        assert model.snapshot is not None
         if not self._is_following or self._pause.active:
             return
-        clock = max(model.snapshot.clock, model.stream[-1].end if model.stream else 0.0)
-        window_s = float(self._window.value)
-        is_idle = not model.stream or model.stream[-1].end < clock - window_s - 1
-        if is_idle and self._set != START:
+        clock, window_s = self._activity.clock, float(self._window.value)
+        if self._set != START and not any(
+            life.running or any(track.end >= clock - window_s - 1 for track in life.tracks.values())
+            for life in self._lives
+        ):
+            # Who looks at the end of something may do so for long.
             return
         end = axis_ms(model.time_of(clock))
         start = end - window_s * 1e3
@@ -239,62 +212,58 @@ class Stream(Page):
         # Where the browser's reset leads to as well.
         self._range.update(start=start, end=end, reset_start=start, reset_end=end)
 
-    def _seen(self, model: Model, works: Reversible[Work]) -> list[Work]:
-        """Return those that are to be drawn, the last ones if they are too many."""
-        assert model.snapshot is not None
-        clock, function, rows = model.snapshot.clock, self._function.value, set(self._rows)
+    def _seen(self, model: Model) -> tuple[float, float]:
+        """Return the time that is seen, by the scheduler's clock."""
+        clock = self._activity.clock
         offset = axis_ms(model.time_of(clock)) - clock * 1e3
         start, end = cast("float", self._range.start), cast("float", self._range.end)
-        # So that there is something where somebody moves to.
-        margin = 0.0 if self._is_following else (end - start) / 2
-        first, last = (start - margin - offset) / 1e3, (end + margin - offset) / 1e3
-        found: list[Work] = []
-        for work in reversed(works):
-            if work.end < first or len(found) == RECTANGLES_MAX:
-                break
-            if (
-                work.worker
-                and work.start <= last
-                and function in (ALL, work.function)
-                and model.label(work.worker) in rows
-            ):
-                found.append(work)
-        return found[::-1]
-
-    def _columns(self, model: Model, works: Sequence[Work]) -> dict[str, list[Any]]:
-        columns = stream_columns(works, model.label, model.time_of, self._colours)
-        columns["memory"] = memory_then(model, works)
-        return columns
+        return (start - offset) / 1e3, (end - offset) / 1e3
 
     def _say(self, model: Model) -> None:
-        snapshot = model.snapshot
-        assert snapshot is not None
-        data = self._source.data
-        colours = dict(zip(data["function"], data["colour"], strict=True))
-        counts = Counter(data["function"])
-        show(self._chips, chips(counts, colours))
-        states = set(data["state"])
-        items: list[Any] = list(self._figure.legend[0].items)
-        for item, state in zip(items, STATES, strict=True):
-            if item.visible != (state in states):
-                item.visible = state in states
-        if self._pause.active:
-            said = ["It stands still, as it is paused."]
-        elif self._is_following:
-            said = ["It follows what happens now."]
-        else:
-            said = ["It stands still where you have moved it: Follow goes on with now."]
-        if not counts:
-            said.append("No task has ended in this time.")
-        elif len(data["left"]) >= RECTANGLES_MAX:
-            said.append(f"The last {RECTANGLES_MAX:,} rectangles are drawn, and no more.")
-        skipped = sum(snapshot.skipped.get(kind, 0) for kind in ENDED)
-        if skipped:
-            said.append(
-                f"Only a sample is drawn: {view.whole(skipped)} of all events so far"
-                " were too many to be told."
-            )
+        activity, grid = self._activity, self._layers.grid
+        start, end = self._seen(model)
+        first, last = grid.cell_of(start), min(grid.cell_of(end) + 1, self._layers.end)
+        seconds = seconds_of(self._lives, grid, first, last)
+        running: dict[str, list[float]] = {}
+        for life in self._lives:
+            if life.running is not None and life.running.start <= end:
+                age_s = activity.clock - life.running.start
+                running.setdefault(life.running.function, []).append(age_s)
+        show(self._chips, chips(seconds, running))
+        said = [self._mode()]
+        if not seconds and not running:
+            said.append("No worker was busy in this time.")
+        estimated_s = float(grid.read(activity.estimated, first, last).sum())
+        said += _doubts(model, estimated_s, self._layers.left_out, activity.turned_away)
         show(self._said, f"<p>{escape(' '.join(said))}</p>")
+
+    def _mode(self) -> str:
+        if self._pause.active:
+            return "It stands still, as it is paused."
+        if self._is_following:
+            return "It follows what happens now."
+        return "It stands still where you have moved it: Follow goes on with now."
+
+
+def _doubts(model: Model, estimated_s: float, left_out: int, turned_away: int) -> Iterable[str]:
+    """Yield what is not certain of what is shown, or is not there."""
+    snapshot = model.snapshot
+    assert snapshot is not None
+    skipped = sum(snapshot.skipped.get(kind, 0) for kind in ENDED)
+    if estimated_s >= 1:
+        yield (
+            f"Of {view.duration(estimated_s)} of work, on all workers, single tasks were too many"
+            " to be told: how busy workers were is exact, their colours are an estimate there."
+        )
+    elif skipped and not any(row.busy_s for row in snapshot.workers):
+        yield (
+            f"Only a sample is drawn: {view.whole(skipped)} of all events so far were too many to"
+            " be told."
+        )
+    if left_out:
+        yield f"{view.whole(left_out)} failed tasks more have no room."
+    if turned_away:
+        yield f"{view.whole(turned_away)} workers have no row, as there are too many."
 
 
 def _groups(count: int) -> list[Any]:
@@ -315,34 +284,29 @@ def _offer(select: Select, options: list[Any]) -> None:
         select.options = options
 
 
-def chips(counts: Mapping[str, int], colours: Mapping[str, str]) -> str:
-    """Return HTML of the functions that are drawn most, in the order of their names."""
-    most = sorted(sorted(counts, key=lambda name: -counts[name])[:CHIPS_MAX])
-    shown = "".join(
-        f'<span title="{escape(name)}"><i style="background:{colours[name]}"></i>'
-        f"{escape(name)}</span>"
-        for name in most
-    )
-    more = len(counts) - len(most)
-    return f'<div class="chips">{shown}{f"and {more} more" if more else ""}</div>'
+def chips(seconds: Mapping[str, float], running: Mapping[str, list[float]]) -> str:
+    """Return HTML of the functions that took most of the time, in the order of their names.
 
-
-def memory_then(model: Model, works: Sequence[Work]) -> list[float]:
-    """Return the memory of the worker of each work, by the last sample before its end.
-
-    ``works`` are in the order in which they ended. nan: not known.
+    ``running`` is for how long tasks of each function have run that run now: who runs for long is
+    never missing.
     """
-    found = [nan] * len(works)
-    samples = iter(reversed(model.worker_samples.taken))
-    sample = next(samples, None)
-    index: dict[bytes, int] = {}
-    for place in range(len(works) - 1, -1, -1):
-        work = works[place]
-        while sample is not None and sample.clock > work.end:
-            sample, index = next(samples, None), {}
-        if sample is None:
-            break
-        index = index or {key: at for at, key in enumerate(sample.keys)}
-        if work.worker in index:
-            found[place] = sample.columns[1][index[work.worker]]
-    return found
+    stragglers = sorted(
+        (name for name, ages in running.items() if max(ages) >= STRAGGLES_S),
+        key=lambda name: -max(running[name]),
+    )
+    most = sorted(seconds, key=lambda name: -seconds[name])[:CHIPS_MAX]
+    shown = sorted({*most, *stragglers[:CHIPS_MAX]})
+    more = len({*seconds, *stragglers}) - len(shown)
+    drawn = "".join(_chip(name, seconds.get(name, 0.0), running.get(name, [])) for name in shown)
+    return f'<div class="chips">{drawn}{f"and {more} more" if more > 0 else ""}</div>'
+
+
+def _chip(function: str, seconds: float, ages: list[float]) -> str:
+    name = escape(view.function_name(function))
+    told = [view.duration(seconds)]
+    if ages and max(ages) >= STRAGGLES_S:
+        told.append(f"{view.whole(len(ages))} running, for up to {view.duration(max(ages))}")
+    return (
+        f'<span title="{name}"><i style="background:{look_of(function).css}"></i>{name}'
+        f" <small>{', '.join(told)}</small></span>"
+    )

@@ -15,6 +15,7 @@ from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
+    COLOUR,
     FINE,
     TIME,
     WHOLE,
@@ -28,6 +29,7 @@ from scaler_monitoring.dashboard.parts import (
     text,
 )
 from scaler_monitoring.model import CANCELLED, DONE, FAILED, RETRIED
+from scaler_monitoring.theme import look_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,6 +48,7 @@ STATES: list[Any] = [(ALL, "all"), *((one, one) for one in (DONE, FAILED, CANCEL
 
 FAILURE_COLUMNS = (
     Column("last", "last failed", TIME, 90),
+    Column("colour", "", COLOUR, 12),
     Column("function", "function", width=200),
     Column("why", "why", width=160),
     Column("tasks", "tasks", WHOLE, 70),
@@ -54,6 +57,7 @@ FAILURE_COLUMNS = (
 TASK_COLUMNS = (
     Column("ended", "ended", TIME, 80),
     Column("task", "task", width=150),
+    Column("colour", "", COLOUR, 12),
     Column("function", "function", width=200),
     Column("tasks", "tasks", WHOLE, 60),
     Column("state", "state", width=80),
@@ -207,6 +211,7 @@ def _failure_row(model: Model, key: tuple[str, str], failures: Failures) -> dict
     return {
         "key": _key(key),
         "last": as_time(last.at, model),
+        "colour": look_of(last.function).colour,
         "function": view.function_name(last.function),
         "why": html.reason(last.reason, last.error),
         "tasks": failures.count,
@@ -220,6 +225,7 @@ def _task_row(model: Model, work: Work) -> dict[str, Any]:
         "key": f"{task} {work.state} {work.attempt} {work.end}",
         "ended": as_time(work.end, model),
         "task": task,
+        "colour": look_of(work.function).colour,
         "function": view.function_name(work.function),
         "tasks": work.count,
         "state": work.state,
