@@ -90,5 +90,5 @@ class Meter:
 
 def _busy_s(snapshot: feed.Snapshot) -> float:
     """Return how long tasks have run so far, also those that still do."""
-    ended_s = sum(row.busy_s for row in snapshot.functions)
+    ended_s = sum(row.busy_s - row.inlined_s for row in snapshot.functions)
     return ended_s + sum(row.age_s for row in snapshot.workers if row.tasks)

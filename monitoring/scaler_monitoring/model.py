@@ -137,7 +137,7 @@ class Follower(Protocol):
         """All of a message was told, which was sent at this moment."""
 
 
-GROWING = ("submitted", "done", "failed", "cancelled", "recalled", "retried", "moved")
+GROWING = ("submitted", "done", "failed", "cancelled", "retried", "moved", "inlined")
 
 
 class Model:

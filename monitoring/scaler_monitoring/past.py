@@ -19,8 +19,8 @@ NAMES_MAX = 2048
 """Functions that are remembered apart: twice as many as one scheduler counts apart."""
 PEERS_MAX = 20_000
 """Clients, and workers, that are remembered: as many as a snapshot has room for."""
-ENDED = ("done", "failed", "cancelled", "recalled")
-COUNTED = (*ENDED, "submitted", "retried", "moved", "busy_s")
+ENDED = ("done", "failed", "cancelled")
+COUNTED = (*ENDED, "submitted", "retried", "moved", "inlined", "busy_s", "inlined_s")
 """What is added up, of the rows that have it."""
 SUMS = ("worker_deaths", "errors")
 MAPS = ("sent", "received", "skipped")
@@ -124,7 +124,7 @@ def _client(row: feed.Client) -> tuple[int, str, int]:
 
 def _ended(row: T) -> T:
     """Return what was counted of the tasks that have ended."""
-    return replace(row, submitted=sum(getattr(row, name) for name in ENDED))
+    return replace(row, submitted=sum(getattr(row, name) for name in ENDED), recalled=0)
 
 
 def _sum(before: T, row: T) -> T:

@@ -29,8 +29,8 @@ FUNCTIONS_MAX = 200
 """Functions that are told apart, those that came first; each makes a dozen series."""
 MACHINES_MAX = 1000
 
-STATES = ("waiting", "ready", "assigned", "running")
-OUTCOMES = ("done", "failed", "cancelled", "recalled")
+STATES = ("waiting", "ready", "assigned", "running", "recalled")
+OUTCOMES = ("done", "failed", "cancelled")
 
 Family: TypeAlias = "CounterMetricFamily | GaugeMetricFamily | InfoMetricFamily"
 
@@ -140,6 +140,8 @@ def _of_tasks(snapshot: feed.Snapshot) -> Iterator[Family]:
     yield _counter("scaler_tasks_submitted", "Tasks that were submitted.", tasks.submitted)
     yield ended
     yield _counter("scaler_tasks_retried", "Tasks that were begun again.", tasks.retried)
+    yield _counter("scaler_tasks_inlined", "Tasks that were run by the task that waited for them.",
+                   tasks.inlined)  # fmt: skip
     yield _counter("scaler_tasks_moved", "Tasks that were moved to another worker.", tasks.moved)
 
 

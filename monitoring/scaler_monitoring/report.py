@@ -332,11 +332,11 @@ def _stream_about(period: Period) -> str:
 def _function_notes(period: Period, left_out: int) -> Iterator[str]:
     if left_out > 0:
         yield f"And {whole(left_out)} functions that took less."
-    recalled = period.tasks().recalled
-    if recalled:
+    inlined = period.tasks().inlined
+    if inlined:
         yield (
-            "Not among those that were done: what tasks took back that waited for it, to run it "
-            f"themselves ({whole(recalled)})."
+            f"{whole(inlined)} of the tasks were run by the tasks that waited for them, and have "
+            "no rectangles of their own."
         )
 
 

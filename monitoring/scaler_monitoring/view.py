@@ -271,7 +271,7 @@ def sections(model: Model) -> dict[str, list[Line]]:
 
 
 TASK_LINES = ("waiting", "ready", "assigned", "running", "done", "failed", "cancelled")
-RARE_LINES = ("recalled", "retried", "moved")
+RARE_LINES = ("recalled", "inlined", "retried", "moved")
 
 
 def _rate(per_s: float | None) -> str:

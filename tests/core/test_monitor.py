@@ -15,7 +15,7 @@ from scaler_cluster.core.scheduler.events import BATCH_MAX, BATCH_S, Sampler
 from scaler_cluster.core.scheduler.monitor import PATIENCE_S, SHARE, SOON_S
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import EVENTS, SNAPSHOT, alias_of
-from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello
+from scaler_cluster.testing.bench import PYTHON, SchedulerBench, hello, submission
 from scaler_cluster.wire import feed as f
 from scaler_cluster.wire import messages as m
 
@@ -230,7 +230,7 @@ def test_rows_that_find_no_room_are_counted(two, monkeypatch):
 
 
 def test_tasks_that_a_task_takes_back_are_not_cancelled(one):
-    """A task that runs what it submitted makes the scheduler count it as recalled."""
+    """What a task takes back is pending until its worker tells what became of it."""
     one.submit(0)
     one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
     one.submit(0, 3, peer=b"N1")
@@ -238,8 +238,61 @@ def test_tasks_that_a_task_takes_back_are_not_cancelled(one):
 
     snapshot = one.snapshot()
     nested = next(row for row in snapshot.clients if row.worker)
-    assert (nested.submitted, nested.recalled, nested.cancelled, nested.pending) == (3, 3, 0, 0)
+    assert (nested.submitted, nested.recalled, nested.cancelled, nested.pending) == (3, 3, 0, 3)
     assert (snapshot.tasks.recalled, snapshot.tasks.cancelled) == (3, 0)
+
+
+def test_tasks_that_run_on_the_stack_of_another_count_once(one):
+    """What was recalled, what nobody had heard of, and what is given up: each counts once."""
+    one.submit(0)
+    one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
+    one.submit(0, 4, peer=b"N1")
+    one.feed(b"N1", m.Cancel(0, 4, queued_only=True))
+    name = one.snapshot().functions[0].name
+    told = m.Inlined(name, done=5, failed=1, cancelled=1, recalled=2, busy_s=3.5)
+
+    one.feed(b"N1", told)
+    one.feed(b"N1", m.Inlined(name, again=1), *submission(3)[-1:])
+    row = one.snapshot().functions[0]
+    # One of C1, four that were recalled, and five that nobody had heard of.
+    assert (row.submitted, row.done, row.failed, row.cancelled) == (10, 5, 1, 1)
+    assert (row.recalled, row.pending, row.inlined) == (1, 3, 6)
+    assert (row.busy_s, row.inlined_s) == (3.5, 3.5)
+
+    one.feed(b"N1", m.Inlined("", is_last=True))
+    row = one.snapshot().functions[0]
+    assert (row.recalled, row.cancelled, row.pending) == (0, 2, 2)
+
+
+def test_what_a_worker_had_back_is_cancelled_with_it(one):
+    """Tasks that a worker took back and tells nothing of are given up when its session ends."""
+    one.submit(0)
+    one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
+    one.submit(0, 4, peer=b"N1")
+    one.feed(b"N1", m.Cancel(0, 4, queued_only=True))
+    one.lose(b"N1")
+
+    tasks = one.snapshot().tasks
+    assert (tasks.submitted, tasks.cancelled, tasks.recalled) == (5, 4, 0)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        m.Inlined("f", done=-1),
+        m.Inlined("f", busy_s=-1.0),
+        m.Inlined("f", done=1, recalled=2),
+        m.Inlined("f", done=1, recalled=1),
+        m.Inlined("f", again=1),
+    ],
+)
+def test_a_worker_that_tells_what_cannot_be_is_refused(one, told):
+    """A worker can tell neither of fewer than no tasks nor of more than were given back."""
+    one.submit(0)
+    one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
+
+    with pytest.raises(RemoteProtocolError):
+        one.feed(b"N1", told)
 
 
 def test_nodes_that_a_task_runs_itself_count_as_its_graphs(one):

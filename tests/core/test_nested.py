@@ -14,10 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from scaler_cluster.core.client.events import InputWanted, NodeRan, Profiled, Released, Settled
 from scaler_cluster.core.worker.held_tasks import HOLD_MAX_S, HOLD_S, LINGER_S
+from scaler_cluster.core.worker.inlined import TELL_S
 from scaler_cluster.core.worker.nested import NestedCore
 from scaler_cluster.core.worker.subtasks import OwnGraph, Subtask
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import CALL_BITS, TASK_ID_MAX
+from scaler_cluster.ids import TASK_ID_MAX
 from scaler_cluster.testing.bench import function_id, graph_of, payloads_of
 from scaler_cluster.testing.describe import describe
 from scaler_cluster.wire import messages as m
@@ -525,6 +526,45 @@ def test_a_node_that_was_interrupted_is_not_told(core) -> None:
     assert sent(core) == []
 
 
+def test_what_ran_here_is_told_once_it_is_due(core) -> None:
+    """Tasks that ran here are counted by function and told together; after that nothing is."""
+    for outcome in (b"r", b"r", m.Failed(0, m.FAILED_EXCEPTION), None):
+        core.settle(core.claim(hold(core)), outcome, 0.5)
+    core.cancel([hold(core)])
+
+    core.send_away(NOW)
+    assert sent(core) == []
+    assert core.inlined.due_at == NOW + TELL_S
+    core.send_away(NOW + TELL_S)
+
+    assert sent(core) == ["Inlined f: 2 done, 1 failed, 2 cancelled, 0 recalled, 0 again"]
+    core.send_away(NOW + 9)
+    assert sent(core) == []
+    assert core.deadline == math.inf
+
+
+def test_what_was_given_back_is_told_of(core) -> None:
+    """A recalled task is told as such, one that is sent again before, and one that nobody wants."""
+    for _ in range(3):
+        hold(core)
+    core.send_away(NOW + 1)
+    core.take_actions()
+    core.recall(0)
+    core.cancel([2])
+    core.take_actions()
+    core.receive([m.Cancelled(0, 3)], NOW + 1)
+    core.settle(core.claim(0), b"r", 0.5)
+
+    core.send_away(NOW + 2)
+    assert sent(core)[0] == "Inlined f: 0 done, 0 failed, 0 cancelled, 0 recalled, 1 again"
+    core.send_away(NOW + 3)
+    assert sent(core) == ["Inlined f: 1 done, 0 failed, 0 cancelled, 1 recalled, 0 again"]
+    core.receive([m.Results(1, Batch.single(b"r"))], NOW + 3)
+    core.send_away(NOW + 4)
+    core.send_away(NOW + 5)
+    assert sent(core)[-1].endswith(", no more")
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Tasks are held, claimed, sent away, recalled, answered and cancelled in any order.
 
@@ -545,6 +585,21 @@ class AnyOrder(RuleBasedStateMachine):
         self.started: set[int] = set()
         self.recalled: list[m.Cancel] = []
         self.calls: dict[int, Call] = {}
+        self.asked = 0
+        """How many tasks were ever submitted, those of maps among them."""
+        self.ended = 0
+        """How many are counted as done, failed or cancelled."""
+        self.back = 0
+        """How many were given back, of which nothing is told as yet."""
+
+    def _count(self, told: m.Inlined) -> None:
+        """Count what ran here, as a scheduler does."""
+        self.back -= told.recalled + told.again
+        assert self.back >= 0, "tells of more than was given back"
+        self.ended += told.done + told.failed + told.cancelled
+        if told.is_last:
+            self.ended += self.back
+            self.back = 0
 
     def _deliver(self) -> None:
         """Let the scheduler have what was sent."""
@@ -554,9 +609,12 @@ class AnyOrder(RuleBasedStateMachine):
                     assert task not in self.there, "submitted twice"
                     assert all(task != child.first for child in self.claimed), "runs here as well"
                     self.there[task] = bytes(payload)
+            elif type(message) is m.Inlined:
+                self._count(message)
             elif type(message) is m.Cancel and not message.queued_only:
                 for task in [one for one in self.there if 0 <= one - message.first < message.count]:
                     del self.there[task]
+                    self.ended += 1
                     self.started.discard(task)
             elif type(message) is m.Cancel:
                 self._give_back(message)
@@ -565,6 +623,7 @@ class AnyOrder(RuleBasedStateMachine):
         for task in list(self.there):
             if 0 <= task - message.first < message.count and task not in self.started:
                 del self.there[task]
+                self.back += 1
                 self.core.receive([m.Cancelled(task, 1)], self.now)
 
     def _take_settled(self) -> None:
@@ -579,11 +638,13 @@ class AnyOrder(RuleBasedStateMachine):
     def submit(self, owner) -> None:
         task = hold(self.core, self.now, owner)
         self.pending[task] = str(task)
+        self.asked += 1
 
     @rule(owner=st.integers(1, 3), count=st.integers(1, 6))
     def map(self, owner, count) -> None:
         call, first = hold_map(self.core, count, self.now, owner)
         self.calls[first] = call
+        self.asked += count
 
     @rule(data=st.data())
     def claim(self, data) -> None:
@@ -601,12 +662,12 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.claimed)
     @rule(data=st.data())
     def end_here(self, data) -> None:
-        child = self.claimed.pop(data.draw(st.integers(0, len(self.claimed) - 1)))
-        if child.first >> CALL_BITS:
-            self.core.settle(child, b"here", 0.001)
-            return
-        waiter = self.core.came_back(child, 0.001)
-        assert waiter == self.pending.pop(child.first, None)
+        self._end(self.claimed.pop(data.draw(st.integers(0, len(self.claimed) - 1))))
+
+    def _end(self, child: Subtask) -> None:
+        self.core.settle(child, b"r%d" % child.first, 0.001)
+        self._take_settled()
+        assert child.first not in self.pending
 
     @rule(pause=st.sampled_from([0.0, HOLD_S, HOLD_MAX_S]))
     def time(self, pause) -> None:
@@ -625,6 +686,7 @@ class AnyOrder(RuleBasedStateMachine):
         task = data.draw(st.sampled_from(sorted(self.started)))
         self.started.discard(task)
         del self.there[task]
+        self.ended += 1
         self.core.receive([m.Results(task, Batch.single(b"r%d" % task))], self.now)
         self._take_settled()
 
@@ -654,14 +716,11 @@ class AnyOrder(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Let everything come back."""
         while self.claimed:
-            child = self.claimed.pop()
-            if child.first >> CALL_BITS:
-                self.core.settle(child, b"here", 0.001)
-            else:
-                assert self.core.came_back(child, 0.001) == self.pending.pop(child.first, None)
+            self._end(self.claimed.pop())
         self.core.send_away(self.now + 1)
         self._deliver()
         for task in list(self.there):
+            self.ended += 1
             self.core.receive([m.Results(task, Batch.single(b"r%d" % task))], self.now)
         self._take_settled()
         assert not self.pending
@@ -670,7 +729,12 @@ class AnyOrder(RuleBasedStateMachine):
             self.core.close_call(first, call.count)
         assert not self.core.owned
         assert not self.core.busy
-        self.core.take_actions()
+        self._deliver()
+        self.core.send_away(self.now + 1)
+        self.core.send_away(self.now + 2)
+        self._deliver()
+        assert self.ended == self.asked, "a task counts not once"
+        assert self.core.inlined.due_at == math.inf
         self.core.recall(0)
         assert not self.core.requests.has_some
         assert 0 <= self.core.requests.next_task < TASK_ID_MAX

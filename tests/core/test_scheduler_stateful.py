@@ -373,7 +373,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         """What it says of tasks adds up, and is what the tables hold."""
         totals = snapshot.tasks
         live = totals.waiting + totals.ready + totals.assigned + totals.running
-        ended = totals.done + totals.failed + totals.cancelled + totals.recalled
+        ended = totals.done + totals.failed + totals.cancelled
+        live += totals.recalled
         # What is being stopped has ended for its client, and is on a worker still.
         assert 0 <= totals.submitted - ended <= live
         for field in "submitted", "done", "failed", "cancelled", "recalled":

@@ -15,7 +15,7 @@ from scaler_monitoring.model import GROWING, Model
 from tests.monitoring.feeds import fed
 
 W, M = b"W1", b"S1"
-ENDED = ("done", "failed", "cancelled", "recalled")
+ENDED = ("done", "failed", "cancelled")
 
 
 def snapshot(run, seq=1, clock=1.0, **fields):

@@ -108,12 +108,12 @@ def test_functions_are_told():
     assert "simulate 1,234 1 2 3 3 4.0s 3.24ms 100.0 %" in text_of(period())
 
 
-def test_tasks_that_were_taken_back_are_told():
-    """Recalled tasks have a row: else more tasks would be submitted than ended."""
+def test_tasks_that_ran_inside_of_others_are_told():
+    """Tasks that ran on the stack of others are told: they have no rectangles."""
     made = period()
-    made.last.tasks.recalled = 7
+    made.last.tasks.inlined = 7
 
-    assert "to run it themselves (7)" in text_of(made)
+    assert "7 of the tasks were run by the tasks that waited for them" in text_of(made)
 
 
 def test_failures_and_deaths_are_told():

@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 REFUSED_S = 10.0
 """A scheduler that was started anew hears of the worker within this time: until then it refuses."""
 PAUSE_S = 0.1
+LONG_S = 0.001
+"""After a task that took longer, the I/O thread is woken to tell of it, if it does not know of any:
+it looks by itself soon after others."""
 CALLBACK_S = 10.0
 """So long a callback may still take that a future of an earlier task calls."""
 _opening = threading.Lock()
@@ -185,6 +188,8 @@ class NestedSession(TaskSession):
             self._has_failed_task |= self.connection.error is not None
             self._task = None
             self.end(scope)
+            if self.connection.has_untold:
+                self._lead.wake_io()
 
     def end(self, scope: Scope) -> None:
         """A task has ended: give up what it submitted and has not come back, and what it sent."""
@@ -403,5 +408,7 @@ class NestedSession(TaskSession):
         """Hand a task's outcome on; None: it was interrupted, with the task that waits for it."""
         profile = m.Profile(0, child.first, *profiles[-1]) if profiles else None
         self._settler.handle(self.connection.settle(child, outcome, took_s, profile))
+        if took_s > LONG_S and self.connection.has_untold:
+            self._lead.wake_io()
         if type(child) is HandedOver:
             self.push()

@@ -39,7 +39,7 @@ class NestedConnection(Connection):
     @property
     def deadline(self) -> float:
         """When :meth:`pump` has something to send, or the I/O thread something to look after."""
-        return min(super().deadline, self._nested.held.deadline, self.callbacks.look_at)
+        return min(super().deadline, self._nested.deadline, self.callbacks.look_at)
 
     def pump(self) -> list[ClientEvent]:
         """See :class:`Connection`."""
@@ -84,6 +84,11 @@ class NestedConnection(Connection):
         with self._lock:
             self.check_usable()
             return self._nested.open_nested_call(call, owner)
+
+    @property
+    def has_untold(self) -> bool:
+        """Return True if something ran here that the I/O thread does not know to tell of."""
+        return self._nested.inlined.is_unseen
 
     @property
     def is_idle(self) -> bool:

@@ -182,6 +182,13 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Erred: lambda x: f"Erred {tasks(x.task, 1, x.session)} {x.kind}",
     m.Printed: lambda x: f"Printed {tasks(x.task, 1, x.session)} {x.stream} {x.text!r}",
     m.Profile: lambda x: f"Profile {tasks(x.task, 1, x.session)} {x.duration_s:g} s",
+    m.Inlined: lambda x: (
+        (
+            f"Inlined {x.name}: {x.done} done, {x.failed} failed, {x.cancelled} cancelled, "
+            f"{x.recalled} recalled, {x.again} again"
+        )
+        + (", no more" if x.is_last else "")
+    ),
     m.Blocked: lambda x: "Blocked" if x.is_blocked else "Blocked no more",
     m.Coordinate: lambda x: f"{x.act} {x.number} {x.kind} {' '.join(x.names)}",
     m.Coordinated: lambda x: f"coordinated {x.number}" + f": {x.refused}" * bool(x.refused),

@@ -74,7 +74,7 @@ class NestedNode(SessionNode):
         core.send_away(now)
         self.handle(core.events.take())
         self.tell_hub(core.take_actions())
-        self.set_timer(min(self._liveness.heartbeat_at, core.held.deadline))
+        self.set_timer(min(self._liveness.heartbeat_at, core.deadline))
 
     def handle(self, events: Sequence[ClientEvent]) -> None:
         """See :class:`SessionNode`."""

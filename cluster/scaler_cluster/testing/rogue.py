@@ -174,6 +174,7 @@ class RogueNode(Node):
                 m.ProvideInputs(self._task(), "", b"wrong"),
                 m.RequestCredit(3, 1),
                 m.Blocked(is_blocked=True),
+                m.Inlined("f", 3, 2, 1, 4),
                 m.Shutdown(),
                 m.Heartbeat(),
             )

@@ -53,11 +53,13 @@ class Tasks:
     failed: int = 0
     cancelled: int = 0
     recalled: int = 0
-    """A task that waits for them took them back, to run them itself."""
+    """Now: tasks that wait for them took them back, to run them themselves."""
     retried: int = 0
     """How often a task ran again, because it raised or its worker died."""
     moved: int = 0
     """How often a task was moved from a worker that had not begun it."""
+    inlined: int = 0
+    """Tasks, done or failed, that were run by the task that waited for them."""
 
 
 @dataclass(slots=True)
@@ -159,7 +161,7 @@ class Client:
     @property
     def pending(self) -> int:
         """Return how many of its tasks have not ended."""
-        return self.submitted - self.done - self.failed - self.cancelled - self.recalled
+        return self.submitted - self.done - self.failed - self.cancelled
 
 
 @dataclass(slots=True)
@@ -178,11 +180,15 @@ class Function:
     """The total time of its tasks that returned or raised."""
     mean_s: float | None = None
     """The time of one task, judged by the latest ones; nil: not known at the moment."""
+    inlined: int = 0
+    """Those, done or failed, that were run by the task that waited for them."""
+    inlined_s: float = 0.0
+    """Which part of ``busy_s`` they took; it is also in the time of the task that ran them."""
 
     @property
     def pending(self) -> int:
         """Return how many of its tasks have not ended."""
-        return self.submitted - self.done - self.failed - self.cancelled - self.recalled
+        return self.submitted - self.done - self.failed - self.cancelled
 
 
 @dataclass(slots=True)

@@ -929,6 +929,29 @@ class Blocked(Message):
     is_blocked: bool
 
 
+@dataclass(slots=True)
+class Inlined(Message):
+    """Client inside tasks to scheduler: what became of tasks of one function that ran right here.
+
+    Tasks that wait for these ran them themselves, or gave them up before they were sent away.
+    """
+
+    tag = 98
+    name: str
+    """That of the function."""
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    recalled: int = 0
+    """So many of all these the scheduler had given back; it has never heard of the others."""
+    again: int = 0
+    """So many tasks that the scheduler had given back are submitted again, after this."""
+    busy_s: float = 0.0
+    """The time that they took together; it is part of the time of the task that ran them."""
+    is_last: bool = False
+    """Nothing that the scheduler had given back is left here: what is not told of was given up."""
+
+
 # -- coordination ----------------------------------------------------------------------------
 
 LOCK = "lock"

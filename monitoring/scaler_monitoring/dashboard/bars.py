@@ -25,7 +25,7 @@ def _stripes(angle: str, width: str, step: str, ink: str) -> str:
     return _LINES.format(angle=angle, ink=ink, width=width, step=step)
 
 
-TASK_STATES = ("done", "pending", "failed", "cancelled", "recalled")
+TASK_STATES = ("done", "pending", "failed", "cancelled")
 """What becomes of tasks, as clients and functions count them."""
 LOOKS = {
     "done": (SERIES[2], "none"),
@@ -37,7 +37,6 @@ LOOKS = {
     "left": ("transparent", "none"),
     "failed": (FAILED, _stripes("-45deg", "2px", "5px", _BRIGHT)),
     "cancelled": ("var(--muted)", _stripes("90deg", "2px", "5px", _DARK)),
-    "recalled": (SERIES[1], _stripes("90deg", "1px", "8px", _DARK)),
 }
 """The colour of what is in a state, and its pattern: in both, they differ."""
 

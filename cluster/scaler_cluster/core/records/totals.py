@@ -21,8 +21,8 @@ OTHERS = "(others)"
 class Totals:
     """Counts the tasks of one client, or of all functions of one name.
 
-    Each task is counted once as submitted, and once as done, failed, cancelled or recalled: as soon
-    as that is certain, though a worker may still run it.
+    Each task is counted once as submitted, and once as done, failed or cancelled: as soon as that
+    is certain, though a worker may still run it.
     """
 
     submitted: int = 0
@@ -30,9 +30,14 @@ class Totals:
     failed: int = 0
     cancelled: int = 0
     recalled: int = 0
+    """Now: the tasks that wait for these have them back, to run them; the scheduler has not."""
     retried: int = 0
     moved: int = 0
+    inlined: int = 0
+    """Tasks that were done or failed where others waited for them, which ran them themselves."""
     busy_s: float = 0.0
+    inlined_s: float = 0.0
+    """What part of ``busy_s`` is also part of the time of the tasks that waited."""
     mean_s: float | None = None
     """How long a task takes, as the function measured last has it."""
     users: int = 0
@@ -40,7 +45,7 @@ class Totals:
 
     @property
     def pending(self) -> int:
-        """Return how many tasks have not ended."""
+        """Return how many tasks the scheduler has."""
         return self.submitted - self.done - self.failed - self.cancelled - self.recalled
 
     def add(self, other: Totals) -> None:
@@ -52,7 +57,9 @@ class Totals:
         self.recalled += other.recalled
         self.retried += other.retried
         self.moved += other.moved
+        self.inlined += other.inlined
         self.busy_s += other.busy_s
+        self.inlined_s += other.inlined_s
 
     def copy(self) -> Totals:
         """Return the same numbers."""
@@ -82,10 +89,16 @@ class Names:
         totals.users += 1
         return totals
 
+    def find(self, name: str) -> Totals:
+        """Return where tasks of a function are counted that the scheduler need not know."""
+        totals = self.enter(name)
+        totals.users -= 1
+        return totals
+
     def _make_room(self) -> bool:
         """Count the oldest name that is not in use among the others; False: all are in use."""
         for name, totals in self._totals.items():
-            if not totals.users:
+            if not totals.users and not totals.recalled:
                 self._others.add(totals)
                 del self._totals[name]
                 return True

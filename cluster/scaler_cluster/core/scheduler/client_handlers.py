@@ -91,6 +91,7 @@ class ClientHandlers:
             m.ProvideInputs: self._on_provide_inputs,
             m.Cancel: self._on_cancel,
             m.Blocked: self._on_blocked,
+            m.Inlined: stopping.inlined.on_inlined,
             m.EndActor: actors.on_end,
             m.ListWorkers: partial(list_workers, table),
         }
@@ -174,6 +175,7 @@ class ClientHandlers:
     def end(self, session: SessionRecord, now: float) -> None:
         """A client left or is given up, and its tasks with it."""
         self._stop_all(session, now)
+        self._stopping.inlined.end(session)
         self._coordination.end(session.number)
         for function, is_whole in session.functions.items():
             if is_whole:
@@ -187,8 +189,7 @@ class ClientHandlers:
             self._table.backlog.let_go(session.number)
         self._table.drop_session(session)
         self._table.observer.client_left(session)
-        worker = self._table.workers.get(session.worker)
-        if worker is not None:
+        if (worker := self._table.workers.get(session.worker)) is not None:
             worker.session = b""
             self._spares.set_blocked(worker, now, is_blocked=False)
         for key in self._table.objects.homes:

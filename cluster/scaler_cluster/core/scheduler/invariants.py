@@ -133,6 +133,8 @@ def _check_totals(core: SchedulerCore) -> None:
             _true(graph.totals().submitted == nodes, "miscounts its nodes: %s", graph)
             count += nodes
             functions[id(table.functions[graph.function].totals)] += nodes
+        back = sum(count for _, count in session.recalled.values())
+        _true(session.totals.recalled == back, "miscounted recalled tasks: %r", session.totals)
         _true(session.totals.pending == count, "miscounted tasks of a client: %r", session.totals)
     users.update(id(function.totals) for function in table.functions.values())
     for _, totals in table.names:

@@ -58,3 +58,6 @@ class SessionRecord:
     """Peer id of the worker, if this is the session of a worker's tasks. The worker gets none of
     the tasks that they submit: it would only run these after the tasks that wait for them."""
     totals: Totals = field(default_factory=Totals)
+    recalled: dict[str, tuple[Totals, int]] = field(default_factory=dict)
+    """Tasks that were given back to the tasks that submitted them, by the name of their function,
+    and where that is counted; until it is told what became of them."""

@@ -44,7 +44,7 @@ def take_snapshot(table: Table, paths: CriticalPaths, objects: int, now: float) 
     snapshot.functions = [
         feed.Function(
             name, one.submitted, one.done, one.failed, one.cancelled, one.recalled, one.retried,
-            one.moved, one.busy_s, one.mean_s,
+            one.moved, one.busy_s, one.mean_s, one.inlined, one.inlined_s,
         )
         for name, one in functions.values()
     ]  # fmt: skip
@@ -131,6 +131,7 @@ def _tasks(
     return feed.Tasks(
         waiting, ready, table.in_flight - busy, busy + handed_over, total.submitted, total.done,
         total.failed, total.cancelled, total.recalled, total.retried, total.moved,
+        total.inlined,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from scaler_cluster.core.records.functions import FunctionRecord
 from scaler_cluster.core.records.lifecycle import Event, State
 from scaler_cluster.core.records.workers import Run
 from scaler_cluster.core.scheduler.deadlines import Deadlines
+from scaler_cluster.core.scheduler.inlined import Inlined
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -49,12 +50,12 @@ class Stopping:
         self._runs = runs
         self._failures = failures
         self._cancel_grace_s = cancel_grace_s
+        self.inlined = Inlined(table)
         self._deadlines: Deadlines[_Watch] = Deadlines(lambda watch: watch.is_moot)
 
     def recall(self, run: Run, first: int, stop: int, now: float) -> None:
         """Give queued tasks ``first <= id < stop`` back to the task that waits for them."""
-        for one in self._table.totals(run):
-            one.recalled += stop - first
+        self.inlined.recalled(run, stop - first)
         self._drop(run, first, stop, now)
 
     def cancel(self, run: Run, first: int, stop: int, now: float) -> None:

@@ -93,12 +93,12 @@ class HeldTasks:
         self._keep(piece)
         return piece.part(index, index + 1)
 
-    def drop_map(self, first: int, stop: int) -> Iterator[Subtask]:
-        """Forget the pieces of a map, and yield them."""
+    def drop_map(self, first: int, stop: int) -> Iterator[tuple[Subtask, bool]]:
+        """Forget the pieces of a map, and yield each with whether it was held here."""
         for pieces in (self._pieces_here, self._pieces_away):
             for key in list(pieces.irange(first, stop, inclusive=(True, False))):
-                self._here.pop(key, None)
-                yield pieces.pop(key)
+                is_here = self._here.pop(key, None) is not None
+                yield pieces.pop(key), is_here
 
     def _piece(self, task: int) -> Subtask | None:
         """Return the piece of a map that is here and has this task."""
@@ -140,6 +140,7 @@ class HeldTasks:
             if not task >> CALL_BITS:
                 child = self._away.pop(task, None)
                 if child is not None:
+                    child.is_recalled = True
                     yield child
                 task += 1
                 continue
@@ -147,7 +148,9 @@ class HeldTasks:
             if piece is None:
                 return
             end = min(stop, piece.stop)
-            yield piece.part(task - piece.first, end - piece.first)
+            part = piece.part(task - piece.first, end - piece.first)
+            part.is_recalled = True
+            yield part
             task = end
 
     # -- time --------------------------------------------------------------------------------

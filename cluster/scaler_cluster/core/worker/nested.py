@@ -14,6 +14,7 @@ from scaler_cluster.core.client.client import ClientCore
 from scaler_cluster.core.client.events import InputWanted, NodeRan, Released
 from scaler_cluster.core.worker.graph_inputs import GraphInputs
 from scaler_cluster.core.worker.held_tasks import HOLD_S, HeldTasks
+from scaler_cluster.core.worker.inlined import InlinedTasks
 from scaler_cluster.core.worker.own_graphs import OwnGraphs
 from scaler_cluster.core.worker.subtasks import HandedOver
 from scaler_cluster.errors import RemoteProtocolError
@@ -46,6 +47,7 @@ class NestedCore(ClientCore):
         self._may_run = may_run
         """Whether this worker has what tasks with these options demand."""
         self.held = HeldTasks()
+        self.inlined = InlinedTasks()
         self.inputs = GraphInputs()
         self.graphs = OwnGraphs()
         self.owned: dict[int, dict[int, None]] = {}
@@ -126,7 +128,9 @@ class NestedCore(ClientCore):
         owner = self._callers.pop(number, None)
         if owner is not None:
             self._disown(owner, first)
-        for child in self.held.drop_map(first, (number + 1) << CALL_BITS):
+        for child, is_here in self.held.drop_map(first, (number + 1) << CALL_BITS):
+            if is_here:
+                self.inlined.given_up(child)
             self._let_go(child.kept)
         super().close_call(first, asked)
 
@@ -192,6 +196,8 @@ class NestedCore(ClientCore):
         None: it was interrupted, with the task that waits for it.
         """
         is_node = type(child) is HandedOver
+        if not is_node:
+            self.inlined.ended(child, outcome, took_s)
         if is_node and isinstance(outcome, m.Failed) and outcome.kind == m.FAILED_MISSING:
             # It has not run. The scheduler knows whether what it needs can be had again: it lets
             # the node run, or answers with the failure.
@@ -281,8 +287,15 @@ class NestedCore(ClientCore):
         self.requests.say(m.Blocked(self._waiting > 0))
         return True
 
+    @property
+    def deadline(self) -> float:
+        """When :meth:`send_away` is to be called."""
+        return min(self.held.deadline, self.inlined.due_at)
+
     def send_away(self, now: float) -> None:
-        """Let go of what has been held for long enough."""
+        """Let go of what has been held for long enough, and tell what ran here."""
+        for told in self.inlined.take_due(now, is_idle=self.is_idle):
+            self.requests.say(told)
         for child in self.held.take_due(now):
             if type(child) is HandedOver:
                 del child.graph.handed_over[child.first]
@@ -301,6 +314,8 @@ class NestedCore(ClientCore):
         if type(child) is HandedOver:
             requests.say(m.ProvideInputs(child.first, m.NOT_RUN, b""))
             return
+        if child.is_recalled:
+            requests.say(self.inlined.goes_again(child))
         self.held.goes_away(child)
         if child.first >> CALL_BITS:
             requests.pack_asked()
@@ -348,7 +363,9 @@ class NestedCore(ClientCore):
             if was_away:
                 away.append(task)
                 continue
-            # It was held, or runs here: the scheduler has never heard of it.
+            if child is not None:
+                self.inlined.given_up(child)
+            # It was held, or runs here: the scheduler does not have it.
             waiter = self.waiters.pop(task, None)
             if waiter is not None:
                 here.append(waiter)
@@ -379,6 +396,7 @@ class NestedCore(ClientCore):
                 self._came_from_away(task)
             super()._on_cancelled(message)
             return
+        self.inlined.given_back(message.count)
         for child in self.held.take_back(message.first, stop):
             self.inputs.is_here_again(child.first)
             self.held.hold(child, self.heard_at)

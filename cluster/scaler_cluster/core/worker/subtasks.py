@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 class Subtask:
     """Contiguous tasks that a task submitted: one ``submit``, or a piece of a map."""
 
-    __slots__ = ("at", "batch", "call", "first", "function", "kept", "objects", "options", "owner")
+    __slots__ = (
+        "at", "batch", "call", "first", "function", "is_recalled", "kept", "objects", "options",
+        "owner",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -41,12 +44,15 @@ class Subtask:
         self.first = -1
         self.at = 0.0
         """Since when it is held."""
+        self.is_recalled = False
+        """The scheduler had it, and gave it back."""
 
     def part(self, start: int, stop: int) -> Subtask:
         """Return some of its tasks."""
         batch = self.batch.cut(start, stop)
         part = Subtask(self.owner, self.function, self.call, self.options, self.objects, batch)
         part.first = self.first + start
+        part.is_recalled = self.is_recalled
         return part
 
     @property

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scaler_monitoring.model import Model
 
 ROWS_MAX = 500
-COUNTS = ("submitted", "done", "failed", "cancelled", "recalled", "pending")
+COUNTS = ("submitted", "done", "failed", "cancelled", "pending")
 
 
 class Clients(Page):

@@ -50,8 +50,8 @@ class Progress:
 
 def _bar(one: feed.Function, per_s: float) -> Bar:
     told = [f"{view.whole(one.done)} of {view.whole(one.submitted)} done"]
-    if one.cancelled + one.recalled:
-        told.append(f"{view.whole(one.cancelled + one.recalled)} cancelled")
+    if one.cancelled:
+        told.append(f"{view.whole(one.cancelled)} cancelled")
     if one.pending:
         told.append(f"{view.whole(one.pending)} pending")
     if one.mean_s is not None:
