@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 from typing import ClassVar, Protocol
 
 from scaler_cluster.wire import feed
+from scaler_monitoring.outcomes import Outcomes
 from scaler_monitoring.past import Past
 from scaler_monitoring.samples import Samples
 from scaler_monitoring.texts import worker_name
@@ -33,6 +35,9 @@ FAILURES_MAX = 200
 """Kinds of failures that are kept apart."""
 STALE_INTERVALS = 5
 """A scheduler that was silent for so many intervals is not there, or does not come to it."""
+
+DRIFT = 1e-4
+"""By so much at most two clocks go apart."""
 
 RATE_MIN_S = 0.2
 """Snapshots that are closer, as others have begun to watch, say little about what goes on."""
@@ -161,7 +166,12 @@ class Model:
         """How often another scheduler took the place of the one before."""
         self.missed = 0
         """Messages that did not arrive, as far as the numbers of those that did tell."""
+        self.delay_s = 0.0
+        """By how much later the last message was read than the quickest one."""
+        self._offset = inf
+        """What makes a moment of the scheduler's clock one of who watches, at least."""
         self.rates = Rates()
+        self.outcomes = Outcomes()
         self.history: deque[Figures] = deque(maxlen=HISTORY_MAX)
         self.stream: deque[Work] = deque(maxlen=STREAM_MAX)
         """In the order in which they ended."""
@@ -199,9 +209,10 @@ class Model:
         if last is not None:
             self.missed += message.seq - last - 1
         self._seq[type(message)] = message.seq
-        self.heard_at = now
         if self.restarts:
             message = self._past.continued(message)
+        self._compare(message.clock, now)
+        self.heard_at = now
         self._clock = max(self._clock, message.clock)
         if isinstance(message, feed.Snapshot):
             self._apply_snapshot(message)
@@ -211,6 +222,13 @@ class Model:
         if self._follower is not None:
             self._follower.heard(message.clock, isinstance(message, feed.Snapshot))
         self._forget(message.clock - self.window_s)
+
+    def _compare(self, clock: float, now: float) -> None:
+        """Note how long a message took, beside the quickest one."""
+        passed_s = now - self.heard_at if self.heard_at is not None else 0.0
+        offset = now - clock
+        self._offset = min(self._offset + DRIFT * passed_s, offset)
+        self.delay_s = offset - self._offset
 
     def is_stale(self, now: float) -> bool:
         """Return True if the scheduler should have been heard by now."""
@@ -241,6 +259,7 @@ class Model:
             if self._follower is not None:
                 self._follower.begin()
         self.run = message.run
+        self._offset = inf
         self.rates, self._reference = Rates(), None
         self._seq.clear()
 
@@ -253,6 +272,7 @@ class Model:
         self._reference = before
         self.history.append(_figures(snapshot, self.rates))
         self._sample(snapshot)
+        self.outcomes.apply(snapshot)
         for worker in snapshot.workers:
             self._learn(worker)
         if self._follower is not None:

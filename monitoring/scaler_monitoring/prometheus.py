@@ -19,6 +19,7 @@ from toolz import groupby
 
 from scaler_cluster.core.records.totals import OTHERS
 from scaler_cluster.wire import feed
+from scaler_monitoring.health import KINDS, health, kind_counts, time_left_s
 from scaler_monitoring.model import Model
 from scaler_monitoring.view import NO_NAME
 
@@ -77,6 +78,7 @@ class ClusterCollector(Collector):
                 families += [
                     _counter("scaler_feed_missed", "Messages of the feed that did not arrive here.",
                              model.missed),
+                    *_of_health(model, snapshot),
                     *_of_scheduler(snapshot),
                     *_of_tasks(snapshot),
                     *_of_functions(self._names.sum_up(snapshot)),
@@ -86,6 +88,17 @@ class ClusterCollector(Collector):
                     *_of_objects(snapshot),
                 ]  # fmt: skip
         yield from families
+
+
+def _of_health(model: Model, snapshot: feed.Snapshot) -> Iterator[Family]:
+    family = GaugeMetricFamily(
+        "scaler_health", "What is wrong: sentences of a kind.", labels=["kind", "severity"]
+    )
+    for kind, count in kind_counts(health(model, clock())).items():
+        family.add_metric((kind, KINDS[kind]), count)
+    yield family
+    yield _gauge("scaler_time_left_seconds", "How long the tasks have to go that have not ended.",
+                 time_left_s(snapshot))  # fmt: skip
 
 
 # -- the scheduler -------------------------------------------------------------------------------

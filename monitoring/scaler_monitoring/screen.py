@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scaler_monitoring import view
+from scaler_monitoring.health import ALARM, NOTE, WARNING, health
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,11 @@ SIDE_WIDTH = 150
 """From this width on, functions and clients stand beside the workers."""
 NAME_WIDTH = 40
 """Longer names of functions and tasks are cut."""
+STYLES = {ALARM: "bold red", WARNING: "bold yellow", NOTE: "bold"}
+"""Of what is to be said."""
+LOW = 30
+"""A terminal of fewer lines has no room for everything."""
+LOW_SENTENCES = 3
 GAP = 3
 """Between tables that stand side by side."""
 
@@ -46,13 +52,17 @@ def draw(
     assert snapshot is not None
     limit = None if height is None else max(min(UPPER_LINES, height // 3), 1)
     upper = [_block(title, lines[:limit]) for title, lines in view.sections(model).items()]
+    told = health(model, now)
+    is_low = height is not None and height < LOW
+    if is_low:
+        upper, told = _first_that_fit(upper, console), told[:LOW_SENTENCES]
     head = Group(
         Columns(upper, padding=(0, GAP, 0, 0)),
-        Rule(characters="-", style="dim"),
-        Text(view.shortcuts(), style="dim"),
+        *([] if is_low else [Rule(characters="-", style="dim")]),
+        *([] if is_low else [Text(view.shortcuts(), style="dim")]),
         _line(view.totals(snapshot)),
         *_managers(snapshot),
-        *(_line(trouble, "bold red") for trouble in view.troubles(model, now)),
+        *(_line(one.text, STYLES[one.severity]) for one in told),
     )
     news = [_line(text, "cyan") for text in view.news(model, BELOW_LINES)]
     rows = order.sort(view.worker_rows(snapshot))
@@ -61,14 +71,20 @@ def draw(
     if height is not None:
         room = height - len(console.render_lines(head, pad=False)) - len(news) - 1
         most = max(room // 2 - 2, 0) if has_side else BELOW_LINES
+        if is_low and not has_side:
+            # What it does matters more than who asked for it, and than what was.
+            most, clients = max(min(room - ROWS_MIN - 3, BELOW_LINES), 1), []
+            news = news[: max(room - ROWS_MIN - most - 3, 0)]
+            room = height - len(console.render_lines(head, pad=False)) - len(news) - 1
         functions, clients = functions[:most], clients[:most]
         if not has_side:
-            room -= len(functions) + len(clients) + 2
+            room -= len(functions) + len(clients) + (1 if is_low else 2)
         room = max(room, ROWS_MIN)
         top = max(min(top, len(rows) - room), 0)
         rows = rows[top : top + room]
     side = Group(
-        _table(view.FUNCTION_COLUMNS, functions), _table(("client_manager", "tasks"), clients)
+        _table(view.FUNCTION_COLUMNS, functions),
+        *([_table(("client_manager", "tasks"), clients)] if clients or not is_low else []),
     )
     if has_side:
         grid = Table.grid(padding=(0, GAP, 0, 0))
@@ -76,6 +92,18 @@ def draw(
         grid.add_row(_workers(rows, order, left), side)
         return Group(head, grid, *news)
     return Group(head, _workers(rows, order, console.width), side, *news)
+
+
+def _first_that_fit(blocks: Sequence[Group], console: Console) -> list[Group]:
+    """Return those of some tables that have room beside each other, the tasks first of all."""
+    scheduler, objects, tasks, *messages = blocks
+    chosen, room = [], console.width
+    for block in (tasks, scheduler, objects, *messages):
+        room -= console.measure(block).maximum + GAP
+        if room < -GAP:
+            break
+        chosen.append(block)
+    return chosen
 
 
 def _managers(snapshot: Snapshot) -> list[Table]:

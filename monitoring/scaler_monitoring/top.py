@@ -18,6 +18,7 @@ from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.wire.feed import Snapshot
 from scaler_cluster.wire.feed_codec import as_dict
 from scaler_monitoring.feed import Feed, keys_of
+from scaler_monitoring.health import health
 from scaler_monitoring.model import Model
 from scaler_monitoring.view import Order
 
@@ -106,7 +107,11 @@ def _look(feed: Feed, timeout_s: float) -> Model:
 
 
 def _print_json(model: Model) -> None:
-    sys.stdout.write(json.dumps(as_dict(model.snapshot), indent=1) + "\n")
+    told = [
+        {"kind": one.kind, "severity": one.severity, "text": one.text}
+        for one in health(model, clock())
+    ]
+    sys.stdout.write(json.dumps({**as_dict(model.snapshot), "health": told}, indent=1) + "\n")
     sys.stdout.flush()
 
 

@@ -360,50 +360,6 @@ def managers(snapshot: feed.Snapshot) -> list[Line]:
     ]
 
 
-def troubles(model: Model, now: float) -> list[str]:
-    """Return what is wrong with what is shown, and with the cluster."""
-    snapshot = model.snapshot
-    assert snapshot is not None
-    found = []
-    if model.is_stale(now) and model.heard_at is not None:
-        found.append(f"the scheduler was heard {duration(now - model.heard_at)} ago")
-    if model.missed:
-        found.append(f"{model.missed} messages of the feed were missed")
-    for table, count in snapshot.left_out.items():
-        found.append(f"{count} {table} are not shown")
-    failing = [
-        f"the manager {short(one.name)} gets no workers: {plain(one.reason)}"
-        for one in snapshot.managers
-        if one.reason
-    ]
-    found += _first(failing, "managers get no workers")
-    unmet = [
-        f"{whole(one.tasks)} {'task waits' if one.tasks == 1 else 'tasks wait'} for a worker"
-        f"{' with ' if one.what else ''}{short(one.what)}: "
-        f"there has been none for {duration(one.unmet_s)}"
-        for one in snapshot.demands
-        if one.unmet_s is not None
-    ]
-    if unmet and snapshot.refused:
-        found.append(plain(snapshot.refused))
-    return found + _first(unmet, "kinds of tasks wait")
-
-
-def silent(snapshot: feed.Snapshot) -> list[str]:
-    """Return which machines are not heard; terminals say so in the column lag."""
-    told = [
-        f"the machine {short(one.host)} was heard {duration(one.silent_s)} ago"
-        for one in snapshot.machines
-        if one.silent_s > SILENT_S
-    ]
-    return _first(told, "machines are silent")
-
-
-def _first(told: list[str], what: str) -> list[str]:
-    more = len(told) - TROUBLES_MAX
-    return [*told[:TROUBLES_MAX], *([f"{whole(more)} more {what}"] if more > 0 else [])]
-
-
 def news(model: Model, count: int) -> list[str]:
     """Return the latest events as lines, the latest first."""
     lines: list[str] = []

@@ -166,7 +166,7 @@ def test_names_keep_to_the_conventions():
         for one in family.samples:
             assert one.name.endswith("_total") == (family.type == "counter")
             assert set(one.labels) <= {"function", "host", "kind", "machine", "outcome", "state", "manager",
-                                       "store", "address", "release", "python", "system"}  # fmt: skip
+                                       "store", "address", "release", "python", "system", "severity"}  # fmt: skip
 
 
 def test_what_is_not_known_is_not_told():

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from scaler_cluster.wire import feed as f
 from scaler_monitoring import texts, view
+from scaler_monitoring.health import health
 from scaler_monitoring.model import Model
 from scaler_monitoring.screen import draw
 
@@ -158,14 +159,15 @@ def test_troubles_are_told():
     second.seq = 4
     model = a_model(first, second)
 
-    assert view.troubles(a_model(), 1.0) == []
-    assert view.troubles(model, 100.0) == [
+    assert [one.kind for one in health(a_model(), 1.0)] == ["silent_machine"]
+    assert [one.text for one in health(model, 100.0)] == [
         "the scheduler was heard 1m40s ago",
-        "2 messages of the feed were missed",
-        "7 workers are not shown",
         "A cluster was refused.",
         "3 tasks wait for a worker with gpu=1: there has been none for 2.0s",
         "1 task waits for a worker: there has been none for 1m05s",
+        "2 messages of the feed were missed",
+        "the machine two was heard 9.0s ago",
+        "7 workers are not shown",
     ]
 
 
@@ -184,16 +186,20 @@ def test_managers_are_told():
         ("cloud (slurm)", "9", "7", "7", "2", "1", "3", "1.50", "1m05s"),
         ("vm:7 (embedded)", "2", "2", "0", "0", "0", "0", "0.00", "-"),
     ]
-    (trouble,) = view.troubles(a_model(snapshot), 1.0)
-    assert trouble.startswith("the manager cloud gets no workers: no")
-    assert "\x1b" not in trouble
+    trouble = health(a_model(snapshot), 1.0)[0]
+    assert trouble.text.startswith("the manager cloud gets no workers: no")
+    assert "\x1b" not in trouble.text
 
 
 def test_troubles_are_few():
     """Of many silent machines and unmet demands only some are named."""
     snapshot = a_snapshot(demands=[f.Demand("x" * 1000, 3, 2.0)] * 30)
     snapshot.machines = [f.Machine(b"%d" % n, f"host{n}", silent_s=9.0) for n in range(30)]
-    unmet, silent = view.troubles(a_model(snapshot), 1.0), view.silent(snapshot)
+    told = health(a_model(snapshot), 1.0)
+    unmet, silent = (
+        [one.text for one in told if one.kind == kind]
+        for kind in ("unplaced_tasks", "silent_machine")
+    )
 
     assert silent[0] == "the machine host0 was heard 9.0s ago"
     assert silent[-1] == f"{30 - view.TROUBLES_MAX} more machines are silent"
@@ -284,9 +290,20 @@ def test_a_narrow_terminal_keeps_what_matters():
     assert "ITL" not in header
 
 
+def test_a_low_terminal_shows_functions():
+    """A terminal of 80 x 24 shows tasks, what is wrong, workers and functions, and no more."""
+    functions = [f.Function(f"function_{n}", 9, n) for n in range(9)]
+    lines = page(a_model(a_snapshot(9, functions=functions)), 80, 24)
+    text = "\n".join(lines)
+
+    assert len(lines) <= 24
+    for what in ("task_manager", "the machine two was heard", "|host", "function_0"):
+        assert what in text
+
+
 def test_a_page_scrolls():
     """The page begins with the worker that was asked for, and ends with the last one."""
-    model = a_model(a_snapshot(100))
+    model = a_model(a_snapshot(100, functions=[]))
     order = view.Order()
     order.press("w")
 

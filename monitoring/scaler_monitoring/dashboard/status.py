@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from scaler_monitoring.dashboard.html import many
 from scaler_monitoring.dashboard.parts import show, text
+from scaler_monitoring.health import ALARM, NOTE, WARNING, health, worst
 from scaler_monitoring.texts import plain
-from scaler_monitoring.view import count_of, duration, silent, troubles, whole
+from scaler_monitoring.theme import SERIES
+from scaler_monitoring.view import count_of, duration, whole
 
 if TYPE_CHECKING:
     from scaler_monitoring.dashboard.tab_view import View
@@ -45,14 +47,23 @@ class Status:
         if model.restarts:
             times = "once" if model.restarts == 1 else f"{model.restarts} times"
             parts.append(f"scheduler restarted {times}")
-        lines = [_line("good", " · ".join(parts))]
-        wrong = troubles(model, watch.now) + silent(snapshot)
-        lines += [_line("bad", escape(text)) for text in wrong]
+        told = health(model, watch.now)
+        parts += [escape(one.text) for one in told if one.severity == NOTE]
+        kind = "bad" if worst(told) == ALARM else "good"
+        lines = [_line(kind, " · ".join(parts), is_told=False)]
+        lines += [
+            _line(_CLASSES[one.severity], f"<b>{one.severity.capitalize()}</b>: {escape(one.text)}")
+            for one in told
+            if one.severity != NOTE
+        ]
         return "".join(lines)
 
 
-def _line(kind: str, html: str) -> str:
-    role = ' role="status"' if kind != "good" else ""
+_CLASSES = {ALARM: "bad", WARNING: "warning"}
+
+
+def _line(kind: str, html: str, *, is_told: bool = True) -> str:
+    role = ' role="status"' if is_told else ""
     return f'<p class="{kind}"{role}>{html}</p>'
 
 
@@ -62,3 +73,4 @@ _CSS = """
     .waiting { border-color: var(--muted); }
     .bad { border-color: var(--bad); }
 """
+_CSS += f".warning {{ border-color: {SERIES[1]}; }}"
