@@ -70,7 +70,7 @@ DASHES = ("solid", "dashed", "dotted", "dotdash")
 """Of curves, whose colours not everybody can tell apart."""
 UNITS = {
     "bytes": "0.0 b",
-    "CPUs": "0.[00]",
+    "CPUs": "0.[0000]",
     "s": "0.[000]",
     "tasks": "0,0",
     "tasks/s": "0,0.[0]",

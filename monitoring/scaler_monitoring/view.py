@@ -384,9 +384,17 @@ def _tasks(event: feed.Failed | feed.Cancelled) -> str:
 def cause(event: feed.WorkerDied) -> str:
     """Return how a worker died."""
     if event.out_of_memory:
-        return "out of memory"
+        peak = event.peak_rss_bytes
+        return f"out of memory, with {binary(peak)}" if peak else "out of memory"
     exited = f"signal {event.signal}" if event.signal else f"exit code {event.exit_code}"
     return plain(event.reason) or exited
+
+
+def last_words(event: feed.WorkerDied) -> str:
+    """Return the last line that a worker printed; not that by which faulthandler always ends."""
+    lines = [line for line in event.stderr_tail.splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith("Extension modules:")]
+    return said[-1] if said else ""
 
 
 def death(event: feed.WorkerDied) -> str:

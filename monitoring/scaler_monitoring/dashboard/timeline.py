@@ -127,10 +127,20 @@ class Largest:
         column: Which column of the samples it is.
         unit: "bytes", or another one of :data:`figures.UNITS`.
         x_range: That of another figure, to be moved with it.
+        least: It is those that have least.
 
     """
 
-    def __init__(self, view: View, column: int, unit: str, x_range: Range | None = None) -> None:
+    def __init__(
+        self,
+        view: View,
+        column: int,
+        unit: str,
+        x_range: Range | None = None,
+        *,
+        least: bool = False,
+    ) -> None:
+        self._least = least
         self._column = column
         self._form = UNITS[unit]
         self._fields = [f"line{place}" for place in range(LINES)]
@@ -155,6 +165,8 @@ class Largest:
             return
         last = samples.taken[-1]
         sizes = dict(zip(last.keys, last.columns[self._column], strict=True))
+        if self._least:
+            sizes = {key: 1 / (1 + size) for key, size in sizes.items()}
         self._places = places_of(self._places, sizes, self._is_seen)
         keys = tuple(self._places)
         self._timeline.update(model, samples.taken, _rows(keys, self._column), keys)

@@ -54,7 +54,7 @@ class Machines(Page):
         self._managed = panel("Worker managers", theme, self._managers.root)
         self._managed.visible = False
         self._cpu = Largest(self.view, _CPU, "CPUs")
-        self._free = Largest(self.view, _FREE, "bytes", self._cpu.root.x_range)
+        self._free = Largest(self.view, _FREE, "bytes", self._cpu.root.x_range, least=True)
         self._tiles = Tiles(theme)
         self._messages = Table(_MESSAGES, theme, nothing="It has neither sent nor received any.")
         return column(
@@ -62,7 +62,7 @@ class Machines(Page):
             self._managed,
             beside(
                 panel("CPUs that are busy", theme, self._cpu.root, about=_at_most("busiest")),
-                panel("Free memory", theme, self._free.root, about=_at_most("with most of it")),
+                panel("Free memory", theme, self._free.root, about=_at_most("with least of it")),
             ),
             panel("The scheduler", theme, self._tiles.root),
             panel("Its messages", theme, self._messages.root),

@@ -285,7 +285,6 @@ def _row(model: Model, row: view.Row) -> dict[str, Any]:
 
 
 def _death_row(model: Model, death: feed.WorkerDied) -> dict[str, Any]:
-    printed = death.stderr_tail.strip().splitlines()
     return {
         "key": death.worker.hex(),
         "at": as_time(death.at, model),
@@ -294,7 +293,7 @@ def _death_row(model: Model, death: feed.WorkerDied) -> dict[str, Any]:
         "task": view.task_name(death.session, death.task) if death.session else "",
         "function": texts.short(death.function),
         "peak": as_number(death.peak_rss_bytes),
-        "printed": texts.short(printed[-1]) if printed else "",
+        "printed": texts.short(view.last_words(death)),
     }
 
 
