@@ -448,12 +448,12 @@ def test_workers_that_died_are_reported():
     deaths = [
         f.WorkerDied(98.0, b"D1", pid=7, host="h", signal=9),
         f.WorkerDied(99.0, b"D2", pid=8, host="h", session=1, task=5, function="f",
-                     out_of_memory=True, peak_rss_bytes=10, stderr_tail="a\nb\n"),
+                     out_of_memory=True, peak_rss_bytes=10, stderr_tail="a\nb\nExtension modules: x (total: 1)\n"),
     ]  # fmt: skip
     data = opened(Workers, known(*deaths))._deaths.source.data
 
     assert data["worker"] == ["8|h", "7|h"]
-    assert data["how"] == ["out of memory", "signal 9"]
+    assert data["how"] == ["out of memory, with 10 B", "signal 9"]
     assert data["task"] == ["1:5", ""]
     assert data["printed"] == ["b", ""]
     assert data["peak"][0] == 10
