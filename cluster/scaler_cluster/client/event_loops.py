@@ -68,7 +68,9 @@ class Mailbox:
                 return
 
 
-_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
+_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = (
+    WeakKeyDictionary()
+)
 
 
 def mailbox() -> Mailbox:
@@ -78,6 +80,14 @@ def mailbox() -> Mailbox:
     if found is None:
         found = _mailboxes[loop] = Mailbox(loop)
     return found
+
+
+async def arrival(future: Future[Any]) -> None:
+    """Wait until a future is done; it goes on if who waits is cancelled."""
+    box = mailbox()
+    has_come = asyncio.Event()
+    future.add_done_callback(lambda _: box.post(has_come.set))
+    await has_come.wait()
 
 
 def awaited(future: Future[T]) -> asyncio.Future[T]:
