@@ -290,6 +290,6 @@ class Gathered:
     def values(self) -> Any:
         """Return the containers with values in place of futures; all have come."""
         given = self._given
-        if isinstance(given, list):
+        if self._failed and isinstance(given, list):
             given = [one for one in given if id(one) not in self._failed]
         return replaced(given, self._values)
