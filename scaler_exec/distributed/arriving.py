@@ -273,7 +273,7 @@ class Gathered:
         self.pending: list[Future[Any]] = []
         """Those that are to be waited for."""
         for one in futures_in(given):
-            if one.is_released:
+            if one._task is None:
                 self.take(one, (None, CancelledError("a future was released")))
             else:
                 self.pending.append(one)

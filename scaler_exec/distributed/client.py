@@ -169,7 +169,7 @@ class Client(Submitting, Computing, Observing, Coding):
             return (self.gather(one, errors) for one in futures)
         gathered = Gathered(futures, errors)
         for one in as_completed(gathered.pending):
-            gathered.take(one, one.outcome())
+            gathered.take(one, one.task.outcome())
         return gathered.values()
 
     def cancel(

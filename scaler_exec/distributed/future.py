@@ -128,7 +128,7 @@ class Task(FutureHandle):
     def outcome(
         self, timeout_s: float | None = None, of: ScalerFuture[Any] | None = None
     ) -> tuple[Any, BaseException | None]:
-        """Return a value and None, or None and an exception; see :meth:`Future.outcome`.
+        """Return a value and None, or None and what was raised, or CancelledError.
 
         It is that of a future that it had before it was run again, if that is given.
         """
@@ -192,11 +192,6 @@ class Future(FutureHandle, Generic[T]):
         return self._task
 
     @property
-    def is_released(self) -> bool:
-        """Whether it has let go of its task."""
-        return self._task is None
-
-    @property
     def future(self) -> ScalerFuture[Any]:  # type: ignore[override]
         """The engine's future."""
         return self.task.future
@@ -246,17 +241,10 @@ class Future(FutureHandle, Generic[T]):
 
         Raises CancelledError, or TimeoutError after ``timeout``: seconds, or text as "10s".
         """
-        value, error = self.outcome(timeout)
+        value, error = self.task.outcome(seconds_of("timeout", timeout))
         if error is not None:
             raise error
         return value  # type: ignore[no-any-return]
-
-    def outcome(self, timeout: float | str | None = None) -> tuple[Any, BaseException | None]:
-        """Return what the task returned and None, or None and what it raised, or CancelledError.
-
-        Raises TimeoutError.
-        """
-        return self.task.outcome(seconds_of("timeout", timeout))
 
     def exception(self, timeout: float | str | None = None) -> BaseException | None:
         """Return what the task raised, or None; waits as :meth:`result` does."""
