@@ -68,9 +68,7 @@ class Mailbox:
                 return
 
 
-_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = (
-    WeakKeyDictionary()
-)
+_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
 
 
 def mailbox() -> Mailbox:
