@@ -402,18 +402,24 @@ class _Cluster:
     ) -> ScalerExecutor | Client:
         """Return what submits to it, with ``n_jobs`` workers if they are its own."""
         with self._lock:
+            workers = self._opened(n_jobs, threads, more)
             self._calls += is_call
-            if self._given is not None:
-                if more or threads is not None:
-                    raise ConfigError("options of workers belong to a cluster that is started here")
-                return self._given
-            options = self.options | more
-            if self._is_own:
-                threads = threads or max(usable_cpus() // n_jobs, 1)
-                options = {"threads_per_worker": threads, **options}
-            elif threads is not None:
-                options["threads_per_worker"] = threads
-            return self._executor(n_jobs, options)
+            return workers
+
+    def _opened(
+        self, n_jobs: int, threads: int | None, more: dict[str, Any]
+    ) -> ScalerExecutor | Client:
+        if self._given is not None:
+            if more or threads is not None:
+                raise ConfigError("options of workers belong to a cluster that is started here")
+            return self._given
+        options = self.options | more
+        if self._is_own:
+            threads = threads or max(usable_cpus() // n_jobs, 1)
+            options = {"threads_per_worker": threads, **options}
+        elif threads is not None:
+            options["threads_per_worker"] = threads
+        return self._executor(n_jobs, options)
 
     def _executor(self, n_jobs: int, options: dict[str, Any]) -> ScalerExecutor:
         made = self._made if self._pid == os.getpid() else None
@@ -423,7 +429,7 @@ class _Cluster:
         elif self._is_own:
             cluster = made._session.cluster
             # Fewer only if no other Parallel would miss them.
-            if cluster is not None and (n_jobs > cluster.workers or self._calls == 1):
+            if cluster is not None and (n_jobs > cluster.workers or not self._calls):
                 made.scale(n_jobs)
         return made
 

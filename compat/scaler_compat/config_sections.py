@@ -10,7 +10,7 @@ import enum
 from dataclasses import MISSING, fields
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from scaler_cluster.config.aws_settings import EC2Settings, ECSAdapterSettings, ECSSettings
 from scaler_cluster.config.native_settings import NativeSettings
@@ -45,6 +45,9 @@ from scaler_compat.config_values import (
     WorkerNames,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
 GROUPS = MappingProxyType(
     {
         # Of each: what its settings begin with here.
@@ -71,19 +74,27 @@ class _Given(Section):
             )
         options = {name: one for one in self.options() for name in one.names}
         values: dict[str, Any] = {}
-        for name, value in _flat(dict(zip(self.order, args, strict=False)) | named).items():
+        placed = dict(zip(self.order, args, strict=False))
+        given: dict[str, str] = {}
+        for name, value in _flat([*placed.items(), *named.items()]):
             if name not in options:
                 hint = suggest(name, options)
                 raise TypeError(f"{name!r} is no setting of {type(self).__name__}{hint}")
+            option = options[name]
+            if option.name in given:
+                raise TypeError(
+                    f"{type(self).__name__}() is given {given[option.name]!r} and {name!r}, which "
+                    "are the same setting"
+                )
+            given[option.name] = name
             if value is not None:
-                values[options[name].name] = options[name].kind.argument(name, value)
+                values[option.name] = option.kind.argument(name, value)
         super().__init__(**values)
 
 
-def _flat(given: dict[str, Any]) -> dict[str, Any]:
-    """Return settings in place of the groups that hold them, as plain values."""
-    flat: dict[str, Any] = {}
-    for name, value in given.items():
+def _flat(given: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield settings in place of the groups that hold them, as plain values."""
+    for name, value in given:
         if type(value) is SecurityConfig:
             continue
         if type(value) in GROUPS:
@@ -92,10 +103,9 @@ def _flat(given: dict[str, Any]) -> dict[str, Any]:
                 made = one.default_factory
                 # Not every section has all of a group, and what nobody changed needs no word.
                 if held != (one.default if made is MISSING else made()):
-                    flat[GROUPS[type(value)] + one.name] = plain(held)
+                    yield GROUPS[type(value)] + one.name, plain(held)
         else:
-            flat[name] = plain(value)
-    return flat
+            yield name, plain(value)
 
 
 def plain(value: Any) -> Any:

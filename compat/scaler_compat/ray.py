@@ -84,6 +84,15 @@ ACTORS_REFUSED = MappingProxyType(
 )
 
 
+METHODS_REFUSED = MappingProxyType(
+    {
+        "concurrency_group": "an actor runs one call at a time",
+        "retry_exceptions": REFUSED["retry_exceptions"],
+    }
+)
+METHODS_WITHOUT_EFFECT = frozenset(("enable_task_events", "max_task_retries"))
+
+
 class GetTimeoutError(TimeoutError):
     """The values were not there in time."""
 
@@ -279,6 +288,7 @@ class RemoteClass:
 
     def __init__(self, cls: type, options: dict[str, Any]) -> None:
         self._class = cls
+        self._options = options
         self._capabilities = _actors_demand(options)
         self.__name__, self.__doc__ = cls.__name__, cls.__doc__
 
@@ -288,7 +298,7 @@ class RemoteClass:
 
     def options(self, **named: Any) -> RemoteClass:
         """Return the same class with other options."""
-        return RemoteClass(self._class, _known(named, ACTORS_REFUSED))
+        return RemoteClass(self._class, self._options | _known(named, ACTORS_REFUSED))
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
         """Have an actor made, and return its handle; references in the arguments are waited for."""
@@ -337,8 +347,18 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
 
 
 def method(**named: Any) -> Callable[[T], T]:
-    """Return a decorator of an actor's method, which changes nothing."""
-    _known(named)
+    """Return a decorator of an actor's method, which changes nothing.
+
+    Raises NotImplementedError for several values, ValueError for what is no option of a method.
+    """
+    for name in sorted(METHODS_REFUSED.keys() & named.keys()):
+        raise NotImplementedError(f"{name} is not there: {METHODS_REFUSED[name]}")
+    count = named.pop("num_returns", 1)
+    if count != 1:
+        raise NotImplementedError(f"num_returns={count!r} is not there: a call has one value")
+    wrong = named.keys() - METHODS_WITHOUT_EFFECT
+    if wrong:
+        raise ValueError(f"{min(wrong)!r} is no option of a method")
     return lambda function: function
 
 
@@ -417,10 +437,19 @@ NAMES = [name for name in __all__ if name not in ("exceptions", "scaler_init", "
 """What of Ray is replaced."""
 
 
+def _is_installed() -> bool:
+    """Return True if Ray is there: a folder of this name, as of somebody's notes, is not Ray."""
+    found = importlib.util.find_spec("ray")
+    return found is not None and found.origin is not None
+
+
 def _install() -> None:
     """Let ``import ray`` be this layer: by an installed Ray's names, or as the module itself."""
     here = sys.modules[__name__]
-    if "ray" not in sys.modules and importlib.util.find_spec("ray") is None:
+    if not _is_installed():
+        if "ray" in sys.modules:
+            # It was imported before: a folder. Who has it by that name gets Ray's functions.
+            vars(sys.modules["ray"]).update({name: getattr(here, name) for name in __all__})
         sys.modules.update({"ray": here, "ray.util": util, "ray.exceptions": exceptions})
         return
     theirs = importlib.import_module("ray")

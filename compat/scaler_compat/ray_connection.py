@@ -92,10 +92,12 @@ def shutdown(**_: Any) -> None:
     with _lock:
         client, cluster = _mine.client, _mine.cluster
         _mine.client = _mine.cluster = _mine.workers = None
-    if client is not None:
-        client.disconnect()
-    if cluster is not None:
-        cluster.shutdown()
+    try:
+        if client is not None:
+            client.disconnect()
+    finally:
+        if cluster is not None:
+            cluster.shutdown()
 
 
 def connected() -> Client:

@@ -10,10 +10,11 @@ from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, CancelledError
 from time import monotonic as clock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scaler_exec.distributed.future import Future, Task
+from scaler_cluster.client.event_loops import Mailbox, mailbox
+from scaler_exec.distributed.future import Future, Task, futures_in, replaced
 from scaler_exec.distributed.futures_of import futures_of
 from scaler_exec.distributed.refused import refused_of
-from scaler_exec.distributed.timing import seconds_of
+from scaler_exec.distributed.timing import TooLateError, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,7 +52,7 @@ def wait(
     _, pending = concurrent.futures.wait(engines, seconds_of("timeout", timeout), return_when)
     is_late = bool(pending) and (return_when == ALL_COMPLETED or len(pending) == len(engines))
     if is_late:
-        raise concurrent.futures.TimeoutError(f"{len(pending)} futures have not come back in time")
+        raise TooLateError(f"{len(pending)} futures have not come back in time")
     for one in futures:
         if one.cancelled():
             raise CancelledError(f"{one.key!r} was cancelled")
@@ -80,16 +81,18 @@ class _Arrivals:
     def __init__(self) -> None:
         self.event: threading.Event | None = None
         self.came: deque[ScalerFuture[Any]] = deque()
-        self._sleepers: deque[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = deque()
+        self._sleepers: dict[asyncio.Event, Mailbox] = {}
+        """Coroutines that wait until something has come."""
 
     def expect(self, future: ScalerFuture[Any]) -> None:
         """Take a future in once it is done."""
         if self.event is None:
             self.event = _Event(future._session)
-        with future._condition:
-            if not future.done():
-                future._waiters.append(self)  # type: ignore[arg-type]
-                return
+        if not future.done():
+            with future._condition:
+                if not future.done():
+                    future._waiters.append(self)  # type: ignore[arg-type]
+                    return
         self.add_result(future)
 
     def add_result(self, future: ScalerFuture[Any]) -> None:
@@ -97,9 +100,9 @@ class _Arrivals:
         self.came.append(future)
         assert self.event is not None
         self.event.set()
-        while self._sleepers:
-            loop, event = self._sleepers.popleft()
-            loop.call_soon_threadsafe(event.set)
+        if self._sleepers:
+            for event, box in list(self._sleepers.items()):
+                box.post(event.set)
 
     add_exception = add_cancelled = add_result
 
@@ -109,14 +112,17 @@ class _Arrivals:
         assert event is not None
         event.clear()
         if not self.came and not event.wait(timeout_s):
-            raise concurrent.futures.TimeoutError
+            raise TooLateError("no future has come back in time")
 
     async def wait_async(self) -> None:
         """Wait until something has come."""
         event = asyncio.Event()
-        self._sleepers.append((asyncio.get_running_loop(), event))
-        if not self.came:
-            await event.wait()
+        self._sleepers[event] = mailbox()
+        try:
+            if not self.came:
+                await event.wait()
+        finally:
+            del self._sleepers[event]
 
 
 class as_completed:  # noqa: N801 - its name where programs have it from
@@ -185,7 +191,7 @@ class as_completed:  # noqa: N801 - its name where programs have it from
         """Return all that are done; with ``block`` at least one."""
         batch = [next(self)] if block else []
         while self.has_ready():
-            batch.append(self._take())
+            batch.append(next(self))
         return batch
 
     def batches(self) -> Iterator[list[Any]]:
@@ -201,7 +207,8 @@ class as_completed:  # noqa: N801 - its name where programs have it from
             if self.is_empty():
                 raise StopIteration
             self._arrivals.wait(self._left())
-        return self._take()
+        future, task, engine = self._take()
+        return self._yielded(future, task.outcome(None, engine)) if self._with_results else future
 
     next = __next__
 
@@ -215,26 +222,31 @@ class as_completed:  # noqa: N801 - its name where programs have it from
             try:
                 await asyncio.wait_for(self._arrivals.wait_async(), self._left())
             except asyncio.TimeoutError:
-                raise concurrent.futures.TimeoutError from None
-        return self._take()
+                raise TooLateError("no future has come back in time") from None
+        future, task, engine = self._take()
+        if not self._with_results:
+            return future
+        return self._yielded(future, await task.outcome_soon(engine))
 
     def _left(self) -> float | None:
         return None if self._end is None else max(self._end - clock(), 0.0)
 
-    def _take(self) -> Any:
+    def _take(self) -> tuple[Future[Any], Task, ScalerFuture[Any]]:
         engine = self._arrivals.came.popleft()
         waiting = self._expected[engine]
-        future, _ = waiting.pop(0)
+        future, task = waiting.pop(0)
         if not waiting:
             del self._expected[engine]
-        if not self._with_results:
-            return future
-        try:
-            return future, future.result()
-        except BaseException as error:
-            if self._raises and not isinstance(error, CancelledError):
-                raise
-            return future, error
+        return future, task, engine
+
+    def _yielded(self, future: Future[Any], outcome: tuple[Any, BaseException | None]) -> Any:
+        """Return a future with its result, or with what its task raised if that is not raised."""
+        value, error = outcome
+        if error is None:
+            return future, value
+        if self._raises and not isinstance(error, CancelledError):
+            raise error
+        return future, error
 
     def __getattr__(self, name: str) -> Any:
         return refused_of(self, "as_completed", name)
@@ -243,3 +255,41 @@ class as_completed:  # noqa: N801 - its name where programs have it from
         """Show how many are done."""
         done = len(self._arrivals.came)
         return f"<as_completed: waiting={self.count() - done} done={done}>"
+
+
+class Gathered:
+    """What ``gather`` makes of the futures in containers, as they come.
+
+    ``errors`` as of :meth:`Client.gather`. Raises ValueError if they are something else.
+    """
+
+    def __init__(self, given: Any, errors: str) -> None:
+        if errors not in {"raise", "skip"}:
+            raise ValueError(f"errors must be 'raise' or 'skip', not {errors!r}")
+        self._given = given
+        self._raises = errors == "raise"
+        self._values: dict[int, Any] = {}
+        self._failed: set[int] = set()
+        self.pending: list[Future[Any]] = []
+        """Those that are to be waited for."""
+        for one in futures_in(given):
+            if one._task is None:
+                self.take(one, (None, CancelledError("a future was released")))
+            else:
+                self.pending.append(one)
+
+    def take(self, future: Future[Any], outcome: tuple[Any, BaseException | None]) -> None:
+        """Note what became of one; raises that if it is to be raised."""
+        value, error = outcome
+        if error is not None:
+            if self._raises:
+                raise error
+            self._failed.add(id(future))
+        self._values[id(future)] = value
+
+    def values(self) -> Any:
+        """Return the containers with values in place of futures; all have come."""
+        given = self._given
+        if self._failed and isinstance(given, list):
+            given = [one for one in given if id(one) not in self._failed]
+        return replaced(given, self._values)

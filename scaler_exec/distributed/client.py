@@ -6,7 +6,6 @@ import atexit
 import threading
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION
 from concurrent.futures import wait as wait_for
 from dataclasses import replace
 from functools import partial
@@ -18,10 +17,11 @@ from scaler_cluster.client.client import Client as EngineClient
 from scaler_cluster.client.dask_graph import merge_options
 from scaler_cluster.process.log_records import level_of
 from scaler_exec.distributed import current
+from scaler_exec.distributed.arriving import Gathered, as_completed
 from scaler_exec.distributed.cluster import LocalCluster
 from scaler_exec.distributed.coding import Coding
 from scaler_exec.distributed.computing import Computing
-from scaler_exec.distributed.future import Future, Task, futures_in, replaced
+from scaler_exec.distributed.future import Future, Task
 from scaler_exec.distributed.futures_of import futures_of
 from scaler_exec.distributed.observing import Observing, read_scheduler_file
 from scaler_exec.distributed.refused import refused_of
@@ -36,8 +36,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from scaler_cluster.client.future import ScalerFuture
     from scaler_exec.executor import ScalerExecutor
 
+EXECUTOR_KEYWORDS = frozenset(
+    ("allow_other_workers", "priority", "pure", "resources", "retries", "workers")
+)
+"""What :meth:`Client.get_executor` takes; ``pure`` makes no difference."""
 CONNECT_TIMEOUT_S = 30.0
 _open: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -132,7 +137,8 @@ class Client(Submitting, Computing, Observing, Coding):
             raise
         self._lock = threading.RLock()
         self._tasks: weakref.WeakValueDictionary[Hashable, Task] = weakref.WeakValueDictionary()
-        self._detached: set[Task] = set()
+        self._detached: dict[ScalerFuture[Any], Task] = {}
+        """Those of :func:`fire_and_forget`, until they are done."""
         self.id = f"{type(self).__name__}-{name or 'scaler'}-{uuid4()}"
         self.status = "running"
         self.scheduler = SchedulerAddress(self._engine._session.address)
@@ -159,27 +165,12 @@ class Client(Submitting, Computing, Observing, Coding):
             asynchronous: Ignored.
 
         """
-        if errors not in {"raise", "skip"}:
-            raise ValueError(f"errors must be 'raise' or 'skip', not {errors!r}")
         if isinstance(futures, Iterator):
             return (self.gather(one, errors) for one in futures)
-        found = list(futures_in(futures))
-        pending = {one.future for one in found if not one.done()}
-        if pending:
-            stop = FIRST_EXCEPTION if errors == "raise" else ALL_COMPLETED
-            wait_for(pending, return_when=stop)
-        values: dict[int, Any] = {}
-        # Those that failed first: others may not have come back then.
-        for one in sorted(found, key=lambda one: one.status == "pending"):
-            try:
-                values[id(one)] = one.result()
-            except BaseException:
-                if errors == "raise":
-                    raise
-                values[id(one)] = None
-                if isinstance(futures, list):
-                    futures = [other for other in futures if other is not one]
-        return replaced(futures, values)
+        gathered = Gathered(futures, errors)
+        for one in as_completed(gathered.pending):
+            gathered.take(one, one.task.outcome())
+        return gathered.values()
 
     def cancel(
         self,
@@ -191,11 +182,14 @@ class Client(Submitting, Computing, Observing, Coding):
     ) -> None:
         """Cancel the tasks of these futures, queued or running, for all who have futures of them.
 
-        A result that is there is let go of. ``force`` and the others make no difference.
+        A result that is there is let go of. What a task of :func:`fire_and_forget` is or takes runs
+        on, unless ``force`` says otherwise. The others make no difference.
         """
         found = [one.task for one in futures_of(futures, self)]
         session = self._engine._session
-        session.cancel([one.future for one in found])
+        kept = {} if force else self._needed()
+        # Dropped by those who have it here, but not cancelled.
+        session.cancel([one.future for one in found if one.future not in kept])
         for one in found:
             if not one.future.cancelled():
                 one.future = session.future_class(session)
@@ -218,9 +212,20 @@ class Client(Submitting, Computing, Observing, Coding):
     def detach(self, futures: Any) -> None:
         """Let tasks be run though nobody keeps futures of them."""
         for one in futures_of(futures, self):
-            task = one.task
-            self._detached.add(task)
-            task.future.add_done_callback(partial(_forget, self._detached, task))
+            future = one.future
+            self._detached[future] = one.task
+            future.add_done_callback(partial(_forget, self._detached))
+
+    def _needed(self) -> dict[ScalerFuture[Any], Task]:
+        """Return the tasks that :func:`fire_and_forget` let run, and all that these take."""
+        needed: dict[ScalerFuture[Any], Task] = {}
+        stack = list(self._detached.items())
+        while stack:
+            future, task = stack.pop()
+            if future not in needed:
+                needed[future] = task
+                stack += [(one.future, one) for one in task.takes]
+        return needed
 
     # -- the cluster -------------------------------------------------------------------------
 
@@ -238,6 +243,11 @@ class Client(Submitting, Computing, Observing, Coding):
         from scaler_exec.executor import ScalerExecutor
 
         engine = self._engine
+        # Before it connects: a keyword may be wrong.
+        unknown = named.keys() - EXECUTOR_KEYWORDS
+        if unknown:
+            raise TypeError(f"get_executor() does not know the argument {min(unknown)!r}")
+        merge_options(engine._asked.own, named)
         executor = ScalerExecutor(address=engine._session.address, keys=engine._settings.keys)
         asked = executor._asked
         executor._take_options(replace(asked, own=merge_options(asked.own, named)))
@@ -276,14 +286,17 @@ class Client(Submitting, Computing, Observing, Coding):
         timeout_s = seconds_of("timeout", timeout)
         self._cancel_all()
         workers = self.cluster.resize(0)
-        self._await_snapshot(lambda now: not now.workers, timeout_s)
-        self.cluster.resize(workers)
+        try:
+            self._await_snapshot(lambda now: not now.workers, timeout_s)
+        finally:
+            self.cluster.resize(workers)
         if wait_for_workers:
             self.wait_for_workers(workers, timeout_s)
 
     def _cancel_all(self) -> None:
         with self._lock:
-            tasks = [one for one in self._tasks.values() if one not in self._detached]
+            needed = self._needed()
+            tasks = [one for one in self._tasks.values() if one.future not in needed]
         self.cancel([Future(one, self) for one in tasks])
 
     # -- the end -----------------------------------------------------------------------------
@@ -302,10 +315,10 @@ class Client(Submitting, Computing, Observing, Coding):
         try:
             if self._detached and not is_nested:
                 self._cancel_all()
-                session.close("the client was closed")
-            elif not is_nested:
-                self._engine.disconnect()
+                wait_for(list(self._detached))
         finally:
+            if not is_nested:
+                self._engine.disconnect()
             if self._owned is not None:
                 self._owned.close()
 
@@ -357,8 +370,8 @@ class Client(Submitting, Computing, Observing, Coding):
         raise TypeError("this client cannot be pickled: a task calls get_client()")
 
 
-def _forget(detached: set[Task], task: Task, _: object) -> None:
-    detached.discard(task)
+def _forget(detached: dict[ScalerFuture[Any], Task], future: Any) -> None:
+    detached.pop(future, None)
 
 
 LocalCluster.client_class = Client

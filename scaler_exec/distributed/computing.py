@@ -60,7 +60,14 @@ class Computing:
             [Future(Task(key, session, one, []), owner) for key, one in made.items()]
         )
         found = [next(ends) if dask.is_dask_collection(one) else one for one in given]
-        values = self.gather(found) if sync else found
+        values = found
+        if sync:
+            try:
+                values = self.gather(found)
+            except BaseException:
+                # Also an interrupt: its traceback keeps the futures for a while.
+                session.cancel(list(made.values()))
+                raise
         return values[0] if is_single else values
 
     def persist(self, collections: Any, optimize_graph: bool = True, **named: Any) -> Any:
@@ -82,8 +89,15 @@ class Computing:
         options = dask_graph.merge_options(self._engine._asked.task, named)
         wanted = list(flatten([keys]))
         made = dask_graph.start(self._engine._graphs, dsk, wanted, options)
+        given = {id(one) for one in dask_graph.futures_given(dsk)}
         owner: Any = self
-        return _packed(keys, {key: Future.beside(key, one, owner) for key, one in made.items()})
+        tasks: dict[int, Task] = {}
+        for key, one in made.items():
+            # One task, if a key stands for another.
+            if id(one) not in tasks:
+                is_kept = id(one) in given
+                tasks[id(one)] = Task(key, one._session, one, [], is_kept=is_kept)
+        return _packed(keys, {key: Future(tasks[id(one)], owner) for key, one in made.items()})
 
 
 def _listed(keys: Any, values: Any) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.client import coordination, worker_context
 from scaler_exec.distributed.current import find_current
-from scaler_exec.distributed.timing import seconds_of
+from scaler_exec.distributed.timing import TooLateError, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ def _as_ours() -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise concurrent.futures.TimeoutError(str(error)) from error.__cause__
+        raise TooLateError(str(error)) from error.__cause__
 
 
 class Lock(coordination.Lock):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import asyncio
 import contextlib
 import itertools
 import time
@@ -11,15 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from scaler_cluster.client import worker_context
+from scaler_cluster.client.event_loops import arrival
 from scaler_cluster.client.future import PLAIN, FutureHandle, ScalerFuture, load
 from scaler_cluster.client.graph import FLAT
 from scaler_cluster.errors import FutureInsideError
 from scaler_exec.distributed.refused import refused_of
-from scaler_exec.distributed.timing import seconds_of
+from scaler_exec.distributed.timing import TooLateError, seconds_of
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
     from types import TracebackType
 
     from scaler_cluster.client.session import Session
@@ -107,6 +108,55 @@ class Task(FutureHandle):
             one.run_again()
         self.future = self.session.submit(function, args, kwargs, options)
 
+    @property
+    def takes(self) -> list[Task]:
+        """The tasks whose results it takes; empty once it has returned."""
+        call = self.call[:]
+        return list(call[-1]) if call else []
+
+    @property
+    def cancellation(self) -> CancelledError:
+        """What says that it was cancelled."""
+        return CancelledError(f"{self.key!r} was cancelled")
+
+    def wait(self, future: ScalerFuture[Any], timeout_s: float | None) -> bool:
+        """Wait for a future of it; return False if that was cancelled. Raises TimeoutError."""
+        if not future.done() and not future._session.wait(future.done, future, timeout_s):
+            raise TooLateError(f"{self.key!r} has not come back in time")
+        return not future.cancelled()
+
+    def outcome(
+        self, timeout_s: float | None = None, of: ScalerFuture[Any] | None = None
+    ) -> tuple[Any, BaseException | None]:
+        """Return a value and None, or None and what was raised, or CancelledError.
+
+        It is that of a future that it had before it was run again, if that is given.
+        """
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        future = of or self.future
+        if not self.wait(future, timeout_s):
+            return None, self.cancellation
+        left = None if end is None else max(end - time.monotonic(), 0.0)
+        came = future._payload
+        if came is None or future._has_failed():
+            error = future.exception(left)
+            return (None, error) if error is not None else (future.result(left), None)
+        # Not the future's own: that keeps the value in place of what other tasks are to get.
+        return load(came, left)
+
+    async def outcome_soon(
+        self, of: ScalerFuture[Any] | None = None
+    ) -> tuple[Any, BaseException | None]:
+        """Return the same, in asyncio."""
+        future = of or self.future
+        if not future.done():
+            await arrival(future)
+        if future._is_elsewhere:
+            # To fetch it may take long: not in the loop's thread.
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(None, self.outcome, None, future)
+        return self.outcome(None, future)
+
     def __reduce__(self) -> Any:
         raise FutureInsideError(INSIDE)
 
@@ -191,15 +241,17 @@ class Future(FutureHandle, Generic[T]):
 
         Raises CancelledError, or TimeoutError after ``timeout``: seconds, or text as "10s".
         """
-        value, error = self._outcome(timeout)
+        value, error = self.task.outcome(seconds_of("timeout", timeout))
         if error is not None:
             raise error
         return value  # type: ignore[no-any-return]
 
     def exception(self, timeout: float | str | None = None) -> BaseException | None:
         """Return what the task raised, or None; waits as :meth:`result` does."""
-        future = self.task.future
-        self._wait(future, seconds_of("timeout", timeout))
+        task = self.task
+        future = task.future
+        if not task.wait(future, seconds_of("timeout", timeout)):
+            raise task.cancellation
         # Not fetched: whether it failed is known without it.
         return future.exception() if future._has_failed() else None
 
@@ -232,37 +284,15 @@ class Future(FutureHandle, Generic[T]):
         """Let go of the task: without other futures of its key it is cancelled, or forgotten."""
         self._task = None
 
-    def _wait(self, future: ScalerFuture[Any], timeout_s: float | None) -> None:
-        if not future.done() and not future._session.wait(future.done, future, timeout_s):
-            raise concurrent.futures.TimeoutError(f"{self.key!r} has not come back in time")
-        if future.cancelled():
-            raise CancelledError(f"{self.key!r} was cancelled")
-
-    def _outcome(self, timeout: float | str | None) -> tuple[Any, BaseException | None]:
-        timeout_s = seconds_of("timeout", timeout)
-        end = None if timeout_s is None else time.monotonic() + timeout_s
-        future = self.task.future
-        self._wait(future, timeout_s)
-        left = None if end is None else max(end - time.monotonic(), 0.0)
-        outcome = future._payload
-        if outcome is None or future._has_failed():
-            error = future.exception(left)
-            return (None, error) if error is not None else (future.result(left), None)
-        # Not the future's own: that keeps the value in place of what other tasks are to get.
-        return load(outcome, left)
-
     def __await__(self) -> Generator[Any, None, T]:
-        """Wait for the result in asyncio."""
-        import asyncio
+        """Wait for the result in asyncio; the task goes on if who waits is cancelled."""
+        return self._awaited().__await__()
 
-        async def outcome() -> T:
-            wrapped = asyncio.get_running_loop().create_future()
-            waker = partial(wrapped.get_loop().call_soon_threadsafe, _finish, wrapped)
-            self.task.future.add_done_callback(lambda _: waker())
-            await wrapped
-            return self.result()
-
-        return outcome().__await__()
+    async def _awaited(self) -> T:
+        value, error = await self.task.outcome_soon()
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return]
 
     def __dask_tokenize__(self) -> tuple[str, Any, int]:
         # Another task may have this key later.
@@ -284,11 +314,6 @@ class Future(FutureHandle, Generic[T]):
         return refused_of(self, "Future", name)
 
 
-def _finish(waiting: Any) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
-
-
 def _let_go(call: list[Any], future: ScalerFuture[Any]) -> None:
     """Let go of what a call took, unless it may be asked for again."""
     if not future.cancelled() and not future._has_failed():
@@ -305,37 +330,47 @@ def _is_flat(call: list[Any]) -> bool:
 
 def futures_in(value: Any) -> Iterator[Future[Any]]:
     """Yield the futures in lists, tuples, sets and dicts, however deep, each once, in order."""
-    seen: set[int] = set()
+    # What was seen is kept: what comes after might be made where it was.
+    seen: dict[int, Any] = {}
     stack: list[Any] = [value]
     while stack:
         one = stack.pop()
         kind = type(one)
-        below: Iterable[Any] = ()
-        if kind in FLAT:
+        if kind in FLAT or id(one) in seen:
             continue
-        if kind is dict:
-            below = one.values()
-        elif isinstance(one, Future):
-            if id(one) not in seen:
-                seen.add(id(one))
-                yield one
+        if isinstance(one, Future):
+            seen[id(one)] = one
+            yield one
+        elif kind is dict:
+            seen[id(one)] = one
+            stack.extend(reversed(list(one.values())))
         elif isinstance(one, (list, tuple, set, frozenset)):
-            below = one
-        stack.extend(reversed(list(below)))
+            seen[id(one)] = one
+            stack.extend(reversed(list(one)))
 
 
-def replaced(value: Any, values: dict[int, Any]) -> Any:
+def replaced(value: Any, values: Mapping[int, Any], made: dict[int, Any] | None = None) -> Any:
     """Return a copy of lists, tuples, sets and dicts, with values in place of the futures in it.
 
-    The values are by the identity of the futures.
+    The values are by the identity of the futures. What was ``made`` of lists and dicts is known by
+    their identities: a list may hold itself.
     """
     if isinstance(value, Future):
         return values[id(value)]
     kind = type(value)
+    made = {} if made is None else made
+    if id(value) in made:
+        return made[id(value)]
     if kind is dict:
-        return {name: replaced(one, values) for name, one in value.items()}
-    if kind in (list, tuple, set, frozenset):
-        return kind(replaced(one, values) for one in value)
+        copy = made[id(value)] = {}
+        copy.update((name, replaced(one, values, made)) for name, one in value.items())
+        return copy
+    if kind is list:
+        copied = made[id(value)] = []
+        copied.extend(replaced(one, values, made) for one in value)
+        return copied
+    if kind in (tuple, set, frozenset):
+        return kind(replaced(one, values, made) for one in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return kind(*(replaced(one, values) for one in value))
+        return kind(*(replaced(one, values, made) for one in value))
     return value

@@ -24,12 +24,18 @@ def futures_of(o: Any, client: Any = None) -> list[Future[Any]]:
 
     """
     found: list[Future[Any]] = []
+    # What was seen is kept: what comes after might be made where it was. A list may hold itself.
+    seen: dict[int, Any] = {}
     stack = [o]
     while stack:
         one = stack.pop()
         if isinstance(one, Future):
             found.append(one)
-        elif dask.is_dask_collection(one):
+            continue
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        if dask.is_dask_collection(one):
             owner: Any = client or find_current()
             nodes = [node for node in one.__dask_graph__().values() if type(node) is Persisted]
             stack += [Future.beside(node.key, node.future, owner) for node in nodes]

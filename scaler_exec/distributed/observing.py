@@ -17,7 +17,7 @@ from scaler_cluster import __version__, arguments
 from scaler_cluster.errors import ClusterUnreachableError, ConfigError
 from scaler_cluster.ids import SNAPSHOT
 from scaler_cluster.wire.feed import Snapshot
-from scaler_exec.distributed.timing import seconds_of
+from scaler_exec.distributed.timing import TooLateError, seconds_of
 from scaler_monitoring.feed import Feed
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Observing:
                     if is_wanted(message):
                         return message
                 if end is not None and now >= end:
-                    raise TimeoutError(f"it was not so within {timeout_s:g} s")
+                    raise TooLateError(f"it was not so within {timeout_s:g} s")
                 if now - heard_at > SILENCE_S:
                     raise ClusterUnreachableError(
                         f"the scheduler's address for monitors, {address}, cannot be reached from "

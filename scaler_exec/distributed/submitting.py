@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
-    from scaler_cluster.client.actors import ActorHandle
     from scaler_cluster.client.client import Client as EngineClient
     from scaler_cluster.wire.messages import TaskOptions
 
@@ -80,10 +79,7 @@ class Submitting:
         """
         if actor or actors:
             _refuse_for_actors(workers, retries, priority)
-            handle = self._create(func, args, kwargs, resources)
-            key = key or f"{funcname(func)}-{uuid4().hex}"
-            found: Any = self.submit(find, handle, key=key, pure=False)
-            return found  # type: ignore[no-any-return]
+            return self._actor_of(key, func, args, kwargs, resources)
         options = self._options_of(func, workers, resources, retries, priority, allow_other_workers)
         if key is None:
             token = tokenize(tokenize(func, kwargs), args) if pure else uuid4().hex
@@ -159,18 +155,28 @@ class Submitting:
             for one, row in zip(keys, rows, strict=True)
         ]
 
-    def _create(
+    def _actor_of(
         self,
+        key: Hashable | None,
         cls: Callable[..., Any],
         args: Iterable[Any],
         kwargs: Mapping[str, Any],
         resources: Mapping[str, float] | None,
-    ) -> ActorHandle:
-        """Have an actor made; futures among the arguments are waited for."""
+    ) -> Future[Any]:
+        """Return a future of an actor, which is made unless there is one of this key."""
+        key = f"{funcname(cls)}-{uuid4().hex}" if key is None else key
         engine = self._engine.options(capabilities=resources) if resources else self._engine
-        given = list(args), dict(kwargs)
-        args, kwargs = replaced(given, {id(one): one.result() for one in futures_in(given)})
-        return create(engine, cls, *args, **kwargs)
+        if key not in self._tasks:
+            # Not under the lock: futures are waited for.
+            given = list(args), dict(kwargs)
+            args, kwargs = replaced(given, {id(one): one.result() for one in futures_in(given)})
+        with self._lock:
+            task = self._tasks.get(key)
+            if task is None:
+                handle = create(engine, cls, *args, **kwargs)
+                return self._submit(key, find, (handle,), {}, self._engine._asked.task)
+        owner: Any = self
+        return Future(task, owner)
 
     def _options_of(
         self,
@@ -187,7 +193,7 @@ class Submitting:
         if workers is None and resources is None and retries is None and not priority:
             return options
         named = {
-            "workers": [workers] if isinstance(workers, str) else workers,
+            "workers": workers,
             "resources": resources,
             "retries": retries,
             "priority": priority,

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import sys
+
 from scaler_cluster import arguments
+
+if sys.version_info >= (3, 11):
+    TooLateError = TimeoutError
+else:
+
+    class TooLateError(concurrent.futures.TimeoutError, TimeoutError):
+        """Both of the classes that programs catch, which are one from Python 3.11 on."""
 
 
 def seconds_of(name: str, value: float | str | None) -> float | None:

@@ -411,6 +411,151 @@ def test_a_cluster_of_ones_own():
             ours.Client(**wrong)
 
 
+# -- what reviewers found ------------------------------------------------------------------------
+
+
+def test_gather_raises_the_first_failure_and_keeps_containers(client, flags):
+    """A failure is raised while others run; one that is skipped leaves nested containers whole."""
+    held = client.submit(hold, flags.path("go"))
+    failed = client.submit(fail, 1)
+    with pytest.raises(ZeroDivisionError):
+        client.gather([held, {"a": (failed,)}])
+    assert not held.done()
+    twin = client.submit(inc, 1)
+    released = client.submit(inc, 2)
+    released.release()
+    cancelled = client.submit(hold, flags.path("never"))
+    cancelled.cancel()
+    with pytest.raises(ours.CancelledError):
+        client.gather([held, cancelled])
+    with pytest.raises(ours.CancelledError):
+        client.gather([released])
+    flags.set("go")
+    found = client.gather(
+        [held, twin, failed, [twin, failed, {"x": cancelled}], released], errors="skip"
+    )
+    assert [7, 2, [2, None, {"x": None}]] == found
+    assert [2, 2] == client.gather([client.submit(inc, 1), twin])
+
+
+def test_containers_that_hold_themselves(client):
+    """A list that holds itself ends no call, whether it is gathered, passed or waited for."""
+    future = client.submit(inc, 1)
+    loop: list = [future]
+    loop.append(loop)
+
+    assert [future] == ours.futures_of(loop)
+    assert {future} == ours.wait(loop).done
+    gathered = client.gather(loop)
+    assert (2, True) == (gathered[0], gathered[1] is gathered)
+    plain: list = [1]
+    plain.append(plain)
+    assert 2 == client.submit(len, plain, pure=False).result()
+
+
+def test_asyncio_is_never_blocked(client, flags):
+    """A loop goes on while values come, and after a loop was closed nobody misses it."""
+    held = client.submit(hold, flags.path("go"))
+    failed = client.submit(fail, 1)
+
+    async def leave():
+        waits = asyncio.ensure_future(ours.as_completed([held]).__anext__())
+        awaits = asyncio.ensure_future(held._awaited())
+        await asyncio.sleep(0)
+        waits.cancel()
+        awaits.cancel()
+
+    async def program():
+        pairs = {}
+        async for future, value in ours.as_completed(
+            [held, failed], with_results=True, raise_errors=False
+        ):
+            pairs[future] = value
+        return pairs, await held
+
+    asyncio.run(leave())
+    assert not held.done()
+    flags.set("go")
+    pairs, value = asyncio.run(program())
+    assert (7, 7) == (value, pairs[held])
+    assert isinstance(pairs[failed], ZeroDivisionError)
+
+    def raised():
+        async def taken():
+            async for _ in ours.as_completed([failed], with_results=True):
+                pass
+
+        asyncio.run(taken())
+
+    with pytest.raises(ZeroDivisionError):
+        raised()
+
+
+def test_what_a_detached_task_takes_runs_on(client, flags):
+    """Neither cancelling nor closing ends it; closing waits for nothing else."""
+    with ours.Client(client.cluster, set_as_default=False) as other:
+        first = other.submit(hold, flags.path("go"))
+        then = other.submit(count_up, flags.path("ran"), first)
+        ours.fire_and_forget(then)
+        endless = other.compute(dask.delayed(hold)(flags.path("never")))
+        other.cancel(first)
+        assert first.cancelled()
+        del first, then
+        flags.set("go")
+    assert "x" == Path(flags.path("ran")).read_text()
+    assert endless.cancelled()
+
+
+def test_graphs_without_futures_are_cancelled(client, flags):
+    """The futures of get(sync=False) go, and so do the tasks; an interrupt ends compute()."""
+    made = client.get({"a": (hold, flags.path("never")), "b": "a"}, ["a", "b"], sync=False)
+    flags.wait("never.began")
+    assert made[0].future is made[1].future
+    del made
+    with pytest.raises(ZeroDivisionError):
+        client.compute([dask.delayed(hold)(flags.path("no")), dask.delayed(fail)(1)], sync=True)
+    # Both workers are free again.
+    both = client.map(hold, [flags.path("one"), flags.path("two")])
+    for name in ("one", "two"):
+        flags.wait(f"{name}.began")
+        flags.set(name)
+    assert [7, 7] == client.gather(both)
+
+
+def test_one_key_is_one_actor(client):
+    """The same key twice is the same actor."""
+    first, second = (client.submit(Counter, key="counter", actor=True) for _ in range(2))
+    counter = first.result()
+    assert [1, 3] == [counter.add(1).result(), second.result().add(2).result()]
+    destroy(counter._handle).result()
+
+
+def test_late_is_late_in_every_python(client):
+    """Whoever catches the TimeoutError of futures catches what waiting for workers raises."""
+    with pytest.raises(concurrent.futures.TimeoutError):
+        client.wait_for_workers(9, timeout=0.3)
+    with pytest.raises(TimeoutError):
+        ours.Queue("nothing here").get(timeout="10 ms")
+
+
+def test_an_executor_with_a_wrong_keyword_connects_to_nothing(client, monkeypatch):
+    """It is refused before it connects."""
+    monkeypatch.setattr("scaler_exec.executor.ScalerExecutor.__init__", lambda *_, **__: 1 / 0)
+    for wrong in ({"retries": "x"}, {"unheard": 1}):
+        with pytest.raises(TypeError):
+            client.get_executor(**wrong)
+
+
+def test_a_restart_that_is_late_leaves_the_workers():
+    """If the workers do not go in time, the cluster has its size again."""
+    with ours.LocalCluster(n_workers=1, threads_per_worker=1) as cluster:
+        client = cluster.get_client()
+        with pytest.raises(ours.TimeoutError):
+            client.restart(timeout=0)
+        assert 2 == client.submit(inc, 1).result(timeout=60)
+        client.close()
+
+
 # -- the table -----------------------------------------------------------------------------------
 
 

@@ -274,3 +274,13 @@ def test_a_missing_joblib_names_the_extra():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert "pip install 'scaler-exec[joblib]'" in done.stderr
+
+
+def test_a_call_that_was_refused_is_not_counted(combo) -> None:
+    """It does not use the cluster, so the number of those that do stays."""
+    with Client(combo) as client:
+        cluster = ScalerBackend(executor=client)._cluster
+        with pytest.raises(ConfigError, match="belong to a cluster"):
+            cluster.open(2, 3, {})
+        cluster.open(2, None, {})
+        assert 1 == cluster._calls

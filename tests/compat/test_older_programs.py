@@ -134,6 +134,16 @@ def test_misspelt_settings_are_named() -> None:
             make()
 
 
+def test_a_setting_that_is_given_twice_is_refused() -> None:
+    """By position and by name, or by two names of it: one of them would be lost."""
+    with pytest.raises(TypeError, match="the same setting"):
+        SchedulerConfig(ADDRESS, scheduler_address="tcp://127.0.0.1:1")
+    option = next(one for one in SchedulerConfig.options() if len(one.names) > 1)
+    twice = dict.fromkeys(list(option.names)[:2])
+    with pytest.raises(TypeError, match="the same setting"):
+        SchedulerConfig(ADDRESS, **twice)
+
+
 def test_defaults_and_levels() -> None:
     """Names of defaults, and what a logger does."""
     assert all(getattr(defaults, name) is not None for name in defaults.__all__)

@@ -206,3 +206,48 @@ ray.shutdown()
         "TypeError: call Account.remote(...) in place of Account(...)",
         "ActorDiedError",
     ], done
+
+
+def test_a_folder_named_ray_is_not_ray(tmp_path) -> None:
+    """A folder of notes is no installed Ray, whether it was imported before or not."""
+    if importlib.util.find_spec("ray") is not None:
+        pytest.skip("Ray is installed")
+    (tmp_path / "ray").mkdir()
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+%s
+import scaler.compat.ray
+import ray
+import ray.util
+from ray.exceptions import GetTimeoutError
+print(ray.remote.__module__, ray.util.as_completed.__module__)
+"""
+    for before in ("", "import ray"):
+        done = run_program(program % before)
+        assert "scaler_compat.ray scaler_compat.ray\n" == done.stdout, done.stderr
+
+
+def test_options_of_classes_and_methods() -> None:
+    """Those of the decorator stay; what a method cannot do is said when it is decorated."""
+    program = """
+import scaler.compat.ray
+import ray
+
+@ray.remote(resources={"unicorn": 1})
+class Counter:
+    @ray.method(num_returns=1, max_task_retries=2)
+    def add(self):
+        pass
+
+print(Counter.options(num_gpus=2)._capabilities)
+for wrong in ({"num_returns": 2}, {"concurrency_group": "x"}, {"num_cpus": 1}):
+    try:
+        ray.method(**wrong)
+    except Exception as error:
+        print(type(error).__name__)
+"""
+    done = run_program(program)
+    assert [
+        "{'unicorn': 1, 'gpu': 2}", "NotImplementedError", "NotImplementedError", "ValueError",
+    ] == done.stdout.splitlines(), done.stderr  # fmt: skip

@@ -105,3 +105,35 @@ for start in (ScalerExecutor, lambda: SchedulerClusterCombo(2)):
     text += 'Client("tcp://host:8516")'
 
     assert run_on(system, program) == [text, text]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_is_kept_beyond_its_client(address, system) -> None:
+    """A future and a map give the values that had come; else they say that the client is gone."""
+    program = """
+import time
+from concurrent.futures import CancelledError
+
+with Client(address) as client:
+    come, waits = client.submit(double, 3), client.submit(time.sleep, 600)
+    large = client.submit(np.ones, 1_000_000)
+    come.result()
+    large.result()
+print(come.result(), int(large.result().sum()))
+try:
+    print("no error:", waits.result())
+except CancelledError:
+    print("cancelled")
+executor = ScalerExecutor(address=address)
+with executor:
+    values = executor.map(double, range(3))
+    first = next(values)
+print(first, *values)
+try:
+    executor.map(double, range(3))
+except RuntimeError as error:
+    print(error)
+"""
+    found = run_on(system, program, address)
+    assert ["6 1000000", "cancelled", "0 2 4"] == found[:3]
+    assert "after shutdown" in found[3]

@@ -117,6 +117,11 @@ def start(
     return runner.start(nodes, wanted, options, own, kind=KIND, share=True)
 
 
+def futures_given(graph: Any) -> list[ScalerFuture[Any]]:
+    """Return the futures that are values of a graph: others have them as well."""
+    return KIND.futures_of(convert(materialize(graph)))
+
+
 def compute(
     runner: GraphRunner, collections: list[Any], options: TaskOptions, *, optimize: bool = True
 ) -> dict[Hashable, ScalerFuture[Any]]:

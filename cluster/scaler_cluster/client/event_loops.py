@@ -80,6 +80,14 @@ def mailbox() -> Mailbox:
     return found
 
 
+async def arrival(future: Future[Any]) -> None:
+    """Wait until a future is done; it goes on if who waits is cancelled."""
+    box = mailbox()
+    has_come = asyncio.Event()
+    future.add_done_callback(lambda _: box.post(has_come.set))
+    await has_come.wait()
+
+
 def awaited(future: Future[T]) -> asyncio.Future[T]:
     """Return what becomes done in the running event loop when a future does.
 
