@@ -169,6 +169,29 @@ def test_tasks_that_a_task_submits_have_the_code(client, write):
     assert client.submit(outer).result(BOUND_S) == [5] * 12
 
 
+def test_a_task_goes_on_with_its_code_after_one_that_has_none(make_executor, write):
+    """One that ran on its stack had other code; what is imported later is still that of its client.
+
+    The same holds for the tasks after it, which were called before.
+    """
+    executor = make_executor(1)
+    code_on_workers.upload_file(executor, write("code_before.py", "VALUE = 1\n"))
+    code_on_workers.upload_file(executor, write("code_after.py", "VALUE = 2\n"))
+    code_on_workers.upload_file(executor, write("code_later.py", "VALUE = 3\n"))
+
+    def outer():
+        with Client() as own:
+            pickler = own._session.pickler
+            carried = pickler._functions._code
+            pickler.carry(None)
+            inner = own.submit(cannot_import, "code_before").result()
+            return inner, value_of("code_after"), pickler._functions._code is carried
+
+    assert executor.submit(value_of, "code_before").result(BOUND_S) == 1
+    assert executor.submit(outer).result(BOUND_S) == (True, 2, True)
+    assert executor.submit(value_of, "code_later").result(BOUND_S) == 3
+
+
 def test_packages_come_as_archives_and_as_directories(client, write, tmp_path):
     """A zip, a wheel, a package's directory and one of modules; files of data come along."""
     init = write("code_package/__init__.py", "from code_package.part import VALUE\n")

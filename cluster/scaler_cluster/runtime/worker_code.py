@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 from scaler_cluster.errors import CodeError
 from scaler_cluster.logs import LOGGER
 from scaler_cluster.pickling import code_bundle
+from scaler_cluster.process.interrupts import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,12 +134,14 @@ def switch(loaded: LoadedCode | None) -> None:
     global active  # noqa: PLW0603
     if active is loaded:
         return
-    if active is not None:
-        active.leave()
-        active = None
-    if loaded is not None:
-        loaded.enter()
+    # A task that is interrupted in here would leave half of both.
+    with deferred:
+        if active is not None:
+            active.leave()
         active = loaded
+        if loaded is not None:
+            loaded.enter()
+    if loaded is not None:
         owner = loaded.carried.bundle.owner
         if owner in _recent:
             _recent.move_to_end(owner)
