@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import zipfile
+from functools import partial
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +20,9 @@ from scaler_cluster.objects.unchanging import may_not_change, unchanging
 from scaler_cluster.pickling.code_bundle import Bundle, CarriedCode, split
 from scaler_cluster.process.readiness import notify
 from scaler_cluster.runtime.process_watch import ProcessWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # -- files -----------------------------------------------------------------------------------------
 
@@ -142,6 +148,29 @@ def test_all_clients_of_a_process_are_told_of_its_end(monkeypatch):
     monkeypatch.setattr(os, "pidfd_open", gone)
     watch.watch(b"second", os.getpid())
     assert over == [b"first", b"second"]
+
+
+def test_clients_of_a_process_are_watched_on_if_another_cannot_be(monkeypatch):
+    """No descriptor is left for the second client; the end of the first one is told all the same."""
+    over: list[bytes] = []
+    readers: dict[int, Callable[[], None]] = {}
+
+    def add_reader(fd: int, call: Callable[[int], None], pid: int) -> None:
+        readers[fd] = partial(call, pid)
+
+    loop = SimpleNamespace(add_reader=add_reader, remove_reader=readers.pop)
+    watch = ProcessWatch(loop, over.append, lambda _: True)  # type: ignore[arg-type]
+    watch.watch(b"first", os.getpid())
+
+    def refuse(_: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    watch.watch(b"second", os.getpid())
+    (end,) = readers.values()
+    end()
+    assert over == [b"first"]
+    assert not readers
 
 
 def test_a_closed_signal_pipe_wakes_nobody(monkeypatch):

@@ -6,10 +6,22 @@ import importlib
 import os
 from pathlib import Path
 
+from scaler_exec import actors
+
 
 def value_of(module: str):
     """Return what a module says, where this runs."""
     return importlib.import_module(module).VALUE
+
+
+def make_of(module: str, name: str, *args):
+    """Return an object of a class of a module, where this runs."""
+    return getattr(importlib.import_module(module), name)(*args)
+
+
+def call_actor(handle, method: str):
+    """Return what a method of an actor returns."""
+    return actors.call(handle, method).result()
 
 
 def cannot_import(module: str) -> bool:

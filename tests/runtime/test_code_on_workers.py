@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import os
 import platform
@@ -20,10 +21,19 @@ from scaler_exec import (
     DeserializeObjectError,
     ScalerExecutor,
     SchedulerClusterCombo,
+    actors,
 )
 from scaler_exec import code as code_on_workers
 from scaler_exec.code import Environ, PipInstall
-from tests.runtime.code_tasks import Failing, Noting, cannot_import, fail_in, value_of
+from tests.runtime.code_tasks import (
+    Failing,
+    Noting,
+    call_actor,
+    cannot_import,
+    fail_in,
+    make_of,
+    value_of,
+)
 from tests.runtime.helpers import BOUND_S, wait_gone, wait_until, wait_workers
 from tests.runtime.machines import workers_of
 
@@ -167,6 +177,73 @@ def test_tasks_that_a_task_submits_have_the_code(client, write):
             return [one.result() for one in futures] + own.map(value_of, ["code_nested"] * 8)
 
     assert client.submit(outer).result(BOUND_S) == [5] * 12
+
+
+def test_a_task_goes_on_with_its_code_after_one_that_has_none(make_executor, write):
+    """One that ran on its stack had other code; what is imported later is still that of its client.
+
+    The same holds for the tasks after it, which were called before.
+    """
+    executor = make_executor(1)
+    code_on_workers.upload_file(executor, write("code_before.py", "VALUE = 1\n"))
+    code_on_workers.upload_file(executor, write("code_after.py", "VALUE = 2\n"))
+    code_on_workers.upload_file(executor, write("code_later.py", "VALUE = 3\n"))
+
+    def outer():
+        with Client() as own:
+            pickler = own._session.pickler
+            carried = pickler._functions._code
+            pickler.carry(None)
+            inner = own.submit(cannot_import, "code_before").result()
+            return inner, value_of("code_after"), pickler._functions._code is carried
+
+    assert executor.submit(value_of, "code_before").result(BOUND_S) == 1
+    assert executor.submit(outer).result(BOUND_S) == (True, 2, True)
+    assert executor.submit(value_of, "code_later").result(BOUND_S) == 3
+
+
+def test_a_change_leaves_the_modules_of_other_files_alone(client, write):
+    """What was made before an upload, or a plugin, is of the same class, and state stays."""
+    source = "class Thing: pass\nKEPT = Thing()\n"
+    code_on_workers.upload_file(client, write("code_steady.py", source))
+
+    def is_same() -> bool:
+        import code_steady  # type: ignore[import-not-found]
+
+        return getattr(builtins, "code_steady_kept", code_steady.KEPT) is code_steady.KEPT
+
+    def note() -> None:
+        import code_steady
+
+        builtins.code_steady_kept = code_steady.KEPT  # type: ignore[attr-defined]
+
+    on_all(client, note)
+    code_on_workers.upload_file(client, write("code_other.py", "VALUE = 1\n"))
+    code_on_workers.register_plugin(client, Environ({"SCALER_TEST_STEADY": "1"}))
+    assert on_all(client, is_same) == [True, True]
+    code_on_workers.upload_file(client, write("code_steady.py", source + "VALUE = 1\n"))
+    assert on_all(client, is_same) == [False, False]
+
+
+def test_an_actor_keeps_the_code_of_its_class(client, address, write):
+    """A call of a client that has other modules of the same names finds those of the actor."""
+    source = "import pickle\nclass Model:\n    def lazy(self):\n        import code_lazy\n"
+    source += (
+        "        return code_lazy.VALUE, pickle.loads(pickle.dumps(self)).__class__ is Model\n"
+    )
+    path = write("code_actor.py", source)
+    lazy = write("code_lazy.py", "VALUE = 'first'\n")
+    code_on_workers.upload_directory(client, path.parent)
+    model = actors.create(client, make_of, "code_actor", "Model")
+    with Client(address) as other:
+        path.write_text("")
+        lazy.write_text("VALUE = 'second'\n")
+        code_on_workers.upload_directory(other, path.parent)
+
+        assert other.submit(call_actor, model, "lazy").result(BOUND_S) == ("first", True)
+        assert other.submit(value_of, "code_lazy").result(BOUND_S) == "second"
+    assert actors.call(model, "lazy").result(BOUND_S) == ("first", True)
+    actors.destroy(model).result(BOUND_S)
 
 
 def test_packages_come_as_archives_and_as_directories(client, write, tmp_path):
@@ -396,7 +473,8 @@ def test_a_worker_that_lacks_a_module_says_where_and_what_to_do(client, write, m
     for text in (note, str(other)):
         assert "The module code_local is missing in the worker " in text
         assert f" on {platform.node()} (Python " in text
-        assert "scaler_exec.code sends the file (upload_file), or its functions by value: " in text
+        assert "scaler_exec.code sends the file (upload_file; for an actor before it is " in text
+        assert "made), or its functions by value: " in text
         assert "register_pickle_by_value(code_local)" in text
 
     code_on_workers.register_pickle_by_value(code_local)

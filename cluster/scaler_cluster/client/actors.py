@@ -56,10 +56,11 @@ class _Making(Constant):
         return _Making, (self._actor, self._cls)
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        if worker_context.leave is None:
+        if worker_context.keep_code is None:
             raise ConfigError(
                 "an actor cannot live here: what runs the tasks of this worker keeps nothing"
             )
+        worker_context.keep_code()
         try:
             _here[self._actor] = self._cls(*args, **kwargs)
         except BaseException as error:

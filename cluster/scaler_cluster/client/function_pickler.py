@@ -87,8 +87,9 @@ class FunctionPickler:
 
     def carry(self, code: CarriedCode | None) -> None:
         """Let all functions carry this code from now on."""
-        self._code = code
-        self.clear()
+        if self._code is not code:
+            self._code = code
+            self.clear()
 
     def clear(self) -> None:
         """Pickle everything anew: objects that functions name were dropped."""

@@ -36,6 +36,9 @@ open_session: Callable[[], TaskSession] | None = None
 leave: Callable[[], None] | None = None
 """Has this worker end once it has run all it was given. None where an actor cannot live."""
 
+keep_code: Callable[[], None] | None = None
+"""Has this worker use no other code than now, as an actor is made. None where none can live."""
+
 gpus: tuple[str, ...] = ()
 """The GPUs that the task of this worker has to itself."""
 

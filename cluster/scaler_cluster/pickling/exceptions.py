@@ -330,7 +330,8 @@ def lacking(error: BaseException, where: str = "") -> str:
             f". The module {error.name} {what} in {where} {python}. Install it there, or put its "
             "directory on the PYTHONPATH of scaler_cluster; for workers that your program starts, "
             "on its sys.path before that. Of a module of your own, scaler_exec.code sends the file "
-            f"(upload_file), or its functions by value: register_pickle_by_value({top})"
+            "(upload_file; for an actor before it is made), or its functions by value: "
+            f"register_pickle_by_value({top})"
         )
     if isinstance(error, AttributeError) and str(error).startswith("Can't get attribute "):
         return (

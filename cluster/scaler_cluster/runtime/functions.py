@@ -12,30 +12,11 @@ from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from scaler_cluster.client.call_pickler import CallPickler
     from scaler_cluster.core.worker.work import FunctionEntry
-    from scaler_cluster.core.worker.worker import WorkerCore
-    from scaler_cluster.objects.worker_store import WorkerStore
+    from scaler_cluster.runtime.worker_code import LoadedCode
     from scaler_cluster.wire.batch import Buffer
-
-
-def load_function(entry: FunctionEntry, buffers: Sequence[Buffer]) -> None:
-    """Unpickle a function; raises what that raises."""
-    before = set_classes()
-    entry.runs.clear()
-    payload, buffers = worker_code.enter(entry.payload, buffers)
-    entry.call = load_callee(payload, buffers)
-    entry.code = worker_code.active
-    pools.know(entry.call)
-    after = set_classes()
-    entry.set_classes = after if after != before else None
-
-
-def is_loaded(entry: FunctionEntry) -> bool:
-    """Return True if a function was unpickled, and its classes have the attributes that it knew."""
-    return entry.call is not None and entry.set_classes in {None, set_classes()}
 
 
 class TasksSession(Protocol):
@@ -49,58 +30,68 @@ class TasksSession(Protocol):
         """Note what a function was unpickled from just now."""
 
 
-class LoadingHost(Protocol):
-    """The worker whose functions these are."""
+def enter(
+    entry: FunctionEntry,
+    digest: bytes,
+    view: Callable[[tuple[bytes, ...]], Sequence[Buffer]],
+    session: TasksSession | None,
+) -> None:
+    """Use the code that goes with a function, and unpickle the function unless it was before.
 
-    @property
-    def nested(self) -> TasksSession | None:
-        """None as long as no task has submitted anything."""
+    All that is about to call a function comes here first, unless :func:`is_entered`. Raises
+    whatever unpickling it raises; ``session`` is None as long as no task has submitted anything.
+    """
+    is_new = not _is_loaded(entry)
+    try:
+        if is_new:
+            _load(entry, view(entry.objects))
+        else:
+            worker_code.switch(entry.code)
+    finally:
+        if session is not None:
+            session.pickler.carry(worker_code.carried())
+    if is_new and session is not None:
+        session.remember(digest, entry)
 
-    @property
-    def lock(self) -> AbstractContextManager[object]:
-        """Held by the thread that uses the core."""
+
+def is_entered(entry: FunctionEntry) -> bool:
+    """Return True if a function that was unpickled can be called as things are."""
+    is_same = entry.set_classes is None or entry.set_classes == set_classes()
+    return is_same and entry.code is worker_code.active
 
 
-class FunctionLoader:
-    """Unpickles the functions of a worker's tasks, each with the code that its client uploaded."""
+def go_back(code: LoadedCode | None, session: TasksSession) -> None:
+    """Use the code again that was used before a function was entered."""
+    if worker_code.active is not code:
+        worker_code.switch(code)
+        session.pickler.carry(worker_code.carried())
 
-    def __init__(self, host: LoadingHost, core: WorkerCore, store: WorkerStore) -> None:
-        self._host = host
-        self._core = core
-        self._store = store
-        self._code = worker_code.active
 
-    def load_call(self, entry: FunctionEntry, kind: int, digest: bytes) -> Callable[..., Any]:
-        """Return what to call with a payload's items; raises whatever unpickling it raises."""
-        try:
-            if not is_loaded(entry):
-                load_function(entry, self._store.map(entry.objects))
-                if self._host.nested is not None:
-                    self._host.nested.remember(digest, entry)
-            elif entry.code is not worker_code.active:
-                worker_code.switch(entry.code)
-        finally:
-            if self._code is not worker_code.active:
-                self._use_code()
-        # What a peer sent that speaks for itself may be None: that fails where it is called.
-        found: Any = entry.call
-        function: Callable[..., Any] = found
-        if kind == m.CALL_ARGS:
-            return function
-        if kind == m.CALL_NODE:
-            return call_node
-        if kind == m.CALL_KWARGS:
-            return lambda args, kwargs: function(*args, **kwargs)
-        return lambda *chunk: [function(*args) for args in chunk]
+def function_of(entry: FunctionEntry, kind: int) -> Callable[..., Any]:
+    """Return what to call with the items of a payload."""
+    # What a peer sent that speaks for itself may be None: that fails where it is called.
+    found: Any = entry.call
+    function: Callable[..., Any] = found
+    if kind == m.CALL_ARGS:
+        return function
+    if kind == m.CALL_NODE:
+        return call_node
+    if kind == m.CALL_KWARGS:
+        return lambda args, kwargs: function(*args, **kwargs)
+    return lambda *chunk: [function(*args) for args in chunk]
 
-    def _use_code(self) -> None:
-        """The code in here is another client's now, or nobody's: tasks of others come by again."""
-        self._code = worker_code.active
-        core = self._core
-        with self._host.lock:
-            # Some that wait may have been forgotten.
-            for entry in (*core.functions.values(), *(work.function for work in core.queue)):
-                if entry.code is not self._code:
-                    entry.runs.clear()
-        if self._host.nested is not None:
-            self._host.nested.pickler.carry(worker_code.carried())
+
+def _load(entry: FunctionEntry, buffers: Sequence[Buffer]) -> None:
+    before = set_classes()
+    entry.runs.clear()
+    payload, buffers = worker_code.enter(entry.payload, buffers)
+    entry.call = load_callee(payload, buffers)
+    entry.code = worker_code.active
+    pools.know(entry.call)
+    after = set_classes()
+    entry.set_classes = after if after != before else None
+
+
+def _is_loaded(entry: FunctionEntry) -> bool:
+    """Return True if a function was unpickled, and its classes have the attributes that it knew."""
+    return entry.call is not None and entry.set_classes in {None, set_classes()}

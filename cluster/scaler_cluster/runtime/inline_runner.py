@@ -17,8 +17,9 @@ from scaler_cluster.errors import TaskInterrupted
 from scaler_cluster.pickling import payload as payloads
 from scaler_cluster.pickling.nodes import NodeLoader
 from scaler_cluster.process.interrupts import TaskExpired, deferred
+from scaler_cluster.runtime import worker_code
 from scaler_cluster.runtime.failures import describe_failure
-from scaler_cluster.runtime.functions import is_loaded, load_function
+from scaler_cluster.runtime.functions import enter, go_back
 from scaler_cluster.runtime.profile import measured
 from scaler_cluster.runtime.task_context import Scope, current
 from scaler_cluster.runtime.task_interrupts import INTERRUPT_SIGNAL
@@ -27,6 +28,7 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from scaler_cluster.client.call_pickler import CallPickler
     from scaler_cluster.core.client.requests import Function
     from scaler_cluster.core.worker.subtasks import Subtask
     from scaler_cluster.runtime.profile import Took
@@ -41,6 +43,10 @@ REPEAT_S = 0.05
 
 class RunningSession(Protocol):
     """What a task that runs on the stack of another one needs of their session."""
+
+    @property
+    def pickler(self) -> CallPickler:
+        """What pickles the functions that tasks submit."""
 
     def view(self, one: bytes) -> memoryview:
         """Return the bytes of an object that a task stored."""
@@ -80,6 +86,7 @@ class InlineRunner:
         outcome: Any = None
         profiles: list[Took] = []
         token = current.set(scope)
+        code = worker_code.active
         try:
             if child.options.timeout_s is not None:
                 self._limit(scope, child.options.timeout_s)
@@ -94,6 +101,8 @@ class InlineRunner:
                 self._shell.end_if_forked()
                 current.reset(token)
                 self._unlimit(scope)
+                # The task that waits goes on with its own.
+                go_back(code, self._session)
                 self._session.end(scope)
                 if above.level == 0:
                     sys.setrecursionlimit(self._recursion_limit)
@@ -184,9 +193,7 @@ class InlineRunner:
             if len(self._functions) >= FUNCTIONS_MAX:
                 self._functions.clear()
             self._functions[digest] = entry
-        if not is_loaded(entry):
-            load_function(entry, self._views(objects))
-            self._session.remember(digest, entry)
+        enter(entry, digest, self._views, self._session)
         return entry.call  # type: ignore[return-value]
 
     def _views(self, objects: tuple[bytes, ...]) -> list[memoryview]:

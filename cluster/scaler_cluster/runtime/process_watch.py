@@ -32,19 +32,21 @@ class ProcessWatch:
 
     def watch(self, peer: bytes, pid: int) -> None:
         """Watch the process of a peer."""
-        peers = [one for one in self._peers.get(pid, ()) if self._known(one)]
-        self._forget(pid)
+        peers = [*filter(self._known, self._peers.get(pid, ())), peer]
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
-            for one in (*peers, peer):
+            self._forget(pid)
+            for one in peers:
                 self._on_over(one)
         except OSError:
-            # Not every kernel and sandbox can: then the peer is missed by its silence.
+            # Not every kernel and sandbox can: then the peer is missed by its silence, and those
+            # that were in the process before are watched on.
             return
         else:
+            self._forget(pid)
             self._fds[pid] = fd
-            self._peers[pid] = [*peers, peer]
+            self._peers[pid] = peers
             self._loop.add_reader(fd, self._on_readable, pid)
 
     def close(self) -> None:

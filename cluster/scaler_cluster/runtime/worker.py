@@ -29,7 +29,7 @@ from scaler_cluster.process.interrupts import deferred
 from scaler_cluster.runtime.control_thread import ControlThread
 from scaler_cluster.runtime.failures import describe_setup_failure
 from scaler_cluster.runtime.forked_lock import ForkedLock
-from scaler_cluster.runtime.functions import FunctionLoader, is_loaded
+from scaler_cluster.runtime.functions import enter, function_of, is_entered
 from scaler_cluster.runtime.node_results import NodeResults
 from scaler_cluster.runtime.output import Sender, TaskOutput, undivert
 from scaler_cluster.runtime.profile import measured
@@ -90,7 +90,6 @@ class WorkerShell:
         name = f"the worker {hello.name}, " if hello.name else "the worker "
         self.where = f"{name}process {hello.pid} on {hello.host}"
         """What this process is called in errors."""
-        self._functions = FunctionLoader(self, core, store)
         self._names = hello.name, hello.host, alias_of(peer).hex()
         self.nested: NestedSession | None = None
         """Where its tasks submit tasks; None as long as they never did."""
@@ -290,14 +289,15 @@ class WorkerShell:
         kind = m.CALL_NODE if isinstance(message, m.AssignNodes) else message.call
         prints = message.stream_output or message.log_level
         is_plain = kind != m.CALL_NODE and not (message.objects or prints or message.profiling)
-        if is_plain and kind in entry.runs and (entry.set_classes is None or is_loaded(entry)):
+        if is_plain and kind in entry.runs and is_entered(entry):
             return entry.runs[kind]
         try:
-            call = self._functions.load_call(entry, kind, message.function)
+            enter(entry, message.function, store.map, self.nested)
         except CodeError as caught:
             return self._failing(caught, f"{self.where} cannot run tasks of this client")
         except BaseException as caught:
             return self._failing(caught, "the worker cannot unpickle the function")
+        call = function_of(entry, kind)
         loads: Callable[[Any], Any] = payloads.loads
         if message.objects:
             try:

@@ -2,8 +2,8 @@
 
 ``sys.path``, ``sys.modules`` and the environment are the process's. So a worker that turns from
 the tasks of one client to those of another takes the code of the first out of them, and puts it
-back when it turns again: the modules are the same ones then. No task pays for this while nobody
-has uploaded anything.
+back when it turns again: the modules are the same ones then. In the worker of an actor stays what
+the actor was made with. No task pays for this while nobody has uploaded anything.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import re
 import sys
 from collections import OrderedDict
 from contextlib import suppress
@@ -23,9 +24,10 @@ from weakref import WeakValueDictionary
 from scaler_cluster.errors import CodeError
 from scaler_cluster.logs import LOGGER
 from scaler_cluster.pickling import code_bundle
+from scaler_cluster.process.interrupts import deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import ModuleType
 
     from scaler_cluster.client.present_workers import WorkerInfo
@@ -38,13 +40,24 @@ DIRECTORY = "code"
 
 
 class LoadedCode:
-    """Code that this process can use; what was imported from it lives as long as this."""
+    """Code that this process can use; what was imported from it lives as long as this.
 
-    def __init__(self, carried: CarriedCode, directories: list[str]) -> None:
+    Modules that a change of the code leaves as they are stay the same ones: see :func:`_kept`.
+    ``before`` is other code of the same client; None: there is none here.
+    """
+
+    def __init__(
+        self, carried: CarriedCode, directories: dict[bytes, str], before: LoadedCode | None
+    ) -> None:
         self.carried = carried
-        self._directories = directories
-        self._names = frozenset(name for part in carried.bundle.parts for name in part.modules)
-        self._modules: dict[str, ModuleType] = {}
+        self.directories = directories
+        """Where files are unpacked, by their digests; the newest first."""
+        self.providers = _providers(carried.bundle)
+        self._modules: dict[str, dict[str, ModuleType]] = {name: {} for name in self.providers}
+        """What was imported, by the first part of its name; shared with what has the same."""
+        if before is not None:
+            kept = _kept(before.providers, self.providers, [*directories.values()])
+            self._modules.update({name: before._modules[name] for name in kept})
         self._hidden: dict[str, ModuleType] = {}
         """Modules of the same names that this process has itself."""
         self._environment: dict[str, str | None] = {}
@@ -53,8 +66,9 @@ class LoadedCode:
     def enter(self) -> None:
         """Let this process import from here first."""
         self._hidden = self._take_modules()
-        sys.modules.update(self._modules)
-        sys.path[:0] = self._directories
+        for modules in self._modules.values():
+            sys.modules.update(modules)
+        sys.path[:0] = self.directories.values()
         importlib.invalidate_caches()
         variables = self.carried.bundle.variables or {}
         self._environment = {name: os.environ.get(name) for name in variables}
@@ -62,9 +76,12 @@ class LoadedCode:
 
     def leave(self) -> None:
         """Let this process import as it did before."""
-        self._modules = self._take_modules()
+        for modules in self._modules.values():
+            modules.clear()
+        for name, module in self._take_modules().items():
+            self._modules[_top(name)][name] = module
         sys.modules.update(self._hidden)
-        for directory in self._directories:
+        for directory in self.directories.values():
             with suppress(ValueError):
                 sys.path.remove(directory)
         for name, value in self._environment.items():
@@ -74,8 +91,46 @@ class LoadedCode:
                 os.environ[name] = value
 
     def _take_modules(self) -> dict[str, ModuleType]:
-        names = [name for name in list(sys.modules) if name.partition(".")[0] in self._names]
+        names = [name for name in list(sys.modules) if _top(name) in self._modules]
         return {name: sys.modules.pop(name) for name in names}
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _providers(bundle: Bundle) -> dict[str, tuple[bytes, ...]]:
+    """Return the digests of the files in which each module or package is."""
+    found: dict[str, tuple[bytes, ...]] = {}
+    for part in bundle.parts:
+        for name in part.modules:
+            found[name] = (*found.get(name, ()), part.digest)
+    return found
+
+
+def _kept(
+    before: Mapping[str, tuple[bytes, ...]],
+    now: Mapping[str, tuple[bytes, ...]],
+    directories: Sequence[str],
+) -> set[str]:
+    """Return the modules and packages that a change leaves as they are.
+
+    Their files are the same ones, and name no module that changes: they may have imported it.
+    """
+    changed = {name for name in {*before, *now} if before.get(name) != now.get(name)}
+    kept = now.keys() - changed
+    while changed and kept:
+        named = re.compile(rf"\b(?:{'|'.join(map(re.escape, changed))})\b")
+        changed = {name for name in kept if any(map(named.search, _sources(name, directories)))}
+        kept -= changed
+    return kept
+
+
+def _sources(name: str, directories: Sequence[str]) -> Iterator[str]:
+    for directory in directories:
+        for path in (Path(directory, f"{name}.py"), *Path(directory, name).rglob("*.py")):
+            with suppress(FileNotFoundError):
+                yield path.read_text("utf-8", "replace")
 
 
 class _Owner:
@@ -93,6 +148,7 @@ worker: WorkerInfo | None = None
 """What plugins are told of this process; the worker sets it, and the next."""
 home = ""
 """A private directory of the cluster on this machine; empty: there is none."""
+_is_kept = False
 _known: WeakValueDictionary[tuple[bytes, int], LoadedCode] = WeakValueDictionary()
 _recent: OrderedDict[bytes, LoadedCode] = OrderedDict()
 """By owner, its newest code; the owner that was used last comes last."""
@@ -105,6 +161,8 @@ def enter(payload: Buffer, buffers: Sequence[Buffer]) -> tuple[Buffer, Sequence[
     Raises CodeError if the code cannot be used here; then nobody's is.
     """
     carried, payload, buffers = code_bundle.split(payload, buffers)
+    if _is_kept:
+        return payload, buffers
     if carried is None:
         switch(None)
         return payload, buffers
@@ -114,7 +172,8 @@ def enter(payload: Buffer, buffers: Sequence[Buffer]) -> tuple[Buffer, Sequence[
         switch(loaded)
         return payload, buffers
     switch(None)
-    loaded = LoadedCode(carried, _unpacked(carried))
+    before = _before(carried.bundle)
+    loaded = LoadedCode(carried, _unpacked(carried, before), before)
     switch(loaded)
     try:
         _set_up(carried)
@@ -128,17 +187,36 @@ def enter(payload: Buffer, buffers: Sequence[Buffer]) -> tuple[Buffer, Sequence[
     return payload, buffers
 
 
+def _before(bundle: Bundle) -> LoadedCode | None:
+    """Return the code of a client that was used here: the same, if a change was taken back."""
+    codes = [code for (owner, _), code in list(_known.items()) if owner == bundle.owner]
+    files = _providers(bundle)
+    return max(
+        codes,
+        key=lambda code: (code.providers == files, code.carried.bundle.revision),
+        default=None,
+    )
+
+
+def keep() -> None:
+    """Use no other code any more: an actor lives here, whose class may be of this."""
+    global _is_kept  # noqa: PLW0603
+    _is_kept = True
+
+
 def switch(loaded: LoadedCode | None) -> None:
     """Use this code from now on, and no other."""
     global active  # noqa: PLW0603
-    if active is loaded:
+    if active is loaded or _is_kept:
         return
-    if active is not None:
-        active.leave()
-        active = None
-    if loaded is not None:
-        loaded.enter()
+    # A task that is interrupted in here would leave half of both.
+    with deferred:
+        if active is not None:
+            active.leave()
         active = loaded
+        if loaded is not None:
+            loaded.enter()
+    if loaded is not None:
         owner = loaded.carried.bundle.owner
         if owner in _recent:
             _recent.move_to_end(owner)
@@ -165,14 +243,18 @@ def close() -> None:
 # -- files -----------------------------------------------------------------------------------
 
 
-def _unpacked(carried: CarriedCode) -> list[str]:
+def _unpacked(carried: CarriedCode, before: LoadedCode | None) -> dict[bytes, str]:
     """Return the directories of the files, the newest first; raises CodeError."""
     from zipfile import BadZipFile  # few workers need it, and it takes a while to import
 
     parts = zip(carried.bundle.parts, carried.contents, strict=True)
-    files = [content for part, content in parts if not part.is_plugin]
+    files = [(part.digest, content) for part, content in parts if not part.is_plugin]
+    known = before.directories if before is not None else {}
     try:
-        return [_directory_of(content) for content in reversed(files)]
+        return {
+            digest: known.get(digest) or _directory_of(content)
+            for digest, content in reversed(files)
+        }
     except (OSError, ValueError, BadZipFile) as error:
         raise CodeError(f"the uploaded code cannot be unpacked here: {error}") from error
 

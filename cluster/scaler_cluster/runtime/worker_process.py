@@ -130,6 +130,7 @@ class WorkerProcess:
         core = WorkerCore()
         worker_context.leave = partial(setattr, core, "leave", "")
         dirs, is_home = order.storage.dirs, order.storage.is_home
+        worker_context.keep_code = worker_code.keep
         core.kept.limit_bytes = kept_max = self._kept_max(dirs, order.workers)
         store = WorkerStore(order.peer, dirs, core.mapped, core.missing, is_home=is_home)
         maintenance = MemoryMaintenance(
