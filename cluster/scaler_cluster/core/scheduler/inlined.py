@@ -32,7 +32,7 @@ class Inlined:
     def on_inlined(self, peer: bytes, message: m.Inlined, now: float) -> None:
         """Count what became of tasks.
 
-        Raises RemoteProtocolError if so many cannot be, or if it is no session of tasks.
+        Raises RemoteProtocolError for counts that cannot be, or if it is no session of tasks.
         """
         session = self._table.sessions.get(peer)
         if session is None or not session.worker:
@@ -41,12 +41,14 @@ class Inlined:
             self.end(session)
             return
         name = message.name[:FUNCTION_NAME_CHARS_MAX]
-        back, again = message.recalled, message.again
         ended = message.done + message.failed + message.cancelled
-        counts = message.done, message.failed, message.cancelled, back, again
-        totals, had = session.recalled.get(name, (None, 0))
-        if min(counts) < 0 or message.busy_s < 0 or back > ended or back + again > had:
+        counts = message.done, message.failed, message.cancelled, message.recalled, message.again
+        if min(counts) < 0 or message.busy_s < 0 or message.recalled > ended:
             raise RemoteProtocolError("tells of tasks that it cannot have run")
+        totals, had = session.recalled.get(name, (None, 0))
+        # What the scheduler before this one gave back, this one has never counted.
+        back = min(message.recalled, had)
+        again = min(message.again, had - back)
         if totals is not None:
             # Those that are submitted again are counted again.
             _take(session, name, back + again)
