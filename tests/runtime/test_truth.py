@@ -91,11 +91,15 @@ def test_all_who_watch_agree(tmp_path) -> None:
         expected = play(client, Flags(tmp_path))
 
         def is_over() -> bool:
-            tasks = model.snapshot.tasks
+            tasks = latest().tasks
             return tasks.submitted >= total and not any(one.pending for one in functions())
 
         def functions():
-            return model.snapshot.functions
+            return latest().functions
+
+        def latest():
+            assert model.snapshot is not None
+            return model.snapshot
 
         total = sum(map(sum, expected.values())) + NODES
         listen(feed, recorder, takers, is_over)
@@ -105,7 +109,7 @@ def test_all_who_watch_agree(tmp_path) -> None:
     nodes = Counter(done for name, (done, _, _) in told.items() if name not in expected)
     assert {name: told[name] for name in expected} == expected
     assert nodes == {NODES: 1}
-    tasks = model.snapshot.tasks
+    tasks = latest().tasks
     assert (tasks.submitted, tasks.retried, tasks.recalled) == (total, 1, 0)
     assert tasks.done + tasks.failed + tasks.cancelled == total
     # The others tell the same.
@@ -118,7 +122,7 @@ def test_all_who_watch_agree(tmp_path) -> None:
     assert {row.name: row.done for row, _ in period.functions()} == {
         name: done for name, (done, _, _) in told.items()
     }
-    json = as_dict(model.snapshot)
+    json = as_dict(latest())
     assert sum(row["done"] for row in json["functions"]) == json["tasks"]["done"] == tasks.done
     registry = CollectorRegistry()
     registry.register(collector)
@@ -134,7 +138,7 @@ def test_all_who_watch_agree(tmp_path) -> None:
         drawn[work.state] += work.count
     for state in ("done", "failed", "cancelled", "retried"):
         assert kinds[state] == drawn[state]
-    skipped = sum(model.snapshot.skipped.values())
+    skipped = sum(latest().skipped.values())
     assert skipped == 0
     assert (drawn["failed"], drawn["cancelled"], drawn["retried"]) == (4, 7, 1)
     assert drawn["done"] == tasks.done - tasks.inlined
