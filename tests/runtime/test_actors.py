@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 from concurrent.futures import CancelledError
 
@@ -276,6 +277,18 @@ def test_an_actor_ends_with_its_client(combo, client) -> None:
     wait_gone(pid)
 
     assert "client" in str(gone(kept.add(1)))
+
+
+def test_a_handle_is_of_use_as_long_as_a_client_is(combo, client) -> None:
+    """A handle that was found in one client goes on with another when that is closed."""
+    counter = actors.create(client, Counter)
+    found = pickle.loads(pickle.dumps(counter))
+    with Client(combo) as passing:
+        found._session = passing._session
+        assert found.add(1).result(BOUND_S) == 1
+
+    assert found.add(2).result(BOUND_S) == 3
+    actors.destroy(counter).result(BOUND_S)
 
 
 def same(value: object) -> object:
