@@ -557,6 +557,25 @@ def test_a_client_says_again_what_it_holds_and_waits_for():
     assert not any(isinstance(one, m.Withdraw) for one in core.take_actions())
 
 
+def test_only_what_was_asked_here_is_withdrawn():
+    """What another client has asked has the same number, and what nobody has asked has none."""
+    here, elsewhere = ClientCore(), ClientCore()
+    asked, other, never = (Asked(acquire(0)) for _ in range(3))
+    elsewhere.coordination.ask(other)
+    assert not here.coordination.withdraw(other)
+    here.coordination.ask(asked)
+    here.take_actions()
+
+    assert not here.coordination.withdraw(other)
+    assert not here.coordination.withdraw(never)
+    here.coordination.answered(m.Coordinated(1, 5, is_kept=True, names=("x",)))
+    assert not here.coordination.withdraw(other)
+    assert here.take_actions() == []
+    assert here.coordination.withdraw(asked)
+    assert here.take_actions() == [m.Withdraw(1)]
+    assert not here.coordination.withdraw(asked)
+
+
 def test_a_client_may_set_an_event_while_its_tasks_wait_for_room():
     """Those that have the room may be waiting for just that."""
     core = ClientCore()

@@ -218,7 +218,6 @@ def test_a_worker_that_retires_shares_all_it_keeps(hands):
         keep(hands, value)
     hands.core.receive([m.DropResults(1, 0, ids(1)), m.Retire()])
 
-    hands.core.share_all()
     found = [hands.core.kept.take_to_share() for _ in range(4)]
     assert found == [(1, 0, "a"), (1, 2, "c"), (1, 9, "d"), None]
 
@@ -230,7 +229,6 @@ def test_a_worker_whose_cluster_ends_shares_nothing(hands, message):
     keep(hands, "live")
     hands.core.receive([message])
 
-    hands.core.share_all()
     assert hands.core.kept.take_to_share() is None
 
 

@@ -399,8 +399,6 @@ class GraphMachine(base.SchedulerMachine):
         core = worker.hands.core
         core.reports.flush()
         self.share_all(worker)
-        core.share_all()
-        self.share_all(worker)
         worker.outbox += core.take_actions()
         worker.outbox.append(m.Goodbye())
         worker.machine.outbox.append(m.WorkerLost(worker.name, 0, 0, {"exit_code": 0}))

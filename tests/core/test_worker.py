@@ -193,6 +193,41 @@ def test_a_worker_is_told_to_leave(core, message, reason):
     assert core.leave == reason
 
 
+def test_a_worker_that_retires_leaves_when_all_was_heard(core):
+    """It leaves once it has run all it was given, has said so, and the scheduler has heard it."""
+    assert not core.may_leave(0)
+
+    core.receive([assign(0), m.Retire()])
+    assert not core.may_leave(0)
+    run_one(core)
+    assert not core.may_leave(0), "a result waits"
+    core.reports.flush()
+    assert not core.may_leave(0), "it was not sent"
+    core.take_actions()
+    assert not core.may_leave(1), "it was not heard"
+    assert core.may_leave(0)
+
+
+@pytest.mark.parametrize("message", [m.Refused("no"), m.Goodbye("go")])
+def test_a_worker_that_is_sent_away_waits_for_no_acknowledgement(core, message):
+    """What its scheduler has not acknowledged by then, it never will."""
+    core.receive([assign(0), message])
+    assert not core.may_leave(1), "its tasks run to their end"
+
+    run_one(core)
+    assert core.may_leave(1)
+
+
+def test_a_worker_does_not_leave_before_a_scheduler_has_taken_it_in(core):
+    """One that was told to leave, and comes to another scheduler, waits for what that says."""
+    core.receive([m.Retire(), m.Unknown()])
+    core.come_back([], 1, 0.0)
+    assert not core.may_leave(0)
+
+    core.receive([m.Welcome(0, 0)])
+    assert core.may_leave(0)
+
+
 @pytest.mark.parametrize(
     "message", [m.Heartbeat(), m.Kill(b"W", ""), m.Results(0, payloads_of(0, 1))]
 )

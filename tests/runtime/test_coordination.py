@@ -8,12 +8,16 @@ import signal
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from scaler_cluster.combo import SchedulerClusterCombo
+from scaler_cluster.process.interrupts import deferred
+from scaler_cluster.runtime.nested import NestedSession
+from scaler_cluster.runtime.nested_connection import NestedConnection
 from scaler_exec import (
     Client,
     ConfigError,
@@ -25,6 +29,7 @@ from scaler_exec import (
     ScalerExecutor,
     Semaphore,
     SessionClosedError,
+    SessionForkedError,
     Variable,
 )
 from scaler_exec import Queue as SharedQueue
@@ -32,6 +37,8 @@ from tests.runtime.helpers import BOUND_S, Program, wait_gone, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from scaler_cluster.core.client.coordination import Asked
 
 
 SHORT_S = 0.05
@@ -367,6 +374,104 @@ except KeyboardInterrupt:
         assert program.end()[0] == 0
 
     acquire_soon(lock)
+
+
+class Interrupted(list):
+    """Leases, of which Ctrl-C keeps one from being noted."""
+
+    def append(self, _: object) -> None:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_after_the_answer_loses_nothing(executor, name, monkeypatch) -> None:
+    """What the scheduler has given by then goes back: a lock is free, a value is in its queue."""
+    lock, queue = Lock(name, executor), SharedQueue(name, executor)
+    lock._leases = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire()
+    acquire_soon(Lock(name, executor))
+
+    queue.put(1)
+    session = executor._session
+    withdraw = session.withdraw
+
+    def interrupted(asked: Asked, *, has_values: bool = False) -> bool:
+        if has_values:
+            raise KeyboardInterrupt
+        return withdraw(asked)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "withdraw", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.get(BOUND_S)
+    assert queue.get(BOUND_S) == 1
+
+
+def test_a_release_that_ctrl_c_ends_can_be_made_again(executor, name, monkeypatch) -> None:
+    """What is not given back is still this object's."""
+    lock = Lock(name, executor)
+    lock.acquire()
+
+    def interrupted(_: Asked) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(executor._session, "withdraw", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lock.release()
+    lock.release()
+
+
+class CountingWaiter:
+    """Counts threads that wait; Ctrl-C comes while the first one is counted."""
+
+    count = 0
+
+    def wait(self, *_: object) -> bool:
+        return False
+
+    def count_waiting(self, change: int) -> None:
+        with deferred:
+            self.count += change
+            if change > 0:
+                signal.raise_signal(signal.SIGINT)
+
+
+def test_who_is_interrupted_is_not_counted_any_more() -> None:
+    """A worker whose task was interrupted as it began to wait does not count as waiting."""
+    session = object.__new__(NestedSession)
+    waiter = session._nested_waiter = CountingWaiter()
+
+    with pytest.raises(KeyboardInterrupt):
+        session._wait_for_others(lambda: False, None)
+
+    assert waiter.count == 0
+
+
+def test_what_a_task_has_is_looked_up_under_the_lock() -> None:
+    """Other threads of the worker ask for more meanwhile."""
+    connection = object.__new__(NestedConnection)
+    connection._lock = threading.Lock()
+    coordination = SimpleNamespace(owns=lambda _: connection._lock.locked())
+    connection._nested = SimpleNamespace(owned={}, coordination=coordination)
+
+    assert connection.owns(1)
+
+
+def test_a_forked_child_is_told_to_make_a_client(executor, name) -> None:
+    """It neither acquires nor releases what its parent has, and never waits for a lost thread."""
+    lock = Lock(name, executor)
+    with lock, executor._session.connection._lock:
+        pid = os.fork()
+        if not pid:
+            told = 0
+            for use in (lock.acquire, lock.release, lock.locked):
+                try:
+                    use()
+                except SessionForkedError:
+                    told += 1
+            os._exit(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
 
 
 def test_a_waiting_task_can_be_cancelled(executor, name) -> None:

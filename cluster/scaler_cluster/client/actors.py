@@ -333,9 +333,9 @@ def _check_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def _session_of(handle: ActorHandle) -> Session:
     """Return what a handle's calls are submitted through."""
-    session = handle._session
-    if session is not None:
-        return session
+    kept = handle._session
+    if kept is not None and kept.is_open:
+        return kept
     session = worker_context.nested_session(*handle._cluster)
     if session is not None:
         # Not kept: the worker may open another one.
@@ -346,6 +346,9 @@ def _session_of(handle: ActorHandle) -> Session:
         if one.address == address or is_there:
             handle._session = one
             return one
+    if kept is not None:
+        # It says itself why nothing can be submitted through it.
+        return kept
     raise ConfigError(
         f"there is no client here of the cluster in which the actor {_label_of(handle._actor)} "
         "lives: make one first"

@@ -154,14 +154,18 @@ class Connection:
 
         SessionForkedError, SessionClosedError or ClusterBrokenError.
         """
-        if self.forked:
-            raise SessionForkedError(
-                "this was made by the parent of this forked process: make a new one here"
-            )
+        self.check_own()
         if self.closing:
             raise SessionClosedError(self.closing)
         if self.error is not None:
             raise ClusterBrokenError(str(self.error)) from self.error
+
+    def check_own(self) -> None:
+        """Raise SessionForkedError in a forked child."""
+        if self.forked:
+            raise SessionForkedError(
+                "this was made by the parent of this forked process: make a new one here"
+            )
 
     # -- the beginning -----------------------------------------------------------------------
 
@@ -320,7 +324,11 @@ class Connection:
 
     @contextlib.contextmanager
     def coordination(self) -> Iterator[ClientCoordination]:
-        """Keep all other threads away from what is asked of locks, queues and the like."""
+        """Keep all other threads away from what is asked of locks, queues and the like.
+
+        Raises SessionForkedError: in a forked child another thread may seem to be at it for ever.
+        """
+        self.check_own()
         with self._lock:
             yield self._core.coordination
 

@@ -6,6 +6,7 @@ Each object is no more than a name: what has the name is in the scheduler. The n
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
-
-VALUE_BYTES_MAX = 1 << 20
-"""A larger value would keep other clients waiting."""
-VALUES_MAX = 1000
-"""Values that are waited for at once."""
-LOCKS_MAX = 100
-"""Locks that are acquired at once."""
 
 
 class _Named:
@@ -71,22 +65,27 @@ class _Named:
             )
         return session
 
-    def _ask(
+    def _asked(
         self, act: str, timeout: float | None = None, *, count: int = 1, value: bytes = b""
-    ) -> tuple[Asked, m.Coordinated | None]:
-        """Ask the scheduler; a ``timeout`` of 0 or less: have it answer at once."""
+    ) -> Asked:
+        """Return a request for :meth:`_answer_to`.
+
+        With a ``timeout`` of 0 or less the scheduler answers it at once.
+        """
         may_wait = timeout is None or timeout > 0
-        session = self._session
         message = m.Coordinate(
             0, self._kind, act, self._names, count, self._most, may_wait, value=value
         )
-        asked = Asked(message, session.scope_number)
-        answer = session.ask(asked, timeout if may_wait else None)
-        return asked, answer if answer is not None and answer.order else None
+        return Asked(message, self._session.scope_number)
+
+    def _answer_to(self, asked: Asked, timeout: float | None = None) -> m.Coordinated | None:
+        """Ask the scheduler; return None if it cannot be done in time, and then is not."""
+        answer = self._session.ask(asked, timeout if asked.message.may_wait else None)
+        return answer if answer is not None and answer.order else None
 
     def _now(self, act: str, value: bytes = b"", timeout: float | None = None) -> m.Coordinated:
         """Do what the scheduler does at once; raises TimeoutError if it does not answer in time."""
-        _, answer = self._ask(act, timeout, value=value)
+        answer = self._answer_to(self._asked(act, timeout, value=value), timeout)
         if answer is None:
             raise TimeoutError(f"the scheduler did not answer in {timeout:g} s")
         return answer
@@ -105,10 +104,15 @@ class _Leased(_Named):
         self._leases = []
 
     def _acquire(self, timeout: float | None, count: int = 1) -> bool:
-        asked, answer = self._ask(m.ACQUIRE, timeout, count=count)
-        if answer is None:
-            return False
-        self._leases.append(asked)
+        asked = self._asked(m.ACQUIRE, timeout, count=count)
+        try:
+            if self._answer_to(asked, timeout) is None:
+                return False
+            self._leases.append(asked)
+        except BaseException:
+            # Ctrl-C may come between the answer and the note of it.
+            self._session.withdraw(asked)
+            raise
         return True
 
     def release(self) -> None:
@@ -120,8 +124,12 @@ class _Leased(_Named):
                 long.
 
         """
-        while self._leases:
-            if self._session.withdraw(self._leases.pop(0)):
+        for asked in list(self._leases):
+            was_held = self._session.withdraw(asked)
+            # Only now: after Ctrl-C it can be released again. Another thread may have been faster.
+            with contextlib.suppress(ValueError):
+                self._leases.remove(asked)
+            if was_held:
                 return
         raise RuntimeError(
             f"{self!r} is not held by this object: it was not acquired, it was released, its task "
@@ -200,8 +208,10 @@ class MultiLock(_Leased):
         if isinstance(names, str):
             raise TypeError(f"names must be a list of names, not {shown(names)}")
         read = tuple(map(_read_name, names))
-        if not 0 < len(set(read)) == len(read) <= LOCKS_MAX:
-            raise ConfigError(f"names must be 1 to {LOCKS_MAX} different names, not {shown(names)}")
+        if not 0 < len(set(read)) == len(read) <= m.LOCKS_MAX:
+            raise ConfigError(
+                f"names must be 1 to {m.LOCKS_MAX} different names, not {shown(names)}"
+            )
         super().__init__(read, client)
 
     @property
@@ -288,7 +298,8 @@ class Event(_Named):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the event is set; return False if it is not in ``timeout`` seconds."""
-        return self._ask(m.GET, _limit(True, timeout))[1] is not None
+        limit = _limit(True, timeout)
+        return self._answer_to(self._asked(m.GET, limit), limit) is not None
 
     def set(self) -> None:
         """Set the event: everybody who waits for it goes on."""
@@ -339,7 +350,8 @@ class Queue(_Named):
             QuotaExceededError: There is too much in queues and the like.
 
         """
-        if self._ask(m.PUT, _limit(True, timeout), value=_packed(value))[1] is None:
+        limit = _limit(True, timeout)
+        if self._answer_to(self._asked(m.PUT, limit, value=_packed(value)), limit) is None:
             raise TimeoutError(f"{self!r} had no room for {timeout:g} s")
 
     def get(self, timeout: float | None = None, batch: bool | int = False) -> Any:
@@ -360,12 +372,20 @@ class Queue(_Named):
             count = 0
         elif batch is not False:
             count = arguments.whole("batch", batch, 1, wants="True, False or an integer")
-        if count > VALUES_MAX:
-            raise ConfigError(f"batch must be {VALUES_MAX} at most, not {count}")
-        asked, answer = self._ask(m.TAKE, _limit(True, timeout), count=count)
+        if count > m.VALUES_MAX:
+            raise ConfigError(f"batch must be {m.VALUES_MAX} at most, not {count}")
+        limit = _limit(True, timeout)
+        asked = self._asked(m.TAKE, limit, count=count)
+        try:
+            answer = self._answer_to(asked, limit)
+            if answer is not None:
+                self._session.withdraw(asked, has_values=True)
+        except BaseException:
+            # Ctrl-C may come between the answer and the word that the values have arrived.
+            self._session.withdraw(asked)
+            raise
         if answer is None:
             raise TimeoutError(f"{self!r} had too few values for {timeout:g} s")
-        self._session.withdraw(asked, has_values=True)
         values = list(map(_unpacked, answer.values)) if answer.orders else []
         return values[0] if batch is False else values
 
@@ -417,7 +437,8 @@ class Variable(_Named):
             PayloadError: The value cannot be unpickled.
 
         """
-        answer = self._ask(m.GET, _limit(True, timeout))[1]
+        limit = _limit(True, timeout)
+        answer = self._answer_to(self._asked(m.GET, limit), limit)
         if answer is None:
             raise TimeoutError(f"{self!r} had no value for {timeout:g} s")
         (value,) = answer.values
@@ -454,10 +475,10 @@ def _limit(blocking: object, timeout: object) -> float | None:
 
 def _packed(value: object) -> bytes:
     data = payload.dumps(value)
-    if len(data) > VALUE_BYTES_MAX:
+    if len(data) > m.VALUE_BYTES_MAX:
         raise PayloadError(
-            f"a value of {len(data)} pickled bytes: queues and variables take {VALUE_BYTES_MAX} at "
-            "most; store it with send_object() of the client, or pass it as an argument"
+            f"a value of {len(data)} pickled bytes: queues and variables take {m.VALUE_BYTES_MAX} "
+            "at most; store it with send_object() of the client, or pass it as an argument"
         )
     return data
 

@@ -312,9 +312,9 @@ class Session:
         Returns None if there was no answer in time: then nothing was asked for. Raises ConfigError
         or QuotaExceededError if the scheduler refuses, and else what :meth:`check_usable` does.
         """
+        self.check_usable()
         try:
             with deferred:
-                self.check_usable()
                 with self.connection.coordination() as coordination:
                     coordination.ask(asked)
                 self.push()
@@ -334,7 +334,10 @@ class Session:
         return answer
 
     def withdraw(self, asked: Asked, *, has_values: bool = False) -> bool:
-        """Give back what was asked for; see :class:`ClientCoordination`."""
+        """Give back what was asked for; see :class:`ClientCoordination`.
+
+        Raises SessionForkedError.
+        """
         with deferred:
             with self.connection.coordination() as coordination:
                 was_here = coordination.withdraw(asked, has_values=has_values)

@@ -370,11 +370,15 @@ class NestedSession(TaskSession):
         waiter = self._nested_waiter
         if waiter.wait(done, None, min(BLOCKED_AFTER_S, max(end - clock(), 0.0))):
             return True
-        waiter.count_waiting(1)
+        is_counted = False
         try:
+            with deferred:
+                waiter.count_waiting(1)
+                is_counted = True
             return waiter.wait(done, None, None if timeout is None else max(end - clock(), 0.0))
         finally:
-            waiter.count_waiting(-1)
+            if is_counted:
+                waiter.count_waiting(-1)
 
     def track_callback(self, future: ScalerFuture[Any]) -> None:
         """Somebody is to be called back by this future."""

@@ -154,8 +154,9 @@ class NestedConnection(Connection):
 
     def owns(self, owner: int) -> bool:
         """Return True if something that a task submitted has not come back."""
-        nested = self._nested
-        return owner in nested.owned or nested.coordination.owns(owner)
+        with self._lock:
+            nested = self._nested
+            return owner in nested.owned or nested.coordination.owns(owner)
 
     def give_up_of(self, owner: int, error: BaseException) -> list[Any]:
         """A task ended: cancel what it submitted; return who waited for that."""

@@ -132,15 +132,17 @@ class ProxyWorker:
                 self.share()
             if core.reports.results:
                 core.reports.flush()
-            if core.leave is not None and not core.queue and not core.reports.is_withheld:
+            if core.reports.outbox and not core.reports.is_withheld:
+                # First of all, that is sent.
+                continue
+            if core.may_leave(self._exchange.backlog(HUB)):
                 self._leave()
                 return
-            if not core.reports.outbox or core.reports.is_withheld:
-                for _, frames in self._exchange.tick(clock()):
-                    self.link.send(HUB, frames)
-                self.link.tend()
-                if not self.link.readable():
-                    return
+            for _, frames in self._exchange.tick(clock()):
+                self.link.send(HUB, frames)
+            self.link.tend()
+            if not self.link.readable():
+                return
 
     def ran(self) -> tuple[int, int, int]:
         """Return session, task and number of the work that it runs, or ran last."""
@@ -157,9 +159,6 @@ class ProxyWorker:
 
     def _leave(self) -> None:
         self._store.give_up_claim()
-        self._core.share_all()
-        self.share()
-        self.pump()
         self._send([m.Goodbye()])
         self.is_over = True
 

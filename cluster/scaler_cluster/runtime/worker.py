@@ -138,6 +138,8 @@ class WorkerShell:
                     reports.flush()
                 has_more = self.pump()
                 self.is_busy = bool(core.queue)
+                # The control thread may begin with a result, and end with one, at any other time.
+                has_to_share, is_sharing = core.kept.has_requests, self._sharing.threads > 0
                 # Only what arrives from now on wakes the control thread.
                 self._control.turn(self.pumped_at, 0.0 if has_more else reports.took_s)
             if reports.last_end > maintenance.done_at and clock() >= maintenance.due:
@@ -151,21 +153,14 @@ class WorkerShell:
                     if reports.last_end >= maintenance.due:
                         # First of all, what is done is reported.
                         break
-            elif core.kept.has_requests:
+            elif has_to_share:
                 self.share()
-            elif self._sharing.threads:
+            elif is_sharing:
                 # The control thread is at it: what it has to send is sent from here.
                 sleep(SHARING_S)
-            elif core.leave is not None and not reports.is_withheld:
-                with self.lock:
-                    core.share_all()
-                self.share()
-                while self._sharing.threads:
-                    # The control thread may have taken one of them.
-                    sleep(SHARING_S)
+            elif core.may_leave(self._exchange.backlog(HUB)):
                 self._store.give_up_claim()
                 with self.lock:
-                    self.pump()
                     self._send([m.Goodbye()])
                 return
             else:

@@ -297,10 +297,7 @@ class WorkerNode(Node):
         self.tell_hub(core.take_actions())
         for one in core.reports.take_garbage():
             self._files.remove(one)
-        if core.leave is not None and not core.queue and not core.reports.is_withheld:
-            core.share_all()
-            self._share()
-            self.tell_hub(core.take_actions())
+        if core.may_leave(self.exchange.backlog(HUB)):
             self.tell_hub([m.Goodbye()])
             self.stop()
             self.simulation.at(now, lambda: self._supervisor.reap(self, None))

@@ -975,6 +975,13 @@ CLEAR = "clear"
 LOOK = "look"
 """Count what there is: who holds the lock or semaphore, values of the queue, or 1 if it is set."""
 
+LOCKS_MAX = 100
+"""Locks of one request."""
+VALUE_BYTES_MAX = 1 << 20
+"""A larger value would keep other clients waiting; it can be stored as an object."""
+VALUES_MAX = 1000
+"""Values that a client may wait for: if each is as large as may be, they fit into a message."""
+
 
 @dataclass(slots=True)
 class Coordinate(Message):

@@ -64,10 +64,13 @@ class ClientCoordination:
         Values that were taken go back unless whoever asked ``has_values``.
         """
         number = asked.message.number
-        if self._waiting.pop(number, None) is None and self._kept.pop(number, None) is None:
-            return False
-        self._requests.say(m.Withdraw(number, has_values))
-        return True
+        # One that was asked through an earlier connection may have the number of another.
+        for requests in (self._waiting, self._kept):
+            if requests.get(number) is asked:
+                del requests[number]
+                self._requests.say(m.Withdraw(number, has_values))
+                return True
+        return False
 
     def keeps(self, asked: Asked) -> bool:
         """Return True if the scheduler keeps something for this request, as far as is known."""

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.scheduler.places import (
     EXCESS,
     TAKEN_MAX,
-    VALUE_BYTES_MAX,
-    VALUES_MAX,
     Places,
     Request,
     check,
@@ -165,7 +163,7 @@ class Coordination:
             self._line_up(request)
             return
         (place,) = request.places
-        room = VALUES_MAX * VALUE_BYTES_MAX
+        room = m.VALUES_MAX * m.VALUE_BYTES_MAX
         while place.stakes and not place.waits and room > 0 and len(request.got) < TAKEN_MAX:
             stake = place.stakes.popitem(0)[1]
             room -= len(stake.value)

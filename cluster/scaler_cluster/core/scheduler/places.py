@@ -15,10 +15,6 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-NAMES_MAX = 100
-"""Locks of one request."""
-VALUE_BYTES_MAX = 1 << 20
-"""A larger value would keep other clients waiting; it can be stored as an object."""
 USER_BYTES_MAX = 64 << 20
 """What all clients of one user may have here at once."""
 EXCESS = 2
@@ -26,8 +22,6 @@ EXCESS = 2
 STAKE_BYTES = 500
 """What a request, a lease or a value without a byte takes, at least."""
 
-VALUES_MAX = 1000
-"""Values that a client may wait for: if each is as large as may be, they fit into a message."""
 TAKEN_MAX = 100_000
 """Values that are taken at once, if all that there are are asked for, and no more bytes of them
 than ``VALUES_MAX`` values may have."""
@@ -203,17 +197,17 @@ def check(message: m.Coordinate) -> None:
     kind, act, names = message.kind, message.act, message.names
     if act not in ACTS.get(kind, ()):
         raise RemoteProtocolError("what cannot be done to a lock, event, queue or variable")
-    most_names = NAMES_MAX if kind == m.LOCK and act == m.ACQUIRE else 1
+    most_names = m.LOCKS_MAX if kind == m.LOCK and act == m.ACQUIRE else 1
     if not 0 < len(names) <= most_names or len(set(names)) < len(names):
         raise RemoteProtocolError("one name, or several different ones of locks")
     if not all(len(name) <= NAME_CHARS_MAX for name in names):
         raise RemoteProtocolError(f"a name of more than {NAME_CHARS_MAX} characters")
-    least, most = (0, VALUES_MAX) if act == m.TAKE else (1, len(names))
+    least, most = (0, m.VALUES_MAX) if act == m.TAKE else (1, len(names))
     if not least <= message.count <= most:
         raise RemoteProtocolError("a number of locks or values that there cannot be")
     if (kind == m.SEMAPHORE and not message.most) or (kind not in LIMITED and message.most):
         raise RemoteProtocolError("a semaphore has a limit, and a queue may have one")
-    if len(message.value) > VALUE_BYTES_MAX or (message.value and act not in (m.PUT, m.SET)):
-        raise RemoteProtocolError(f"a value of more than {VALUE_BYTES_MAX} bytes")
+    if len(message.value) > m.VALUE_BYTES_MAX or (message.value and act not in (m.PUT, m.SET)):
+        raise RemoteProtocolError(f"a value of more than {m.VALUE_BYTES_MAX} bytes")
     if message.order > ORDER_MAX or (message.order and act not in (m.ACQUIRE, m.PUT, m.SET)):
         raise RemoteProtocolError("nothing that a scheduler keeps for a client")

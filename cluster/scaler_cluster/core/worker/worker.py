@@ -68,6 +68,12 @@ class WorkerCore:
 
     def _on_retire(self, _: m.Retire) -> None:
         self.leave = ""
+        self._give_all_away()
+
+    def _give_all_away(self) -> None:
+        """What this worker alone has would be lost with it, if it leaves and its cluster stays."""
+        if self.leave == "" and not self.queue:
+            self.kept.ask_for_all()
 
     def _on_goodbye(self, message: m.Refused | m.Goodbye) -> None:
         self.leave = message.reason
@@ -198,10 +204,16 @@ class WorkerCore:
                 awaited[one] = None
         return any(one in awaited for one in segments)
 
-    def share_all(self) -> None:
-        """The worker is about to leave: what only it has is to be sent, unless its cluster ends."""
-        if self.leave == "":
-            self.kept.ask_for_all()
+    def may_leave(self, unheard: int) -> bool:
+        """Return True if this worker is to leave, and nothing is lost with it.
+
+        ``unheard`` is how many envelopes the scheduler has not acknowledged. News of the end of
+        this process comes to it by another connection, and may be faster than they. A scheduler
+        that gave a reason to leave, as each does that ends or refuses a worker, hears no more.
+        """
+        if self.leave is None or self.queue or self.reports.is_withheld:
+            return False
+        return self.leave != "" or not (unheard or self.reports.are_waiting)
 
     def come_back(
         self, undelivered: Sequence[m.Message], first_segment: int, now: float
@@ -226,6 +238,7 @@ class WorkerCore:
             self._holdings.ledger.add(work.session, work.first, work.first + work.stop)
         if self.queue and self.queue[0] is work:
             self.queue.popleft()
+            self._give_all_away()
             if self.missing and not self.queue:
                 for segment in self.missing:
                     # It was released just before a task mapped it.
