@@ -7,17 +7,18 @@ import os
 import zipfile
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scaler_cluster.client import uploads
 from scaler_cluster.client.function_pickler import FunctionPickler
+from scaler_cluster.client.present_workers import Outcome, WorkerInfo
 from scaler_cluster.client.session_code import SessionCode
-from scaler_cluster.errors import ConfigError
+from scaler_cluster.errors import CodeError, ConfigError
 from scaler_cluster.objects.sent import identify
 from scaler_cluster.objects.unchanging import may_not_change, unchanging
-from scaler_cluster.pickling.code_bundle import Bundle, CarriedCode, split
+from scaler_cluster.pickling.code_bundle import Arrival, Bundle, CarriedCode, split
 from scaler_cluster.process.readiness import notify
 from scaler_cluster.runtime.process_watch import ProcessWatch
 
@@ -124,12 +125,35 @@ def test_an_interrupted_change_is_taken_back(monkeypatch):
 
     session = SimpleNamespace(pickler=SimpleNamespace(carry=carry))
     monkeypatch.setattr("scaler_cluster.client.session_code.present_workers", lambda _: {})
+    monkeypatch.setattr("scaler_cluster.client.session_code.call_on_workers", lambda *_: {})
     kept = SessionCode()
 
     with pytest.raises(Interrupted):
         kept.set_variables(session, "name", {"A": "b"})  # type: ignore[arg-type]
     assert [one.bundle.revision for one in carried] == [1, 2]
     assert carried[-1].bundle.is_empty
+
+
+def test_functions_carry_a_change_once_all_workers_have_it(monkeypatch):
+    """Those that other threads submit meanwhile do not fail if a worker cannot take it."""
+    carried: list[int] = []
+    errors = [OSError("no room"), None]
+
+    def call(_: object, arrival: Arrival) -> dict[WorkerInfo, Outcome]:
+        assert arrival.code is not None
+        carried.append(-arrival.code.bundle.revision)
+        return {WorkerInfo("left", "host", 1): Outcome(None, errors.pop(0))}
+
+    pickler = SimpleNamespace(carry=lambda code: carried.append(code.bundle.revision))
+    session: Any = SimpleNamespace(pickler=pickler)
+    monkeypatch.setattr("scaler_cluster.client.session_code.present_workers", lambda _: {})
+    monkeypatch.setattr("scaler_cluster.client.session_code.call_on_workers", call)
+    kept = SessionCode()
+
+    with pytest.raises(CodeError, match="no room"):
+        kept.set_variables(session, "name", {"A": "b"})
+    kept.set_variables(session, "name", {"A": "b"})
+    assert carried == [-1, 2, -3, 3]
 
 
 # -- processes -------------------------------------------------------------------------------------

@@ -162,6 +162,20 @@ def test_the_worker_of_an_actor_keeps_its_code(enter):
         assert load("w_base") is kept
 
 
+def test_plugins_of_uploaded_modules_are_torn_down_among_these(enter, tmp_path):
+    """The process ends while it runs tasks of another client."""
+    source = "class Plugin:\n    def setup(self, worker): pass\n    def teardown(self, worker):\n"
+    source += f"        import w_base\n        open({str(tmp_path / 'end')!r}, 'w').close()\n"
+    uploaded = part("plugged", {"w_plugin.py": source})
+    enter(payload(1, base(1), uploaded))
+    plugin = pickle.dumps(load("w_plugin").Plugin())
+    enter(payload(2, base(1), uploaded, plugin=plugin))
+    enter(b"a plain pickle")
+
+    worker_code.close()
+    assert (tmp_path / "end").exists()
+
+
 # -- where it is unpacked ------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from scaler_cluster.errors import PayloadError
 from scaler_cluster.ids import FUNCTION_NAME_CHARS_MAX, function_id
 from scaler_cluster.pickling import reloads
 from scaler_cluster.pickling.by_value import REGISTERED
+from scaler_cluster.pickling.code_bundle import Arrival
 from scaler_cluster.pickling.function_cache import FunctionCache, Snapshot
 from scaler_cluster.pickling.payload import (
     OBJECT_BYTES,
@@ -112,6 +113,7 @@ class FunctionPickler:
             collector = Collector() if collector is not None else None
             payload = dumps(whole, collector)
             buffers = collector.buffers if collector is not None else []
-        if self._code is not None:
-            return self._code.put_before(payload, buffers, stores=self._stored is not None)
+        code = function.code if isinstance(function, Arrival) else self._code
+        if code is not None:
+            return code.put_before(payload, buffers, stores=self._stored is not None)
         return payload, buffers

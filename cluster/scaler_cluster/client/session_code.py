@@ -19,7 +19,7 @@ from scaler_cluster.client.present_workers import call_on_workers, present_worke
 from scaler_cluster.client.uploads import UPLOAD_BYTES_MAX
 from scaler_cluster.errors import CodeError, ConfigError, TaskLostError
 from scaler_cluster.objects.unchanging import unchanging
-from scaler_cluster.pickling.code_bundle import Bundle, CarriedCode, Part
+from scaler_cluster.pickling.code_bundle import Arrival, Bundle, CarriedCode, Part
 from scaler_cluster.pickling.payload import dumps
 from scaler_cluster.texts import show
 
@@ -51,6 +51,8 @@ class SessionCode:
         self._contents: dict[Part, memoryview] = {}
         self._variables: dict[str, dict[str, str]] = {}
         """Of the environment, by the name of their registration."""
+        self._arrival: Arrival | None = None
+        """What has brought the code to the workers: the contents stay stored as long as this."""
 
     def upload(self, session: Session, upload: Upload) -> None:
         """Have each worker use these modules, in place of those of the same upload before."""
@@ -105,35 +107,31 @@ class SessionCode:
         revision = self._bundle.revision + 1
         bundle = replace(self._bundle, revision=revision, parts=tuple(contents), variables=merged)
         before = self._bundle, self._contents, self._variables
-        failed: dict[str, BaseException] = {}
+        code = CarriedCode(bundle, tuple(contents.values()))
+        arrival = Arrival(code)
         try:
-            self._carry(session, bundle, contents, variables)
-            outcomes = call_on_workers(session, _arrive)
-            failed = {
-                worker.name: outcome.error
-                for worker, outcome in outcomes.items()
-                if outcome.error is not None and not isinstance(outcome.error, TaskLostError)
-            }
+            # Other threads submit tasks meanwhile: none of them depends on how this ends.
+            _bring(session, arrival)
+            self._bundle, self._contents, self._variables = bundle, contents, variables
+            session.pickler.carry(code)
         except BaseException:
-            self._carry(session, replace(before[0], revision=revision + 1), *before[1:])
+            back = replace(before[0], revision=revision + 1)
+            self._bundle, self._contents, self._variables = back, *before[1:]
+            session.pickler.carry(CarriedCode(back, tuple(self._contents.values())))
             raise
-        if failed:
-            self._carry(session, replace(before[0], revision=revision + 1), *before[1:])
-            raise CodeError(_why(failed, len(outcomes)), failed)
-
-    def _carry(
-        self,
-        session: Session,
-        bundle: Bundle,
-        contents: dict[Part, memoryview],
-        variables: dict[str, dict[str, str]],
-    ) -> None:
-        self._bundle, self._contents, self._variables = bundle, contents, variables
-        session.pickler.carry(CarriedCode(bundle, tuple(contents.values())))
+        self._arrival = arrival
 
 
-def _arrive() -> None:
-    """Do nothing: a worker that was sent this function has the code that it carries."""
+def _bring(session: Session, arrival: Arrival) -> None:
+    """Have each worker that is there use code; raises CodeError if one cannot."""
+    outcomes = call_on_workers(session, arrival)
+    failed = {
+        worker.name: outcome.error
+        for worker, outcome in outcomes.items()
+        if outcome.error is not None and not isinstance(outcome.error, TaskLostError)
+    }
+    if failed:
+        raise CodeError(_why(failed, len(outcomes)), failed)
 
 
 def _with(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scaler_cluster.pickling.by_value import PROTOCOL
+from scaler_cluster.pickling.payload import Constant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,6 +75,26 @@ class CarriedCode:
             return self._head + payload, [*self.contents, *buffers]
         inside = tuple(bytes(one) for one in self.contents)
         return _framed((self.bundle, inside)) + payload, list(buffers)
+
+
+class Arrival(Constant):
+    """A function that brings code of its own: a worker that was sent it has that code."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, code: CarriedCode | None = None) -> None:
+        self.code = code
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return "arrival of code"
+
+    def __reduce__(self) -> Any:
+        return Arrival, ()
+
+    def __call__(self) -> None:
+        """Do nothing."""
 
 
 def split(

@@ -235,9 +235,11 @@ def carried() -> CarriedCode | None:
 
 def close() -> None:
     """Tear down what plugins have set up: the process is about to end."""
-    for owner in _owners.values():
+    while _owners:
+        name, owner = _owners.popitem()
+        # Plugins may be of uploaded modules.
+        switch(_recent.get(name))
         _tear_down_all(owner)
-    _owners.clear()
 
 
 # -- files -----------------------------------------------------------------------------------
