@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -439,7 +439,7 @@ class CountingWaiter:
 
 def test_who_is_interrupted_is_not_counted_any_more() -> None:
     """A worker whose task was interrupted as it began to wait does not count as waiting."""
-    session = object.__new__(NestedSession)
+    session: Any = object.__new__(NestedSession)
     waiter = session._nested_waiter = CountingWaiter()
 
     with pytest.raises(KeyboardInterrupt):
@@ -450,7 +450,7 @@ def test_who_is_interrupted_is_not_counted_any_more() -> None:
 
 def test_what_a_task_has_is_looked_up_under_the_lock() -> None:
     """Other threads of the worker ask for more meanwhile."""
-    connection = object.__new__(NestedConnection)
+    connection: Any = object.__new__(NestedConnection)
     connection._lock = threading.Lock()
     coordination = SimpleNamespace(owns=lambda _: connection._lock.locked())
     connection._nested = SimpleNamespace(owned={}, coordination=coordination)
