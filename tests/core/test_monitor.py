@@ -282,17 +282,27 @@ def test_what_a_worker_had_back_is_cancelled_with_it(one):
         m.Inlined("f", done=-1),
         m.Inlined("f", busy_s=-1.0),
         m.Inlined("f", done=1, recalled=2),
-        m.Inlined("f", done=1, recalled=1),
-        m.Inlined("f", again=1),
+        m.Inlined("f", again=-1),
     ],
 )
 def test_a_worker_that_tells_what_cannot_be_is_refused(one, told):
-    """A worker can tell neither of fewer than no tasks nor of more than were given back."""
+    """A worker can tell neither of fewer than no tasks, nor of more given back than ended."""
     one.submit(0)
     one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
 
     with pytest.raises(RemoteProtocolError):
         one.feed(b"N1", told)
+
+
+def test_what_an_earlier_scheduler_gave_back_counts_as_new(one):
+    """This one has never counted it; the worker knows nothing of that."""
+    one.submit(0)
+    one.feed(b"N1", m.Hello(m.CLIENT, m.PROTOCOL_VERSION, PYTHON, 1, "host", worker=b"W1"))
+    one.feed(b"N1", m.Inlined("f", done=2, recalled=2))
+    one.feed(b"N1", m.Inlined("f", again=1))
+
+    tasks = one.snapshot().tasks
+    assert (tasks.submitted, tasks.done, tasks.recalled) == (3, 2, 0)
 
 
 def test_nodes_that_a_task_runs_itself_count_as_its_graphs(one):
