@@ -375,7 +375,9 @@ def _failure(period: Period, failures: Failures) -> dict[str, str]:
 
 def _death(period: Period, event: feed.WorkerDied) -> dict[str, str]:
     peak = event.peak_rss_bytes
-    memory = f", {binary(peak)} of memory at most" if peak else ""
+    # Of one that was out of memory, the title says it.
+    is_told = peak and not event.out_of_memory
+    memory = f", {binary(peak)} of memory at most" if is_told else ""
     return {
         "title": f"{worker_name(event)}: {death(event)}",
         "about": f"{clock_time(period.model, event.at)}, on {plain(event.host)}{memory}",

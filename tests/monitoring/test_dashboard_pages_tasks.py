@@ -250,7 +250,7 @@ def test_the_line_above_says_how_it_is(now, said):
     assert said in status.root.text
     if now == 100.0:
         tasks = f"2 tasks wait for a worker with {ESCAPED}: there has been none for 1m05s"
-        assert f'<p class="bad" role="status">{tasks}</p>' in status.root.text
+        assert f'<p class="bad" role="status"><b>Alarm</b>: {tasks}</p>' in status.root.text
         assert f"the machine {ESCAPED} was heard 9.0s ago" in status.root.text
     assert EVIL not in status.root.text
     assert "with cpu" not in status.root.text

@@ -122,8 +122,8 @@ def test_failures_and_deaths_are_told():
 
     assert "simulate: ValueError: <b>no</b>" in text
     assert "Traceback: here ValueError: <b>no</b>" in text
-    assert "77|node-1: out of memory, running 1:9 simulate" in text
-    assert "2.0 GiB of memory at most last words <b>" in text
+    assert "77|node-1: out of memory, with 2.0 GiB, running 1:9 simulate" in text
+    assert "last words <b>" in text
 
 
 def test_machines_are_told():
