@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,12 +15,12 @@ LATELY_S, STEP_S = 300.0, 10.0
 """How far back it is looked, and how finely: so thirty counts of each function are kept."""
 
 
+@dataclass(slots=True)
 class Outcomes:
     """Counts by function, from time to time."""
 
-    def __init__(self) -> None:
-        self._taken: deque[tuple[float, dict[str, tuple[int, int]]]] = deque()
-        self._last: tuple[float, dict[str, tuple[int, int]]] = (0.0, {})
+    _taken: deque[tuple[float, dict[str, tuple[int, int]]]] = field(default_factory=deque)
+    _last: tuple[float, dict[str, tuple[int, int]]] = (0.0, {})
 
     def apply(self, snapshot: feed.Snapshot) -> None:
         """Take in the next snapshot."""
