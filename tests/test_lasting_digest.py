@@ -292,3 +292,16 @@ def test_a_dataclass_of_here_has_a_digest() -> None:
         return dataclasses.make_dataclass("Made", [("x", int, default)])
 
     assert digest(make(1)) == digest(make(1)) != digest(make(2))
+
+
+def test_what_pickle_notes_in_a_class_does_not_count() -> None:
+    """Once an instance was pickled, its class has ``__slotnames__``: it is the same class."""
+
+    class Found:
+        """One that is not importable."""
+
+    before = digest(Found)
+    Found().__reduce_ex__(2)
+
+    assert "__slotnames__" in vars(Found)
+    assert digest(Found) == before

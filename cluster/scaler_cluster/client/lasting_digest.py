@@ -57,7 +57,9 @@ _INSTALLED = tuple(
 _NOT_OF_FUNCTIONS = frozenset((MARK, "__wrapped__"))
 _NOT_OF_CLASSES = frozenset(
     ("__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__",
-     "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "_abc_impl")
+     "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "_abc_impl",
+     # Of pickle, which notes it when it meets the first instance.
+     "__slotnames__")
 )  # fmt: skip
 
 
