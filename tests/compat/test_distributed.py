@@ -546,14 +546,20 @@ def test_an_executor_with_a_wrong_keyword_connects_to_nothing(client, monkeypatc
             client.get_executor(**wrong)
 
 
-def test_a_restart_that_is_late_leaves_the_workers():
+def test_a_restart_that_is_late_leaves_the_workers(monkeypatch):
     """If the workers do not go in time, the cluster has its size again."""
-    with ours.LocalCluster(n_workers=1, threads_per_worker=1) as cluster:
-        client = cluster.get_client()
+
+    def late(*_):
+        raise ours.TimeoutError
+
+    with (
+        ours.LocalCluster(n_workers=1, threads_per_worker=1) as cluster,
+        cluster.get_client() as client,
+    ):
+        monkeypatch.setattr(client, "_await_snapshot", late)
         with pytest.raises(ours.TimeoutError):
-            client.restart(timeout=0)
+            client.restart(timeout=60)
         assert 2 == client.submit(inc, 1).result(timeout=60)
-        client.close()
 
 
 # -- the table -----------------------------------------------------------------------------------
