@@ -214,7 +214,9 @@ class Digester:
             self.digest(cells),
             self.digest(own),
         ]
-        namespace, builtins = function.__globals__, function.__builtins__
+        # Not every stub of types knows of it.
+        known: Any = function
+        namespace, builtins = function.__globals__, known.__builtins__
         for name in sorted(_globals_of(function.__code__)):
             value = namespace.get(name, _MISSING)
             if value is _MISSING:
