@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 from scaler_monitoring import texts, view
 from scaler_monitoring.activity import LONG_S
 from scaler_monitoring.cells import blocks, waits
-from scaler_monitoring.dashboard.links import task_id
 from scaler_monitoring.dashboard.stream_figure import (
     CELL_COLUMNS,
     END_COLUMNS,
@@ -158,7 +157,6 @@ class Layers:
                     self._ms(one.start), self._ms(clock), *box(row), self._names[row],
                     view.function_name(one.function), look.colour, look.pattern,
                     view.duration(clock - one.start), view.task_name(one.session, one.task),
-                    task_id(one.session, one.task),
                     "waits for other tasks" if one.is_blocked else "running",
                 )  # fmt: skip
 
@@ -213,7 +211,6 @@ class Layers:
         columns["bottom"], columns["top"] = ([one[side] for one in boxes] for side in (0, 1))
         columns["memory"] = memory_then(model, works)
         columns["task"] = [view.task_name(one.session, one.first, one.count) for one in works]
-        columns["id"] = [task_id(one.session, one.first) for one in works]
         return {name: columns[name] for name in WORK_COLUMNS}
 
 
