@@ -219,6 +219,8 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Transferred: lambda x: f"Transferred {name(x.segment)}" + f": {x.error}" * bool(x.error),
     m.WorkerLost: lambda x: f"WorkerLost {name(x.worker)} {tasks(x.task, 1, x.session)}",
     m.Shutdown: lambda x: "Shutdown",
+    m.TailLogs: lambda x: f"TailLogs for {x.for_s:g} s" + ", the first" * x.is_first,
+    m.LogLines: lambda x: f"LogLines {len(x.texts)}" + f", {x.dropped} dropped" * (x.dropped > 0),
     m.ListWorkers: lambda x: f"ListWorkers {x.number}",
     m.WorkerList: lambda x: f"WorkerList {x.number} with {len(x.aliases)}",
     m.RequestCredit: lambda x: f"RequestCredit {x.more - x.fewer}",

@@ -15,7 +15,7 @@ from scaler_cluster.wire.batch import Batch
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Buffer
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 # How a payload becomes a call.
 CALL_ARGS = 0
@@ -1398,6 +1398,44 @@ class Vitals(Message):
     """A worker that exceeds this is killed; 0: no limit."""
     restarts: int = 0
     """How many workers were started in place of one that died."""
+
+
+@dataclass(slots=True)
+class TailLogs(Message):
+    """Scheduler to worker: a monitor wants to know what its tasks print and log.
+
+    The worker takes note of it for a while. It answers with LogLines if there is anything to say
+    since the TailLogs before.
+    """
+
+    tag = 100
+    for_s: float
+    """So long it goes on, unless another TailLogs comes; 0: it stops."""
+    is_first: bool = False
+    """This scheduler has not sent it a TailLogs yet, or had let it stop."""
+
+
+@dataclass(slots=True)
+class LogLines(Message):
+    """Worker to scheduler: what its tasks printed and logged. All tuples have one value a line."""
+
+    tag = 101
+    ages_ms: tuple[int, ...] = ()
+    """How many milliseconds ago it was."""
+    sessions: tuple[int, ...] = ()
+    """Of the task that ran; 0: none did."""
+    tasks: tuple[int, ...] = ()
+    functions: tuple[bytes, ...] = ()
+    """Of the tasks; empty bytes: none ran."""
+    sources: tuple[str, ...] = ()
+    """``stdout`` or ``stderr``; of a record, the name of its logger."""
+    levels: tuple[int, ...] = ()
+    """Of a record; 0: it was printed."""
+    texts: tuple[str, ...] = ()
+    dropped: int = 0
+    """How many lines before these were too many to be kept."""
+    reason: str = ""
+    """Why this worker has nothing to say, if it never has."""
 
 
 @dataclass(slots=True)
