@@ -351,6 +351,7 @@ def test_clients_are_counted():
 
     nested, first = tab.rows()
     assert (nested["client"], nested["inside"], nested["pending"]) == ("22|host", "one|11", 40)
+    assert (nested["inside_href"], first["inside_href"]) == (f"workers?worker={b'W1'.hex()}", "")
     assert (first["client"], first["inside"], first["pending"]) == ("21|host", "", 4)
     counted = [first[name] for name in ("submitted", "done", "failed", "cancelled")]
     assert counted == [10, 4, 1, 1]
@@ -379,6 +380,7 @@ def test_machines_are_rows():
     (row,) = tab.rows()
     counted = ("name", "workers", "wanted", "spares", "restarts", "busy", "idle", "queued")
     assert [row[name] for name in counted] == ["host", 2, 3, 1, 7, 1, 1, 2]
+    assert row["href"] == "workers?search=host"
     assert [row[name] for name in ("cpus", "cpu", "memory", "free", "used")] == [
         4, 0.25, 1000, 250, 0.75,
     ]  # fmt: skip

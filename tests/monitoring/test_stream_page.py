@@ -11,7 +11,7 @@ from bokeh.models import OpenURL, TapTool
 from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.wire import feed as f
-from scaler_monitoring.dashboard.links import task_id, task_url
+from scaler_monitoring.dashboard.links import task_pattern
 from scaler_monitoring.dashboard.pages.stream import CHIPS_MAX, WORKERS_MAX, Stream, chips
 from scaler_monitoring.dashboard.settings import Settings
 from scaler_monitoring.dashboard.stream_figure import box
@@ -224,13 +224,13 @@ def test_wide_work_is_a_bar_that_leads_to_its_task():
     data, tap = page._figure.works.data, page._figure.root.select_one(TapTool)
 
     assert data["task"] == ["1:call 3, item 17", "1:2"]
-    assert data["id"] == [task_id(1, (3 << 40) + 17), "1-2"]
+    assert data["id"] == data["task"]
     assert data["pattern"] == [look_of("price").pattern, "failed"]
     assert data["memory"] == [7.0, 7.0]
     assert data["right"][0] - data["left"][0] == pytest.approx(900.0)
     assert isinstance(tap.callback, OpenURL)
-    assert tap.callback.url == "/x/task?id=@id&token=" + "t" * 16
-    assert task_url(links(""), "1-2") == "/task?id=1-2"
+    assert tap.callback.url == "/x/tasks?task=@id&token=" + "t" * 16
+    assert task_pattern(links(""), "id") == "/tasks?task=@id"
 
 
 def test_memory_of_long_ago_is_not_known():

@@ -21,7 +21,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from scaler_monitoring.dashboard.links import task_url
+from scaler_monitoring.dashboard.links import task_pattern
 from scaler_monitoring.figures import HATCH, LOOK, STATES, TASK_STREAM_COLUMNS, add_time, dress
 from scaler_monitoring.texts import short
 from scaler_monitoring.theme import FAILED, PATTERNS
@@ -79,7 +79,7 @@ class StreamFigure:
         for renderer in (*works, *running):
             # Else all that is not clicked would be grey.
             renderer.nonselection_glyph = renderer.selection_glyph = None
-        link = OpenURL(url=task_url(links, "@id"), same_tab=True)
+        link = OpenURL(url=task_pattern(links, "id"), same_tab=True)
         self.root.add_tools(
             TapTool(renderers=[*works, *running], callback=link),
             _hover(cells, _CELL),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 from scaler_monitoring import texts, view
 from scaler_monitoring.activity import LONG_S
 from scaler_monitoring.cells import blocks, waits
-from scaler_monitoring.dashboard.links import task_id
 from scaler_monitoring.dashboard.stream_figure import (
     CELL_COLUMNS,
     END_COLUMNS,
@@ -20,9 +19,9 @@ from scaler_monitoring.dashboard.stream_figure import (
     marker,
 )
 from scaler_monitoring.figures import axis_ms, stream_columns
-from scaler_monitoring.model import DONE
 from scaler_monitoring.theme import look_of
 from scaler_monitoring.tracks import Grid
+from scaler_monitoring.work import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
 
     from scaler_monitoring.activity import Activity, Life
     from scaler_monitoring.dashboard.stream_figure import StreamFigure
-    from scaler_monitoring.model import Model, Work
+    from scaler_monitoring.model import Model
+    from scaler_monitoring.work import Work
 
 COLUMNS_MAX = 500
 """Cells in a row of the window: about one for each two pixels."""
@@ -158,7 +158,7 @@ class Layers:
                     self._ms(one.start), self._ms(clock), *box(row), self._names[row],
                     view.function_name(one.function), look.colour, look.pattern,
                     view.duration(clock - one.start), view.task_name(one.session, one.task),
-                    task_id(one.session, one.task),
+                    view.task_name(one.session, one.task),
                     "waits for other tasks" if one.is_blocked else "running",
                 )  # fmt: skip
 
@@ -213,7 +213,7 @@ class Layers:
         columns["bottom"], columns["top"] = ([one[side] for one in boxes] for side in (0, 1))
         columns["memory"] = memory_then(model, works)
         columns["task"] = [view.task_name(one.session, one.first, one.count) for one in works]
-        columns["id"] = [task_id(one.session, one.first) for one in works]
+        columns["id"] = [view.task_name(one.session, one.first) for one in works]
         return {name: columns[name] for name in WORK_COLUMNS}
 
 

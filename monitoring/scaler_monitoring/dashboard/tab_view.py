@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from scaler_monitoring.dashboard.address import Address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +27,8 @@ class View:
     """Where the pages are, by their paths."""
     rows_max: int
     """How many tasks are listed."""
+    address: Address = field(default_factory=Address)
+    """What is chosen, searched and sorted in it."""
 
     @property
     def model(self) -> Model:
