@@ -64,7 +64,10 @@ PEER_RANDOM_BYTES = 12
 INCARNATION_BYTES = 7
 """What tells one life of a peer from the next."""
 
-SNAPSHOT, EVENTS = TOPICS = b"snapshot", b"events"
+SNAPSHOT, EVENTS = b"snapshot", b"events"
+PROFILE = b"profile"
+"""Who listens to this has the tasks sampled."""
+TOPICS = SNAPSHOT, EVENTS, PROFILE
 """Of the feed, for those who watch. To subscribe to one does not make the other be built."""
 
 

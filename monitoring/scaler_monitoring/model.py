@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from scaler_cluster.wire import feed
 from scaler_monitoring.past import Past
 from scaler_monitoring.samples import Samples
 from scaler_monitoring.texts import worker_name
+
+if TYPE_CHECKING:
+    from scaler_cluster.wire.feed_codec import Message
 
 WINDOW_S = 1800.0
 """What is older is forgotten: half an hour."""
@@ -172,7 +175,7 @@ class Model:
         self._clock = 0.0
         """When the last message was sent, in the time that goes on."""
 
-    def apply(self, message: feed.Snapshot | feed.Events, now: float) -> None:
+    def apply(self, message: Message, now: float) -> None:
         """Take a message in that arrived just now; those out of turn are ignored."""
         if message.run != self.run:
             self._begin(message, now)
@@ -188,7 +191,7 @@ class Model:
         self._clock = max(self._clock, message.clock)
         if isinstance(message, feed.Snapshot):
             self._apply_snapshot(message)
-        else:
+        elif isinstance(message, feed.Events):
             for event in message.events:
                 self._apply_event(event)
         self._forget(message.clock - self.window_s)
@@ -212,7 +215,7 @@ class Model:
         count = min(self.streamed - streamed, len(self.stream))
         return list(islice(reversed(self.stream), count))[::-1]
 
-    def _begin(self, message: feed.Snapshot | feed.Events, now: float) -> None:
+    def _begin(self, message: Message, now: float) -> None:
         """Another scheduler speaks; so much time has passed as it did here."""
         if self.heard_at is not None:
             self.restarts += 1

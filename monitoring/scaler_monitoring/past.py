@@ -15,6 +15,8 @@ from scaler_cluster.wire import feed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from scaler_cluster.wire.feed_codec import Message
+
 NAMES_MAX = 2048
 """Functions that are remembered apart: twice as many as one scheduler counts apart."""
 PEERS_MAX = 20_000
@@ -67,12 +69,14 @@ class Past:
             *((feed.ClientJoined, row.session) for row in last.clients),
         }
 
-    def continued(self, message: feed.Snapshot | feed.Events) -> feed.Snapshot | feed.Events:
+    def continued(self, message: Message) -> Message:
         """Return a message as a scheduler would have sent it that had been there all the time."""
         clock = message.clock + self._shift_s
         if isinstance(message, feed.Events):
             events = [replace(event, at=event.at + self._shift_s) for event in message.events]
             return replace(message, clock=clock, events=events)
+        if isinstance(message, feed.Samples):
+            return replace(message, clock=clock)
         before = self._sums
         sums: dict[str, Any] = {
             **{name: getattr(before, name) + getattr(message, name) for name in SUMS},

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from scaler_cluster.wire import feed
+    from scaler_cluster.wire.feed_codec import Message
 
 NAME, VERSION = "scaler-exec feed", 1
 READ_BYTES = 1 << 20
@@ -40,7 +40,7 @@ class Recorder:
         self._path = path
         self._write({"recording": NAME, "version": VERSION})
 
-    def apply(self, message: feed.Snapshot | feed.Events, now: float) -> None:
+    def apply(self, message: Message, now: float) -> None:
         """Write a message that arrived at this moment, as :meth:`Model.apply` is told of it.
 
         Whoever is killed afterwards leaves it in the file. Raises ConfigError if there is no room.
@@ -76,7 +76,7 @@ class Recorder:
         self.close()
 
 
-def read(path: str) -> Iterator[tuple[float, feed.Snapshot | feed.Events]]:
+def read(path: str) -> Iterator[tuple[float, Message]]:
     """Yield the messages of a recording, each after the moment in which it arrived.
 
     These are seconds of a clock of whoever recorded: given to :meth:`Model.apply`, they make the

@@ -27,7 +27,7 @@ class FeedEncoder:
         """Forget earlier measurements: a monitor has connected where there was none."""
         self._measured = None
 
-    def frames(self, message: feed.Snapshot | feed.Events) -> list[bytes]:
+    def frames(self, message: feed.Snapshot | feed.Events | feed.Samples) -> list[bytes]:
         """Return the frames to publish."""
         message.run = self._run
         if isinstance(message, feed.Snapshot):

@@ -212,6 +212,8 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Transferred: lambda x: f"Transferred {name(x.segment)}" + f": {x.error}" * bool(x.error),
     m.WorkerLost: lambda x: f"WorkerLost {name(x.worker)} {tasks(x.task, 1, x.session)}",
     m.Shutdown: lambda x: "Shutdown",
+    m.Sample: lambda x: f"Sample {x.number}",
+    m.Sampled: lambda x: f"Sampled {x.number} of {len(x.functions)}",
     m.ListWorkers: lambda x: f"ListWorkers {x.number}",
     m.WorkerList: lambda x: f"WorkerList {x.number} with {len(x.aliases)}",
     m.RequestCredit: lambda x: f"RequestCredit {x.more - x.fewer}",

@@ -15,7 +15,7 @@ from scaler_cluster.wire.batch import Batch
 if TYPE_CHECKING:
     from scaler_cluster.wire.batch import Buffer
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 # How a payload becomes a call.
 CALL_ARGS = 0
@@ -1368,6 +1368,50 @@ class Vitals(Message):
     """A worker that exceeds this is killed; 0: no limit."""
     restarts: int = 0
     """How many workers were started in place of one that died."""
+
+
+@dataclass(slots=True)
+class Sample(Message):
+    """Scheduler to worker: a monitor wants to know what its tasks do; the answer is Sampled.
+
+    For a while the worker looks at the stack of its task now and then, and notes what it sees.
+    """
+
+    tag = 98
+    number: int
+    """Comes back with the answer."""
+    period_s: float
+    """So often it looks, on average."""
+    for_s: float
+    """So long it goes on, unless another Sample comes."""
+
+
+@dataclass(slots=True)
+class Sampled(Message):
+    """Worker to scheduler: the answer to Sample, with what was seen since the one before."""
+
+    tag = 99
+    number: int
+    """The value from Sample."""
+    functions: tuple[bytes, ...] = ()
+    """Whose tasks ran, each in the same place of the next two; empty bytes: of several others."""
+    samples: tuple[int, ...] = ()
+    """How often it was seen."""
+    sizes: tuple[int, ...] = ()
+    """How many bytes of ``trees`` are of it."""
+    trees: Buffer = b""
+    """What they were at, as call trees one after the other; the scheduler only passes them on."""
+    session: int = 0
+    """Session of the task that runs now; 0: none does."""
+    task: int = 0
+    runs: bytes = b""
+    """The function of that task."""
+    age_s: float = 0.0
+    """For how long it has been running."""
+    stack: str = ""
+    """What it is at, as in a traceback."""
+    reason: str = ""
+    """Why there is no stack."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from scaler_monitoring.recording import Recorder, read
 
 if TYPE_CHECKING:
     from scaler_cluster.security.credentials import Credentials
-    from scaler_cluster.wire import feed
+    from scaler_cluster.wire.feed_codec import Message
 
 log = logging.getLogger("scaler.dashboard")
 
@@ -92,7 +92,7 @@ class LiveWatch(Watch):
             if not self._end.done():
                 self._end.set_exception(error)
 
-    def _next(self) -> feed.Snapshot | feed.Events | None:
+    def _next(self) -> Message | None:
         while True:
             try:
                 return self._feed.next()

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.core.scheduler.monitor import Monitor
     from scaler_cluster.core.scheduler.table import Table
     from scaler_cluster.wire import feed
+    from scaler_cluster.wire import messages as m
 
 
 class Feed:
@@ -51,12 +53,17 @@ class Feed:
         if self.monitor is not None and self.monitor.is_watched:
             self.monitor.tick(now, lag_s)
 
+    def sampled(self, worker: WorkerRecord, message: m.Sampled, now: float) -> None:
+        """A worker says what its tasks do; raises RemoteProtocolError if that is inconsistent."""
+        if self.monitor is not None:
+            self.monitor.sampling.answered(worker, message, now)
+
     def examined(self, peer: bytes, now: float) -> None:
         """A machine has said how it is, or is gone."""
         if self.monitor is not None:
             self.monitor.examined(peer, now)
 
-    def take(self, now: float) -> list[feed.Snapshot | feed.Events]:
+    def take(self, now: float) -> list[feed.Snapshot | feed.Events | feed.Samples]:
         """Return what is to be published now; say :meth:`took` what that has cost."""
         return self.monitor.take(now) if self.monitor is not None else []
 

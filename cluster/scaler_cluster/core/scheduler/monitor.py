@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.graph.critical_path import CriticalPaths
 from scaler_cluster.core.scheduler.events import EventRecorder
 from scaler_cluster.core.scheduler.observer import Observer
+from scaler_cluster.core.scheduler.sampling import Sampling
 from scaler_cluster.core.scheduler.snapshot import take_snapshot
-from scaler_cluster.ids import EVENTS, SNAPSHOT
+from scaler_cluster.ids import EVENTS, PROFILE, SNAPSHOT
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Monitor:
         self.is_watched = False
         """True while there are watchers."""
         self._table = table
+        self.sampling = Sampling(table)
+        """What workers say of their tasks, as long as somebody wants to know."""
         self._events = EventRecorder(table.functions)
         self._interval_s = interval_s
         self._objects = objects
@@ -70,6 +73,7 @@ class Monitor:
         self.is_watched = bool(topics)
         self._events.now = now
         self._events.switch(is_on=EVENTS in topics)
+        self.sampling.switch(now, is_on=PROFILE in topics)
         self._takes_snapshots = SNAPSHOT in topics
         if self._takes_snapshots:
             self._snapshot_at = max(now, self._snapshot_before + SOON_S)
@@ -81,12 +85,12 @@ class Monitor:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` or :meth:`take` have something to do."""
-        return min(self._look_at, self.due)
+        return min(self._look_at, self.sampling.ask_at, self.due)
 
     @property
     def due(self) -> float:
         """When :meth:`take` returns something."""
-        return min(self._snapshot_at, self._events.due)
+        return min(self._snapshot_at, self._events.due, self.sampling.due)
 
     def tick(self, now: float, lag_s: float) -> None:
         """Ask machines how they are; a snapshot follows as soon as they have answered.
@@ -94,6 +98,8 @@ class Monitor:
         The scheduler does this ``lag_s`` later than it was due.
         """
         self._lag_s = max(self._lag_s, lag_s)
+        if now >= self.sampling.ask_at:
+            self.sampling.ask(now)
         if now < self._look_at:
             return
         self._look_at = now + self._interval_s
@@ -109,11 +115,13 @@ class Monitor:
         if self._unheard.pop(peer, False) is None and not self._unheard:
             self._snapshot_at = min(self._snapshot_at, now)
 
-    def take(self, now: float) -> list[feed.Snapshot | feed.Events]:
+    def take(self, now: float) -> list[feed.Snapshot | feed.Events | feed.Samples]:
         """Return what is to be published now."""
-        taken: list[feed.Snapshot | feed.Events] = []
+        taken: list[feed.Snapshot | feed.Events | feed.Samples] = []
         if now >= self._events.due:
             taken.append(self._events.take(now))
+        if now >= self.sampling.due:
+            taken.append(self.sampling.take(now))
         if now >= self._snapshot_at:
             taken.append(self._take_snapshot(now))
         return taken

@@ -49,6 +49,8 @@ class WorkerCore:
         """The actor that lives here: what runs of it is never interrupted. None: none does."""
         self.portion: m.Portion | None = None
         """What that has of the machine."""
+        self.on_sample: Callable[[m.Sample], None] = self._refuse_sample
+        """Answers when a monitor wants to know what tasks do."""
         self._holdings = Holdings(self.queue, self.reports)
         self.kept = KeptGraphs()
 
@@ -65,6 +67,16 @@ class WorkerCore:
             if handler is None:
                 raise RemoteProtocolError(f"{type(message).__name__} is not for a worker")
             handler(self, message)
+
+    def _refuse_sample(self, message: m.Sample) -> None:
+        """Answer for a worker that cannot look into its tasks."""
+        answer = m.Sampled(message.number)
+        work = self.queue[0] if self.queue else None
+        if work is not None:
+            answer.session, answer.task = work.session, work.task
+            answer.runs = work.message.function
+            answer.reason = "another system runs the task"
+        self.reports.say(answer)
 
     def _on_retire(self, _: m.Retire) -> None:
         self.leave = ""
@@ -174,6 +186,7 @@ class WorkerCore:
         m.Arrived: _on_arrived,
         m.Welcome: _on_welcome,
         m.Retire: _on_retire,
+        m.Sample: lambda core, message: core.on_sample(message),
         m.Refused: _on_goodbye,
         m.Goodbye: _on_goodbye,
         m.Unknown: _on_unknown,
