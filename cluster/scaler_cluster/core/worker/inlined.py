@@ -73,6 +73,7 @@ class InlinedTasks:
     def take_due(self, now: float, *, is_idle: bool) -> list[m.Inlined]:
         """Return what it is time to tell; ``is_idle`` if no task has anything here."""
         if not self._counts and not (is_idle and self._recalled):
+            self.due_at = math.inf
             return []
         if self.due_at > now:
             self.due_at = min(self.due_at, now + TELL_S)
