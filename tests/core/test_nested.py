@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from scaler_cluster.core.client.events import InputWanted, NodeRan, Profiled, Released, Settled
 from scaler_cluster.core.worker.held_tasks import HOLD_MAX_S, HOLD_S, LINGER_S
-from scaler_cluster.core.worker.inlined import TELL_S
+from scaler_cluster.core.worker.inlined import TELL_S, InlinedTasks
 from scaler_cluster.core.worker.nested import NestedCore
 from scaler_cluster.core.worker.subtasks import OwnGraph, Subtask
 from scaler_cluster.errors import RemoteProtocolError
@@ -541,6 +541,17 @@ def test_what_ran_here_is_told_once_it_is_due(core) -> None:
     core.send_away(NOW + 9)
     assert sent(core) == []
     assert core.deadline == math.inf
+
+
+def test_no_timer_stays_due_with_nothing_to_tell() -> None:
+    """Tasks came back while none ran, and are wanted again before that was told."""
+    inlined = InlinedTasks()
+    inlined.given_back(1)
+    assert inlined.take_due(NOW, is_idle=True) == []
+    assert inlined.due_at == NOW + TELL_S
+
+    assert inlined.take_due(NOW + TELL_S, is_idle=False) == []
+    assert inlined.due_at == math.inf
 
 
 def test_what_was_given_back_is_told_of(core) -> None:

@@ -133,7 +133,7 @@ def test_dead_workers_keep_their_rows_and_are_marked():
     page.update(watch.model)
     ends = page._figure.ends.data
 
-    assert page._layers.names == ["1|host", "2|host", "3|host"]
+    assert page._layers._names == ["1|host", "2|host", "3|host"]
     assert (ends["y"], ends["marker"], ends["why"]) == ([0], ["x"], ["died: signal 9"])
     assert ends["colour"] == [FAILED]
 
@@ -319,14 +319,14 @@ def test_many_workers_are_shown_in_groups():
     """The stream shows a bounded number of workers; the others can be chosen."""
     watch = Told(*map(worker, range(1, 251)))
     page = opened(watch)
-    first = list(page._layers.names)
+    first = list(page._layers._names)
     page._group.value = "2"
 
     assert len(first) == WORKERS_MAX
     assert [label for _, label in page._group.options] == [
         "1 to 100 of 250", "101 to 200 of 250", "201 to 250 of 250",
     ]  # fmt: skip
-    assert page._layers.names[-1] == "250|host"
+    assert page._layers._names[-1] == "250|host"
 
 
 # -- what it says ------------------------------------------------------------------------------
@@ -338,6 +338,19 @@ def test_a_sample_is_called_one():
     watch.hear(done(101.0), clock=101.5, skipped={"done": 1234})
 
     assert "Only a sample is drawn: 1,234" in html(opened(watch))
+
+
+def test_failures_that_gave_way_to_later_ones_are_counted(monkeypatch):
+    """Bars make room for later ones; of those that failed and are still in sight the page tells."""
+    monkeypatch.setattr("scaler_monitoring.dashboard.stream_layers.WORKS_MAX", 3)
+    watch = Told(worker())
+    watch.hear(failed(101.0), failed(101.1), failed(101.2), clock=101.5)
+    page = opened(watch)
+    watch.hear(failed(101.7), failed(101.8), clock=102.0)
+    page.update(watch.model)
+
+    assert len(page._figure.works.data["left"]) == 3
+    assert "2 more that failed, were cancelled or retried have no room." in html(page)
 
 
 def test_an_estimate_is_called_one():

@@ -82,17 +82,12 @@ class CancellableRunner(GraphRunner):
     def start(
         self,
         graph: Mapping[Any, Any],
-        keys: list[Any],
-        options: TaskOptions,
-        own_options: Mapping[Any, TaskOptions] | None = None,
-        *,
-        again: bool = False,
+        *args: Any,
         kind: type[Arrangement] = Arrangement,
-        share: bool = False,
+        **how: Any,
     ) -> dict[Any, ScalerFuture[Any]]:
         """Submit a graph as others do; its futures are cancelled if it was given up meanwhile."""
-        how: dict[str, Any] = {"again": again, "kind": kind, "share": share}
-        futures = super().start(graph, keys, options, own_options, **how)
+        futures = super().start(graph, *args, kind=kind, **how)
         self._made += _made(kind.futures_of(graph), futures.values())
         # Afterwards: who gives them up says so before it cancels those that it finds.
         if self._is_given_up:

@@ -85,10 +85,10 @@ class StreamFigure:
         dress(self.root, theme)
         self.show_rows([])
 
-    def show_rows(self, names: Sequence[str]) -> bool:
-        """Let there be these rows, from the top; return False if they are there already."""
+    def show_rows(self, names: Sequence[str]) -> None:
+        """Let there be these rows, from the top."""
         if self._rows == list(names):
-            return False
+            return
         self._rows = list(names)
         count = max(len(names), 1)
         # The first one is on top.
@@ -103,7 +103,6 @@ class StreamFigure:
         self.root.min_border_left = min(max(map(len, names), default=0), NAME_CHARS) * 8 + 16
         pixels = min(max(ROWS_PIXELS / count, ROW_PIXELS_MIN), ROW_PIXELS)
         self.root.height = 90 + round(pixels * max(count, 3))
-        return True
 
     def _bars(self, source: ColumnDataSource) -> list[GlyphRenderer[Any]]:
         """Return bars in the look of their function, each pattern being a layer."""

@@ -61,7 +61,7 @@ class Layers:
         """The first cell that may still change."""
         self.grid = Grid(0.0, 1.0, 1, 1.0)
         self.left_out = 0
-        """Pieces of work that failed, for which there was no room."""
+        """Pieces of work that came to another end than done, for which there was no room."""
 
     def begin(
         self, model: Model, lives: list[Life], start: float, end: float, only: str | None,
@@ -94,14 +94,16 @@ class Layers:
                 self._figure.past.stream(cast("Any", cells))
         wide = [work for work in works if self._is_wide(work) and work.start <= self._until]
         if wide:
+            data = self._figure.works.data
+            gone = max(len(data["state"]) + len(wide) - WORKS_MAX, 0)
+            start = cast("float", self._figure.root.x_range.start)
+            self.left_out += sum(
+                state != DONE and right >= start
+                for state, right in zip(data["state"][:gone], data["right"][:gone], strict=True)
+            )
             self._figure.works.stream(cast("Any", self._works(model, wide)), rollover=WORKS_MAX)
         self._latest()
         return True
-
-    @property
-    def names(self) -> Sequence[str]:
-        """What the workers are called that are shown, from the top."""
-        return self._names
 
     @property
     def end(self) -> int:

@@ -261,7 +261,7 @@ def _doubts(model: Model, estimated_s: float, left_out: int, turned_away: int) -
             " be told."
         )
     if left_out:
-        yield f"{view.whole(left_out)} failed tasks more have no room."
+        yield f"{view.whole(left_out)} more that failed, were cancelled or retried have no room."
     if turned_away:
         yield f"{view.whole(turned_away)} workers have no row, as there are too many."
 
