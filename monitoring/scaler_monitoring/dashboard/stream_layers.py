@@ -96,7 +96,7 @@ class Layers:
         if wide:
             data = self._figure.works.data
             gone = max(len(data["state"]) + len(wide) - WORKS_MAX, 0)
-            start = cast("float", self._figure.root.x_range.start)
+            start: float = cast("Any", self._figure.root.x_range).start
             self.left_out += sum(
                 state != DONE and right >= start
                 for state, right in zip(data["state"][:gone], data["right"][:gone], strict=True)
