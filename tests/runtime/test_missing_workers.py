@@ -110,7 +110,7 @@ def test_who_waits_is_told_that_there_is_no_worker(shell, address, scheduler, ca
 
         monitor = scheduler.address("monitor address ")
         shown = shell.run(f"scaler_top --once {monitor}").out
-        assert "1 task waits for a worker: there has been none for" in shown
+        assert "1 task is ready and no worker is connected" in shown
         assert "was refused: The cluster runs Python 2.7" in shown
 
         shell.start(f"scaler_cluster -n 1 {address}")
