@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from scaler_cluster import __version__
 from scaler_cluster.client.cache import ResultCache
 from scaler_cluster.client.call_options import task
@@ -44,8 +46,10 @@ from scaler_cluster.errors import (
 )
 from scaler_cluster.pickling.payload import ObjectReference
 from scaler_compat.dask import scaler_get
-from scaler_exec.async_client import AsyncClient
 from scaler_exec.executor import ScalerExecutor
+
+if TYPE_CHECKING:
+    from scaler_exec.async_client import AsyncClient
 
 __all__ = [
     "ActorDiedError",
@@ -100,3 +104,13 @@ __all__ = [
     "secede",
     "task",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import AsyncClient when it is asked for: without it, nobody waits for asyncio."""
+    if name != "AsyncClient":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from scaler_exec.async_client import AsyncClient
+
+    globals()[name] = AsyncClient
+    return AsyncClient

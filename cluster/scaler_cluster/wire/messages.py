@@ -58,10 +58,27 @@ WHOLE_MACHINE = -1
 
 
 class Message:
-    """Base of all messages; ``tag`` names the class on the wire."""
+    """Base of all messages; ``tag`` names the class on the wire.
 
-    __slots__ = ()
+    It compares and prints them all: made for each class anew, that would be a tenth of what a
+    process does until it is up.
+    """
+
+    __slots__: ClassVar[tuple[str, ...]] = ()
     tag: ClassVar[int]
+
+    def __eq__(self, other: object) -> bool:
+        """Return True if the other one is of the same class and has the same fields."""
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Return its class and its fields."""
+        said = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({said})"
 
 
 @dataclass(slots=True, frozen=True)
@@ -156,7 +173,7 @@ def intern_options(options: TaskOptions) -> TaskOptions:
 # -- any peer <-> scheduler ------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Hello(Message):
     """The first message of every peer: its role and its versions."""
 
@@ -205,7 +222,7 @@ class Hello(Message):
     """From a supervisor: what the manager calls it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Welcome(Message):
     """The scheduler accepts the peer."""
 
@@ -228,7 +245,7 @@ class Welcome(Message):
     """What the client shows to the next scheduler to have this session there, too."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Refused(Message):
     """The scheduler does not accept the peer; one sentence says why."""
 
@@ -236,14 +253,14 @@ class Refused(Message):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Heartbeat(Message):
     """The peer is alive; the scheduler answers the Heartbeat of a client with a Heartbeat."""
 
     tag = 4
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Goodbye(Message):
     """The sender leaves, or tells the receiver to leave; a supervisor then answers with Goodbye."""
 
@@ -251,7 +268,7 @@ class Goodbye(Message):
     reason: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Unknown(Message):
     """The scheduler does not know the peer: it gave the peer up, or was itself restarted.
 
@@ -263,7 +280,7 @@ class Unknown(Message):
     tag = 6
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Gap(Message):
     """In an acknowledgement: of the envelopes after the acknowledged one, these did not arrive.
 
@@ -276,7 +293,7 @@ class Gap(Message):
     seen: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Shutdown(Message):
     """Client to scheduler: end the cluster. The answer is Goodbye or Refused."""
 
@@ -286,7 +303,7 @@ class Shutdown(Message):
 # -- functions and tasks ---------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Function(Message):
     """A pickled function. It is sent once; other messages name it by its digest.
 
@@ -304,7 +321,7 @@ class Function(Message):
     """The name for people; workers need none."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Forget(Message):
     """No further message names this function; the receiver may drop it."""
 
@@ -312,7 +329,7 @@ class Forget(Message):
     function: bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Submit(Message):
     """Client to scheduler: run contiguous tasks with the same function and options."""
 
@@ -326,7 +343,7 @@ class Submit(Message):
     """Ids of the buffers of each payload, in order."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Resumed(Message):
     """Client to scheduler that does not know it: that was all it has asked another scheduler."""
 
@@ -335,7 +352,7 @@ class Resumed(Message):
     """Of the segments that it wrote before the one of this number, it offers none any more."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Cancel(Message):
     """Client to scheduler: stop these tasks; or take back those of them that only wait.
 
@@ -350,7 +367,7 @@ class Cancel(Message):
     queued_only: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Results(Message):
     """Scheduler to client: contiguous tasks returned these values."""
 
@@ -359,7 +376,7 @@ class Results(Message):
     batch: Batch
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Failed(Message):
     """Scheduler to client: one task failed.
 
@@ -374,7 +391,7 @@ class Failed(Message):
     detail: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FailedRange(Message):
     """Scheduler to client: contiguous tasks failed, all for the same reason; see Failed."""
 
@@ -385,7 +402,7 @@ class FailedRange(Message):
     detail: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Output(Message):
     """Scheduler to client: what a task printed or logged."""
 
@@ -396,7 +413,7 @@ class Output(Message):
     text: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Broken(Message):
     """Scheduler to client: no task can run any more."""
 
@@ -404,7 +421,7 @@ class Broken(Message):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Cancelled(Message):
     """Scheduler to client: these tasks are on no worker, and will go to none."""
 
@@ -413,7 +430,7 @@ class Cancelled(Message):
     count: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Unplaced(Message):
     """Scheduler to client: why some of its tasks wait because no worker can run them.
 
@@ -424,7 +441,7 @@ class Unplaced(Message):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestCredit(Message):
     """Client to scheduler: it has this many more tasks to submit, or fewer."""
 
@@ -433,7 +450,7 @@ class RequestCredit(Message):
     fewer: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class GrantCredit(Message):
     """Scheduler to client: it may submit this many more tasks."""
 
@@ -441,7 +458,7 @@ class GrantCredit(Message):
     count: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Returned(Message):
     """Scheduler to client: one task returned a value with large buffers, in these segments.
 
@@ -483,7 +500,7 @@ FAILED_ACTOR = "actor"
 # -- scheduler <-> worker --------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Assign(Message):
     """Scheduler to worker: run these tasks, in order, after the tasks that it already has."""
 
@@ -510,7 +527,7 @@ class Assign(Message):
     """What the one task has of the machine; None: nothing that others could lack."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Revoke(Message):
     """Scheduler to worker: give back those of these tasks that have not started."""
 
@@ -520,7 +537,7 @@ class Revoke(Message):
     count: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Revoked(Message):
     """Worker to scheduler: it keeps the first ``kept`` tasks of a Revoke and returns the rest."""
 
@@ -531,7 +548,7 @@ class Revoked(Message):
     kept: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Abort(Message):
     """Scheduler to worker: drop these tasks; interrupt the running task if it is one of them."""
 
@@ -541,7 +558,7 @@ class Abort(Message):
     count: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Aborted(Message):
     """Worker to scheduler: these tasks were dropped or interrupted.
 
@@ -554,7 +571,7 @@ class Aborted(Message):
     count: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Holding(Message):
     """Worker to scheduler that does not know it: it has these tasks, and reports on them later.
 
@@ -577,7 +594,7 @@ class Holding(Message):
     """As in the Assign."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Held(Message):
     """Worker to scheduler that does not know it: that was all it holds.
 
@@ -595,7 +612,7 @@ class Held(Message):
     """The GPUs that its tasks were last told to use."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Started(Message):
     """Worker to scheduler: this task starts now."""
 
@@ -604,7 +621,7 @@ class Started(Message):
     task: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Done(Message):
     """Worker to scheduler: contiguous tasks returned these values, after ``busy_s`` of work."""
 
@@ -615,7 +632,7 @@ class Done(Message):
     batch: Batch
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DoneNodes(Message):
     """Worker to scheduler: as Done, for nodes of which the worker keeps some of the results."""
 
@@ -630,7 +647,7 @@ class DoneNodes(Message):
     result is in the batch."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Erred(Message):
     """Worker to scheduler: one task raised, or could not be called or answered."""
 
@@ -643,7 +660,7 @@ class Erred(Message):
     detail: dict[str, Any]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Printed(Message):
     """Worker to scheduler: what a task printed or logged. The fields are those of Output."""
 
@@ -654,7 +671,7 @@ class Printed(Message):
     text: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Profile(Message):
     """Worker to scheduler to client: the measurements of a task. Its outcome follows."""
 
@@ -667,7 +684,7 @@ class Profile(Message):
     """The largest growth of the worker's memory, in bytes."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Hosts(Message):
     """Scheduler to worker: what it has just been given makes this actor, which then lives there.
 
@@ -682,7 +699,7 @@ class Hosts(Message):
     """What the actor has of the machine, as long as it lives."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EndActor(Message):
     """Client to scheduler: end this actor now, whatever it runs."""
 
@@ -690,14 +707,14 @@ class EndActor(Message):
     actor: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Retire(Message):
     """Scheduler to worker: leave. The supervisor starts another worker."""
 
     tag = 29
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Stored(Message):
     """Worker to scheduler: one task returned a value with large buffers, in these segments."""
 
@@ -711,7 +728,7 @@ class Stored(Message):
     """Bytes in each of the segments."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AssignNodes(Message):
     """Scheduler to worker: run these nodes of a graph; the results that they need come along.
 
@@ -756,7 +773,7 @@ class AssignNodes(Message):
     """As in an Assign."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Skipped(Message):
     """Worker to scheduler: this node did not run, because a node before it did not return."""
 
@@ -765,7 +782,7 @@ class Skipped(Message):
     task: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class GraphOver(Message):
     """Scheduler to worker: no more nodes of this graph will come; drop their results."""
 
@@ -774,7 +791,7 @@ class GraphOver(Message):
     graph: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DropResults(Message):
     """Scheduler to worker: no node needs the results of these nodes any more."""
 
@@ -785,7 +802,7 @@ class DropResults(Message):
     """32-bit numbers."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Share(Message):
     """Scheduler to worker: send the results of these nodes, which the worker keeps.
 
@@ -799,7 +816,7 @@ class Share(Message):
     """32-bit numbers."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Shared(Message):
     """Worker to scheduler: the result of a node, which the worker had kept."""
 
@@ -818,7 +835,7 @@ class Shared(Message):
 # -- graphs ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Graph(Message):
     """Client to scheduler: nodes of a graph, each after those that it depends on.
 
@@ -859,7 +876,7 @@ class Graph(Message):
     unless a value cannot be changed."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestInputs(Message):
     """Scheduler to client: send a ProvideInputs for each of these inputs; their tasks have ended.
 
@@ -873,7 +890,7 @@ class RequestInputs(Message):
     """Nodes, as 32-bit numbers."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ProvideInputs(Message):
     """Client to scheduler: the outcome of an input of a graph, or of a node that it was handed."""
 
@@ -894,7 +911,7 @@ NOT_RUN = "not_run"
 """The client gives a node back that it was handed."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListWorkers(Message):
     """Client to scheduler: which workers take tasks now? The answer is a WorkerList."""
 
@@ -903,7 +920,7 @@ class ListWorkers(Message):
     """Comes back with the answer."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WorkerList(Message):
     """Scheduler to client: the workers that take tasks now, each in the same place of all fields.
 
@@ -921,7 +938,7 @@ class WorkerList(Message):
     pids: tuple[int, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Blocked(Message):
     """Client inside tasks to scheduler: its worker now only waits for other tasks, or no longer."""
 
@@ -929,7 +946,7 @@ class Blocked(Message):
     is_blocked: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Inlined(Message):
     """Client inside tasks to scheduler: what became of tasks of one function that ran right here.
 
@@ -983,7 +1000,7 @@ VALUES_MAX = 1000
 """Values that a client may wait for: if each is as large as may be, they fit into a message."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Coordinate(Message):
     """Client to scheduler: do this to what has these names for all clients.
 
@@ -1011,7 +1028,7 @@ class Coordinate(Message):
     value: Buffer = b""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Coordinated(Message):
     """Scheduler to client: the answer to a Coordinate."""
 
@@ -1036,7 +1053,7 @@ class Coordinated(Message):
     """It was refused as others have said something else; else as there is too much."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Withdraw(Message):
     """Client to scheduler: it does not wait for this any more, or gives back what it holds.
 
@@ -1048,7 +1065,7 @@ class Withdraw(Message):
     has_values: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Lapsed(Message):
     """Scheduler to client: nothing is kept any more for this request.
 
@@ -1063,7 +1080,7 @@ class Lapsed(Message):
 # -- objects ---------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Object(Message):
     """Client to scheduler: this segment holds the content with this id; the client will name it.
 
@@ -1078,7 +1095,7 @@ class Object(Message):
     nbytes: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Keep(Message):
     """Client to a scheduler that adopts: these objects are in these segments, and are still named.
 
@@ -1094,7 +1111,7 @@ class Keep(Message):
     """Bytes in each of the segments."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LetIn(Message):
     """Scheduler to storage: besides those whom it knows itself, it lets these users in alone.
 
@@ -1105,7 +1122,7 @@ class LetIn(Message):
     users: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Release(Message):
     """The sender will not name these objects again.
 
@@ -1116,7 +1133,7 @@ class Release(Message):
     objects: tuple[bytes, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Inventory(Message):
     """Storage to scheduler, after its Hello: the segments that it has."""
 
@@ -1124,7 +1141,7 @@ class Inventory(Message):
     objects: tuple[bytes, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Purge(Message):
     """Scheduler to storage: remove all segments with this prefix, except those in ``keep``.
 
@@ -1136,7 +1153,7 @@ class Purge(Message):
     keep: tuple[bytes, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Copy(Message):
     """Scheduler to storage: fetch a segment from the storage at this address."""
 
@@ -1145,7 +1162,7 @@ class Copy(Message):
     address: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Missing(Message):
     """Scheduler to worker: do not wait for these segments, they will not come."""
 
@@ -1154,7 +1171,7 @@ class Missing(Message):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Arrived(Message):
     """Scheduler to worker: these segments have been copied to its machine."""
 
@@ -1162,7 +1179,7 @@ class Arrived(Message):
     objects: tuple[bytes, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Put(Message):
     """Client to storage: fetch this segment from me."""
 
@@ -1170,7 +1187,7 @@ class Put(Message):
     segment: bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Fetch(Message):
     """To the process that has a segment: send this part of it."""
 
@@ -1180,7 +1197,7 @@ class Fetch(Message):
     nbytes: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Part(Message):
     """The answer to Fetch: the part, and the size of the whole segment."""
 
@@ -1191,7 +1208,7 @@ class Part(Message):
     data: Buffer
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Transferred(Message):
     """A Copy, Put or Fetch has ended; the error is empty if the segment is complete."""
 
@@ -1203,7 +1220,7 @@ class Transferred(Message):
 # -- scheduler <-> supervisor ----------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WorkerLost(Message):
     """Supervisor to scheduler: a worker process died.
 
@@ -1222,7 +1239,7 @@ class WorkerLost(Message):
         return self.death.get("exit_code") == 0 and not self.death.get("reason")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Roll(Message):
     """Supervisor to scheduler that does not know it: these workers live, and will say Hello."""
 
@@ -1232,7 +1249,7 @@ class Roll(Message):
     """False: some worker has ended, and with it what it knew of the tasks that it had started."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Overdue(Message):
     """Supervisor to scheduler: a task has run this long; stop it unless it has its own timeout."""
 
@@ -1247,7 +1264,7 @@ STOPPED, QUIET = "stopped", "quiet"
 """How a worker is stuck: its process is stopped; its task uses no CPU time."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Stuck(Message):
     """Supervisor to scheduler: a worker is stuck; if a task of it is quiet, kill it."""
 
@@ -1266,7 +1283,7 @@ class Stuck(Message):
     """How long the supervisor waits before it kills it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Kill(Message):
     """Scheduler to supervisor: kill this worker and the child processes of its task."""
 
@@ -1275,7 +1292,7 @@ class Kill(Message):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Spares(Message):
     """Scheduler to supervisor: keep this many spare workers besides the ordinary ones."""
 
@@ -1283,7 +1300,7 @@ class Spares(Message):
     count: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Offer(Message):
     """Manager to scheduler, after its Hello and when it changes: how many workers it could have.
 
@@ -1312,7 +1329,7 @@ MOST_MAX = 1 << 32
 """In an Offer: as many workers as the scheduler likes."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Units(Message):
     """Manager to scheduler, with each heartbeat: how its units are."""
 
@@ -1329,7 +1346,7 @@ class Units(Message):
     """How long all of its units have lived together, those that have ended among them."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Wanted(Message):
     """Scheduler to manager, as the answer to Units and at each change: have so many workers.
 
@@ -1344,7 +1361,7 @@ class Wanted(Message):
     """How many tasks each of them has."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UnitBroken(Message):
     """Scheduler to manager: the workers of one of its units cannot start, or were refused."""
 
@@ -1353,7 +1370,7 @@ class UnitBroken(Message):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Drain(Message):
     """Manager to scheduler: let these units finish what they run, give them nothing, send them off.
 
@@ -1364,7 +1381,7 @@ class Drain(Message):
     units: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Examine(Message):
     """Scheduler to supervisor: a monitor is connected; report on the machine and its workers."""
 
@@ -1372,7 +1389,7 @@ class Examine(Message):
     sent_at: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Vitals(Message):
     """Supervisor to scheduler: the answer to Examine. CPUs are counted in thousandths of a CPU."""
 
@@ -1400,7 +1417,7 @@ class Vitals(Message):
     """How many workers were started in place of one that died."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class InitializerFailed(Message):
     """Supervisor to scheduler: its workers cannot start; the text contains the traceback."""
 
