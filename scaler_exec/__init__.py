@@ -10,6 +10,7 @@ from scaler_cluster.client.call_options import task
 from scaler_cluster.client.client import Client
 from scaler_cluster.client.coordination import Event, Lock, MultiLock, Queue, Semaphore, Variable
 from scaler_cluster.client.future import ProfileResult, ScalerFuture
+from scaler_cluster.client.operator import Met, Operator
 from scaler_cluster.client.serializer import DefaultSerializer, Serializer
 from scaler_cluster.client.worker_context import gpu_ids, rejoin, secede
 from scaler_cluster.combo import SchedulerClusterCombo
@@ -26,6 +27,7 @@ from scaler_cluster.errors import (
     MissingObjectsError,
     NoSuitableWorkerError,
     ObjectStorageError,
+    OperationRefusedError,
     PayloadError,
     ProtocolError,
     QuotaExceededError,
@@ -66,11 +68,14 @@ __all__ = [
     "FutureInsideError",
     "LocalProtocolError",
     "Lock",
+    "Met",
     "MissingObjectsError",
     "MultiLock",
     "NoSuitableWorkerError",
     "ObjectReference",
     "ObjectStorageError",
+    "OperationRefusedError",
+    "Operator",
     "PayloadError",
     "ProfileResult",
     "ProtocolError",

@@ -152,6 +152,10 @@ class NoSuitableWorkerError(ScalerError):
     """The task demands what no worker has, and no worker that has it joined in time."""
 
 
+class OperationRefusedError(ScalerError):
+    """The scheduler did not do what an operator asked for; the message says why."""
+
+
 class QuotaExceededError(ScalerError):
     """The scheduler did not take the task in: its client has as much there as one client may.
 

@@ -9,12 +9,15 @@ WORKER = "worker"
 """Of a machine: its supervisor, its workers and its storage."""
 CLIENT = "client"
 MONITOR = "monitor"
+OPERATOR = "operator"
+"""May act on the tasks and workers of others. A cluster has none unless one is added."""
 OWNER = "owner"
 """Of the user of a machine at its loopback addresses: all but the scheduler."""
 ROLES = (SCHEDULER, STORAGE, WORKER, CLIENT, MONITOR)
-"""The roles of a cluster's keys."""
-MANY = (WORKER, CLIENT, MONITOR)
+"""The roles of the keys that a new cluster has."""
+MANY = (WORKER, CLIENT, MONITOR, OPERATOR)
 """Those that several keys of one cluster may have."""
+KNOWN = (*ROLES, OPERATOR, OWNER)
 
 
 def user(role: str, name: str) -> str:

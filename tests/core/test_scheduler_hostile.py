@@ -59,7 +59,10 @@ FROM_SCHEDULERS = [
     m.UnitBroken("cloud-1", "no"),
     m.Coordinated(1, 1),
     m.Lapsed(1),
+    m.Operated(1, 0, ""),
+    m.Notice("no"),
 ]
+FROM_OPERATORS = [m.Operate(1, m.CANCEL, m.SESSION, "1")]
 
 
 def name(message):
@@ -80,6 +83,7 @@ def test_nobody_sends_what_a_scheduler_sends(one, peer, message):
         *[(peer, each) for peer in (b"W1", b"S1", b"X") for each in FROM_CLIENTS],
         *[(peer, each) for peer in (b"C1", b"S1", b"X") for each in FROM_WORKERS],
         *[(peer, each) for peer in (b"C1", b"W1", b"X") for each in FROM_SUPERVISORS],
+        *[(peer, each) for peer in (b"C1", b"W1", b"S1", b"X") for each in FROM_OPERATORS],
         (b"X", m.Heartbeat()),
         (b"W1", m.Heartbeat()),
     ],
@@ -89,7 +93,7 @@ def test_each_role_has_its_messages(one, peer, message):
     """The scheduler refuses a message from a peer whose role does not send it."""
     one.submit(0)
 
-    with pytest.raises(RemoteProtocolError, match=r"^only a \w+ (says this|reports on tasks)$"):
+    with pytest.raises(RemoteProtocolError, match=r"^only an? \w+ (says this|reports on tasks)$"):
         one.feed(peer, message)
     assert one.core.table.workers[b"W1"].count == 1
 

@@ -24,6 +24,7 @@ USES = {
     "worker": "for scaler_cluster, on each machine with workers",
     "client": "for programs: Client(keys=...), ScalerExecutor(keys=...), or SCALER_KEYS",
     "monitor": "for scaler_top, scaler_ui, scaler_metrics and scaler_record: it only looks",
+    "operator": "for scaler_control: it cancels others' tasks, and pauses and ends workers",
 }
 
 
@@ -57,6 +58,10 @@ def _parser() -> Parser:
     one = verbs.add_parser("remove", help="let a key in no more, and end what it has running")
     _takes_directory(one, _remove)
     one.add_argument("name", help="whose it is")
+
+    about = "make the key with which scaler_control acts on your clusters at loopback addresses"
+    one = verbs.add_parser("loopback-operator", help=about)
+    one.set_defaults(run=_loopback_operator)
 
     one = verbs.add_parser("show-public", help="show whose keys a file has, and no secret")
     one.add_argument("file", metavar="FILE", type=Path, help="a file of keys")
@@ -96,6 +101,12 @@ def _list(given: argparse.Namespace) -> None:
 def _remove(given: argparse.Namespace) -> None:
     key_files.remove(given.directory, given.name)
     _say(f"{given.name} is out: a scheduler that runs notices it within two seconds")
+
+
+def _loopback_operator(given: argparse.Namespace) -> None:
+    path = key_files.make_loopback_operator()
+    _say(f"{path}  {USES['operator']}")
+    _say("Schedulers that start from now on know it.")
 
 
 def _show_public(given: argparse.Namespace) -> None:

@@ -113,6 +113,9 @@ class Settler:
     def _on_unplaced(self, event: m.Unplaced) -> None:
         client_log.warning(event.reason)
 
+    def _on_notice(self, event: m.Notice) -> None:
+        client_log.warning(event.text)
+
     def _on_worker_list(self, event: m.WorkerList) -> None:
         self.listed = event
 
@@ -166,6 +169,7 @@ class Settler:
         Released: _on_released,
         m.Output: _on_output,
         m.Unplaced: _on_unplaced,
+        m.Notice: _on_notice,
         m.WorkerList: _on_worker_list,
         m.Refused: _on_refused,
         m.Broken: _on_broken,

@@ -1,4 +1,4 @@
-"""A connection to the storage of another machine."""
+"""A connection to who answers requests: a storage, or a scheduler that an operator speaks to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ be waited for."""
 
 
 class Source:
-    """Sends messages to a storage, as ``peer``, and takes in what it answers.
+    """Sends requests to a storage or a scheduler, as ``peer``, and takes in what it answers.
 
     ``scheduler`` is the address by which this process reaches the scheduler: a storage that
     listens everywhere is where that is. It may be reached by a ``detour``. The ``passport`` is
@@ -51,6 +51,11 @@ class Source:
         self._has_answered = False
         self._beat_at = clock() + BEAT_S
         self._greet()
+
+    @property
+    def refusal(self) -> str:
+        """Why nobody there listens to this process; empty: nobody said so."""
+        return self._link.refusal
 
     @property
     def deadline(self) -> float:

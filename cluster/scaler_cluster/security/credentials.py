@@ -15,10 +15,15 @@ from scaler_cluster.config.shared_settings import INSECURE
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.curve import AllowList, Guard, Passport
 from scaler_cluster.links.link import split_key
-from scaler_cluster.security.key_files import SUFFIX, loopback_keys, read_keys
+from scaler_cluster.security.key_files import (
+    SUFFIX,
+    loopback_keys,
+    loopback_operator,
+    read_keys,
+)
 from scaler_cluster.security.keys import Keys, PublicKey, parse
 from scaler_cluster.texts import shown
-from scaler_cluster.users import CLIENT, MONITOR, OWNER, SCHEDULER, STORAGE, WORKER
+from scaler_cluster.users import CLIENT, MONITOR, OPERATOR, OWNER, SCHEDULER, STORAGE, WORKER
 
 if TYPE_CHECKING:
     import logging
@@ -31,7 +36,7 @@ KEY_VARIABLE = "SCALER_KEY"
 TASKS_DOOR, FEED_DOOR, STORAGE_DOOR = "scheduler", "monitor address", "object storage"
 DOORS = MappingProxyType(
     {
-        TASKS_DOOR: (CLIENT, WORKER, SCHEDULER, OWNER),
+        TASKS_DOOR: (CLIENT, WORKER, SCHEDULER, OWNER, OPERATOR),
         FEED_DOOR: (MONITOR, CLIENT, OWNER),
         STORAGE_DOOR: (CLIENT, WORKER, STORAGE, SCHEDULER, OWNER),
     }
@@ -191,7 +196,10 @@ class Credentials:
         here = self._here(address)
         if here.is_insecure or not address.startswith("tcp://"):
             return None
-        return loopback_keys() if here.keys is None else (here.keys, here.keys)
+        if here.keys is not None:
+            return here.keys, here.keys
+        scheduler, owner = loopback_keys()
+        return scheduler, loopback_operator() if self.role == OPERATOR else owner
 
 
 def read_keys_argument(
@@ -250,6 +258,10 @@ def _key_of(role: str, keys: Keys) -> str:
 def _fit(keys: Keys, role: str, source: str) -> Keys:
     if keys.own.role != role:
         raise ConfigError(
-            f"{source} has the keys of a {keys.own.role}; this needs those of a {role}"
+            f"{source} has the keys of {_a(keys.own.role)}; this needs those of {_a(role)}"
         )
     return keys
+
+
+def _a(role: str) -> str:
+    return f"an {role}" if role in (OPERATOR, OWNER) else f"a {role}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.security.keys import Keys, check_name, new_cluster, parse
-from scaler_cluster.users import MANY, OWNER, SCHEDULER
+from scaler_cluster.users import MANY, OPERATOR, OWNER, SCHEDULER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,9 @@ BYTES_MAX = 4 << 20
 SUFFIX = ".key"
 LOOPBACK = "loopback.key"
 """The keys of a user for loopback addresses: the scheduler's pair, then the owner's."""
+LOOPBACK_OPERATOR = "loopback-operator.key"
+"""The key of a user who acts on the tasks of loopback clusters: there is none unless it is asked
+for, so no program does that by mistake."""
 
 
 def read_private(path: Path) -> bytes:
@@ -226,7 +229,35 @@ def loopback_keys() -> tuple[Keys, Keys]:
     if found.keys() != {SCHEDULER, OWNER}:
         raise ConfigError(f"{path} is damaged: remove it, and it is made anew")
     scheduler, owner = found[SCHEDULER], found[OWNER]
-    return scheduler.knowing(owner.own), owner.knowing(scheduler.own)
+    operators = path.with_name(LOOPBACK_OPERATOR)
+    known = [owner.own, *([read_keys(operators).own] if operators.exists() else [])]
+    return scheduler.knowing(*known), owner.knowing(scheduler.own)
+
+
+def loopback_operator() -> Keys:
+    """Return the key of this user's operator at loopback addresses; raises ConfigError."""
+    path = _loopback_file().with_name(LOOPBACK_OPERATOR)
+    if not path.exists():
+        raise ConfigError(
+            "this user has no key to operate clusters at loopback addresses: make one with "
+            "scaler_keys loopback-operator; schedulers that start after that know it"
+        )
+    return read_keys(path)
+
+
+def make_loopback_operator() -> Path:
+    """Make the key of this user's operator at loopback addresses; return its file.
+
+    Raises ConfigError, also if it is there already.
+    """
+    scheduler, _ = loopback_keys()
+    path = _loopback_file().with_name(LOOPBACK_OPERATOR)
+    keys = Keys.new(OPERATOR, "loopback", scheduler.own)
+    try:
+        write_text(path, keys.file_text(), anew=True)
+    except FileExistsError:
+        raise ConfigError(f"{path} is there already") from None
+    return path
 
 
 def _loopback_file() -> Path:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.curve import KeyPair, is_key, new_key_pair, public_key_of
-from scaler_cluster.users import OWNER, ROLES, SCHEDULER, user
+from scaler_cluster.users import KNOWN, OWNER, ROLES, SCHEDULER, user
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,7 +117,7 @@ def parse(text: str, source: str) -> list[Keys]:
             continue
         where = f"{source}, line {number}"
         words = line.split()
-        if len(words) not in (3, 4) or words[0] not in (*ROLES, OWNER):
+        if len(words) not in (3, 4) or words[0] not in KNOWN:
             raise ConfigError(f"{where}: a line is: role name public-key [secret-key]")
         one = PublicKey(*words[:3])
         if not NAME.fullmatch(one.name) or not is_key(one.public):

@@ -218,6 +218,13 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Part: lambda x: f"Part {name(x.segment)} {x.offset}+{len(x.data)} of {x.total}",
     m.Transferred: lambda x: f"Transferred {name(x.segment)}" + f": {x.error}" * bool(x.error),
     m.WorkerLost: lambda x: f"WorkerLost {name(x.worker)} {tasks(x.task, 1, x.session)}",
+    m.Operate: lambda x: (
+        f"Operate {x.number} {x.action} {x.kind} {x.name}"
+        + " by force" * x.is_forced
+        + " on trial" * x.is_trial
+    ),
+    m.Operated: lambda x: f"Operated {x.number} {x.count}: {x.refused or x.met}",
+    m.Notice: lambda x: f"Notice {x.text}",
     m.Shutdown: lambda x: "Shutdown",
     m.ListWorkers: lambda x: f"ListWorkers {x.number}",
     m.WorkerList: lambda x: f"WorkerList {x.number} with {len(x.aliases)}",

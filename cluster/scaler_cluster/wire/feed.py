@@ -127,6 +127,8 @@ class Worker:
     """Its task turned out to be long, so it gets no more tasks until this one has ended."""
     is_leaving: bool = False
     """It ends after its tasks, or is about to be killed."""
+    is_paused: bool = False
+    """An operator wants it to get no tasks for a while."""
     cpu: float | None = None
     """How many CPUs it keeps busy."""
     rss_bytes: int | None = None
@@ -552,6 +554,21 @@ class GraphOver(Event):
 
 
 @dataclass(slots=True)
+class Operated(Event):
+    """An operator acted on tasks or workers of others."""
+
+    kind: ClassVar[str] = "operated"
+    user: str = ""
+    """Whose key it has, as ``operator:NAME``."""
+    action: str = ""
+    """``cancel``, ``pause``, ``resume``, ``drain`` or ``restart``."""
+    target: str = ""
+    """What it named, such as ``function train``."""
+    count: int = 0
+    """How many tasks or workers that met."""
+
+
+@dataclass(slots=True)
 class Events:
     """What happened since the Events before."""
 
@@ -573,6 +590,6 @@ EVENT_KINDS: dict[str, type[Event]] = {
     one.kind: one
     for one in (
         Assigned, Done, Failed, Retried, Moved, Cancelled, WorkerJoined, WorkerLeft, WorkerDied,
-        MachineJoined, MachineLeft, ClientJoined, ClientLeft, GraphBegun, GraphOver,
+        MachineJoined, MachineLeft, ClientJoined, ClientLeft, GraphBegun, GraphOver, Operated,
     )
 }  # fmt: skip

@@ -35,6 +35,8 @@ MANAGER = "manager"
 STORAGE = "storage"
 SCHEDULER = "scheduler"
 """Of who connects to a storage that runs by itself."""
+OPERATOR = "operator"
+"""Acts on the tasks and workers of others; only with a key of its own."""
 
 Capabilities: TypeAlias = "tuple[tuple[str, float], ...]"
 """Names and amounts, ordered by name. Offered: how much there is, -1 if it is never used up.
@@ -998,6 +1000,58 @@ VALUE_BYTES_MAX = 1 << 20
 """A larger value would keep other clients waiting; it can be stored as an object."""
 VALUES_MAX = 1000
 """Values that a client may wait for: if each is as large as may be, they fit into a message."""
+
+
+# -- operators -------------------------------------------------------------------------------
+
+CANCEL, PAUSE, RESUME, DRAIN, RESTART = ACTIONS = "cancel", "pause", "resume", "drain", "restart"
+TASK, FUNCTION, GRAPH, SESSION = WORK = "task", "function", "graph", "client"
+"""What can be cancelled."""
+MACHINE = "machine"
+PLACES = (WORKER, MACHINE)
+"""On what the other actions act."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Operate(Message):
+    """Operator to scheduler: act on tasks or workers, or say what that would meet."""
+
+    tag = 110
+    number: int
+    """The answer has it, too."""
+    action: str
+    """One of ACTIONS."""
+    kind: str
+    """What it acts on: one of WORK to cancel, else one of PLACES."""
+    name: str
+    """Which: ``SESSION:TASK``, the name of a function, ``SESSION:TASK`` of any node of a graph, a
+    session; the name or id of a worker or machine."""
+    is_forced: bool = False
+    """To restart: kill workers at once. The tasks that they run begin anew elsewhere."""
+    is_trial: bool = False
+    """Only say what it would meet."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Operated(Message):
+    """Scheduler to operator: what an Operate met, or would meet."""
+
+    tag = 111
+    number: int
+    count: int
+    """How many tasks, or workers."""
+    met: str
+    """The same in words."""
+    refused: str = ""
+    """Why it was not done; empty: it was."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Notice(Message):
+    """Scheduler to client: what an operator did to its tasks, for its log."""
+
+    tag = 112
+    text: str
 
 
 @dataclass(slots=True, eq=False, repr=False)

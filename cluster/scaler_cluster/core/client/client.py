@@ -371,6 +371,7 @@ class ClientCore:
         m.Lapsed: _on_lapsed,
         m.RequestInputs: _on_request_inputs,
         m.Unplaced: _on_unplaced,
+        m.Notice: _on_news,
         m.WorkerList: _on_news,
         m.Output: _on_news,
         m.Profile: _on_profile,

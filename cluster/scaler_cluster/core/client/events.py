@@ -53,7 +53,15 @@ class Released:
 
 
 News: TypeAlias = (
-    m.Output | m.Unplaced | m.WorkerList | m.Refused | m.Broken | m.Goodbye | m.Unknown | m.Welcome
+    m.Output
+    | m.Unplaced
+    | m.Notice
+    | m.WorkerList
+    | m.Refused
+    | m.Broken
+    | m.Goodbye
+    | m.Unknown
+    | m.Welcome
 )
 ClientEvent: TypeAlias = Settled | Profiled | InputWanted | NodeRan | Released | News
 

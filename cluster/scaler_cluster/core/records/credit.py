@@ -54,7 +54,7 @@ def is_hungry(worker: WorkerRecord) -> bool:
     """
     if worker.stalled or worker.killed or worker.retiring or worker.revoking:
         return False
-    if worker.blocked or worker.parked or worker.asleep_at != math.inf:
+    if worker.blocked or worker.parked or worker.paused or worker.asleep_at != math.inf:
         return False
     if worker.task_limit and worker.given >= worker.task_limit:
         return False

@@ -45,6 +45,8 @@ class SupervisorRecord:
     """Whether a worker of it was ever here."""
     is_draining: bool = False
     """True: it gets no tasks any more, and leaves when nobody needs what it has."""
+    is_paused: bool = False
+    """True: an operator wants its workers to get nothing for a while."""
     broken: str = ""
     """Why none of its workers can start."""
     lost: OrderedDict[bytes, None] = field(default_factory=OrderedDict)

@@ -229,6 +229,8 @@ class WorkerRecord:
     """The GPUs that its tasks were last told to use: libraries may stay with them."""
     parked: bool = False
     """True: it gets nothing, as its place is kept for a task that needs several of them."""
+    paused: bool = False
+    """True: an operator wants it to get nothing for a while."""
     asleep_at: float = math.inf
     """Since when there is no blocked worker whose place it could take; inf: there is one."""
     name: str = ""

@@ -26,7 +26,7 @@ class _Role(Protocol):
         """Take a peer in."""
 
 
-ROLES = m.CLIENT, m.WORKER, m.SUPERVISOR, m.MANAGER, m.STORAGE
+ROLES = m.CLIENT, m.WORKER, m.SUPERVISOR, m.MANAGER, m.STORAGE, m.OPERATOR
 
 
 class Arrivals:
@@ -47,11 +47,11 @@ class Arrivals:
     def on_hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
         """A peer says who it is; raises RemoteProtocolError if it must not be that."""
         user = self._table.user_of(peer)
-        if not may_be(user, hello):
+        if not may_be(user, hello) and user:
             raise RemoteProtocolError(f"a {hello.role:.40} with the key of {user}")
         if hello.role != m.SUPERVISOR or peer not in self._table.supervisors:
             self._lose(peer, now, reason="it began anew")
-        reason = self._reason_to_refuse(hello)
+        reason = self._reason_to_refuse(hello, user)
         if reason:
             self._table.send(peer, m.Refused(reason))
             self._table.outbox.part_with(peer)
@@ -64,14 +64,16 @@ class Arrivals:
         else:
             raise RemoteProtocolError(f"nobody has the role {hello.role!r:.40}")
 
-    def _reason_to_refuse(self, hello: m.Hello) -> str:
+    def _reason_to_refuse(self, hello: m.Hello, user: str) -> str:
         who = "cluster" if hello.role == m.SUPERVISOR else hello.role
         if hello.protocol != m.PROTOCOL_VERSION:
             return (
                 f"The {who} speaks protocol {hello.protocol}, this scheduler "
                 f"{m.PROTOCOL_VERSION}: install the same version of scaler-exec on both sides."
             )
-        runs_tasks = hello.role not in (m.STORAGE, m.MANAGER)
+        if not may_be(user, hello):
+            return "This scheduler has no keys: only one that knows an operator's key obeys it."
+        runs_tasks = hello.role not in (m.STORAGE, m.MANAGER, m.OPERATOR)
         if runs_tasks and hello.python != self._config.python:
             return (
                 f"The {who} runs Python {hello.python}, this scheduler "

@@ -239,6 +239,10 @@ class EventRecorder(Observer):
                 feed.ClientLeft(self.now, session.number, session.host, session.pid)
             )
 
+    def operated(self, user: str, action: str, what: str, count: int) -> None:
+        if self._wants(feed.Operated):
+            self._events.append(feed.Operated(self.now, user, action, what, count))
+
     def graph_begun(self, graph: GraphRecord) -> None:
         if self._wants(feed.GraphBegun):
             self._events.append(

@@ -119,6 +119,13 @@ class Graphs:
         for task in _watched_in(session, first, stop - first):
             self._table.answers.notice(session, m.Cancelled(task, 1))
 
+    def cancel_for_client(self, graph: GraphRecord, first: int, stop: int) -> None:
+        """End nodes that their client still wants, with all that depend on them, and tell it."""
+        for node in range(first - graph.first, stop - graph.first):
+            if graph.nodes.is_live(node):
+                graph.nodes.end(node, None)
+        self._settle(graph)
+
     def take_back(self, session: SessionRecord, first: int, stop: int) -> None:
         """The client takes back what no worker has yet."""
         for graph in session.graphs.overlapping(first, stop):

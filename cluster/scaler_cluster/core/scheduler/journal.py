@@ -123,6 +123,10 @@ class Journal:
             is_warning=True,
         )
 
+    def operated(self, user: str, done: str, what: str) -> None:
+        """An operator did something: each time is a line, however many there are."""
+        self._lines.append((True, f"{user} has {done} {what}"))
+
     def refused(self, hello: Hello, reason: str, now: float) -> None:
         """A peer was refused."""
         role = "cluster" if hello.role == SUPERVISOR else hello.role[:20]

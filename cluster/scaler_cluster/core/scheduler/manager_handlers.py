@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.records.managers import ManagerRecord
 from scaler_cluster.core.scheduler.capacity import Capacity
-from scaler_cluster.core.scheduler.draining import Draining
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
@@ -14,9 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scaler_cluster.core.scheduler.config import SchedulerConfig
-    from scaler_cluster.core.scheduler.graph_moves import Graphs
+    from scaler_cluster.core.scheduler.draining import Draining
     from scaler_cluster.core.scheduler.pools import WorkerPools
-    from scaler_cluster.core.scheduler.rebalance import Rebalancer
     from scaler_cluster.core.scheduler.table import Table
 
 TAKEN = "another manager with its id has come"
@@ -38,13 +36,12 @@ class ManagerHandlers:
         table: Table,
         config: SchedulerConfig,
         pools: WorkerPools,
-        rebalancer: Rebalancer,
-        graphs: Graphs,
+        draining: Draining,
     ) -> None:
         self._table = table
         self._config = config
-        self._draining = Draining(table, pools, rebalancer, graphs)
-        self._capacity = Capacity(table, pools, config.scaling, self._draining)
+        self._draining = draining
+        self._capacity = Capacity(table, pools, config.scaling, draining)
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Offer: self._on_offer,
             m.Units: self._on_units,

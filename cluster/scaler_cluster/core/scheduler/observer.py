@@ -64,6 +64,9 @@ class Observer:
     def client_left(self, session: SessionRecord) -> None:
         """A client left or was given up."""
 
+    def operated(self, user: str, action: str, what: str, count: int) -> None:
+        """An operator acted on so many tasks or workers."""
+
     def graph_begun(self, graph: GraphRecord) -> None:
         """A graph came."""
 

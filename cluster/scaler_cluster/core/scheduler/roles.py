@@ -13,18 +13,19 @@ MAY_BE = MappingProxyType(
         users.WORKER: (m.MANAGER, m.SUPERVISOR, m.WORKER, m.STORAGE, m.CLIENT),
         users.SCHEDULER: (m.STORAGE,),
         users.OWNER: (m.CLIENT, m.MANAGER, m.SUPERVISOR, m.WORKER, m.STORAGE),
+        users.OPERATOR: (m.OPERATOR,),
     }
 )
 
 
 def may_be(user: str, hello: m.Hello) -> bool:
-    """Return True if a user may say this; without keys everybody may say everything.
+    """Return True if a user may say this; without keys everybody may, but nobody is an operator.
 
     A client with the key of a worker is the session of that worker's tasks, and nobody else is. The
     storage with the key of the scheduler is the scheduler's own, and no other storage is.
     """
     if not user:
-        return True
+        return hello.role != m.OPERATOR
     role = users.role_of(user)
     if hello.role not in MAY_BE.get(role, ()):
         return False

@@ -11,18 +11,21 @@ from scaler_cluster.core.scheduler.admission import AdmissionControl
 from scaler_cluster.core.scheduler.adoption import Adoption
 from scaler_cluster.core.scheduler.arrivals import Arrivals
 from scaler_cluster.core.scheduler.assignment import Assigner
+from scaler_cluster.core.scheduler.cancelling import Cancelling
 from scaler_cluster.core.scheduler.claims import Claims
 from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
 from scaler_cluster.core.scheduler.config import QuotaConfig, SchedulerConfig
 from scaler_cluster.core.scheduler.coordination_handlers import CoordinationHandlers
 from scaler_cluster.core.scheduler.deaths import Deaths
 from scaler_cluster.core.scheduler.dispatch import Dispatch
+from scaler_cluster.core.scheduler.draining import Draining
 from scaler_cluster.core.scheduler.failures import Failures
 from scaler_cluster.core.scheduler.feed import Feed
 from scaler_cluster.core.scheduler.graph_moves import Graphs
 from scaler_cluster.core.scheduler.inventories import Inventories
 from scaler_cluster.core.scheduler.machines import Machines
 from scaler_cluster.core.scheduler.manager_handlers import ManagerHandlers
+from scaler_cluster.core.scheduler.operator_handlers import OperatorHandlers
 from scaler_cluster.core.scheduler.outcomes import Outcomes
 from scaler_cluster.core.scheduler.pools import WorkerPools
 from scaler_cluster.core.scheduler.quotas import Quotas
@@ -34,6 +37,7 @@ from scaler_cluster.core.scheduler.storage_handlers import StorageHandlers
 from scaler_cluster.core.scheduler.supervisor_handlers import SupervisorHandlers
 from scaler_cluster.core.scheduler.table import Table
 from scaler_cluster.core.scheduler.unplaced import Unplaced
+from scaler_cluster.core.scheduler.worker_control import WorkerControl
 from scaler_cluster.core.scheduler.worker_handlers import WorkerHandlers
 from scaler_cluster.core.scheduler.worker_runs import WorkerRuns
 from scaler_cluster.errors import RemoteProtocolError
@@ -105,13 +109,17 @@ class SchedulerCore:
         self._supervisors = SupervisorHandlers(
             table, config, stopping, graphs, clients, self._workers, self.feed, pools
         )
-        self._managers = ManagerHandlers(table, config, pools, self._rebalancer, graphs)
+        draining = Draining(table, pools, self._rebalancer, graphs)
+        self._managers = ManagerHandlers(table, config, pools, draining)
+        cancelling = Cancelling(table, stopping, graphs)
+        control = WorkerControl(table, pools, self._rebalancer, draining)
+        self._operators = OperatorHandlers(table, config, cancelling, control)
         self._storages = StorageHandlers(table, config, graphs, self._adoption, inventories)
         self._resumption = Resumption(
             table, config, claims, self._workers, inventories, self._handle, self._drop, now
         )
         roles = clients, self._workers, self._supervisors, self._managers, self._storages
-        self._arrivals = Arrivals(table, config, roles, self.peer_lost)
+        self._arrivals = Arrivals(table, config, (*roles, self._operators), self.peer_lost)
         self.held_back = table.backlog.held_back
         """Numbers of sessions whose tasks wait because their clients do not read their results."""
         self.to_nudge = self._resumption.to_nudge
@@ -126,6 +134,7 @@ class SchedulerCore:
             **self._supervisors.handlers,
             **self._managers.handlers,
             **self._storages.handlers,
+            **self._operators.handlers,
             **self._resumption.handlers,
             **self._coordinating.handlers,
         }
@@ -212,6 +221,8 @@ class SchedulerCore:
             self._workers.lose(worker, None, now)
         elif peer in table.objects.storages:
             self._storages.lose(peer)
+        elif peer in table.operators:
+            self._operators.lose(peer)
         table.returning.pop(peer, None)
         self._graphs.settle(now)
         table.outbox.part_with(peer)
@@ -245,7 +256,7 @@ class SchedulerCore:
     def deadline(self) -> float:
         """When :meth:`tick` is next due."""
         table, monitor = self.table, self.feed.monitor
-        has_peers = table.sessions or table.supervisors or table.managers
+        has_peers = table.sessions or table.supervisors or table.managers or table.operators
         return min(
             self._look_at if has_peers else math.inf,
             monitor.deadline if monitor is not None else math.inf,
@@ -333,6 +344,8 @@ class SchedulerCore:
             self.table.send(peer, m.Heartbeat())
         elif peer in self.table.supervisors:
             self.table.supervisors[peer].last_seen = now
+        elif peer in self.table.operators:
+            self.table.operators[peer] = now
         else:
             self._storages.heard(peer, now)
 
@@ -377,6 +390,9 @@ class SchedulerCore:
             if not manager.is_own and now - manager.last_seen >= config.supervisor_timeout_s:
                 silence = f"it was silent for {config.supervisor_timeout_s:g} s"
                 self.peer_lost(manager.peer, now, reason=silence)
+        for peer, last_seen in list(table.operators.items()):
+            if now - last_seen >= config.client_timeout_s:
+                self.peer_lost(peer, now)
         for peer, key in list(table.objects.storages.items()):
             if now - table.objects.stores[key].last_seen >= config.storage_timeout_s:
                 self.peer_lost(peer, now)

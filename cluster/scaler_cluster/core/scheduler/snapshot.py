@@ -206,8 +206,9 @@ def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
         row.function = table.functions[run.function].name
         row.age_s = now - worker.progress_at
     row.is_spare, row.is_blocked, row.is_stalled = worker.spare, worker.blocked, worker.stalled
-    row.is_leaving = worker.retiring or bool(worker.killed)
-    if not (row.is_blocked or row.is_stalled or row.is_leaving) and worker.asleep_at == math.inf:
+    row.is_leaving, row.is_paused = worker.retiring or bool(worker.killed), worker.paused
+    is_closed = row.is_blocked or row.is_stalled or row.is_leaving or row.is_paused
+    if not is_closed and worker.asleep_at == math.inf:
         row.free = max(worker.tasks_max - count, 0)
         if worker.task_limit:
             row.free = min(row.free, worker.task_limit - worker.given)

@@ -60,6 +60,8 @@ class Table:
         self.supervisors: dict[bytes, SupervisorRecord] = {}
         self.managers: dict[bytes, ManagerRecord] = {}
         """Whoever has workers started as they are wanted, supervisors among them."""
+        self.operators: dict[bytes, float] = {}
+        """Who acts on the tasks of others, and when each was last heard."""
         self.has_lost_machines = False
         """True once a supervisor was lost, or has left."""
         self.is_roster_new = True
@@ -111,12 +113,13 @@ class Table:
         return peer in self.outbox.parting and not self.knows(peer)
 
     def knows(self, peer: bytes) -> bool:
-        """Return True if the peer is a client, a worker, a supervisor, a manager or a storage."""
+        """Return True for a client, worker, supervisor, manager, storage or operator."""
         return (
             peer in self.sessions
             or peer in self.workers
             or peer in self.supervisors
             or peer in self.managers
+            or peer in self.operators
             or peer in self.returning
             or peer in self.objects.storages
         )

@@ -102,6 +102,7 @@ class WorkerHandlers:
         worker.name = hello.name
         worker.names = (hello.name, hello.host, alias_of(peer).hex())
         worker.retiring = supervisor.is_draining
+        worker.paused = supervisor.is_paused
         worker.tasks_max = min(hello.queue or TASKS_MAX, self._config.tasks_max, TASKS_MAX)
         worker.announced = Announced(returning.first_segment)
         worker.devices = returning.devices
