@@ -85,12 +85,18 @@ def operator(cluster):
         yield made
 
 
-def start(executor, flags, count=1):
-    """Submit tasks that wait for a flag; return their futures once one of them runs."""
+def start(executor, operator, flags, count=1):
+    """Submit tasks that wait for a flag; return their futures once the scheduler has all of them,
+    and one runs.
+    """
     futures = [
         executor.submit(tasks.hold, flags.path("started"), flags.path("go")) for _ in range(count)
     ]
     flags.wait("started")
+    wait_until(
+        lambda: operator.cancel(function="hold", trial=True).count == count,
+        "the scheduler does not have all tasks",
+    )
     return futures
 
 
@@ -101,7 +107,7 @@ def pids_of(executor) -> set[int]:
 
 def test_an_operator_cancels_the_work_of_others(cluster, executor, operator, flags, caplog):
     """Running and waiting tasks; their client hears who did that, and so does the log."""
-    futures = start(executor, flags, 6)
+    futures = start(executor, operator, flags, 6)
 
     with caplog.at_level(logging.WARNING, "scaler"):
         would = operator.cancel(function="hold", trial=True)
@@ -175,7 +181,7 @@ def test_a_worker_is_restarted(executor, operator, flags):
     wait_until(lambda: not psutil.pid_exists(before), "the worker is still there")
 
     operator.pause(worker="blue")
-    (future,) = start(executor, flags)
+    (future,) = start(executor, operator, flags)
     running = flags.wait("started")
     assert running != before
     operator.restart(worker="red", force=True)
@@ -246,9 +252,9 @@ def test_wrong_calls_are_refused_at_the_door(operator):
         operator.pause(worker="red")
 
 
-def test_the_command_does_the_same(cluster, executor, flags):
+def test_the_command_does_the_same(cluster, executor, operator, flags):
     """It says what it would meet; without a terminal it wants --yes."""
-    futures = start(executor, flags, 3)
+    futures = start(executor, operator, flags, 3)
 
     asked = cluster.control("cancel function hold")
     assert asked.out.startswith("cancel function hold: 3 tasks of 1 client. Do it? [y/N]")
@@ -266,11 +272,11 @@ def test_the_command_does_the_same(cluster, executor, flags):
     assert (wrong.end(), wrong.err) == (1, "scaler_control: there is no worker green\n")
 
 
-def test_the_command_asks(cluster, executor, flags, monkeypatch, capsys):
+def test_the_command_asks(cluster, executor, operator, flags, monkeypatch, capsys):
     """Whoever sits at the terminal says yes, or nothing is done."""
     from scaler_cluster.cli import control
 
-    (future,) = start(executor, flags)
+    (future,) = start(executor, operator, flags)
     ours, theirs = pty.openpty()
     with os.fdopen(theirs) as terminal:
         monkeypatch.setattr("sys.stdin", terminal)
@@ -304,7 +310,7 @@ def test_a_drained_worker_leaves_for_good(executor, operator, flags):
     """After what it runs; its supervisor starts no other one. The last test: one worker is left."""
     red = pid_of("red", "blue", executor, operator)
     operator.pause(worker="red")
-    (future,) = start(executor, flags)
+    (future,) = start(executor, operator, flags)
     blue = flags.wait("started")
     operator.resume(worker="red")
     operator.drain(worker="blue")
