@@ -86,8 +86,9 @@ def operator(cluster):
 
 
 def start(executor, operator, flags, count=1):
-    """Submit tasks that wait for a flag; return their futures once the scheduler has all of them,
-    and one runs.
+    """Submit tasks that wait for a flag; return their futures once one runs.
+
+    The scheduler has all of them then.
     """
     futures = [
         executor.submit(tasks.hold, flags.path("started"), flags.path("go")) for _ in range(count)
