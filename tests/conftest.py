@@ -10,9 +10,13 @@ import sys
 import tempfile
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 ROOT = Path(__file__).parents[1]
 REAL_PROCESSES = ("runtime", "compat", "differential", "provision")
@@ -53,9 +57,17 @@ if str(HOOK.parent) not in sys.path:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
+def children() -> list[psutil.Process]:
+    """Return every process below this one that has not ended."""
+    return [one for one in psutil.Process().children(recursive=True) if not _is_tracker(one)]
+
+
 def our_processes() -> list[psutil.Process]:
-    """Return every process that these tests started and that has not ended, orphans included."""
-    found = {process.pid: process for process in psutil.Process().children(recursive=True)}
+    """Return every process that these tests started and that has not ended, orphans included.
+
+    It asks all processes of this machine, which takes its time.
+    """
+    found = {process.pid: process for process in children()}
     mark = os.environ[MARK]
     for process in psutil.process_iter():
         try:
@@ -63,7 +75,12 @@ def our_processes() -> list[psutil.Process]:
                 found[process.pid] = process
         except psutil.Error:
             continue
-    return [process for process in found.values() if "resource_tracker" not in _command(process)]
+    return [process for process in found.values() if not _is_tracker(process)]
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    """Return True for Python's own process that looks after segments: it ends with this one."""
+    return "resource_tracker" in _command(process)
 
 
 def _command(process: psutil.Process) -> str:
@@ -114,50 +131,80 @@ def standing() -> set[int]:
     return set()
 
 
-@pytest.fixture(autouse=True)
-def nothing_left(nobody_unpickles, request, tmp_path_factory, monkeypatch, standing):
-    """Fail a test that leaves a process, a temporary directory or a shared segment behind."""
-    if not any(part in REAL_PROCESSES for part in request.path.relative_to(ROOT).parts):
-        yield
-        return
-    tmp_path_factory.getbasetemp()
-    # Short: the path of a Unix socket goes in here, and holds about 100 bytes.
-    private = tempfile.mkdtemp(prefix="t-", dir="/tmp" if os.path.isdir("/tmp") else None)
-    monkeypatch.setenv("TMPDIR", private)
-    monkeypatch.setattr(tempfile, "tempdir", private)
-    # Here as well: other tests may run on this machine at the same time.
-    shared = tempfile.mkdtemp(prefix="t-", dir="/dev/shm") if os.path.isdir("/dev/shm") else private
-    monkeypatch.setenv("SCALER_SHARED_MEMORY", shared)
-    before = {process.pid for process in our_processes()}
+def _starts_processes(request) -> bool:
+    return any(part in REAL_PROCESSES for part in request.path.relative_to(ROOT).parts)
 
-    def left() -> list[psutil.Process]:
-        return [
-            process
-            for process in our_processes()
-            if process.pid not in before and not _is_below(process, standing)
-        ]
 
-    yield
-
+def _end(left: Callable[[], list[psutil.Process]]) -> None:
+    """Fail if these processes do not end by themselves, and end them."""
     with contextlib.suppress(AssertionError):
         wait_until(lambda: not left(), "processes were left behind", GONE_S)
     remains = left()
     commands = [_command(process) for process in remains]
     for process in remains:
-        try:
+        with contextlib.suppress(psutil.Error):
             process.kill()
-        except psutil.Error:
-            continue
-
-    def directories() -> list[str]:
-        return sorted(
-            str(path) for place in (private, shared) for path in Path(place).glob("scaler-*")
-        )
-
-    with contextlib.suppress(AssertionError):
-        wait_until(lambda: not directories(), "directories were left", 0.0 if commands else 2.0)
-    remaining = directories()
-    shutil.rmtree(private, ignore_errors=True)
-    shutil.rmtree(shared, ignore_errors=True)
     assert not commands, "processes were left behind"
-    assert not remaining, "temporary directories or shared memory were left behind"
+
+
+def _left_in(places: Iterable[Path]) -> set[Path]:
+    """Return the directories of clusters, clients and storages in these places."""
+    found = (path for place in places for path in place.glob("scaler-*"))
+    # The lock of whoever installs with pip stays.
+    return {path for path in found if path.suffix != ".lock"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def private_directories(request, tmp_path_factory):
+    """Return a module's own places for temporary files and for shared memory; both end empty.
+
+    Fail if a process is left that is an orphan by now, which no single test looks for.
+    """
+    if not _starts_processes(request):
+        yield ()
+        return
+    tmp_path_factory.getbasetemp()
+    # Short: the path of a Unix socket goes in here.
+    on_disk = "/tmp" if os.path.isdir("/tmp") else None
+    # Its own as well: other tests may run on this machine at the same time.
+    in_memory = "/dev/shm" if os.path.isdir("/dev/shm") else on_disk
+    places = [Path(tempfile.mkdtemp(prefix="t-", dir=top)) for top in (on_disk, in_memory)]
+    before = {process.pid for process in our_processes()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(places[0]))
+        patch.setattr(tempfile, "tempdir", str(places[0]))
+        patch.setenv("SCALER_SHARED_MEMORY", str(places[1]))
+        yield places
+
+    try:
+        _end(lambda: [process for process in our_processes() if process.pid not in before])
+        assert not _left_in(places), "temporary directories or shared memory were left behind"
+    finally:
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(nobody_unpickles, request, private_directories, standing):
+    """Fail a test that leaves a process, a temporary directory or a shared segment behind."""
+    if not _starts_processes(request):
+        yield
+        return
+    before = {process.pid for process in children()}
+    there = _left_in(private_directories)
+
+    yield
+
+    _end(
+        lambda: [
+            process
+            for process in children()
+            if process.pid not in before and not _is_below(process, standing)
+        ]
+    )
+    # What an orphan has in use ends with it.
+    wait_until(
+        lambda: not _left_in(private_directories) - there,
+        "temporary directories or shared memory were left behind",
+        GONE_S,
+    )

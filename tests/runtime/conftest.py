@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from tests.runtime.helpers import (
     shut_down,
     wait_until,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -41,27 +45,95 @@ def make_executor():
 
 
 @pytest.fixture
-def executor(make_executor):
-    """Return an executor with two workers."""
+def own(make_executor):
+    """Return an executor of the test's own with two workers, which it may end, kill or fill."""
     return make_executor(2)
 
 
 @pytest.fixture
-def single(make_executor):
-    """Return an executor with one worker, so that tasks run one after the other."""
+def own_single(make_executor):
+    """Return an executor of the test's own with one worker."""
     return make_executor(1)
 
 
+@contextlib.contextmanager
+def of_module(workers: int, standing: set[int]) -> Iterator[ScalerExecutor]:
+    """Keep an executor for all tests of a module."""
+    made = ScalerExecutor(workers)
+    try:
+        standing |= {child.pid for child in made._session.cluster._children.values()}
+        yield made
+    finally:
+        assert shut_down(made), "shutdown() waits for something that never ends"
+
+
+def left_as_found(executor: ScalerExecutor) -> None:
+    """Fail if what the next tests of the module use as well is not of use any more."""
+    session = executor._session
+    assert session.is_open, "the executor of the module was ended: take `own`"
+    wait_until(lambda: not session.connection._core.busy, "tasks were left in the executor")
+
+
+@pytest.fixture(scope="module")
+def executor_of_module(standing, private_directories):
+    """Return an executor with two workers for all tests of a module."""
+    with of_module(2, standing) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def single_of_module(standing, private_directories):
+    """Return an executor with one worker for all tests of a module."""
+    with of_module(1, standing) as made:
+        yield made
+
+
 @pytest.fixture
-def cluster():
-    """Return a cluster of two workers."""
+def executor(executor_of_module):
+    """Return an executor with two workers, which is the same for all tests of a module."""
+    yield executor_of_module
+    left_as_found(executor_of_module)
+
+
+@pytest.fixture
+def single(single_of_module):
+    """Return an executor of the module with one worker: tasks run one after the other."""
+    yield single_of_module
+    left_as_found(single_of_module)
+
+
+@contextlib.contextmanager
+def cluster_of_module(workers: int, standing: set[int]) -> Iterator[SchedulerClusterCombo]:
+    """Keep a cluster for all tests of a module."""
+    with SchedulerClusterCombo(workers) as made:
+        standing |= {child.pid for child in made._cluster._children.values()}
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(standing, private_directories):
+    """Return a cluster of two workers for all tests of a module."""
+    with cluster_of_module(2, standing) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def single_cluster(standing, private_directories):
+    """Return a cluster of one worker for all tests of a module."""
+    with cluster_of_module(1, standing) as made:
+        yield made
+
+
+@pytest.fixture
+def own_cluster():
+    """Return a cluster of two workers of the test's own, which it may end, kill or fill."""
     with SchedulerClusterCombo(2) as made:
         yield made
 
 
 @pytest.fixture
 def client(cluster):
-    """Return a client of the cluster."""
+    """Return a client of the module's cluster."""
     with Client(cluster.get_address()) as made:
         yield made
 

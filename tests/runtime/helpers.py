@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     import zmq
 
+    from scaler_exec import ScalerExecutor
+
 BOUND_S = 30.0
 """What must end ends within this, however busy the machine is."""
 HOOK = Path(__file__).parents[1] / "hook" / "sitecustomize.py"
@@ -178,6 +180,13 @@ def wait_gone(*pids: int) -> None:
     """Wait until these processes have ended."""
     for pid in pids:
         wait_until(partial(is_gone, pid), f"process {pid} lives on")
+
+
+def process_of(executor: ScalerExecutor, name: str) -> psutil.Process:
+    """Return the scheduler or supervisor process that an executor started for itself."""
+    cluster = executor._session.cluster
+    assert cluster is not None
+    return psutil.Process(cluster._children[name].pid)
 
 
 def cluster_process(name: str, parent: int | None = None) -> psutil.Process:

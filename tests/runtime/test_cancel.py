@@ -287,29 +287,29 @@ def test_a_timeout_of_a_map_cancels_the_rest(single, flags) -> None:
     assert not flags.seen("b")
 
 
-def test_shutdown_may_cancel_what_waits(single, flags) -> None:
+def test_shutdown_may_cancel_what_waits(own_single, flags) -> None:
     """shutdown(cancel_futures=True) cancels what no worker has, and waits for the rest."""
-    held = single.submit(tasks.hold, flags.path("held"), flags.path("go"))
-    futures = [single.submit(tasks.square, n) for n in range(100)]
+    held = own_single.submit(tasks.hold, flags.path("held"), flags.path("go"))
+    futures = [own_single.submit(tasks.square, n) for n in range(100)]
     flags.wait("held")
-    single.shutdown(wait=False, cancel_futures=True)
-    wait_delivered(single)
+    own_single.shutdown(wait=False, cancel_futures=True)
+    wait_delivered(own_single)
     flags.set("go")
     wait([held, *futures], BOUND_S)
-    single.shutdown()
+    own_single.shutdown()
 
     assert not held.cancelled()
     assert all(future.done() for future in futures)
     assert sum(future.cancelled() for future in futures) >= 90
 
 
-def test_shutdown_cancels_the_waiting_calls_of_maps(single, flags) -> None:
+def test_shutdown_cancels_the_waiting_calls_of_maps(own_single, flags) -> None:
     """shutdown(cancel_futures=True) reaches maps: their iterators raise CancelledError."""
-    held = single.submit(tasks.hold, flags.path("held"), flags.path("go"))
-    results = single.map(tasks.square, range(1000))
+    held = own_single.submit(tasks.hold, flags.path("held"), flags.path("go"))
+    results = own_single.map(tasks.square, range(1000))
     flags.wait("held")
-    single.shutdown(wait=False, cancel_futures=True)
-    wait_delivered(single)
+    own_single.shutdown(wait=False, cancel_futures=True)
+    wait_delivered(own_single)
     flags.set("go")
 
     with pytest.raises(CancelledError):

@@ -14,11 +14,10 @@ from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S
 
 
-@pytest.fixture
-def cluster():
+@pytest.fixture(scope="module")
+def cluster(single_cluster):
     """Return a cluster of one worker."""
-    with SchedulerClusterCombo(n_workers=1) as made:
-        yield made
+    return single_cluster
 
 
 def test_a_client_submits(client) -> None:

@@ -152,14 +152,14 @@ def test_the_children_of_tasks_die_with_a_killed_supervisor(make_executor, flags
 
 
 @pytest.mark.parametrize("name", ["scheduler", "supervisor"])
-def test_a_process_that_was_stopped_for_a_while_goes_on(executor, flags, name) -> None:
+def test_a_process_that_was_stopped_for_a_while_goes_on(own, flags, name) -> None:
     """A scheduler or supervisor that is stopped for a moment delays, and loses nothing."""
-    held = executor.submit(tasks.hold, flags.path("held"), flags.path("go"))
+    held = own.submit(tasks.hold, flags.path("held"), flags.path("go"))
     flags.wait("held")
     process = cluster_process(name)
     process.suspend()
     try:
-        futures = [executor.submit(tasks.square, n) for n in range(100)]
+        futures = [own.submit(tasks.square, n) for n in range(100)]
         with pytest.raises(concurrent.futures.TimeoutError):
             held.result(1.5)
         flags.set("go")

@@ -98,18 +98,18 @@ def test_numbers_that_cannot_be(executor, change, error, message) -> None:
     assert "workers=2" in repr(executor)
 
 
-def test_a_fork_does_not_scale_the_cluster_of_its_parent(executor) -> None:
+def test_a_fork_does_not_scale_the_cluster_of_its_parent(own) -> None:
     """Its supervisor is no child of the fork."""
     pid = os.fork()
     if not pid:
         try:
-            executor.scale(1)
+            own.scale(1)
         except SessionForkedError:
             os._exit(7)
         os._exit(0)
 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-    assert "workers=2" in repr(executor)
+    assert "workers=2" in repr(own)
 
 
 def test_a_wake_up_among_the_bounds_says_nothing() -> None:
@@ -126,13 +126,13 @@ def test_a_wake_up_among_the_bounds_says_nothing() -> None:
     assert reader.read(b"\n" + line) == [bounds]
 
 
-def test_only_who_started_a_cluster_scales_it(cluster) -> None:
+def test_only_who_started_a_cluster_scales_it(own_cluster) -> None:
     """Who has joined it does not, and nobody does after its end."""
-    with ScalerExecutor(address=cluster) as joined, pytest.raises(RuntimeError, match="own"):
+    with ScalerExecutor(address=own_cluster) as joined, pytest.raises(RuntimeError, match="own"):
         joined.scale(1)
-    cluster.shutdown()
+    own_cluster.shutdown()
     with pytest.raises(RuntimeError, match="was shut down"):
-        cluster.scale(1)
+        own_cluster.scale(1)
 
 
 def test_a_manager_by_command_starts_from_zero(shell, flags) -> None:

@@ -111,11 +111,11 @@ def test_a_callback_that_raises_hurts_nobody(executor, flags, capsys, caplog) ->
     assert "ZeroDivisionError" in capsys.readouterr().err + caplog.text
 
 
-def test_a_callback_may_shut_the_executor_down(executor) -> None:
+def test_a_callback_may_shut_the_executor_down(own) -> None:
     """shutdown() in a callback does not wait for itself."""
-    executor.submit(tasks.square, 3).add_done_callback(lambda _: executor.shutdown())
+    own.submit(tasks.square, 3).add_done_callback(lambda _: own.shutdown())
 
-    wait_until(lambda: _is_closed(executor), "the executor is still open")
+    wait_until(lambda: _is_closed(own), "the executor is still open")
 
 
 def _is_closed(executor) -> bool:
@@ -327,10 +327,10 @@ def test_an_executor_in_a_forked_child_says_so(executor, flags, use) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_shutdown_in_a_forked_child_does_nothing(executor) -> None:
+def test_a_shutdown_in_a_forked_child_does_nothing(own) -> None:
     """shutdown() in a fork, or the fork's own end, leaves the parent's workers alone."""
-    assert in_fork(executor.shutdown) == "None"
-    assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+    assert in_fork(own.shutdown) == "None"
+    assert own.submit(tasks.square, 3).result(BOUND_S) == 9
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

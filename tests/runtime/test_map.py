@@ -205,10 +205,10 @@ def test_a_map_after_shutdown_is_refused() -> None:
         executor.map(tasks.square, [1])
 
 
-def test_a_buffered_map_after_shutdown_ends_with_what_was_submitted(executor) -> None:
+def test_a_buffered_map_after_shutdown_ends_with_what_was_submitted(own) -> None:
     """What a map had submitted before shutdown() comes; asking for more then is refused."""
-    results = executor.map(tasks.square, itertools.count(), buffersize=4)
-    executor.shutdown(wait=False)
+    results = own.map(tasks.square, itertools.count(), buffersize=4)
+    own.shutdown(wait=False)
 
     with pytest.raises(RuntimeError, match="after shutdown"):
         for _ in range(100):

@@ -18,35 +18,34 @@ from scaler_exec import (
     Client,
     ConfigError,
     ScalerExecutor,
-    SchedulerClusterCombo,
     TaskTimeoutError,
     WorkerDiedError,
     secede,
 )
 from tests.runtime import nested_tasks, tasks
-from tests.runtime.helpers import BOUND_S, cluster_process, wait_gone, wait_until
+from tests.runtime.helpers import BOUND_S, process_of, wait_gone, wait_until
 
 MB = 1_000_000
 
 
-@pytest.fixture(params=[1, 2], ids=["one worker", "two workers"])
-def client(request):
+@pytest.fixture(params=["single_cluster", "cluster"], ids=["one worker", "two workers"])
+def client(request, single_cluster, cluster):
     """A client of a cluster with one worker, or with two."""
-    with SchedulerClusterCombo(request.param) as combo, Client(combo.get_address()) as client:
+    with Client(request.getfixturevalue(request.param)) as client:
         yield client
 
 
 @pytest.fixture
-def single_client():
+def single_client(single_cluster):
     """A client of a cluster with one worker."""
-    with SchedulerClusterCombo(1) as combo, Client(combo.get_address()) as client:
+    with Client(single_cluster) as client:
         yield client
 
 
 @pytest.fixture
-def pair():
+def pair(cluster):
     """A client of a cluster with two workers."""
-    with SchedulerClusterCombo(2) as combo, Client(combo.get_address()) as client:
+    with Client(cluster) as client:
         yield client
 
 
@@ -316,13 +315,13 @@ WORKER_THREADS = 4
 """Those of a worker that has come up: main, control, and two of ZeroMQ."""
 
 
-def _live_workers() -> list[int]:
-    """Return the workers of the only cluster that have come up, below its fork server.
+def _live_workers(executor) -> list[int]:
+    """Return the workers of its cluster that have come up, below their fork server.
 
     Those that start have fewer threads; if too many of them die in a row the cluster is broken.
     """
     found = []
-    for server in cluster_process("supervisor").children():
+    for server in process_of(executor, "supervisor").children():
         for worker in server.children():
             with contextlib.suppress(psutil.Error):
                 if worker.num_threads() >= WORKER_THREADS:
@@ -330,24 +329,25 @@ def _live_workers() -> list[int]:
     return found
 
 
-def test_random_trees_while_workers_are_killed(pair) -> None:
+def test_random_trees_while_workers_are_killed(own) -> None:
     """Each tree ends right or with WorkerDiedError, and no more of them than workers were killed."""
-    dice = random.Random(1)
-    futures = {pair.submit(nested_tasks.tree, pair, seed, 5): seed for seed in range(150)}
-    kills = deaths = 0
+    with Client(own.address) as client:
+        dice = random.Random(1)
+        futures = {client.submit(nested_tasks.tree, client, seed, 5): seed for seed in range(150)}
+        kills = deaths = 0
 
-    for future in concurrent.futures.as_completed(futures, 4 * BOUND_S):
-        if isinstance(future.exception(), WorkerDiedError):
-            deaths += 1
-        else:
-            assert future.result() == nested_tasks.plain_tree(futures[future], 5)
-        if workers := _live_workers():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(dice.choice(workers), signal.SIGKILL)
-                kills += 1
+        for future in concurrent.futures.as_completed(futures, 4 * BOUND_S):
+            if isinstance(future.exception(), WorkerDiedError):
+                deaths += 1
+            else:
+                assert future.result() == nested_tasks.plain_tree(futures[future], 5)
+            if workers := _live_workers(own):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(dice.choice(workers), signal.SIGKILL)
+                    kills += 1
 
-    assert deaths <= kills
-    assert pair.submit(nested_tasks.fibonacci, pair, 5).result(BOUND_S) == 5
+        assert deaths <= kills
+        assert client.submit(nested_tasks.fibonacci, client, 5).result(BOUND_S) == 5
 
 
 def test_objects_end_with_their_task(client, baseline) -> None:
@@ -440,11 +440,10 @@ def test_waiting_in_a_callback(client) -> None:
 
 def test_a_task_waits_for_a_scheduler_that_is_stopped(make_executor, flags) -> None:
     """A task's first client is as patient as one that is open: the scheduler will come back."""
-    future = make_executor(1).submit(
-        nested_tasks.first_client_after, flags.path("ready"), flags.path("go")
-    )
+    executor = make_executor(1)
+    future = executor.submit(nested_tasks.first_client_after, flags.path("ready"), flags.path("go"))
     flags.wait("ready")
-    scheduler = cluster_process("scheduler")
+    scheduler = process_of(executor, "scheduler")
     scheduler.send_signal(signal.SIGSTOP)
     try:
         flags.set("go")

@@ -17,7 +17,7 @@ import pytest
 
 from scaler_exec import DeserializeObjectError, PayloadError
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, cluster_process, segments, wait_gone, wait_until
+from tests.runtime.helpers import BOUND_S, process_of, segments, wait_gone, wait_until
 from tests.runtime.machines import find_storage, wait_storage
 
 MB = 1_000_000
@@ -452,20 +452,19 @@ def test_what_a_killed_storage_was_to_remove_is_removed(executor, baseline) -> N
 
 
 @pytest.mark.parametrize("name", ["scheduler", "supervisor"])
-def test_a_process_that_was_killed_leaves_no_segment(make_executor, flags, name) -> None:
+def test_a_process_that_was_killed_leaves_no_segment(own, flags, name) -> None:
     """No segment is left, whichever process of a cluster is killed while objects are in use."""
-    executor = make_executor(2)
     value = np.ones(MB)
-    done = executor.submit(np.add, value, 1)
-    held = executor.submit(_hold_and_return, value, flags.path("held"), flags.path("go"))
+    done = own.submit(np.add, value, 1)
+    held = own.submit(_hold_and_return, value, flags.path("held"), flags.path("go"))
     flags.wait("held")
     wait_until(done.done, "the task does not end")
-    cluster_process(name).kill()
+    process_of(own, name).kill()
 
     flags.set("go")
     held.result(BOUND_S)
-    assert executor.submit(np.sum, np.ones(MB)).result(BOUND_S) == MB
-    executor.shutdown()
+    assert own.submit(np.sum, np.ones(MB)).result(BOUND_S) == MB
+    own.shutdown()
     assert not segments()
 
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from scaler_exec import ConfigError, WorkerDiedError
+from scaler_exec import Client, ConfigError, WorkerDiedError
 from tests.runtime.browser import DESKTOP, PHONE
 from tests.runtime.helpers import plant
 
@@ -139,13 +139,13 @@ def test_a_body_that_raises(client, tmp_path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_cluster_that_ends_meanwhile(cluster, client, tmp_path) -> None:
+def test_a_cluster_that_ends_meanwhile(own_cluster, tmp_path) -> None:
     """The page of a cluster that ended says what was heard, and that it is not all."""
     path = tmp_path / "report.html"
 
-    with client.performance_report(path):
+    with Client(own_cluster) as client, client.performance_report(path):
         client.map(double, range(10))
-        cluster.shutdown()
+        own_cluster.shutdown()
 
     assert "The scheduler was not heard at the end" in path.read_text()
 

@@ -13,14 +13,14 @@ import pytest
 
 from scaler_exec import ClusterBrokenError, ScalerExecutor, WorkerDiedError
 from tests.runtime import tasks
-from tests.runtime.helpers import BOUND_S, cluster_process, run_program, wait_gone, wait_until
+from tests.runtime.helpers import BOUND_S, process_of, run_program, wait_gone, wait_until
 
 MEGABYTE = 1_000_000
 
 
-def worker_pids() -> list[int]:
-    """Return the ids of the worker processes: children of the supervisor's fork server."""
-    servers = cluster_process("supervisor").children()
+def worker_pids(executor) -> list[int]:
+    """Return the ids of its worker processes: children of the supervisor's fork server."""
+    servers = process_of(executor, "supervisor").children()
     return [worker.pid for server in servers for worker in server.children()]
 
 
@@ -84,14 +84,14 @@ def test_a_killed_workers_queue_moves_on(single, flags) -> None:
     assert [future.result(BOUND_S) for future in others] == [n * n for n in range(100)]
 
 
-def test_an_idle_worker_that_dies_is_replaced(executor) -> None:
+def test_an_idle_worker_that_dies_is_replaced(own) -> None:
     """An idle worker that dies is replaced, and nothing fails."""
-    assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
-    for pid in worker_pids():
+    assert own.submit(tasks.square, 3).result(BOUND_S) == 9
+    for pid in worker_pids(own):
         os.kill(pid, signal.SIGKILL)
         wait_gone(pid)
 
-    assert list(executor.map(tasks.square, range(50))) == [n * n for n in range(50)]
+    assert list(own.map(tasks.square, range(50))) == [n * n for n in range(50)]
 
 
 # -- limits --------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_kills_under_load_lose_nothing(make_executor) -> None:
         future.add_done_callback(lambda _, n=n: calls.append(n))
     map_results = executor.options(retries=60).map(tasks.nap, range(2000))
     while killed < 50:
-        pids = worker_pids()
+        pids = worker_pids(executor)
         if pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(chance.choice(pids), signal.SIGKILL)
