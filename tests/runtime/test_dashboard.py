@@ -18,11 +18,11 @@ from scaler_monitoring.recording import read
 from tests.runtime.browser import DESKTOP, watched
 from tests.runtime.helpers import free_port, plant, wait_gone, wait_until
 
-TABS = 8
+TABS = 3
 LOOK_S = 30.0
 WARM_S = 15.0
 """How long it takes until a tab has all that it keeps."""
-GROWTH_BYTES = 10e6
+GROWTH_BYTES = 5e6
 ROOM_BYTES = 4096
 """Enough for what is logged, not for what is recorded."""
 

@@ -83,12 +83,10 @@ def run(standing):
 
 @pytest.fixture
 def open_page(run, open_window):
-    """Return what opens a page, at its path, and waits until it shows the whole run."""
+    """Return what opens a page, at its path, and waits until it shows the cluster."""
 
-    def open_page(path, size=DESKTOP):
-        link = run.dashboard_link
-        page = open_window(size).open(link)
-        page.goto(link.partition("/?")[0] + path)
+    def open_page(path):
+        page = open_window().enter(run.dashboard_link, path)
         page.locator("p.good").wait_for()
         return page
 
@@ -228,9 +226,7 @@ def test_machines(open_page):
 def test_managers_come_and_go(open_window, shell):
     """Managers have a table while there are any, with why their units are in vain."""
     with SchedulerClusterCombo(1, dashboard=True) as cluster:
-        link = str(cluster.dashboard_link)
-        page = open_window().open(link)
-        page.goto(link.partition("/?")[0] + "/machines")
+        page = open_window().enter(cluster.dashboard_link, "/machines")
         wait_for(page, "process ")
         title = page.get_by_role("heading", name="Worker managers")
         assert not title.is_visible()
@@ -272,25 +268,29 @@ def test_settings_change_the_pages(open_page):
 
 
 @pytest.mark.parametrize("path", [path for path, _ in LINKS])
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_pages_fit_and_run_no_code_of_users(open_page, path, size):
-    """No page is wider than its window, runs code of users, or asks elsewhere for anything."""
-    page = open_page("/", size)
+def test_pages_fit_and_run_no_code_of_users(run, open_window, path):
+    """No page is wider than its window, a phone's or a desktop's, or runs code of users.
+
+    Nor does it ask elsewhere for anything.
+    """
+    window = open_window(PHONE)
     dialogs: list[str] = []
 
     def note(dialog):
         dialogs.append(dialog.message)
         dialog.dismiss()
 
-    page.on("dialog", note)
+    window.context.on("dialog", note)
 
-    page.goto(page.url.rstrip("/") + path)
+    page = window.enter(run.dashboard_link, path)
 
     page.get_by_role("link", name=dict(LINKS)[path]).wait_for()
     if path != "/settings":
         page.locator("p.good").wait_for()
         wait_until(lambda: len(text_of(page)) > 100, "the page stays empty")
-    wait_until(lambda: page.evaluate(SIDEWAYS) <= 0, "the page is wider than its window")
+    for width, height in (PHONE, DESKTOP):
+        page.set_viewport_size({"width": width, "height": height})
+        wait_until(lambda: page.evaluate(SIDEWAYS) <= 0, "the page is wider than its window")
     assert page.locator("img[src=x]").count() == 0
     assert not dialogs
     page.close()
@@ -328,9 +328,7 @@ def test_tables_do_not_keep_the_keyboard(open_page):
 def test_a_killed_worker_goes_and_is_reported(open_window):
     """A killed worker's row goes while the page is open, and its death and successor come."""
     with SchedulerClusterCombo(1, dashboard=True) as cluster:
-        link = str(cluster.dashboard_link)
-        page = open_window().open(link)
-        page.goto(link.partition("/?")[0] + "/workers")
+        page = open_window().enter(cluster.dashboard_link, "/workers")
         with Client(cluster.get_address()) as client:
             pid = client.submit(os.getpid).result()
             row(page, f"{pid}|").wait_for()
