@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.differential import errands, player, scenes
 from tests.differential.strategies import CHANGED_BY, VALUES, programs
 
-EXAMPLES = int(os.environ.get("SCALER_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("SCALER_EXAMPLES", "20"))
 """Programs made at random for each test: always the same ones, unless it is set."""
 
 generated = settings(
