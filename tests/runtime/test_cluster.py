@@ -287,19 +287,19 @@ def test_options_of_an_embedded_cluster_do_not_fit_a_running_one(combo) -> None:
 # -- sharing -------------------------------------------------------------------------------------
 
 
-def test_two_executors_share_one_cluster(executor) -> None:
+def test_two_executors_share_one_cluster(own) -> None:
     """Executors that joined one cluster get their own results, from the same workers."""
-    with ScalerExecutor(address=executor.address) as other:
-        ours = [executor.submit(tasks.square, n) for n in range(500)]
+    with ScalerExecutor(address=own.address) as other:
+        ours = [own.submit(tasks.square, n) for n in range(500)]
         theirs = [other.submit(_negative, n) for n in range(500)]
-        our_map = executor.map(_negative, range(300))
+        our_map = own.map(_negative, range(300))
         their_map = other.map(tasks.square, range(300))
 
         assert [future.result(BOUND_S) for future in ours] == [n * n for n in range(500)]
         assert [future.result(BOUND_S) for future in theirs] == [-n for n in range(500)]
         assert list(our_map) == [-n for n in range(300)]
         assert list(their_map) == [n * n for n in range(300)]
-        assert set(other.map(_pid, range(100))) <= set(executor.map(_pid, range(2000)))
+        assert set(other.map(_pid, range(100))) <= set(own.map(_pid, range(2000)))
 
 
 def _negative(number):
@@ -310,29 +310,29 @@ def _pid(_):
     return os.getpid()
 
 
-def test_one_that_leaves_does_not_disturb_the_other(executor, flags) -> None:
+def test_one_that_leaves_does_not_disturb_the_other(own, flags) -> None:
     """An executor that shuts down ends its own tasks only."""
-    other = ScalerExecutor(address=executor.address)
-    ours = executor.submit(tasks.hold, flags.path("ours"), flags.path("go"))
+    other = ScalerExecutor(address=own.address)
+    ours = own.submit(tasks.hold, flags.path("ours"), flags.path("go"))
     flags.wait("ours")
     assert other.submit(tasks.square, 3).result(BOUND_S) == 9
     other.shutdown()
     flags.set("go")
 
     assert ours.result(BOUND_S) > 0
-    assert list(executor.map(tasks.square, range(50))) == [n * n for n in range(50)]
+    assert list(own.map(tasks.square, range(50))) == [n * n for n in range(50)]
 
 
-def test_a_client_that_is_dropped_stops_its_tasks(executor, flags) -> None:
+def test_a_client_that_is_dropped_stops_its_tasks(own, flags) -> None:
     """Tasks of a client that left are stopped, and their worker is free again."""
-    client = Client(executor.address)
+    client = Client(own.address)
     client.submit(tasks.sleep, flags.path("a"))
     client.submit(tasks.refuse_to_stop, flags.path("b"))
     flags.wait("a")
     flags.wait("b")
     client.disconnect()
 
-    assert list(executor.map(tasks.square, range(50))) == [n * n for n in range(50)]
+    assert list(own.map(tasks.square, range(50))) == [n * n for n in range(50)]
 
 
 # -- who does not fit ----------------------------------------------------------------------------
@@ -475,13 +475,13 @@ def test_garbage_below_the_protocol_hurts_nobody(start_program, flags) -> None:
     assert all("dropped peer" in line or "refused a connection" in line for line in lines), err
 
 
-def test_a_peer_that_claims_a_huge_message_is_dropped(executor) -> None:
+def test_a_peer_that_claims_a_huge_message_is_dropped(own) -> None:
     """A peer that claims a length beyond the limit is dropped, and others work on."""
-    with Raw(executor.address, b"raw") as raw:
+    with Raw(own.address, b"raw") as raw:
         raw.socket.send(b"\xc6\xff\xff\xff\xff", zmq.SNDMORE)
         raw.socket.send(b"x" * 1000)
 
-        assert executor.submit(tasks.square, 3).result(BOUND_S) == 9
+        assert own.submit(tasks.square, 3).result(BOUND_S) == 9
 
 
 def test_a_worker_that_speaks_nonsense_is_replaced(make_executor, flags) -> None:

@@ -291,12 +291,13 @@ def test_nodes_that_do_not_share_take_the_very_text(lonely) -> None:
     assert len(set(lonely.get(graph, list(range(TAKERS))).values())) == 1
 
 
-def test_values_travel_to_other_workers(client, log) -> None:
+def test_values_travel_to_other_workers(own_cluster, log) -> None:
     """What another worker needs travels there, once for all nodes on that one."""
     graph: dict[Any, Any] = {"v": Call(Noted, [log, 7])}
     graph |= {n: (nap, "v", 0.05 + n / 1e6) for n in range(TAKERS)}
 
-    found = client.get(graph, list(range(TAKERS)), share=True)
+    with Client(own_cluster) as client:
+        found = client.get(graph, list(range(TAKERS)), share=True)
     assert len(set(found.values())) == 2
     # A value is pickled once to see how large it is, and once to send it.
     assert len(notes(log)) <= 2
