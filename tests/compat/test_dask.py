@@ -18,7 +18,7 @@ from scaler_exec import (
     SessionClosedError,
     WorkerDiedError,
 )
-from tests.runtime.helpers import BOUND_S, environment, run_program
+from tests.runtime.helpers import BOUND_S, environment, run_program, standing_cluster
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -34,10 +34,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 SYNC = "synchronous"
 
 
+@pytest.fixture(scope="module")
+def cluster(standing, private_directories):
+    """Return a cluster with two workers for all tests of this module."""
+    with standing_cluster(2, standing) as made:
+        yield made
+
+
 @pytest.fixture
-def client():
-    """Return the client of a cluster with two workers."""
-    with SchedulerClusterCombo(2) as cluster, Client(cluster.get_address()) as client:
+def client(cluster):
+    """Return a client of that."""
+    with Client(cluster) as client:
         yield client
 
 

@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from scaler_exec import Client, SchedulerClusterCombo
+from scaler_exec import Client
 from tests.runtime import tasks
-from tests.runtime.helpers import Flags
+from tests.runtime.helpers import Flags, standing_cluster
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -30,10 +30,17 @@ from dask.utils_test import add, inc  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.fixture(scope="module")
+def cluster(standing, private_directories):
+    """Return a cluster with two workers for all tests of this module."""
+    with standing_cluster(2, standing) as made:
+        yield made
+
+
 @pytest.fixture
-def client():
-    """Return the client of a cluster with two workers."""
-    with SchedulerClusterCombo(2) as cluster, Client(cluster.get_address()) as client:
+def client(cluster):
+    """Return a client of that."""
+    with Client(cluster) as client:
         yield client
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from scaler_exec import Client, SchedulerClusterCombo, UnpicklableResultError
 from tests.runtime import tasks
-from tests.runtime.helpers import Flags, run_program, wait_until
+from tests.runtime.helpers import Flags, run_program, standing_cluster, wait_until
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -37,11 +37,11 @@ SYNC = "synchronous"
 SMALL = pd.DataFrame({"a": range(10), "b": [n % 3 for n in range(10)]})
 
 
-@pytest.fixture
-def cluster():
-    """Return a cluster with two workers."""
-    with SchedulerClusterCombo(2) as cluster:
-        yield cluster
+@pytest.fixture(scope="module")
+def cluster(standing, private_directories):
+    """Return a cluster with two workers for all tests of this module."""
+    with standing_cluster(2, standing) as made:
+        yield made
 
 
 @pytest.fixture

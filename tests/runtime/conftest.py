@@ -15,6 +15,7 @@ from tests.runtime.helpers import (
     mapped_segments,
     segments,
     shut_down,
+    standing_cluster,
     wait_until,
 )
 
@@ -102,25 +103,17 @@ def single(single_of_module):
     left_as_found(single_of_module)
 
 
-@contextlib.contextmanager
-def cluster_of_module(workers: int, standing: set[int]) -> Iterator[SchedulerClusterCombo]:
-    """Keep a cluster for all tests of a module."""
-    with SchedulerClusterCombo(workers) as made:
-        standing |= {child.pid for child in made._cluster._children.values()}
-        yield made
-
-
 @pytest.fixture(scope="module")
 def cluster(standing, private_directories):
     """Return a cluster of two workers for all tests of a module."""
-    with cluster_of_module(2, standing) as made:
+    with standing_cluster(2, standing) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def single_cluster(standing, private_directories):
     """Return a cluster of one worker for all tests of a module."""
-    with cluster_of_module(1, standing) as made:
+    with standing_cluster(1, standing) as made:
         yield made
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from scaler_cluster.combo import SchedulerClusterCombo
 from scaler_cluster.core.scheduler.config import SchedulerConfig
 from scaler_cluster.ids import HUB
 from scaler_cluster.process.process import PYTHON_VERSION
@@ -25,7 +26,7 @@ from scaler_cluster.process.process_config import SchedulerOptions
 from scaler_cluster.security.credentials import Credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import zmq
 
@@ -205,6 +206,14 @@ def find_process(name: str, parent: int | None = None) -> psutil.Process | None:
                 found.append(child)
     assert len(found) <= 1, found
     return found[0] if found else None
+
+
+@contextlib.contextmanager
+def standing_cluster(workers: int, standing: set[int]) -> Iterator[SchedulerClusterCombo]:
+    """Keep a cluster for all tests of a module, whose fixture ``standing`` this is given."""
+    with SchedulerClusterCombo(workers) as made:
+        standing |= {child.pid for child in made._cluster._children.values()}
+        yield made
 
 
 def wait_workers(count: int, supervisors: int = 1) -> None:
