@@ -13,6 +13,7 @@ from tests.runtime.helpers import (
     Flags,
     Program,
     mapped_segments,
+    process_of,
     segments,
     shut_down,
     standing_cluster,
@@ -62,7 +63,7 @@ def of_module(workers: int, standing: set[int]) -> Iterator[ScalerExecutor]:
     """Keep an executor for all tests of a module."""
     made = ScalerExecutor(workers)
     try:
-        standing |= {child.pid for child in made._session.cluster._children.values()}
+        standing |= {process_of(made, name).pid for name in ("scheduler", "supervisor")}
         yield made
     finally:
         assert shut_down(made), "shutdown() waits for something that never ends"

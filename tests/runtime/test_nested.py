@@ -9,6 +9,7 @@ import pickle
 import random
 import signal
 from concurrent.futures import CancelledError
+from typing import Any
 
 import psutil
 import pytest
@@ -333,7 +334,9 @@ def test_random_trees_while_workers_are_killed(own) -> None:
     """Each tree ends right or with WorkerDiedError, and no more of them than workers were killed."""
     with Client(own.address) as client:
         dice = random.Random(1)
-        futures = {client.submit(nested_tasks.tree, client, seed, 5): seed for seed in range(150)}
+        futures: dict[Any, int] = {
+            client.submit(nested_tasks.tree, client, seed, 5): seed for seed in range(150)
+        }
         kills = deaths = 0
 
         for future in concurrent.futures.as_completed(futures, 4 * BOUND_S):
