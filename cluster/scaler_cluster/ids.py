@@ -64,7 +64,10 @@ PEER_RANDOM_BYTES = 12
 INCARNATION_BYTES = 7
 """What tells one life of a peer from the next."""
 
-SNAPSHOT, EVENTS = TOPICS = b"snapshot", b"events"
+SNAPSHOT, EVENTS = b"snapshot", b"events"
+LOGS = b"logs"
+"""Who listens to this has the workers tell what their tasks print and log."""
+TOPICS = SNAPSHOT, EVENTS, LOGS
 """Of the feed, for those who watch. To subscribe to one does not make the other be built."""
 
 

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 TEXT_CHARS_MAX = 100_000
 """Tracebacks and messages are cut to this: an endless recursion's text must stay sendable."""
+LINES_MAX = 500
+"""Lines that a worker tells at once of what its tasks print: ten screens full, twice a second."""
+LINE_CHARS_MAX = 4000
+"""Of each; the rest of it is cut off, and counted."""
 
 _describe = reprlib.Repr()
 _describe.maxother = _describe.maxstring = 80
@@ -59,6 +63,11 @@ def last_line(text: str) -> str:
     """Return the last line of what somebody wrote, which says most; empty: there is none."""
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else ""
+
+
+def dropped_lines(count: int) -> str:
+    """Return what stands in the place of lines that were too many."""
+    return f"{count:,} more {'line was' if count == 1 else 'lines were'} dropped here"
 
 
 def sendable(text: str) -> str:

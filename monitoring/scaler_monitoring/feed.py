@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scaler_cluster.ids import TOPICS
+from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.links import feed_link
 from scaler_cluster.security.credentials import Credentials
 from scaler_cluster.users import MONITOR
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from scaler_cluster.config.shared_settings import Secured
-    from scaler_cluster.wire import feed
+    from scaler_cluster.wire.feed_codec import Message
 
 OWN_KEYS = Credentials(role=MONITOR)
 """Those of this user, where nothing else was said."""
@@ -38,13 +38,17 @@ class Feed:
     def __init__(
         self,
         address: str,
-        topics: tuple[bytes, ...] = TOPICS,
+        topics: tuple[bytes, ...] = (SNAPSHOT, EVENTS),
         credentials: Credentials = OWN_KEYS,
     ) -> None:
         self.address = address
         self.credentials = credentials
         passport = credentials.passport(address)
         self._subscriber = feed_link.subscribe(address, topics, FEED_BYTES_MAX, passport)
+
+    def listen(self, topic: bytes, *, is_on: bool) -> None:
+        """Listen to another topic from now on, or no more."""
+        self._subscriber.listen(topic, is_on=is_on)
 
     @property
     def refusal(self) -> str:
@@ -56,7 +60,7 @@ class Feed:
         """Return what becomes readable once :meth:`next` has something, after it had nothing."""
         return self._subscriber.fd
 
-    def next(self, timeout_s: float = 0.0) -> feed.Snapshot | feed.Events | None:
+    def next(self, timeout_s: float = 0.0) -> Message | None:
         """Return the next message, None if there is none in time.
 
         Raises RemoteProtocolError for one of another version, or that is none.

@@ -11,13 +11,17 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from scaler_cluster.wire import feed
+from scaler_monitoring.last_lines import LastLines
 from scaler_monitoring.outcomes import Outcomes
 from scaler_monitoring.past import Past
 from scaler_monitoring.samples import Samples
 from scaler_monitoring.texts import worker_name
+
+if TYPE_CHECKING:
+    from scaler_cluster.wire.feed_codec import Message
 
 WINDOW_S = 1800.0
 """What is older is forgotten: half an hour."""
@@ -190,6 +194,8 @@ class Model:
         """Failures, deaths, who came and who left, and when another scheduler began to speak."""
         self.failures: OrderedDict[tuple[str, str], Failures] = OrderedDict()
         """By function and type of exception, or else reason; the latest last."""
+        self.logs = LastLines()
+        """What tasks printed and logged, as long as somebody wanted to know."""
         self._detailed: deque[Work] = deque()
         """Those whose messages are kept."""
         self._seq: dict[type, int] = {}
@@ -199,10 +205,14 @@ class Model:
         self._clock = 0.0
         """When the last message was sent, in the time that goes on."""
 
-    def apply(self, message: feed.Snapshot | feed.Events, now: float) -> None:
+    def apply(self, message: Message, now: float) -> None:
         """Take a message in that arrived just now; those out of turn are ignored."""
         if message.run != self.run:
             self._begin(message, now)
+        if isinstance(message, feed.Logs):
+            self.heard_at = now
+            self.logs.apply(message)
+            return
         last = self._seq.get(type(message))
         if last is not None and message.seq <= last:
             return
@@ -249,7 +259,7 @@ class Model:
         count = min(self.streamed - streamed, len(self.stream))
         return list(islice(reversed(self.stream), count))[::-1]
 
-    def _begin(self, message: feed.Snapshot | feed.Events, now: float) -> None:
+    def _begin(self, message: Message, now: float) -> None:
         """Another scheduler speaks; so much time has passed as it did here."""
         if self.heard_at is not None:
             self.restarts += 1

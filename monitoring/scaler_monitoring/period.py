@@ -12,6 +12,7 @@ from scaler_monitoring.efficiency import Meter
 from scaler_monitoring.model import GROWING, Model
 
 if TYPE_CHECKING:
+    from scaler_cluster.wire.feed_codec import Message
     from scaler_monitoring.model import Figures
 
     T = TypeVar("T", feed.Tasks, feed.Function)
@@ -45,7 +46,7 @@ class Period:
         """Return how things are at the end."""
         return self.model.snapshot
 
-    def apply(self, message: feed.Snapshot | feed.Events, now: float) -> None:
+    def apply(self, message: Message, now: float) -> None:
         """Take a message in, as :meth:`Model.apply` does."""
         before = self.model.snapshot
         self.model.apply(message, now)

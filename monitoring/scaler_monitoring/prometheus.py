@@ -26,6 +26,8 @@ from scaler_monitoring.view import NO_NAME
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from scaler_cluster.wire.feed_codec import Message
+
 FUNCTIONS_MAX = 200
 """Functions that are told apart, those that came first; each makes a dozen series."""
 MACHINES_MAX = 1000
@@ -62,7 +64,7 @@ class ClusterCollector(Collector):
         self._model = Model()
         self._names = _Names()
 
-    def apply(self, message: feed.Snapshot | feed.Events) -> None:
+    def apply(self, message: Message) -> None:
         """Take a message in that arrived just now."""
         with self._lock:
             self._model.apply(message, clock())

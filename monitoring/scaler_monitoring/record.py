@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.cli.shared import guard
 from scaler_cluster.config.load import load
 from scaler_cluster.config.sections import RecordSettings
+from scaler_cluster.ids import EVENTS, LOGS, SNAPSHOT
 from scaler_monitoring.feed import Feed, keys_of
 from scaler_monitoring.recording import Recorder
 
@@ -31,8 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: RecordSettings) -> None:
+    topics = (SNAPSHOT, EVENTS, LOGS) if settings.logs else (SNAPSHOT, EVENTS)
     with (
-        Feed(settings.monitor_address, credentials=keys_of(settings)) as feed,
+        Feed(settings.monitor_address, topics, keys_of(settings)) as feed,
         Recorder(settings.file) as recorder,
     ):
         _say(f"listening to {feed.address}")

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import zlib
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
+from scaler_cluster.wire import feed
 from scaler_cluster.wire.feed_codec import FEED_BYTES_MAX, decode, encode
 
 if TYPE_CHECKING:
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from scaler_cluster.wire import feed
+    from scaler_cluster.wire.feed_codec import Message
 
+LOGS_BYTES_MAX = 1 << 28
+"""Of the file, for what tasks print: a loop that prints must not fill the disk within a night."""
+NO_ROOM = "no further lines are recorded: what tasks printed fills 256 MiB of this recording"
 NAME, VERSION = "scaler-exec feed", 1
 READ_BYTES = 1 << 20
 
@@ -38,15 +43,28 @@ class Recorder:
         except OSError as error:
             raise _unusable("write", path, error) from None
         self._path = path
+        self._logs_bytes = 0
+        """Written of what tasks print."""
+        self._are_logs_full = False
+        """The recording says that there are no more of them."""
         self._write({"recording": NAME, "version": VERSION})
 
-    def apply(self, message: feed.Snapshot | feed.Events, now: float) -> None:
+    def apply(self, message: Message, now: float) -> None:
         """Write a message that arrived at this moment, as :meth:`Model.apply` is told of it.
 
         Whoever is killed afterwards leaves it in the file. Raises ConfigError if there is no room.
         """
+        is_logs = isinstance(message, feed.Logs)
+        if isinstance(message, feed.Logs) and self._logs_bytes >= LOGS_BYTES_MAX:
+            if self._are_logs_full:
+                return
+            self._are_logs_full = True
+            message = replace(message, lines=[feed.LogLine(message.clock, text=NO_ROOM)])
         topic, body = encode(message)
-        self._write([now, topic, zlib.compress(body)])
+        packed = zlib.compress(body)
+        if is_logs:
+            self._logs_bytes += len(packed)
+        self._write([now, topic, packed])
 
     def _write(self, value: Any) -> None:
         try:
@@ -76,7 +94,7 @@ class Recorder:
         self.close()
 
 
-def read(path: str) -> Iterator[tuple[float, feed.Snapshot | feed.Events]]:
+def read(path: str) -> Iterator[tuple[float, Message]]:
     """Yield the messages of a recording, each after the moment in which it arrived.
 
     These are seconds of a clock of whoever recorded: given to :meth:`Model.apply`, they make the

@@ -22,6 +22,8 @@ from scaler_monitoring.period import Period
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scaler_cluster.wire.feed_codec import Message
+
 FIRST_S = 15.0
 """A scheduler that is not heard by then cannot be reached from here."""
 LAST_S = 5.0
@@ -125,7 +127,7 @@ def _end(listener: Feed, period: Period) -> bool:
     return True
 
 
-def _messages(listener: Feed, timeout_s: float) -> Iterator[feed.Snapshot | feed.Events]:
+def _messages(listener: Feed, timeout_s: float) -> Iterator[Message]:
     """Yield what arrives, until so much time has passed."""
     deadline = clock() + timeout_s
     while (left_s := deadline - clock()) > 0:

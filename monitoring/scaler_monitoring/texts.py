@@ -22,7 +22,9 @@ def short(text: str, most: int = CHARS_MAX) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def worker_name(worker: feed.Worker | feed.WorkerJoined | feed.WorkerDied) -> str:
+def worker_name(
+    worker: feed.Worker | feed.WorkerJoined | feed.WorkerDied | feed.LogLine,
+) -> str:
     """Return what a worker is called: its name or its host, with its process id."""
     name, host, pid = short(worker.name), short(worker.host), worker.pid
     return f"{name}|{pid}" if name else f"{pid}|{host}"

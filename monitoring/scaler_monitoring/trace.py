@@ -27,6 +27,8 @@ from scaler_monitoring.view import NO_NAME, death
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from scaler_cluster.wire.feed_codec import Message
+
 PROGRAM = "scaler_trace"
 ABOUT = (
     "Convert a recording to a trace, which https://ui.perfetto.dev or chrome://tracing can open."
@@ -67,7 +69,7 @@ def _run(settings: TraceSettings) -> None:
     sys.stdout.write(f"{path}\n")
 
 
-def trace_events(messages: Iterable[feed.Snapshot | feed.Events]) -> Iterator[TraceEvent]:
+def trace_events(messages: Iterable[Message]) -> Iterator[TraceEvent]:
     """Yield the events of a trace; none if there is no snapshot."""
     trace = _Trace()
     for message in messages:
@@ -110,7 +112,7 @@ class _Trace:
         """What makes microseconds since then of seconds of the scheduler's clock, once added."""
         self._tracks: dict[bytes, _Track] = {}
 
-    def apply(self, message: feed.Snapshot | feed.Events) -> Iterator[TraceEvent]:
+    def apply(self, message: Message) -> Iterator[TraceEvent]:
         """Yield what a message says; nothing of a scheduler of which there was no snapshot yet."""
         if isinstance(message, feed.Snapshot):
             if message.run != self._run:
@@ -118,7 +120,7 @@ class _Trace:
             for worker in message.workers:
                 self._track(worker.worker).name = worker_name(worker)
             yield from self._counters(message)
-        elif message.run == self._run:
+        elif isinstance(message, feed.Events) and message.run == self._run:
             for event in message.events:
                 yield from self._convert(event)
 

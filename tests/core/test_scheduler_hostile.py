@@ -34,6 +34,7 @@ FROM_WORKERS = [
     m.Aborted(1, 0, 1),
     m.Started(1, 0),
     m.Profile(1, 0, 0.5, 0.25, 1000),
+    m.LogLines(),
 ]
 FROM_SUPERVISORS = [
     m.WorkerLost(b"W1", 0, 0, {}),
@@ -53,6 +54,7 @@ FROM_SCHEDULERS = [
     m.Revoke(1, 0, 1),
     m.Abort(1, 0, 1),
     m.Retire(),
+    m.TailLogs(3.0, 10),
     m.WorkerList(1, ("a",), ("",), ("host",), (1,)),
     m.Kill(b"W1", "no"),
     m.Wanted(1),

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scaler_cluster.wire.feed import Events
+from scaler_cluster.wire.feed import Events, Snapshot
 from scaler_exec import (
     Client,
     MissingObjectsError,
@@ -116,7 +116,7 @@ def test_a_cluster_that_leaves_has_not_died(shell, address, number) -> None:
             assert message is not None, "nobody says that it has left"
             if isinstance(message, Events):
                 events |= {event.kind for event in message.events}
-            elif not message.machines:
+            elif isinstance(message, Snapshot) and not message.machines:
                 deaths = message.worker_deaths
     assert "worker_left" in events
     assert "worker_died" not in events

@@ -223,6 +223,26 @@ def test_machines(open_page):
     page.close()
 
 
+def test_logs(open_window):
+    """The page shows what a task prints while it is open, as text, and its link may filter."""
+    with (
+        SchedulerClusterCombo(1, dashboard=True) as cluster,
+        Client(cluster.get_address()) as client,
+    ):
+        link = str(cluster.dashboard_link)
+        page = open_window().open(link)
+        page.goto(link.partition("/?")[0] + "/logs?text=tell")
+        wait_for(page, "No task has printed or logged anything")
+
+        def is_told():
+            client.submit(print, f"other\ntell {NASTY}").result(BOUND_S)
+            return f"tell {NASTY}" in text_of(page)
+
+        wait_until(is_told, lambda: f"the line is not there: {text_of(page)}")
+        assert "other" not in text_of(page)
+        page.close()
+
+
 def test_managers_come_and_go(open_window, shell):
     """Managers have a table while there are any, with why their units are in vain."""
     with SchedulerClusterCombo(1, dashboard=True) as cluster:

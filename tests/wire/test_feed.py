@@ -44,7 +44,7 @@ for _kind in f.RECORDS:
 BY_ANNOTATION["list[Event]"] = st.lists(
     st.one_of([rows(kind) for kind in f.EVENT_KINDS.values()]), max_size=5
 )
-snapshots, batches = rows(f.Snapshot), rows(f.Events)
+snapshots, batches, logs = rows(f.Snapshot), rows(f.Events), rows(f.Logs)
 plain = st.recursive(
     st.none() | st.booleans() | whole | seconds | texts | st.binary(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
@@ -53,7 +53,7 @@ plain = st.recursive(
 
 
 @pytest.mark.slow
-@given(snapshots | batches)
+@given(snapshots | batches | logs)
 def test_what_is_published_is_read(message):
     """Decoding an encoded message of the feed gives an equal one."""
     assert decode(encode(message)) == message

@@ -15,7 +15,7 @@ from scaler_cluster.config.scaling_policy import (
     ScalingPolicy,
     read_policy,
 )
-from scaler_cluster.config.shared_settings import Encrypted, Logging, Secured
+from scaler_cluster.config.shared_settings import LEVELS, Encrypted, Logging, Secured
 from scaler_cluster.config.values import (
     CONNECT,
     FILE,
@@ -87,6 +87,7 @@ class SchedulerSettings(ClientQuotas, Secured, Logging):
         "-orl",
         default=500,
     )
+    hide_logs: bool = option("tell no monitor what tasks print and log", FLAG, "-hl", default=False)
     protected: bool = option("do not let clients shut the cluster down", FLAG, "-p", default=False)
     max_number_of_tasks_waiting: int = option(
         "how many tasks may wait in the scheduler; more wait in their clients; -1: no limit",
@@ -262,6 +263,53 @@ class RecordSettings(Secured):
     file: str = option(
         "the file to write; an existing file is overwritten", FILE, is_positional=True
     )
+    logs: bool = option("also write what tasks print and log", FLAG, default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogsSettings(Secured):
+    """Of what shows in a terminal what tasks print and log."""
+
+    names: ClassVar[tuple[str, ...]] = ("logs",)
+
+    monitor_address: str | None = option(
+        "the monitor address that the scheduler printed; none with --replay",
+        CONNECT,
+        default=None,
+        is_positional=True,
+    )
+    follow: bool = option(
+        "go on until Ctrl-C, also while there is no scheduler", FLAG, "-f", default=False
+    )
+    seconds: float = option("without --follow: end after this time", seconds(), default=10)
+    worker: str | None = option(
+        "only of workers that have this in their name, process id or host", TEXT, "-w", default=None
+    )
+    function: str | None = option(
+        "only of tasks that have this in the name of their function", TEXT, default=None
+    )
+    task: str | None = option(
+        "only of this task, as lines name it, such as 3:17", TEXT, default=None
+    )
+    level: str | None = option(
+        "only log records of this level or above, and nothing that is printed",
+        choice(*LEVELS),
+        "-l",
+        default=None,
+    )
+    grep: str | None = option(
+        "only lines in which this regular expression is found", TEXT, "-g", default=None
+    )
+    replay: str | None = option(
+        "the lines of a file that scaler_record --logs wrote, instead of a cluster's",
+        FILE,
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless there is one thing to show."""
+        if (self.monitor_address is None) == (self.replay is None):
+            raise ConfigError("give one of monitor_address and replay")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,6 +410,7 @@ SECTIONS: tuple[type[Section], ...] = (
     TopSettings,
     MetricsSettings,
     RecordSettings,
+    LogsSettings,
     TraceSettings,
     WebSettings,
 )

@@ -137,6 +137,10 @@ class Subscriber:
         show(socket, passport)
         self._handshake = Handshake(self._context, socket, address, passport)
 
+    def listen(self, topic: bytes, *, is_on: bool) -> None:
+        """Listen to another topic from now on, or no more."""
+        self._socket.setsockopt(zmq.SUBSCRIBE if is_on else zmq.UNSUBSCRIBE, topic)
+
     def receive(self, timeout_s: float = 0.0) -> list[bytes] | None:
         """Return the frames of the next message; None if there is none before the time is over.
 

@@ -89,11 +89,22 @@ def handle(text: str) -> None:
         logger.handle(record)
 
 
+def text_of(record: logging.LogRecord) -> str:
+    """Return what a record says, with its traceback; raises what its arguments raise."""
+    text, trace = record.getMessage(), _trace_of(record)
+    return f"{text}\n{trace}" if trace else text
+
+
+def _trace_of(record: logging.LogRecord) -> str | None:
+    if record.exc_info and not record.exc_text:
+        return _formatter.formatException(record.exc_info)
+    return record.exc_text
+
+
 def _to_text(record: logging.LogRecord) -> str:
     fields = dict(record.__dict__)
     fields["msg"] = record.getMessage()
-    if record.exc_info and not record.exc_text:
-        fields["exc_text"] = _formatter.formatException(record.exc_info)
+    fields["exc_text"] = _trace_of(record)
     # The milliseconds since the start of this process mean nothing in another.
     for name in ("args", "exc_info", "relativeCreated"):
         del fields[name]

@@ -98,6 +98,7 @@ class SchedulerOptions:
                 unplaced_timeout_s=settings.unplaced_timeout_seconds or math.inf,
                 feed_interval_s=settings.status_report_interval_seconds,
                 feed_objects=settings.object_report_limit,
+                hides_logs=settings.hide_logs,
             ),
             io_threads=settings.io_threads,
             event_loop=settings.event_loop,

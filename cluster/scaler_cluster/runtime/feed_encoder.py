@@ -10,7 +10,7 @@ from scaler_cluster import __version__
 from scaler_cluster.process.process import PYTHON_VERSION, host_name
 from scaler_cluster.runtime.vitals import Memory, rss_bytes
 from scaler_cluster.wire import feed
-from scaler_cluster.wire.feed_codec import encode
+from scaler_cluster.wire.feed_codec import Message, encode
 
 
 class FeedEncoder:
@@ -27,11 +27,12 @@ class FeedEncoder:
         """Forget earlier measurements: a monitor has connected where there was none."""
         self._measured = None
 
-    def frames(self, message: feed.Snapshot | feed.Events) -> list[bytes]:
+    def frames(self, message: Message) -> list[bytes]:
         """Return the frames to publish."""
         message.run = self._run
-        if isinstance(message, feed.Snapshot):
+        if not isinstance(message, feed.Events):
             message.time = time()
+        if isinstance(message, feed.Snapshot):
             self._describe(message.scheduler)
         return encode(message)
 

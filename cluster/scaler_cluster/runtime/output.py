@@ -24,6 +24,8 @@ PIECE_BYTES = 64 * 1024
 or until the task ends."""
 PAUSE_S = 0.004
 """A task whose output finds no room tries again after this time."""
+listeners: list[Callable[[str, TextIO], None]] = []
+"""Are told of each stream, and its name, to which tasks print from now on."""
 _senders: list[Sender] = []
 """What sends the output of the task that runs; empty: it goes to the worker's own streams."""
 
@@ -78,6 +80,9 @@ class TaskOutput:
         if self._diverts:
             self._streams = [DivertedStream("stdout"), DivertedStream("stderr")]
             sys.stdout, sys.stderr = self._streams
+            for listen in listeners:
+                listen("stdout", sys.stdout)
+                listen("stderr", sys.stderr)
         if self._records is not None:
             self._records.__enter__()
 
@@ -90,6 +95,8 @@ class TaskOutput:
             self._records.__exit__()
         sys.stdout, sys.stderr = self._saved
         for stream in self._streams:
+            # Who listens to it has hidden its method, in a circle of references.
+            vars(stream).pop("write", None)
             stream.flush()
         self._sender.flush()
         _senders.clear()

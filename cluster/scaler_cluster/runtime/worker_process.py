@@ -128,6 +128,7 @@ class WorkerProcess:
         slot = self._slots.of(order.slot)
         slot[SLOT_READY] = 1
         core = WorkerCore()
+        core.on_tail_logs = partial(_tail_logs, core)
         worker_context.leave = partial(setattr, core, "leave", "")
         dirs, is_home = order.storage.dirs, order.storage.is_home
         worker_context.keep_code = worker_code.keep
@@ -159,3 +160,13 @@ class WorkerProcess:
             limits.append(self._config.options.memory_limit_bytes / 2)
         # Without a directory nothing can be written out.
         return min(limits, default=math.inf) if dirs.disk else math.inf
+
+
+def _tail_logs(core: WorkerCore, question: m.TailLogs) -> None:
+    """Let a worker say what its tasks print, as somebody asks for the first time."""
+    # Most workers are never asked, and need no such import.
+    from scaler_cluster.runtime.log_tail import LogTail
+
+    tail = LogTail(core)
+    core.on_tail_logs, core.on_leave = tail.ask, tail.answer
+    tail.ask(question)

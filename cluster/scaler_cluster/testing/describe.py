@@ -226,6 +226,10 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
     m.Operated: lambda x: f"Operated {x.number} {x.count}: {x.refused or x.met}",
     m.Notice: lambda x: f"Notice {x.text}",
     m.Shutdown: lambda x: "Shutdown",
+    m.TailLogs: lambda x: (
+        f"TailLogs for {x.for_s:g} s, {x.lines} lines" + ", the first" * x.is_first
+    ),
+    m.LogLines: lambda x: f"LogLines {len(x.texts)}" + f", {x.dropped} dropped" * (x.dropped > 0),
     m.ListWorkers: lambda x: f"ListWorkers {x.number}",
     m.WorkerList: lambda x: f"WorkerList {x.number} with {len(x.aliases)}",
     m.RequestCredit: lambda x: f"RequestCredit {x.more - x.fewer}",

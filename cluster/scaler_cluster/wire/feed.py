@@ -581,11 +581,55 @@ class Events:
     events: list[Event] = field(default_factory=list)
 
 
+# -- logs ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class LogLine:
+    """A line that a task printed, or a record that it logged."""
+
+    at: float = 0.0
+    worker: bytes = b""
+    host: str = ""
+    pid: int = 0
+    name: str = ""
+    """The name of the worker."""
+    session: int = 0
+    """Of the task that ran; 0: none did."""
+    task: int = 0
+    function: str = ""
+    source: str = ""
+    """"stdout" or "stderr"; of a record, its logger; empty: the text is about what is missing."""
+    level: int = 0
+    """Of a record, as in logging: 30 is WARNING; 0: it was printed."""
+    text: str = ""
+    """A record may have several lines, with its traceback."""
+    dropped: int = 0
+    """How many lines of this worker are missing here, as the text says."""
+
+
+@dataclass(slots=True)
+class Logs:
+    """What tasks printed and logged since the Logs before; sent even if that is nothing."""
+
+    run: str = ""
+    seq: int = 0
+    """Counts the Logs of a run from 1."""
+    clock: float = 0.0
+    time: float = 0.0
+    """The same moment, in seconds since 1970."""
+    interval_s: float = 0.0
+    """The next Logs follow after this time at the latest."""
+    reason: str = ""
+    """Why there are no lines, if there never are."""
+    lines: list[LogLine] = field(default_factory=list)
+
+
 RECORDS: tuple[type[Any], ...] = (
     Process, Tasks, Machine, Worker, Client, Function, Graph, Store, LargeObject, Demand,
-    Manager,
+    Manager, LogLine,
 )  # fmt: skip
-"""What a snapshot consists of."""
+"""What snapshots and logs consist of."""
 EVENT_KINDS: dict[str, type[Event]] = {
     one.kind: one
     for one in (

@@ -10,16 +10,19 @@ from __future__ import annotations
 from dataclasses import fields
 from math import isfinite
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgpack
 
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import EVENTS, SNAPSHOT
+from scaler_cluster.ids import EVENTS, LOGS, SNAPSHOT
 from scaler_cluster.wire import feed as f
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+Message: TypeAlias = "f.Snapshot | f.Events | f.Logs"
+_Whole = TypeVar("_Whole", f.Snapshot, f.Logs)
 
 FEED_BYTES_MAX = 1 << 28
 """The snapshot of a scheduler with a hundred thousand workers is a tenth of that."""
@@ -31,7 +34,7 @@ _COLUMNS = {
 _VALUES = {one: attrgetter(*names) for one, names in _COLUMNS.items()}
 _TYPES = {
     kind: {one.name: str(one.type) for one in fields(kind)}
-    for kind in (*_COLUMNS, f.Snapshot, f.Events)
+    for kind in (*_COLUMNS, f.Snapshot, f.Events, f.Logs)
 }
 
 
@@ -60,14 +63,16 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 _packer = msgpack.Packer(use_bin_type=True, autoreset=True, unicode_errors="backslashreplace")
 
 
-def encode(message: f.Snapshot | f.Events) -> list[bytes]:
+def encode(message: Message) -> list[bytes]:
     """Return the frames of a message."""
     if isinstance(message, f.Snapshot):
-        return [SNAPSHOT, _packer.pack(_snapshot_map(message))]
+        return [SNAPSHOT, _packer.pack(_map_of_tables(message))]
+    if isinstance(message, f.Logs):
+        return [LOGS, _packer.pack(_map_of_tables(message))]
     return [EVENTS, _packer.pack(_events_map(message))]
 
 
-def decode(frames: Sequence[bytes]) -> f.Snapshot | f.Events:
+def decode(frames: Sequence[bytes]) -> Message:
     """Return the message that these frames hold.
 
     Raises RemoteProtocolError, and nothing else, if they hold none of this FEED_VERSION.
@@ -77,7 +82,9 @@ def decode(frames: Sequence[bytes]) -> f.Snapshot | f.Events:
         content = msgpack.unpackb(body, raw=False, strict_map_key=True)
         _check_version(content["version"])
         if topic == SNAPSHOT:
-            return _read_snapshot(content)
+            return _read_tables(f.Snapshot, content)
+        if topic == LOGS:
+            return _read_tables(f.Logs, content)
         if topic == EVENTS:
             return _read_events(content)
     except RemoteProtocolError:
@@ -112,9 +119,9 @@ def _table(rows: Sequence[Any], kind: type[Any]) -> dict[str, object]:
     return {"fields": _COLUMNS[kind], "rows": list(map(_VALUES[kind], rows))}
 
 
-def _snapshot_map(message: f.Snapshot) -> dict[str, object]:
+def _map_of_tables(message: f.Snapshot | f.Logs) -> dict[str, object]:
     content: dict[str, object] = {"version": f.FEED_VERSION}
-    for name, kind in _TYPES[f.Snapshot].items():
+    for name, kind in _TYPES[type(message)].items():
         value = getattr(message, name)
         if kind.startswith("list["):
             value = _table(value, _BY_NAME[kind[5:-1]])
@@ -137,9 +144,9 @@ def _events_map(message: f.Events) -> dict[str, object]:
     }
 
 
-def _read_snapshot(content: dict[str, Any]) -> f.Snapshot:
+def _read_tables(message: type[_Whole], content: dict[str, Any]) -> _Whole:
     found: dict[str, Any] = {}
-    for name, kind in _TYPES[f.Snapshot].items():
+    for name, kind in _TYPES[message].items():
         if name not in content:
             continue
         value = content[name]
@@ -151,7 +158,7 @@ def _read_snapshot(content: dict[str, Any]) -> f.Snapshot:
         else:
             _check(name, kind, value)
         found[name] = value
-    return f.Snapshot(**found)
+    return message(**found)
 
 
 def _read_events(content: dict[str, Any]) -> f.Events:

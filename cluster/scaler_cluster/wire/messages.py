@@ -1472,6 +1472,46 @@ class Vitals(Message):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class TailLogs(Message):
+    """Scheduler to worker: a monitor wants to know what its tasks print and log.
+
+    The worker takes note of it for a while. It answers with LogLines if there is anything to say
+    since the TailLogs before.
+    """
+
+    tag = 100
+    for_s: float
+    """So long it goes on, unless another TailLogs comes; 0: it stops."""
+    lines: int = 0
+    """How many lines it answers with at most: the last ones."""
+    is_first: bool = False
+    """This scheduler has not sent it a TailLogs yet, or had let it stop."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class LogLines(Message):
+    """Worker to scheduler: what its tasks printed and logged. All tuples have one value a line."""
+
+    tag = 101
+    ages_ms: tuple[int, ...] = ()
+    """How many milliseconds ago it was."""
+    sessions: tuple[int, ...] = ()
+    """Of the task that ran; 0: none did."""
+    tasks: tuple[int, ...] = ()
+    functions: tuple[bytes, ...] = ()
+    """Of the tasks; empty bytes: none ran."""
+    sources: tuple[str, ...] = ()
+    """``stdout`` or ``stderr``; of a record, the name of its logger."""
+    levels: tuple[int, ...] = ()
+    """Of a record; 0: it was printed."""
+    texts: tuple[str, ...] = ()
+    dropped: int = 0
+    """How many lines before these were too many to be kept."""
+    reason: str = ""
+    """Why this worker has nothing to say, if it never has."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class InitializerFailed(Message):
     """Supervisor to scheduler: its workers cannot start; the text contains the traceback."""
 

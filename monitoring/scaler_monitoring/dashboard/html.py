@@ -75,6 +75,11 @@ def facts(pairs: Mapping[str, str]) -> str:
     return f'<dl class="facts">{rows}</dl>'
 
 
+def link(href: str, what: str) -> str:
+    """Return HTML of a link to another page."""
+    return f'<p><a href="{escape(href)}">{escape(what)}</a></p>'
+
+
 def printed(title: str, text: str) -> str:
     """Return HTML of lines that a program printed, under a heading; nothing if there are none."""
     if not text.strip():

@@ -61,10 +61,12 @@ def open_page(
     request = context.request
     settings = settings_of(request.cookies.get(COOKIE, ""))
     theme = settings.theme(str(request.headers.get(SCHEME_HEADER, "")))
+    address = {
+        name: values[-1].decode(errors="replace") for name, values in request.arguments.items()
+    }
     # Outside of a frame it has become a cookie.
-    token = request.arguments.get(guard.TOKEN, [b""])[-1].decode(errors="replace")
-    hrefs = links(prefix, token)
-    view = View(watch, theme, settings, hrefs, rows_max)
+    hrefs = links(prefix, address.get(guard.TOKEN, ""))
+    view = View(watch, theme, settings, hrefs, rows_max, address)
     status, page = Status(view), kind(view)
     page.root.visible = False
     document.title = f"{dict(LINKS)[kind.path]} · scaler"

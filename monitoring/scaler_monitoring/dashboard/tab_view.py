@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ class View:
     """Where the pages are, by their paths."""
     rows_max: int
     """How many tasks are listed."""
+    address: Mapping[str, str] = field(default_factory=dict)
+    """What the query of its URL says."""
 
     @property
     def model(self) -> Model:

@@ -20,6 +20,7 @@ LINKS = (
     ("/stream", "Task stream"),
     ("/tasks", "Tasks"),
     ("/workers", "Workers"),
+    ("/logs", "Logs"),
     ("/graphs", "Graphs"),
     ("/memory", "Memory"),
     ("/clients", "Clients"),

@@ -9,6 +9,7 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
+from scaler_cluster.ids import LOGS
 from scaler_monitoring.activity import Activity
 from scaler_monitoring.feed import OWN_KEYS, Feed
 from scaler_monitoring.model import Model
@@ -16,10 +17,12 @@ from scaler_monitoring.recording import Recorder, read
 
 if TYPE_CHECKING:
     from scaler_cluster.security.credentials import Credentials
-    from scaler_cluster.wire import feed
+    from scaler_cluster.wire.feed_codec import Message
 
 log = logging.getLogger("scaler.dashboard")
 
+LOGS_S = 10.0
+"""Nobody listens to what tasks print any more once no tab has asked for it for so long."""
 LOOK_S = 0.5
 """How often it is looked whether there is something, should a wake-up have been lost."""
 
@@ -42,6 +45,9 @@ class Watch:
     def said_of(self, source: str) -> str:
         """Return HTML that says what is shown, of this source."""
         return f"<b>Connected</b> to {source}"
+
+    def want_logs(self) -> None:
+        """Take in what tasks print as well, for a while; a tab that shows it calls this often."""
 
     def listen(self, end: asyncio.Future[None]) -> None:
         """Take in what comes from now on; ``end`` gets the error with which that ends."""
@@ -66,6 +72,8 @@ class LiveWatch(Watch):
         self._recorder = Recorder(record) if record else None
         self._timer: asyncio.TimerHandle | None = None
         """There is one while it listens."""
+        self._logs_until: float | None = None
+        """Until when it listens to what tasks print; None: it does not."""
 
     @property
     def now(self) -> float:
@@ -81,7 +89,17 @@ class LiveWatch(Watch):
     def _look(self) -> None:
         """Read, also if no wake-up came."""
         self._timer = self._loop.call_later(LOOK_S, self._look)
+        if self._logs_until is not None and clock() > self._logs_until:
+            self._logs_until = None
+            self._feed.listen(LOGS, is_on=False)
+            self.model.logs.left()
         self._read()
+
+    def want_logs(self) -> None:
+        """Let workers tell what tasks print, for a while."""
+        if self._logs_until is None:
+            self._feed.listen(LOGS, is_on=True)
+        self._logs_until = clock() + LOGS_S
 
     def _read(self) -> None:
         try:
@@ -95,7 +113,7 @@ class LiveWatch(Watch):
             if not self._end.done():
                 self._end.set_exception(error)
 
-    def _next(self) -> feed.Snapshot | feed.Events | None:
+    def _next(self) -> Message | None:
         while True:
             try:
                 return self._feed.next()

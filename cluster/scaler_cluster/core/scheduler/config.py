@@ -74,6 +74,8 @@ class SchedulerConfig:
     """How often a watcher gets a snapshot."""
     feed_objects: int = 50
     """How many of the largest objects a snapshot lists."""
+    hides_logs: bool = False
+    """No watcher gets what tasks print and log."""
     monitor: str = ""
     """Address of the feed; empty: there is none."""
     dashboard: str = ""

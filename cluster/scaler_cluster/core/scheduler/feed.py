@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from scaler_cluster.errors import RemoteProtocolError
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from scaler_cluster.core.scheduler.config import SchedulerConfig
     from scaler_cluster.core.scheduler.monitor import Monitor
     from scaler_cluster.core.scheduler.table import Table
-    from scaler_cluster.wire import feed
+    from scaler_cluster.wire import messages as m
+    from scaler_cluster.wire.feed_codec import Message
 
 
 class Feed:
     """Makes a :class:`Monitor` for the first watcher, and asks it while there are watchers."""
 
-    def __init__(self, table: Table, interval_s: float, objects: int, now: float) -> None:
+    def __init__(self, table: Table, config: SchedulerConfig, now: float) -> None:
         self._table = table
-        self._interval_s = interval_s
-        self._objects = objects
+        self._config = config
         self._began_at = now
         self.monitor: Monitor | None = None
 
@@ -33,7 +36,7 @@ class Feed:
             # Most schedulers are never watched, and to import this takes a tenth of their start.
             from scaler_cluster.core.scheduler.monitor import Monitor
 
-            self.monitor = Monitor(self._table, self._interval_s, self._objects, self._began_at)
+            self.monitor = Monitor(self._table, self._config, self._began_at)
         self.monitor.watch(topics, now)
 
     @property
@@ -56,7 +59,16 @@ class Feed:
         if self.monitor is not None:
             self.monitor.examined(peer, now)
 
-    def take(self, now: float) -> list[feed.Snapshot | feed.Events]:
+    def logged(self, peer: bytes, message: m.LogLines, now: float) -> None:
+        """A worker says what its tasks print; raises RemoteProtocolError for anybody else."""
+        worker = self._table.workers.get(peer)
+        if worker is None:
+            if not self._table.has_parted(peer):
+                raise RemoteProtocolError("only a worker says this")
+        elif self.monitor is not None:
+            self.monitor.tailing.answered(worker, message, now)
+
+    def take(self, now: float) -> list[Message]:
         """Return what is to be published now; say :meth:`took` what that has cost."""
         return self.monitor.take(now) if self.monitor is not None else []
 

@@ -12,14 +12,17 @@ from scaler_cluster.core.graph.critical_path import CriticalPaths
 from scaler_cluster.core.scheduler.events import EventRecorder
 from scaler_cluster.core.scheduler.observer import Observer
 from scaler_cluster.core.scheduler.snapshot import take_snapshot
-from scaler_cluster.ids import EVENTS, SNAPSHOT
+from scaler_cluster.core.scheduler.tailing import Tailing
+from scaler_cluster.ids import EVENTS, LOGS, SNAPSHOT
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from scaler_cluster.core.scheduler.config import SchedulerConfig
     from scaler_cluster.core.scheduler.table import Table
     from scaler_cluster.wire import feed
+    from scaler_cluster.wire.feed_codec import Message
 
 SOON_S = 0.05
 """Two snapshots are at least this far apart, however many watchers come."""
@@ -33,15 +36,17 @@ snapshots come less often."""
 class Monitor:
     """Decides what watchers are told, and when."""
 
-    def __init__(self, table: Table, interval_s: float, objects: int, began_at: float) -> None:
+    def __init__(self, table: Table, config: SchedulerConfig, began_at: float) -> None:
         self.paths = CriticalPaths()
         """The longest paths of graphs, as long as snapshots are taken."""
         self.is_watched = False
         """True while there are watchers."""
         self._table = table
+        self.tailing = Tailing(table, is_hidden=config.hides_logs)
+        """What tasks print and log, as long as somebody wants to know."""
         self._events = EventRecorder(table.functions)
-        self._interval_s = interval_s
-        self._objects = objects
+        self._interval_s = config.feed_interval_s
+        self._objects = config.feed_objects
         self._began_at = began_at
         self._takes_snapshots = False
         self._snapshots = 0
@@ -70,6 +75,7 @@ class Monitor:
         self.is_watched = bool(topics)
         self._events.now = now
         self._events.switch(is_on=EVENTS in topics)
+        self.tailing.switch(now, is_on=LOGS in topics)
         self._takes_snapshots = SNAPSHOT in topics
         if self._takes_snapshots:
             self._snapshot_at = max(now, self._snapshot_before + SOON_S)
@@ -81,12 +87,12 @@ class Monitor:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` or :meth:`take` have something to do."""
-        return min(self._look_at, self.due)
+        return min(self._look_at, self.tailing.ask_at, self.due)
 
     @property
     def due(self) -> float:
         """When :meth:`take` returns something."""
-        return min(self._snapshot_at, self._events.due)
+        return min(self._snapshot_at, self._events.due, self.tailing.due)
 
     def tick(self, now: float, lag_s: float) -> None:
         """Ask machines how they are; a snapshot follows as soon as they have answered.
@@ -94,6 +100,8 @@ class Monitor:
         The scheduler does this ``lag_s`` later than it was due.
         """
         self._lag_s = max(self._lag_s, lag_s)
+        if now >= self.tailing.ask_at:
+            self.tailing.ask(now)
         if now < self._look_at:
             return
         self._look_at = now + self._interval_s
@@ -109,11 +117,13 @@ class Monitor:
         if self._unheard.pop(peer, False) is None and not self._unheard:
             self._snapshot_at = min(self._snapshot_at, now)
 
-    def take(self, now: float) -> list[feed.Snapshot | feed.Events]:
+    def take(self, now: float) -> list[Message]:
         """Return what is to be published now."""
-        taken: list[feed.Snapshot | feed.Events] = []
+        taken: list[Message] = []
         if now >= self._events.due:
             taken.append(self._events.take(now))
+        if now >= self.tailing.due:
+            taken.append(self.tailing.take(now))
         if now >= self._snapshot_at:
             taken.append(self._take_snapshot(now))
         return taken

@@ -74,9 +74,8 @@ class SchedulerCore:
             retention_s=config.object_retention_s,
             workers_expected=config.workers_expected,
         )
-        self.feed = Feed(table, config.feed_interval_s, config.feed_objects, now)
-        self._last_tick = now
-        self._look_at = now + LOOK_S
+        self.feed = Feed(table, config, now)
+        self._last_tick, self._look_at = now, now + LOOK_S
         """When to look at all peers, and at all that waits for a worker that may never come."""
         self.is_over = False
         """True once a client has ended the cluster; the shell says Goodbye to clients."""
@@ -129,6 +128,7 @@ class SchedulerCore:
             m.Heartbeat: self._on_heartbeat,
             m.Goodbye: self._on_goodbye,
             m.Shutdown: self._on_shutdown,
+            m.LogLines: self.feed.logged,
             **clients.handlers,
             **self._workers.handlers,
             **self._supervisors.handlers,

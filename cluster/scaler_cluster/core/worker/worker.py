@@ -8,6 +8,7 @@ the lock of the worker. So a task is *claimed* once the cursor stands on it, and
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scaler_cluster.core.worker.holdings import Holdings
@@ -49,6 +50,10 @@ class WorkerCore:
         """The actor that lives here: what runs of it is never interrupted. None: none does."""
         self.portion: m.Portion | None = None
         """What that has of the machine."""
+        self.on_tail_logs: Callable[[m.TailLogs], None] = partial(_refuse_to_tail, self.reports)
+        """Answers when a monitor wants to know what tasks print."""
+        self.on_leave: Callable[[], None] = lambda: None
+        """Says what else there is to say, just before the worker leaves."""
         self._holdings = Holdings(self.queue, self.reports)
         self.kept = KeptGraphs()
 
@@ -73,6 +78,7 @@ class WorkerCore:
     def _give_all_away(self) -> None:
         """What this worker alone has would be lost with it, if it leaves and its cluster stays."""
         if self.leave == "" and not self.queue:
+            self.on_leave()
             self.kept.ask_for_all()
 
     def _on_goodbye(self, message: m.Refused | m.Goodbye) -> None:
@@ -180,6 +186,7 @@ class WorkerCore:
         m.Arrived: _on_arrived,
         m.Welcome: _on_welcome,
         m.Retire: _on_retire,
+        m.TailLogs: lambda core, message: core.on_tail_logs(message),
         m.Refused: _on_goodbye,
         m.Goodbye: _on_goodbye,
         m.Unknown: _on_unknown,
@@ -268,3 +275,9 @@ class WorkerCore:
     def take_actions(self) -> list[m.Message]:
         """Return what is to be sent to the scheduler."""
         return self.reports.take()
+
+
+def _refuse_to_tail(reports: Reports, message: m.TailLogs) -> None:
+    """Answer for a worker that does not see what its tasks print."""
+    if message.is_first and message.for_s:
+        reports.say(m.LogLines(reason="another system runs the tasks of this worker"))

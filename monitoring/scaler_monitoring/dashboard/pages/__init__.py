@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from scaler_monitoring.dashboard.pages.clients import Clients
 from scaler_monitoring.dashboard.pages.graphs import Graphs
+from scaler_monitoring.dashboard.pages.logs import Logs
 from scaler_monitoring.dashboard.pages.machines import Machines
 from scaler_monitoring.dashboard.pages.memory import Memory
 from scaler_monitoring.dashboard.pages.overview import Overview
@@ -17,5 +18,5 @@ if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import Page
 
 PAGES: tuple[type[Page], ...] = (
-    Overview, Stream, Tasks, Workers, Graphs, Memory, Clients, Machines,
+    Overview, Stream, Tasks, Workers, Logs, Graphs, Memory, Clients, Machines,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from bokeh.models.widgets.inputs import Select, TextInput
 from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
+from scaler_monitoring.dashboard.pages.logs import link_to_logs
 from scaler_monitoring.dashboard.parts import (
     COLOUR,
     FINE,
@@ -183,8 +184,14 @@ class Tasks(Page):
 
     def _on_task(self, key: str) -> None:
         model = self.view.model
-        show(self._detail, task_detail(model, self._shown[key]) if key else "")
+        work = self._shown[key] if key else None
+        show(self._detail, task_detail(model, work) + self._logs(work) if work else "")
         self._close.visible = bool(key)
+
+    def _logs(self, work: Work) -> str:
+        """Return HTML of the link to what a task printed."""
+        task = view.task_name(work.session, work.first)
+        return html.link(link_to_logs(self.view, task=task), f"Logs of task {task}")
 
     def _on_close(self) -> None:
         self._table.choose("")

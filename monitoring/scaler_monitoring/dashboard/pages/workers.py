@@ -13,6 +13,7 @@ from bokeh.models.widgets.inputs import TextInput
 from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
 from scaler_monitoring.dashboard.page import Page
+from scaler_monitoring.dashboard.pages.logs import link_to_logs
 from scaler_monitoring.dashboard.parts import (
     BYTES,
     NUMBER,
@@ -200,7 +201,9 @@ class Workers(Page):
             facts = _death_facts(model, deaths[-1])
         else:
             facts = html.nothing("It is not there any more: it ended as it was to.")
-        show(self._facts, f"<h3>Worker {escape(model.label(chosen))}</h3>{facts}")
+        label = model.label(chosen)
+        logs = html.link(link_to_logs(self.view, worker=label), "Logs of this worker")
+        show(self._facts, f"<h3>Worker {escape(label)}</h3>{facts}{logs}")
         self._draw(model)
         works = islice(reversed(model.stream), LOOKED_THROUGH)
         last = list(islice((one for one in works if one.worker == chosen), LAST_TASKS))
