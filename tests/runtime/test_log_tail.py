@@ -257,7 +257,7 @@ def alpha(gate, n):
 
 def beta(n):
     print("beta says", n, file=sys.stderr)
-    return "write" in vars(sys.stdout)
+    return "write" in vars(sys.stdout) or logging.Logger.callHandlers.__module__ != "logging"
 
 
 def test_lines_of_tasks_arrive_with_task_and_function(tmp_path):
@@ -269,6 +269,9 @@ def test_lines_of_tasks_arrive_with_task_and_function(tmp_path):
     try:
         wait_workers(2)
         with ScalerExecutor(address=cluster.address) as executor:
+            # Not even the module is there, before this one brings it.
+            is_there = f"{log_tail.__name__!r} in __import__('sys').modules"
+            assert executor.submit(eval, is_there).result(BOUND_S) is False
             assert not any(executor.map(beta, range(20)))
             gate = tmp_path / "gate"
             running = executor.submit(alpha, gate, 1)

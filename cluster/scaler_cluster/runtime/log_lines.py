@@ -40,6 +40,11 @@ class Piece(NamedTuple):
     text: str
 
     @property
+    def of(self) -> tuple[int, int]:
+        """The task."""
+        return self.session, self.task
+
+    @property
     def lines(self) -> int:
         """How many lines end with it."""
         return 1 if self.level else self.text.count("\n")
@@ -69,14 +74,37 @@ def _first_of(pieces: Sequence[Piece], lines: int) -> int:
     return 0
 
 
+class _Line:
+    """One that has no end yet."""
+
+    __slots__ = ("more", "piece", "text")
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+        """The one with which it begins."""
+        self.text = ""
+        self.more = 0
+        """How many characters of it are too many."""
+
+    def extend(self, text: str) -> None:
+        if "\r" in text:
+            shown = text.rstrip("\r")
+            if "\r" in shown:
+                # What was overwritten is not to be seen on a screen either.
+                self.text, self.more = "", 0
+                text = text[shown.rindex("\r") + 1 :]
+        self.text += text
+        if len(self.text) > LINE_CHARS_MAX:
+            self.more += len(self.text) - LINE_CHARS_MAX
+            self.text = self.text[:LINE_CHARS_MAX]
+
+
 class LineMaker:
     """Keeps the lines that have no end yet."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, int], Piece] = {}
-        self._cut: dict[tuple[str, int], int] = {}
-        """How many characters of an open line are too many."""
-        self._made: list[Piece] = []
+        self._open: dict[tuple[str, int], _Line] = {}
+        self._made: list[tuple[Piece, str]] = []
 
     def make(
         self, pieces: Sequence[Piece], dropped: int, lines_max: int, now: float
@@ -87,62 +115,48 @@ class LineMaker:
         if dropped:
             # Their ends are among what was dropped.
             self._open.clear()
-            self._cut.clear()
         made = self._made = []
         for piece in pieces[first:]:
             if piece.level:
-                self._say(piece, 0)
+                made.append((piece, cut(sendable(piece.text))))
             else:
                 self._write(piece)
         for key, line in list(self._open.items()):
-            if now - line.at >= OPEN_S or len(self._open) > OPEN_MAX:
-                self._close(key)
+            if now - line.piece.at >= OPEN_S or len(self._open) > OPEN_MAX:
+                self._close(key, line)
         more = max(len(made) - lines_max, 0)
         del made[:more]
         dropped += more
         if not made and not dropped:
             return None
         return m.LogLines(
-            tuple(max(int((now - one.at) * 1000), 0) for one in made),
-            tuple(one.session for one in made),
-            tuple(one.task for one in made),
-            tuple(one.function for one in made),
-            tuple(one.source for one in made),
-            tuple(one.level for one in made),
-            tuple(one.text for one in made),
+            tuple(max(int((now - one.at) * 1000), 0) for one, _ in made),
+            tuple(one.session for one, _ in made),
+            tuple(one.task for one, _ in made),
+            tuple(one.function for one, _ in made),
+            tuple(sendable(one.source)[:NAME_CHARS_MAX] for one, _ in made),
+            tuple(one.level for one, _ in made),
+            tuple(text for _, text in made),
             dropped,
         )
 
     def _write(self, piece: Piece) -> None:
         key = piece.source, piece.thread
         line = self._open.get(key)
-        if line is not None and (line.session, line.task) != (piece.session, piece.task):
+        if line is not None and line.piece.of != piece.of:
             # Its task has ended, and nothing more comes of it.
-            self._close(key)
+            self._close(key, line)
+            line = None
         *whole, rest = piece.text.split("\n")
         for text in whole:
-            self._extend(key, piece, text)
-            self._close(key)
+            line = line or _Line(piece)
+            line.extend(text)
+            self._close(key, line)
+            line = None
         if rest:
-            self._extend(key, piece, rest)
+            line = self._open[key] = line or _Line(piece)
+            line.extend(rest)
 
-    def _extend(self, key: tuple[str, int], piece: Piece, text: str) -> None:
-        line = self._open.get(key)
-        before = line.text if line is not None else ""
-        if "\r" in text.rstrip("\r"):
-            # What was overwritten is not to be seen on a screen either.
-            before, text = "", text.rstrip("\r").rpartition("\r")[2]
-            self._cut.pop(key, None)
-        whole = before + text
-        more = len(whole) - LINE_CHARS_MAX
-        if more > 0:
-            self._cut[key] = self._cut.get(key, 0) + more
-        self._open[key] = (line or piece)._replace(text=whole[:LINE_CHARS_MAX])
-
-    def _close(self, key: tuple[str, int]) -> None:
-        line = self._open.pop(key)
-        self._say(line._replace(text=line.text.rstrip("\r")), self._cut.pop(key, 0))
-
-    def _say(self, line: Piece, more: int) -> None:
-        text = cut(sendable(line.text), more)
-        self._made.append(line._replace(text=text, source=sendable(line.source)[:NAME_CHARS_MAX]))
+    def _close(self, key: tuple[str, int], line: _Line) -> None:
+        self._open.pop(key, None)
+        self._made.append((line.piece, cut(sendable(line.text.rstrip("\r")), line.more)))

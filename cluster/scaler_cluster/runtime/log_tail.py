@@ -13,7 +13,6 @@ import sys
 import threading
 import weakref
 from collections import deque
-from contextlib import suppress
 from functools import partial
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any, TextIO
@@ -52,8 +51,8 @@ class LogTail:
         """Lines that were dropped of what waits."""
         self._turn = threading.RLock()
         """Reentrant: a finalizer may print while a thread has it."""
-        self._inner = threading.local()
-        """``is_set``: this thread is writing what was taken note of already."""
+        self._inner: set[int] = set()
+        """Threads that are writing what is taken note of already."""
         self._taps: list[_Tap] = []
         self._lines = LineMaker()
         os.register_at_fork(after_in_child=self._on_forked)
@@ -132,13 +131,14 @@ class LogTail:
         inner = self._inner
 
         def tapped(text: str) -> int:
-            if not tap.is_open or getattr(inner, "is_set", False):
+            thread = threading.get_ident()
+            if not tap.is_open or thread in inner:
                 return write(text)
             try:
-                inner.is_set = True
+                inner.add(thread)
                 written = write(text)
             finally:
-                inner.is_set = False
+                inner.discard(thread)
             self._add(name, 0, text)
             return written
 
@@ -152,13 +152,16 @@ class LogTail:
                 call_handlers(logger, record)
                 return
             self._log(record)
-            was_set = getattr(inner, "is_set", False)
+            thread = threading.get_ident()
+            if thread in inner:
+                call_handlers(logger, record)
+                return
             try:
                 # What handlers write of it need not be told again.
-                inner.is_set = True
+                inner.add(thread)
                 call_handlers(logger, record)
             finally:
-                inner.is_set = was_set
+                inner.discard(thread)
 
         return tapped
 
@@ -179,16 +182,18 @@ class LogTail:
         session = task = dropped = 0
         function = b""
         queue = self._core.queue
-        # Another thread may take it out just now.
-        with suppress(IndexError):
+        try:
             work = queue[0]
             session, task = work.session, work.first + max(work.cursor, 0)
             function = work.message.function
+        except IndexError:
+            # No task runs.
+            pass
         if len(text) > LINE_CHARS_MAX:
             text, dropped = last_lines(text)
         thread = threading.get_ident()
         piece = Piece(now, session, task, function, source, level, thread, text)
-        if not self._turn.acquire(timeout=TURN_S):
+        if not (self._turn.acquire(blocking=False) or self._turn.acquire(timeout=TURN_S)):
             self._dropped += dropped + piece.lines
             return
         try:

@@ -28,7 +28,7 @@ INTERVAL_S = 0.5
 WORKERS_PER_S = 500
 """A question, and an answer of a few lines, take this process some 50 us: 2.5 % of its time."""
 LINES_AT_ONCE = 4000
-"""Of all workers together: more than anybody reads, and each takes this process some 5 us."""
+"""Of all workers together: more than anybody reads, and each takes this process some 3 us."""
 LEASE = 6
 """A worker goes on for so many intervals after it was asked: a question may come late."""
 BATCH_S = 0.05
