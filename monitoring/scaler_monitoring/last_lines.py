@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 
 from scaler_cluster.wire import feed
 
@@ -18,8 +19,7 @@ class LastLines:
     """Keeps the last lines; earlier ones make room, and are counted."""
 
     lines: deque[feed.LogLine] = field(default_factory=deque)
-    """In the order in which they came: of one worker, as they were printed. ``at`` is in seconds
-    since 1970."""
+    """As they came, those of one message in the order of time. ``at`` is in seconds since 1970."""
     added: int = 0
     """How many there ever were; see :meth:`since`."""
     dropped: int = 0
@@ -48,7 +48,7 @@ class LastLines:
         if missed:
             text = "lines are missing here: they came faster than this monitor took them in"
             self._add(feed.LogLine(message.time, text=text))
-        for line in message.lines:
+        for line in sorted(message.lines, key=attrgetter("at")):
             self._add(replace(line, at=line.at + message.time - message.clock))
 
     def _add(self, line: feed.LogLine) -> None:

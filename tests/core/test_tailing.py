@@ -101,6 +101,7 @@ def test_what_was_dropped_is_told_in_its_place(one, monkeypatch):
 
     found = [line for message in logs(one) for line in message.lines]
     assert [(line.source, line.dropped) for line in found] == [("", 7), ("stdout", 0), ("", 3)]
+    assert found[0].at == found[1].at
     assert found[0].text == "7 more lines were dropped here"
     assert found[2].text == "3 more lines were dropped here"
 

@@ -60,6 +60,14 @@ def test_lines_come_once_and_have_a_time():
     assert [one.text for one in tail.since(1)] == ["b", "3 dropped"]
 
 
+def test_lines_of_several_workers_come_in_the_order_of_time():
+    """Of one message, lines are sorted by time; those of the same moment stay as they were."""
+    lines = [line(text, worker=worker) for worker, text in ((1, "b"), (1, "c"), (2, "a"))]
+    lines[2].at -= 0.5
+
+    assert texts(heard(logs(*lines))) == ["a", "b", "c"]
+
+
 def test_it_is_bounded(monkeypatch):
     """The last lines are kept, by their number and by their size, and earlier ones counted."""
     monkeypatch.setattr(last_lines, "LINES_MAX", 5)

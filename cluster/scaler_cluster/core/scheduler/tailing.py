@@ -104,7 +104,8 @@ class Tailing:
             self._miss(worker, answer.dropped + count, now)
             return
         if answer.dropped:
-            self._lines.append(self._missing(worker, answer.dropped, now))
+            age_ms = max(answer.ages_ms, default=0)
+            self._lines.append(self._missing(worker, answer.dropped, now - age_ms / 1000))
         if answer.reason:
             self._lines.append(self._line(worker, now, answer.reason))
         for age_ms, session, task, function, source, level, text in lines:
@@ -122,8 +123,8 @@ class Tailing:
         full.dropped += count
         full.text = dropped_lines(full.dropped)
 
-    def _missing(self, worker: WorkerRecord, count: int, now: float) -> feed.LogLine:
-        line = self._line(worker, now, dropped_lines(count))
+    def _missing(self, worker: WorkerRecord, count: int, at: float) -> feed.LogLine:
+        line = self._line(worker, at, dropped_lines(count))
         line.dropped = count
         return line
 

@@ -34,13 +34,14 @@ CHARS_SHOWN = 200_000
 ALL = "everything"
 OPTIONS: list[Any] = [(ALL, ALL), *((one, f"{one} or above") for one in LEVELS)]
 ABOUT = (
-    "Of the moment on in which a page like this one is open: before that, the workers keep "
-    "nothing. Other output of theirs is not touched by it."
+    "Lines begin when a page like this one is opened: before that, the workers keep none. What "
+    "tasks print still goes where it always went."
 )
 CSS = """
     div.lines { display: flex; flex-direction: column-reverse; height: 34rem; max-height: 70vh;
         overflow: auto; background: var(--panel); border: 1px solid var(--grid);
         border-radius: 4px; font: 12.5px/1.45 ui-monospace, monospace; }
+    div.lines > div { margin-bottom: auto; }
     div.lines p { margin: 0; padding: .05rem .6rem; white-space: pre-wrap;
         overflow-wrap: anywhere; }
     div.lines p:hover { background: var(--background); }
@@ -157,16 +158,17 @@ def _sentence(tail: LastLines, found: int) -> str:
 
 
 def _lines_html(lines: list[feed.LogLine]) -> str:
-    """Return HTML of lines, the last one below, where the element is scrolled to by itself."""
-    parts: list[str] = []
+    """Return HTML of the last lines, with an element that is scrolled to its end by itself."""
+    parts: deque[str] = deque()
     left = CHARS_SHOWN
     for line in reversed(lines):
         left -= len(line.text)
         if left < 0:
             break
-        parts.append(_line_html(line))
+        parts.appendleft(_line_html(line))
     # It can be reached by keyboard, as it scrolls.
-    return f'<div class="lines" tabindex="0">{"".join(parts)}</div>' if parts else ""
+    shown = f'<div class="lines" tabindex="0"><div>{"".join(parts)}</div></div>'
+    return shown if parts else ""
 
 
 def _line_html(line: feed.LogLine) -> str:
