@@ -240,6 +240,10 @@ def test_logs(open_window):
 
         wait_until(is_told, lambda: f"the line is not there: {text_of(page)}")
         assert "other" not in text_of(page)
+
+        page.get_by_label("Text has in it").fill("OTHE")
+        wait_for(page, "stdout other")
+        assert "tell" not in text_of(page)
         page.close()
 
 

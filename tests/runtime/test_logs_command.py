@@ -6,7 +6,7 @@ import pytest
 
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.wire import feed
-from scaler_exec import ScalerExecutor
+from scaler_exec import Client, ScalerExecutor
 from scaler_monitoring.recording import read
 from tests.runtime.helpers import BOUND_S, scheduling, wait_until
 
@@ -21,21 +21,26 @@ def cluster():
     made.stop()
 
 
-def test_a_terminal_shows_lines_and_a_recording_keeps_them(cluster, shell):
-    """Lines that match are shown as they come, and later from a recording; Ctrl-C ends in order."""
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_terminal_shows_lines_and_a_recording_keeps_them(cluster, shell, capsys, streams):
+    """Lines that match are shown as they come, and later from a recording; Ctrl-C ends in order.
+
+    A client to which its tasks print gets them as ever.
+    """
     monitor, path = cluster.monitor_address, str(shell.directory / "feed.rec")
     shown = shell.start(f"scaler_logs {monitor} --follow --grep tell --function print")
     recorder = shell.start(f"scaler_record --logs {monitor} feed.rec")
     recorder.wait_for("recording to feed.rec")
-    with ScalerExecutor(address=cluster.address) as executor:
+    with Client(cluster.address, stream_output=streams) as client:
 
         def is_told():
-            executor.submit(print, f"other\n{NASTY}").result(BOUND_S)
+            client.submit(print, f"other\n{NASTY}").result(BOUND_S)
             kept = [one.text for _, message in read(path) if isinstance(message, feed.Logs)
                     for one in message.lines]  # fmt: skip
             return "tell" in shown.out and NASTY in kept
 
         wait_until(is_told, "the line is not there")
+    assert (NASTY in capsys.readouterr().out) is streams
     assert (shown.interrupt(), recorder.interrupt()) == (0, 0)
     replayed = shell.run("scaler_logs --replay feed.rec --grep tell")
 
