@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import itertools
 import logging
+import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scaler_cluster.core.worker.worker import WorkerCore
+from scaler_cluster.errors import TaskInterrupted
 from scaler_cluster.ids import LOGS
 from scaler_cluster.process.embedded_cluster import EmbeddedCluster
 from scaler_cluster.runtime import log_tail
 from scaler_cluster.runtime.log_lines import CUT_CHARS, OPEN_S, LineMaker, Piece
 from scaler_cluster.runtime.log_tail import LogTail
+from scaler_cluster.runtime.task_interrupts import INTERRUPT_SIGNAL, TaskInterrupts
 from scaler_cluster.texts import LINE_CHARS_MAX, LINES_MAX
 from scaler_cluster.wire import messages as m
 from scaler_exec import ScalerExecutor
@@ -232,6 +237,35 @@ def test_a_thread_that_prints_holds_nobody_up(tail):
     answer = ask()
 
     assert (answer.texts, answer.dropped) == (("before",), 1)
+
+
+def send_itself(number):
+    """Send a signal to this process, whose handler is called before this returns."""
+    signal.raise_signal(number)
+    return 1
+
+
+def test_an_interrupted_task_takes_no_turn_with_it(tail, monkeypatch):
+    """An interrupt that comes while a line is added waits: it would leave the lock taken."""
+    one, ask = tail
+    work = SimpleNamespace(
+        session=1, task=0, first=0, cursor=0, message=SimpleNamespace(function=b"f")
+    )
+    one._core.queue.append(work)
+    one._core.interrupt = 1, 0
+    handler = signal.getsignal(INTERRUPT_SIGNAL)
+    interrupts = TaskInterrupts(one._core)
+    try:
+        interrupts.in_task = True
+        with monkeypatch.context() as patch:
+            patch.setattr(log_tail, "get_ident", partial(send_itself, INTERRUPT_SIGNAL))
+            one._add("stdout", 0, "whole\n")
+        with pytest.raises(TaskInterrupted):
+            signal.raise_signal(INTERRUPT_SIGNAL)
+    finally:
+        signal.signal(INTERRUPT_SIGNAL, handler)
+
+    assert ask().texts == ("whole",)
 
 
 def test_it_stops_by_itself(tail):

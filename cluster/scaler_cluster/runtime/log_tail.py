@@ -14,12 +14,14 @@ import threading
 import weakref
 from collections import deque
 from functools import partial
+from threading import get_ident
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scaler_cluster.process.log_records import text_of
 from scaler_cluster.runtime.log_lines import LineMaker, Piece, cut, last_lines
 from scaler_cluster.runtime.output import listeners
+from scaler_cluster.runtime.task_interrupts import kept_whole
 from scaler_cluster.texts import LINE_CHARS_MAX, LINES_MAX
 
 if TYPE_CHECKING:
@@ -131,7 +133,7 @@ class LogTail:
         inner = self._inner
 
         def tapped(text: str) -> int:
-            thread = threading.get_ident()
+            thread = get_ident()
             if not tap.is_open or thread in inner:
                 return write(text)
             try:
@@ -152,7 +154,7 @@ class LogTail:
                 call_handlers(logger, record)
                 return
             self._log(record)
-            thread = threading.get_ident()
+            thread = get_ident()
             if thread in inner:
                 call_handlers(logger, record)
                 return
@@ -191,14 +193,14 @@ class LogTail:
             pass
         if len(text) > LINE_CHARS_MAX:
             text, dropped = last_lines(text)
-        thread = threading.get_ident()
+        thread = get_ident()
         piece = Piece(now, session, task, function, source, level, thread, text)
         if not (self._turn.acquire(blocking=False) or self._turn.acquire(timeout=TURN_S)):
             self._dropped += dropped + piece.lines
             return
         try:
             self._dropped += dropped
-            self._chars += len(text) + PIECE_CHARS
+            self._chars += len(piece.text) + PIECE_CHARS
             self._pieces.append(piece)
             while self._chars > CHARS_MAX:
                 old = self._pieces.popleft()
@@ -206,6 +208,9 @@ class LogTail:
                 self._dropped += old.lines
         finally:
             self._turn.release()
+
+    # A task that is interrupted there would keep the turn.
+    kept_whole.add(_add.__code__)
 
 
 class _Tap:

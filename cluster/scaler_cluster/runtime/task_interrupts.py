@@ -12,7 +12,7 @@ from scaler_cluster.process.interrupts import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
+    from types import CodeType, FrameType
 
     from scaler_cluster.core.worker.worker import WorkerCore
 
@@ -20,6 +20,9 @@ INTERRUPT_SIGNAL = signal.SIGUSR2
 """Sent to the main thread of a worker."""
 IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 """The file that the code of import statements is said to be in."""
+
+kept_whole: set[CodeType] = set()
+"""The code of functions that no interrupt may cut short, nor what they call."""
 
 
 class LimitedTasks(Protocol):
@@ -87,7 +90,8 @@ def _is_untimely(frame: FrameType | None) -> bool:
     a finalizer the exception would be lost.
     """
     while frame is not None:
-        if frame.f_code.co_filename == IMPORT_SYSTEM or frame.f_code.co_name == "__del__":
+        code = frame.f_code
+        if code.co_filename == IMPORT_SYSTEM or code.co_name == "__del__" or code in kept_whole:
             return True
         frame = frame.f_back
     return False
