@@ -152,13 +152,15 @@ FEED = """\
 
 This is version {version} of the feed, which a scheduler publishes for monitors;
 [monitoring.md](monitoring.md) describes the monitors. An XPUB socket at the monitor
-address sends messages of two frames to SUB sockets: a topic, `snapshot`, `events` or `logs`, and
-a msgpack map. Each map has `version`, besides the fields below.
+address sends messages of two frames to SUB sockets: a topic, `snapshot`, `events`, `logs` or
+`profile`, and a msgpack map. Each map has `version`, besides the fields below.
 
 - A monitor that subscribes to `snapshot` gets a snapshot at once, and then one each `interval_s`. A
   monitor that subscribes to `events` gets everything that happens from then on, in batches. One
   that subscribes to `logs` gets what tasks print and log from then on. While no monitor subscribes
   to a topic, the scheduler makes no messages for it. It sends no message twice.
+- While a monitor subscribes to `profile`, workers look at the stacks of their tasks, and the
+  scheduler publishes once a second, as Samples, what they saw.
 - `seq` counts the messages of a topic. If there is a gap, the monitor has missed messages: a
   monitor that reads too slowly, or is cut off, loses messages and slows nobody down. If `run`
   changes, there is another scheduler, with another clock: `seq` and all counts begin anew.
@@ -183,8 +185,8 @@ def feed_reference() -> str:
     lines = FEED.format(version=feed.FEED_VERSION).splitlines()
     events = [kind for kind in feed.EVENT_KINDS.values()]  # noqa: C416
     parts = (
-        ("Messages", (feed.Snapshot, feed.Events, feed.Logs)),
-        ("What is in snapshots and logs", feed.RECORDS),
+        ("Messages", (feed.Snapshot, feed.Events, feed.Logs, feed.Samples)),
+        ("What is in snapshots, logs and samples", feed.RECORDS),
         ("Events", events),
     )
     for title, kinds in parts:

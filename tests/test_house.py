@@ -49,7 +49,7 @@ FLOORS = (
     ("scaler_cluster.core.records", "scaler_cluster.core.delivery", "scaler_cluster.core.storage"),
     ("scaler_cluster.core", "scaler_cluster.config"),
     ("scaler_cluster.arguments", "scaler_cluster.preload", "scaler_cluster.logs"),
-    ("scaler_cluster.wire", "scaler_cluster.texts"),
+    ("scaler_cluster.wire", "scaler_cluster.texts", "scaler_cluster.call_tree"),
     ("scaler_cluster.errors", "scaler_cluster.ids", "scaler_cluster.users"),
     ("scaler_cluster",),
 )

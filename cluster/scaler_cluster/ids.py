@@ -67,7 +67,9 @@ INCARNATION_BYTES = 7
 SNAPSHOT, EVENTS = b"snapshot", b"events"
 LOGS = b"logs"
 """Who listens to this has the workers tell what their tasks print and log."""
-TOPICS = SNAPSHOT, EVENTS, LOGS
+PROFILE = b"profile"
+"""Who listens to this has the tasks sampled."""
+TOPICS = SNAPSHOT, EVENTS, LOGS, PROFILE
 """Of the feed, for those who watch. To subscribe to one does not make the other be built."""
 
 

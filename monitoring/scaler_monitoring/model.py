@@ -226,7 +226,7 @@ class Model:
         self._clock = max(self._clock, message.clock)
         if isinstance(message, feed.Snapshot):
             self._apply_snapshot(message)
-        else:
+        elif isinstance(message, feed.Events):
             for event in message.events:
                 self._apply_event(event)
         if self._follower is not None:

@@ -67,12 +67,16 @@ class Past:
             *((feed.ClientJoined, row.session) for row in last.clients),
         }
 
-    def continued(self, message: feed.Snapshot | feed.Events) -> feed.Snapshot | feed.Events:
+    def continued(
+        self, message: feed.Snapshot | feed.Events | feed.Samples
+    ) -> feed.Snapshot | feed.Events | feed.Samples:
         """Return a message as a scheduler would have sent it that had been there all the time."""
         clock = message.clock + self._shift_s
         if isinstance(message, feed.Events):
             events = [replace(event, at=event.at + self._shift_s) for event in message.events]
             return replace(message, clock=clock, events=events)
+        if isinstance(message, feed.Samples):
+            return replace(message, clock=clock)
         before = self._sums
         sums: dict[str, Any] = {
             **{name: getattr(before, name) + getattr(message, name) for name in SUMS},

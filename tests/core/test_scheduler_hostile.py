@@ -35,6 +35,7 @@ FROM_WORKERS = [
     m.Started(1, 0),
     m.Profile(1, 0, 0.5, 0.25, 1000),
     m.LogLines(),
+    m.Sampled(1),
 ]
 FROM_SUPERVISORS = [
     m.WorkerLost(b"W1", 0, 0, {}),
@@ -55,6 +56,7 @@ FROM_SCHEDULERS = [
     m.Abort(1, 0, 1),
     m.Retire(),
     m.TailLogs(3.0, 10),
+    m.Sample(1, 0.01, 3.0),
     m.WorkerList(1, ("a",), ("",), ("host",), (1,)),
     m.Kill(b"W1", "no"),
     m.Wanted(1),

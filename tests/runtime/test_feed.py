@@ -44,7 +44,7 @@ class Viewer:
         self.model = Model()
         self.events: list[f.Event] = []
 
-    def hear(self, timeout_s: float = BOUND_S) -> f.Snapshot | f.Events | f.Logs | None:
+    def hear(self, timeout_s: float = BOUND_S) -> f.Snapshot | f.Events | f.Logs | f.Samples | None:
         """Take the next message in."""
         message = self.feed.next(timeout_s)
         if message is not None:

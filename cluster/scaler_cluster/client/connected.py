@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster import arguments
 from scaler_cluster.client import worker_context
 from scaler_cluster.client.serializer import DefaultSerializer, Serialization
 from scaler_cluster.client.session import Session
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from scaler_cluster.client.call_options import CallOptions
     from scaler_cluster.client.client_settings import ClientSettings
+    from scaler_cluster.client.profile import Profile, RunningTask
     from scaler_cluster.process.dashboard_link import DashboardLink
 
 
@@ -76,6 +78,40 @@ class ConnectedClient(Viewed):
     def dashboard_link(self) -> DashboardLink | None:
         """The link that opens the cluster's dashboard; None: the cluster has none."""
         return self._session.dashboard_link
+
+    def profile(self, seconds: float = 10.0, function: str | None = None) -> Profile:
+        """Sample what the tasks of the cluster do, and return where their time goes.
+
+        Each worker looks at the stack of its task about fifty times a second meanwhile; before
+        and afterwards it does nothing of that. Tasks of all clients are seen. Print the profile,
+        or see :meth:`~scaler_cluster.client.profile.Profile.top` and ``save("x.speedscope.json")``.
+
+        Args:
+            seconds: How long to look; it takes up to a second longer.
+            function: The name of a function that tasks call: only its tasks count.
+
+        Raises:
+            ConfigError: ``seconds`` is not positive, or the scheduler has no monitor address, or
+                does not let this client look.
+            ClusterUnreachableError: The scheduler cannot be reached, or no longer.
+
+        """
+        from scaler_cluster.client.profile import take_profile
+
+        seconds = arguments.seconds("seconds", seconds)
+        credentials = self._session.connection.credentials
+        return take_profile(self.monitor_address, credentials, seconds, function)
+
+    def stacks(self) -> list[RunningTask]:
+        """Return each task of the cluster that runs now, and what it is at: its stack as text.
+
+        Print one for a traceback of it. The one that has been running the longest comes first. A
+        task whose code holds the interpreter, so that its worker cannot answer within half a
+        second, has no stack but a ``reason``. Raises as :meth:`profile`.
+        """
+        from scaler_cluster.client.profile import take_stacks
+
+        return take_stacks(self.monitor_address, self._session.connection.credentials)
 
     def clear(self) -> None:
         """Cancel all tasks that are pending, and drop all stored objects; the client can go on."""

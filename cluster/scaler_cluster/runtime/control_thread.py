@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from scaler_cluster.core.worker.worker import WorkerCore
+    from scaler_cluster.runtime.sampler import Sampler
     from scaler_cluster.runtime.task_interrupts import TaskInterrupts
+    from scaler_cluster.wire import messages as m
 
 SLEEP_MAX_S = 3600.0
 
@@ -58,9 +60,12 @@ class ControlThread:
         self._core = core
         self._interrupts = interrupts
         self._lookout = Lookout()
+        self._sampler: Sampler | None = None
+        """Made when somebody first wants to know what tasks do."""
         self._called, self._call = signal_pipe()
         self._ready = Readiness(self._called, fd)
         self._listens = False
+        self._main = threading.get_ident()
         self._ready.switch(on=False)
 
     def start(self) -> None:
@@ -72,6 +77,17 @@ class ControlThread:
         with self._worker.lock:
             if self._lookout.look_by(by):
                 notify(self._call)
+
+    def sample(self, question: m.Sample) -> None:
+        """Look what tasks do, for a while, and answer soon; the worker's lock is held."""
+        now = clock()
+        if self._sampler is None:
+            # Most workers are never asked, and need no such import.
+            from scaler_cluster.runtime.sampler import Sampler
+
+            self._sampler = Sampler(self._worker, self._core, self._main)
+        self._sampler.ask(question, now)
+        notify(self._call)
 
     def turn(self, now: float, took_s: float) -> None:
         """The main thread goes on to tasks, or it has none; the worker's lock is held.
@@ -92,12 +108,34 @@ class ControlThread:
     def _guard(self) -> None:
         try:
             while True:
-                sleep_s = max(self._lookout.look_at - clock(), 0.0)
-                self._look(has_come=self._ready.wait(min(sleep_s, SLEEP_MAX_S)))
+                sampler = self._sampler
+                if sampler is None:
+                    sleep_s = max(self._lookout.look_at - clock(), 0.0)
+                    self._look(has_come=self._ready.wait(min(sleep_s, SLEEP_MAX_S)))
+                else:
+                    self._look_and_sample(sampler)
         except BaseException:
             # Without this thread tasks could not be stopped: let another process take over.
             sys.excepthook(*sys.exc_info())
             os._exit(1)
+
+    def _look_and_sample(self, sampler: Sampler) -> None:
+        look_at = self._lookout.look_at
+        sleep_s = max(min(look_at, sampler.due) - clock(), 0.0)
+        has_come = self._ready.wait(min(sleep_s, SLEEP_MAX_S))
+        is_due = clock() >= sampler.due
+        if is_due:
+            # Before anything else, and without the lock: the main thread must not wait for it.
+            sampler.look()
+        if has_come or not is_due or clock() >= look_at:
+            self._look(has_come=has_come)
+        if sampler.question is not None:
+            stack = sampler.stack()
+            with self._worker.lock:
+                sampler.answer(stack)
+                # Else the main thread is about to: see _look.
+                if self._worker.is_busy:
+                    self._worker.pump()
 
     def _look(self, *, has_come: bool) -> None:
         """Do what the main thread leaves undone while it is inside a task."""

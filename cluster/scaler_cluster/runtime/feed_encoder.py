@@ -30,7 +30,7 @@ class FeedEncoder:
     def frames(self, message: Message) -> list[bytes]:
         """Return the frames to publish."""
         message.run = self._run
-        if not isinstance(message, feed.Events):
+        if isinstance(message, feed.Snapshot | feed.Logs):
             message.time = time()
         if isinstance(message, feed.Snapshot):
             self._describe(message.scheduler)

@@ -121,6 +121,7 @@ class WorkerShell:
         """See LoopHost."""
         self._end = TaskEnd(self, store, self._interrupts)
         self._control = ControlThread(self, core, self._interrupts, link.fd)
+        core.on_sample = self._control.sample
         self.expect_results = self._control.expect_results
         """See LoopHost."""
         os.register_at_fork(after_in_child=self._on_forked)

@@ -66,7 +66,7 @@ class SchedulerBench:
         self.core = SchedulerCore(
             config or SchedulerConfig(PYTHON), self.now, lambda peer: self.users.get(peer, "")
         )
-        self.published: list[f.Snapshot | f.Events | f.Logs] = []
+        self.published: list[f.Snapshot | f.Events | f.Logs | f.Samples] = []
         """What the core has told watchers."""
 
     # -- doors -------------------------------------------------------------------------------

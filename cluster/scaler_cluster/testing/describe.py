@@ -230,6 +230,8 @@ _TELLERS: dict[type[m.Message], Callable[[Any], str]] = {
         f"TailLogs for {x.for_s:g} s, {x.lines} lines" + ", the first" * x.is_first
     ),
     m.LogLines: lambda x: f"LogLines {len(x.texts)}" + f", {x.dropped} dropped" * (x.dropped > 0),
+    m.Sample: lambda x: f"Sample {x.number}",
+    m.Sampled: lambda x: f"Sampled {x.number} of {len(x.functions)}",
     m.ListWorkers: lambda x: f"ListWorkers {x.number}",
     m.WorkerList: lambda x: f"WorkerList {x.number} with {len(x.aliases)}",
     m.RequestCredit: lambda x: f"RequestCredit {x.more - x.fewer}",

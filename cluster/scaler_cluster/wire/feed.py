@@ -581,6 +581,59 @@ class Events:
     events: list[Event] = field(default_factory=list)
 
 
+# -- samples ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Running:
+    """A task that a worker runs now, and what it is at."""
+
+    worker: bytes = b""
+    host: str = ""
+    pid: int = 0
+    name: str = ""
+    """The name of the worker."""
+    session: int = 0
+    task: int = 0
+    function: str = ""
+    age_s: float = 0.0
+    """For how long it has been running."""
+    stack: str = ""
+    """As in a traceback, the innermost call last."""
+    reason: str = ""
+    """Why there is no stack."""
+
+
+@dataclass(slots=True)
+class Sampled:
+    """How often the tasks of a function were looked at on one worker, and what was seen."""
+
+    worker: bytes = b""
+    function: str = ""
+    """Empty: of several others."""
+    samples: int = 0
+    tree: bytes = b""
+    """A call tree: msgpack of a list of frames, each a name, a file and the line of its definition;
+    and of a list of numbers: the time that was the engine's own, then for each node its parent (0:
+    the root; the first node is 1), its frame (from 0), and its own time in microseconds."""
+
+
+@dataclass(slots=True)
+class Samples:
+    """What the workers saw of their tasks since the Samples before, and what runs now."""
+
+    run: str = ""
+    seq: int = 0
+    """Counts the Samples of a run from 1."""
+    clock: float = 0.0
+    interval_s: float = 0.0
+    """The next Samples follow after this time."""
+    running: list[Running] = field(default_factory=list)
+    sampled: list[Sampled] = field(default_factory=list)
+    skipped: int = 0
+    """How many samples were left out for lack of room."""
+
+
 # -- logs ------------------------------------------------------------------------------------
 
 
@@ -627,9 +680,9 @@ class Logs:
 
 RECORDS: tuple[type[Any], ...] = (
     Process, Tasks, Machine, Worker, Client, Function, Graph, Store, LargeObject, Demand,
-    Manager, LogLine,
+    Manager, Running, Sampled, LogLine,
 )  # fmt: skip
-"""What snapshots and logs consist of."""
+"""What snapshots, samples and logs consist of."""
 EVENT_KINDS: dict[str, type[Event]] = {
     one.kind: one
     for one in (

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import msgpack
 
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import EVENTS, LOGS, SNAPSHOT
+from scaler_cluster.ids import EVENTS, LOGS, PROFILE, SNAPSHOT
 from scaler_cluster.wire import feed as f
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-Message: TypeAlias = "f.Snapshot | f.Events | f.Logs"
-_Whole = TypeVar("_Whole", f.Snapshot, f.Logs)
+Message: TypeAlias = "f.Snapshot | f.Events | f.Logs | f.Samples"
+_Whole = TypeVar("_Whole", f.Snapshot, f.Logs, f.Samples)
 
 FEED_BYTES_MAX = 1 << 28
 """The snapshot of a scheduler with a hundred thousand workers is a tenth of that."""
@@ -34,7 +34,7 @@ _COLUMNS = {
 _VALUES = {one: attrgetter(*names) for one, names in _COLUMNS.items()}
 _TYPES = {
     kind: {one.name: str(one.type) for one in fields(kind)}
-    for kind in (*_COLUMNS, f.Snapshot, f.Events, f.Logs)
+    for kind in (*_COLUMNS, f.Snapshot, f.Events, f.Logs, f.Samples)
 }
 
 
@@ -69,6 +69,8 @@ def encode(message: Message) -> list[bytes]:
         return [SNAPSHOT, _packer.pack(_map_of_tables(message))]
     if isinstance(message, f.Logs):
         return [LOGS, _packer.pack(_map_of_tables(message))]
+    if isinstance(message, f.Samples):
+        return [PROFILE, _packer.pack(_map_of_tables(message))]
     return [EVENTS, _packer.pack(_events_map(message))]
 
 
@@ -85,6 +87,8 @@ def decode(frames: Sequence[bytes]) -> Message:
             return _read_tables(f.Snapshot, content)
         if topic == LOGS:
             return _read_tables(f.Logs, content)
+        if topic == PROFILE:
+            return _read_tables(f.Samples, content)
         if topic == EVENTS:
             return _read_events(content)
     except RemoteProtocolError:
@@ -119,7 +123,7 @@ def _table(rows: Sequence[Any], kind: type[Any]) -> dict[str, object]:
     return {"fields": _COLUMNS[kind], "rows": list(map(_VALUES[kind], rows))}
 
 
-def _map_of_tables(message: f.Snapshot | f.Logs) -> dict[str, object]:
+def _map_of_tables(message: f.Snapshot | f.Logs | f.Samples) -> dict[str, object]:
     content: dict[str, object] = {"version": f.FEED_VERSION}
     for name, kind in _TYPES[type(message)].items():
         value = getattr(message, name)

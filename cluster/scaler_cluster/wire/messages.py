@@ -1512,6 +1512,50 @@ class LogLines(Message):
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class Sample(Message):
+    """Scheduler to worker: a monitor wants to know what its tasks do; the answer is Sampled.
+
+    For a while the worker looks at the stack of its task now and then, and notes what it sees.
+    """
+
+    tag = 102
+    number: int
+    """Comes back with the answer."""
+    period_s: float
+    """So often it looks, on average."""
+    for_s: float
+    """So long it goes on, unless another Sample comes."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Sampled(Message):
+    """Worker to scheduler: the answer to Sample, with what was seen since the one before."""
+
+    tag = 103
+    number: int
+    """The value from Sample."""
+    functions: tuple[bytes, ...] = ()
+    """Whose tasks ran, each in the same place of the next two; empty bytes: of several others."""
+    samples: tuple[int, ...] = ()
+    """How often it was seen."""
+    sizes: tuple[int, ...] = ()
+    """How many bytes of ``trees`` are of it."""
+    trees: Buffer = b""
+    """What they were at, as call trees one after the other; the scheduler only passes them on."""
+    session: int = 0
+    """Session of the task that runs now; 0: none does."""
+    task: int = 0
+    runs: bytes = b""
+    """The function of that task."""
+    age_s: float = 0.0
+    """For how long it has been running."""
+    stack: str = ""
+    """What it is at, as in a traceback."""
+    reason: str = ""
+    """Why there is no stack."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class InitializerFailed(Message):
     """Supervisor to scheduler: its workers cannot start; the text contains the traceback."""
 

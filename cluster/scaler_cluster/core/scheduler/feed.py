@@ -10,6 +10,7 @@ from scaler_cluster.errors import RemoteProtocolError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from scaler_cluster.core.records.workers import WorkerRecord
     from scaler_cluster.core.scheduler.config import SchedulerConfig
     from scaler_cluster.core.scheduler.monitor import Monitor
     from scaler_cluster.core.scheduler.table import Table
@@ -53,6 +54,11 @@ class Feed:
         """Ask machines how they are, if that is due; the scheduler is late by ``lag_s``."""
         if self.monitor is not None and self.monitor.is_watched:
             self.monitor.tick(now, lag_s)
+
+    def sampled(self, worker: WorkerRecord, message: m.Sampled, now: float) -> None:
+        """A worker says what its tasks do; raises RemoteProtocolError if that is inconsistent."""
+        if self.monitor is not None:
+            self.monitor.sampling.answered(worker, message, now)
 
     def examined(self, peer: bytes, now: float) -> None:
         """A machine has said how it is, or is gone."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.graph.critical_path import CriticalPaths
 from scaler_cluster.core.scheduler.events import EventRecorder
 from scaler_cluster.core.scheduler.observer import Observer
+from scaler_cluster.core.scheduler.sampling import Sampling
 from scaler_cluster.core.scheduler.snapshot import take_snapshot
 from scaler_cluster.core.scheduler.tailing import Tailing
-from scaler_cluster.ids import EVENTS, LOGS, SNAPSHOT
+from scaler_cluster.ids import EVENTS, LOGS, PROFILE, SNAPSHOT
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Monitor:
         self._table = table
         self.tailing = Tailing(table, is_hidden=config.hides_logs)
         """What tasks print and log, as long as somebody wants to know."""
+        self.sampling = Sampling(table)
+        """What workers say of their tasks, as long as somebody wants to know."""
         self._events = EventRecorder(table.functions)
         self._interval_s = config.feed_interval_s
         self._objects = config.feed_objects
@@ -76,6 +79,7 @@ class Monitor:
         self._events.now = now
         self._events.switch(is_on=EVENTS in topics)
         self.tailing.switch(now, is_on=LOGS in topics)
+        self.sampling.switch(now, is_on=PROFILE in topics)
         self._takes_snapshots = SNAPSHOT in topics
         if self._takes_snapshots:
             self._snapshot_at = max(now, self._snapshot_before + SOON_S)
@@ -87,12 +91,12 @@ class Monitor:
     @property
     def deadline(self) -> float:
         """When :meth:`tick` or :meth:`take` have something to do."""
-        return min(self._look_at, self.tailing.ask_at, self.due)
+        return min(self._look_at, self.sampling.ask_at, self.tailing.ask_at, self.due)
 
     @property
     def due(self) -> float:
         """When :meth:`take` returns something."""
-        return min(self._snapshot_at, self._events.due, self.tailing.due)
+        return min(self._snapshot_at, self._events.due, self.sampling.due, self.tailing.due)
 
     def tick(self, now: float, lag_s: float) -> None:
         """Ask machines how they are; a snapshot follows as soon as they have answered.
@@ -102,6 +106,8 @@ class Monitor:
         self._lag_s = max(self._lag_s, lag_s)
         if now >= self.tailing.ask_at:
             self.tailing.ask(now)
+        if now >= self.sampling.ask_at:
+            self.sampling.ask(now)
         if now < self._look_at:
             return
         self._look_at = now + self._interval_s
@@ -124,6 +130,8 @@ class Monitor:
             taken.append(self._events.take(now))
         if now >= self.tailing.due:
             taken.append(self.tailing.take(now))
+        if now >= self.sampling.due:
+            taken.append(self.sampling.take(now))
         if now >= self._snapshot_at:
             taken.append(self._take_snapshot(now))
         return taken

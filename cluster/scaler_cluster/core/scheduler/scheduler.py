@@ -103,7 +103,7 @@ class SchedulerCore:
             table, config, stopping, graphs, self._dispatch, assigner, spares, *also
         )
         claims = Claims(table, runs, assigner, stopping, failures, pools, machines)
-        these = spares, clients, graphs, claims, actors
+        these = spares, clients, graphs, claims, actors, self.feed
         self._workers = WorkerHandlers(table, config, pools, outcomes, stopping, deaths, *these)
         self._supervisors = SupervisorHandlers(
             table, config, stopping, graphs, clients, self._workers, self.feed, pools

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scaler_cluster.core.scheduler.client_handlers import ClientHandlers
     from scaler_cluster.core.scheduler.config import SchedulerConfig
     from scaler_cluster.core.scheduler.deaths import Deaths
+    from scaler_cluster.core.scheduler.feed import Feed
     from scaler_cluster.core.scheduler.graph_moves import Graphs
     from scaler_cluster.core.scheduler.outcomes import Outcomes
     from scaler_cluster.core.scheduler.pools import WorkerPools
@@ -50,6 +51,7 @@ class WorkerHandlers:
         graphs: Graphs,
         claims: Claims,
         actors: Actors,
+        feed: Feed,
     ) -> None:
         self._table = table
         self._config = config
@@ -62,6 +64,7 @@ class WorkerHandlers:
         self._graphs = graphs
         self._claims = claims
         self._actors = actors
+        self._feed = feed
         self.handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
             m.Done: self._on_done,
             m.DoneNodes: self._on_done_nodes,
@@ -74,6 +77,7 @@ class WorkerHandlers:
             m.Started: self._on_started,
             m.Printed: self._on_printed,
             m.Profile: self._on_profile,
+            m.Sampled: self._on_sampled,
         }
 
     # -- workers come and go -------------------------------------------------------------------
@@ -276,3 +280,8 @@ class WorkerHandlers:
             return
         if self._table.is_pending(session, message.task):
             self._table.send(session.peer, message)
+
+    def _on_sampled(self, peer: bytes, message: m.Sampled, now: float) -> None:
+        worker = self._reporting(peer)
+        if worker is not None:
+            self._feed.sampled(worker, message, now)

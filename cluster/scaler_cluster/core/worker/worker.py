@@ -54,6 +54,8 @@ class WorkerCore:
         """Answers when a monitor wants to know what tasks print."""
         self.on_leave: Callable[[], None] = lambda: None
         """Says what else there is to say, just before the worker leaves."""
+        self.on_sample: Callable[[m.Sample], None] = partial(_refuse_sample, self)
+        """Answers when a monitor wants to know what tasks do."""
         self._holdings = Holdings(self.queue, self.reports)
         self.kept = KeptGraphs()
 
@@ -187,6 +189,7 @@ class WorkerCore:
         m.Welcome: _on_welcome,
         m.Retire: _on_retire,
         m.TailLogs: lambda core, message: core.on_tail_logs(message),
+        m.Sample: lambda core, message: core.on_sample(message),
         m.Refused: _on_goodbye,
         m.Goodbye: _on_goodbye,
         m.Unknown: _on_unknown,
@@ -281,3 +284,13 @@ def _refuse_to_tail(reports: Reports, message: m.TailLogs) -> None:
     """Answer for a worker that does not see what its tasks print."""
     if message.is_first and message.for_s:
         reports.say(m.LogLines(reason="another system runs the tasks of this worker"))
+
+
+def _refuse_sample(core: WorkerCore, message: m.Sample) -> None:
+    """Answer for a worker that cannot look into its tasks."""
+    answer = m.Sampled(message.number)
+    if core.queue:
+        work = core.queue[0]
+        answer.session, answer.task, answer.runs = work.session, work.task, work.message.function
+        answer.reason = "another system runs the task"
+    core.reports.say(answer)

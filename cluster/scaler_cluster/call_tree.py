@@ -1,0 +1,188 @@
+"""Where time went: stacks that were sampled, merged into one tree, and its bytes.
+
+A tree says for each path of functions how long it was seen at its end: its *own* time, in whole
+microseconds. Trees are added up without loss: whatever there is no room for counts at the caller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack
+
+from scaler_cluster.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+NODES_MAX = 5000
+"""Far more than anybody can look at; some 500 KB."""
+FUNCTIONS_MAX = 64
+"""Tasks of so many functions have a tree each in one answer of a worker; others share one."""
+DEPTH_MAX = 200
+"""Of a stack, so many frames from the outermost one on: a recursion may have any number."""
+TEXT_CHARS_MAX = 300
+"""Of the name of a function, and of the end of a path."""
+US_MAX = 1 << 62
+
+ROOT = 0
+
+
+class Frame(NamedTuple):
+    """A function, as a stack has it."""
+
+    name: str
+    file: str
+    line: int
+    """Where its definition begins; 0: unknown."""
+
+    @classmethod
+    def of(cls, name: str, file: str, line: int) -> Frame:
+        """Return one whose texts are not too long."""
+        return cls(name[:TEXT_CHARS_MAX], file[-TEXT_CHARS_MAX:], line)
+
+
+class CallTree:
+    """Own times by path. Node 0 is the root, which no frame stands for; a parent comes first."""
+
+    __slots__ = ("_nodes", "_nodes_max", "frames", "own_us", "parents")
+
+    def __init__(self, nodes_max: int = NODES_MAX) -> None:
+        self.frames: list[Frame] = [Frame("", "", 0)]
+        self.parents: list[int] = [ROOT]
+        self.own_us: list[int] = [0]
+        self._nodes: dict[tuple[int, Frame], int] = {}
+        self._nodes_max = nodes_max
+
+    def __len__(self) -> int:
+        """Return the number of nodes, besides the root."""
+        return len(self.frames) - 1
+
+    @property
+    def total_us(self) -> int:
+        """The time of all nodes together."""
+        return sum(self.own_us)
+
+    def add(self, stack: Iterable[Frame], us: int) -> None:
+        """Count time at the end of a stack, whose outermost frame comes first."""
+        node = ROOT
+        for depth, frame in enumerate(stack):
+            if depth == DEPTH_MAX:
+                break
+            below = self._below(node, frame)
+            if below is None:
+                break
+            node = below
+        self.own_us[node] += us
+
+    def merge(self, other: CallTree) -> None:
+        """Add another tree to this one."""
+        own_us = self.own_us
+        here: list[int] = [ROOT]
+        full: list[bool] = [False]
+        own_us[ROOT] += other.own_us[ROOT]
+        for node in range(1, len(other.frames)):
+            parent = other.parents[node]
+            below = None if full[parent] else self._below(here[parent], other.frames[node])
+            # Below what there is no room for, a function of another place must not be met.
+            full.append(below is None)
+            here.append(here[parent] if below is None else below)
+            own_us[here[node]] += other.own_us[node]
+
+    def _below(self, parent: int, frame: Frame) -> int | None:
+        """Return the node of a frame below another one; None: there is no room for it."""
+        key = parent, frame
+        node = self._nodes.get(key)
+        if node is None:
+            node = len(self.frames)
+            if node > self._nodes_max:
+                return None
+            self._nodes[key] = node
+            self.frames.append(frame)
+            self.parents.append(parent)
+            self.own_us.append(0)
+        return node
+
+    # -- what it says ------------------------------------------------------------------------
+
+    def whole_us(self) -> list[int]:
+        """Return the time of each node together with all below it."""
+        whole = list(self.own_us)
+        for node in range(len(whole) - 1, ROOT, -1):
+            whole[self.parents[node]] += whole[node]
+        return whole
+
+    def path(self, node: int) -> list[int]:
+        """Return the nodes from the outermost one to this one; of the root, none."""
+        found = []
+        while node != ROOT:
+            found.append(node)
+            node = self.parents[node]
+        found.reverse()
+        return found
+
+    def stacks(self) -> Iterator[tuple[list[Frame], int]]:
+        """Yield each path that has a time of its own, and that."""
+        for node, us in enumerate(self.own_us):
+            if us:
+                yield [self.frames[one] for one in self.path(node)], us
+
+    def by_frame(self) -> dict[Frame, tuple[int, int]]:
+        """Return the own time and the whole time of each function; a recursion counts once."""
+        own: dict[Frame, int] = {}
+        whole: dict[Frame, int] = {}
+        for stack, us in self.stacks():
+            if stack:
+                own[stack[-1]] = own.get(stack[-1], 0) + us
+            for frame in dict.fromkeys(stack):
+                whole[frame] = whole.get(frame, 0) + us
+        return {frame: (own.get(frame, 0), us) for frame, us in whole.items()}
+
+    # -- bytes -------------------------------------------------------------------------------
+
+    def packed(self) -> bytes:
+        """Return it as bytes: msgpack of its frames, then of a parent, a frame, a time each."""
+        numbers: dict[Frame, int] = {}
+        for frame in self.frames[1:]:
+            numbers.setdefault(frame, len(numbers))
+        nodes = [self.own_us[ROOT]]
+        for node in range(1, len(self.frames)):
+            nodes += (self.parents[node], numbers[self.frames[node]], self.own_us[node])
+        packer = msgpack.Packer(use_bin_type=True, unicode_errors="backslashreplace")
+        packed: bytes = packer.pack([[list(one) for one in numbers], nodes])
+        return packed
+
+
+def unpacked(data: bytes) -> CallTree:
+    """Return the tree of these bytes; raises RemoteProtocolError, and nothing else."""
+    try:
+        frames, nodes = msgpack.unpackb(data, raw=False)
+        return _tree([_frame(*one) for one in frames], nodes)
+    except RemoteProtocolError:
+        raise
+    except Exception as error:
+        raise RemoteProtocolError(f"no tree of calls: {error!r:.200}") from error
+
+
+def _frame(name: Any, file: Any, line: Any) -> Frame:
+    if not (type(name) is type(file) is str and type(line) is int):
+        raise RemoteProtocolError("a frame is a name, a file and a line")
+    return Frame.of(name, file, line)
+
+
+def _tree(frames: Sequence[Frame], numbers: list[int]) -> CallTree:
+    nodes = (len(numbers) - 1) // 3
+    if len(numbers) != 1 + 3 * nodes or nodes > NODES_MAX:
+        raise RemoteProtocolError("a tree of calls of too many nodes, or of parts of them")
+    if not all(type(one) is int and 0 <= one <= US_MAX for one in numbers):
+        raise RemoteProtocolError("a tree of calls is of numbers")
+    tree = CallTree()
+    tree.own_us[ROOT] = numbers[0]
+    here = [ROOT]
+    for at in range(1, len(numbers), 3):
+        parent, frame, us = numbers[at : at + 3]
+        below = tree._below(here[parent], frames[frame])
+        assert below is not None  # There is room for as many as it may have.
+        here.append(below)
+        tree.own_us[below] += us
+    return tree

@@ -1,0 +1,154 @@
+"""What tasks are at, through the public API: profiles and stacks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from scaler_cluster.client.profile import Profile, RunningTask
+from scaler_cluster.ids import SNAPSHOT
+from scaler_cluster.wire.feed import Snapshot
+from scaler_exec import Client, SchedulerClusterCombo
+from scaler_monitoring.feed import Feed
+
+BOUND_S = 30.0
+
+
+def spin(cpu_s):
+    """Use so much time of a CPU."""
+    end = time.thread_time() + cpu_s
+    while time.thread_time() < end:
+        sum(range(500))
+
+
+def seven():
+    """Take 70 %."""
+    spin(0.007)
+
+
+def three():
+    """Take 30 %."""
+    spin(0.003)
+
+
+def ten(cpu_s):
+    """Take all of it, in small pieces."""
+    end = time.thread_time() + cpu_s
+    while time.thread_time() < end:
+        seven()
+        three()
+
+
+def stay(path):
+    """Run until there is a file."""
+    while not path.exists():
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def client():
+    """Return a client of a cluster with a worker."""
+    combo = SchedulerClusterCombo(n_workers=1)
+    with Client(combo.get_address()) as one:
+        yield one
+    combo.shutdown()
+
+
+def questions(client):
+    """Return how often workers were asked for samples, as the scheduler counts."""
+    with Feed(client.monitor_address, (SNAPSHOT,)) as feed:
+        message = feed.next(BOUND_S)
+    assert isinstance(message, Snapshot)
+    return message.sent.get("Sample", 0)
+
+
+@pytest.mark.slow
+def test_a_profile_has_the_shares_of_the_time(client):
+    """Of a task that spends 70 % in one function, a profile shows that within 5 points."""
+    task = client.submit(ten, 60.0)
+    profile = client.profile(5.0)
+    task.cancel()
+    whole = {row.frame.name: row.whole_s for row in profile.top(100)}
+
+    assert whole["seven"] / (whole["seven"] + whole["three"]) == pytest.approx(0.7, abs=0.05)
+    assert list(profile.trees) == ["ten"]
+    assert repr(profile).splitlines()[1].split() == ["own", "whole", "function"]
+
+
+@pytest.mark.slow
+def test_a_running_task_shows_its_stack(client, tmp_path):
+    """The stack of a running task ends with the line that it is at; of an idle cluster, none."""
+    end = tmp_path / "end"
+    task = client.submit(stay, end)
+    rows: list[RunningTask] = []
+    deadline = time.monotonic() + BOUND_S
+    # At first it is being unpickled, and later it may be between two lines.
+    while not any("in stay\n    time.sleep(0.02)" in one.stack for one in rows):
+        assert time.monotonic() < deadline, rows
+        rows = client.stacks()
+    end.touch()
+    task.result(BOUND_S)
+
+    (row,) = rows
+    assert row.function == "stay"
+    assert client.stacks() == []
+
+
+@pytest.mark.slow
+def test_who_asked_and_died_is_asked_for_no_more(client):
+    """Sampling ends with the process that asked for it, and never begins before."""
+    before = questions(client)
+    code = (
+        "import sys\nfrom scaler_exec import Client\n"
+        "client = Client(sys.argv[1])\nprint(client.stacks(), flush=True)\nclient.profile(600)"
+    )
+    command = [sys.executable, "-c", code, client._address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as asker:
+        assert asker.stdout is not None
+        assert asker.stdout.readline() == b"[]\n"
+        asker.kill()
+    asked = questions(client)
+    counts = [questions(client)]
+    deadline = time.monotonic() + BOUND_S
+    # Each look takes a snapshot: two a second apart with the same count mean that nobody asks.
+    while len(counts) < 3 or counts[-1] != counts[-3]:
+        assert time.monotonic() < deadline
+        time.sleep(1.2)
+        counts.append(questions(client))
+
+    assert before < asked
+
+
+def test_a_profile_is_a_file_of_speedscope(tmp_path):
+    """A saved profile has what the schema of speedscope demands."""
+    from scaler_cluster.call_tree import CallTree, Frame
+    from scaler_cluster.wire import feed
+
+    tree = CallTree()
+    tree.add([], 5)
+    tree.add([Frame("g", "x.py", 3), Frame("h", "y.py", 0)], 20)
+    profile = Profile()
+    profile.add(feed.Samples(sampled=[feed.Sampled(b"W", "f", 2, tree.packed())]))
+    profile.save(tmp_path / "x.speedscope.json")
+    saved = json.loads((tmp_path / "x.speedscope.json").read_text())
+
+    assert saved["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    assert saved["shared"]["frames"] == [
+        {"name": "f"},
+        {"name": "g", "file": "x.py", "line": 3},
+        {"name": "h", "file": "y.py"},
+    ]
+    (one,) = saved["profiles"]
+    assert one == {
+        "type": "sampled",
+        "name": "f",
+        "unit": "microseconds",
+        "startValue": 0,
+        "endValue": 25,
+        "samples": [[0], [0, 1, 2]],
+        "weights": [5, 20],
+    }
