@@ -18,6 +18,7 @@ from scaler_cluster.config.manager_settings import ManagerSettings, UnitSettings
 from scaler_cluster.config.sections import (
     LogsSettings,
     MetricsSettings,
+    ProfileSettings,
     RecordSettings,
     SchedulerSettings,
     StorageSettings,
@@ -332,6 +333,7 @@ def settings() -> str:
         RecordSettings,
         LogsSettings,
         TraceSettings,
+        ProfileSettings,
         WebSettings,
     ):
         lines += ["", f"## `[{kind.names[0]}]`", "", *_table(kind.options())]

@@ -36,6 +36,16 @@ def test_merging_adds_up(one, two):
     assert told(merged) == told(tree_of([*one, *two]))
 
 
+@given(seen, seen)
+def test_merging_below_a_frame_adds_up(one, two):
+    """A merge below a frame is the tree of all that was seen, each stack beginning with it."""
+    top = Frame("task", "", 0)
+    merged = tree_of(one)
+    merged.merge(tree_of(two), top)
+
+    assert told(merged) == told(tree_of([*one, *(([top, *stack], us) for stack, us in two)]))
+
+
 @given(st.lists(seen, max_size=4), st.integers(0, 12))
 def test_a_bounded_tree_loses_no_time(parts, nodes_max):
     """A tree never exceeds its bound, and what it has no room for counts at a caller of it."""

@@ -75,12 +75,13 @@ class CallTree:
             node = below
         self.own_us[node] += us
 
-    def merge(self, other: CallTree) -> None:
-        """Add another tree to this one."""
+    def merge(self, other: CallTree, under: Frame | None = None) -> None:
+        """Add another tree to this one, below a frame if there is one."""
         own_us = self.own_us
-        here: list[int] = [ROOT]
-        full: list[bool] = [False]
-        own_us[ROOT] += other.own_us[ROOT]
+        top = ROOT if under is None else self._below(ROOT, under)
+        here: list[int] = [top or ROOT]
+        full: list[bool] = [top is None]
+        own_us[here[0]] += other.own_us[ROOT]
         for node in range(1, len(other.frames)):
             parent = other.parents[node]
             below = None if full[parent] else self._below(here[parent], other.frames[node])

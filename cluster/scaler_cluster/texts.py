@@ -75,6 +75,11 @@ def sendable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def printable(text: str) -> str:
+    """Return lines that do nothing to a terminal but to be read."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+
+
 def shown(value: object) -> str:
     """Return what a value looks like, in short, or at least of what type it is."""
     return look_of(value) or with_article(kind_of(value))

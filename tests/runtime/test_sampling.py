@@ -14,6 +14,8 @@ from scaler_cluster.ids import SNAPSHOT
 from scaler_cluster.wire.feed import Snapshot
 from scaler_exec import Client, SchedulerClusterCombo
 from scaler_monitoring.feed import Feed
+from tests.runtime.helpers import wait_until
+from tests.runtime.shell import Shell
 
 BOUND_S = 30.0
 SHARES_BOUND_S = 300.0
@@ -59,6 +61,14 @@ def client():
     combo.shutdown()
 
 
+@pytest.fixture
+def shell(tmp_path):
+    """Return what runs commands."""
+    one = Shell(tmp_path)
+    yield one
+    one.close()
+
+
 def questions(client):
     """Return how often workers were asked for samples, as the scheduler counts."""
     with Feed(client.monitor_address, (SNAPSHOT,)) as feed:
@@ -93,7 +103,7 @@ def test_a_profile_has_the_shares_of_the_time():
             task.cancel()
 
     assert whole["seven"] / (whole["seven"] + whole["three"]) == pytest.approx(0.7, abs=0.05)
-    assert list(profile.trees) == ["ten"]
+    assert profile.functions == ["ten"]
     assert repr(profile).splitlines()[1].split() == ["own", "whole", "function"]
 
 
@@ -114,6 +124,34 @@ def test_a_running_task_shows_its_stack(client, tmp_path):
     (row,) = rows
     assert row.function == "stay"
     assert client.stacks() == []
+
+
+@pytest.mark.slow
+def test_a_command_tells_the_same(client, shell, tmp_path):
+    """scaler_profile prints the functions that take the time, writes the file, or prints stacks."""
+    end = tmp_path / "end"
+    task = client.submit(stay, end)
+    wait_until(lambda: client.stacks(), "no task runs")
+    address = client.monitor_address
+    printed = shell.run(f"scaler_profile {address} x.speedscope.json --seconds 2")
+    saved = json.loads((shell.directory / "x.speedscope.json").read_text())
+    stacks = shell.run(f"scaler_profile {address} --stacks")
+    others = shell.run(f"scaler_profile {address} --stacks --function other")
+    refused = shell.run(f"scaler_profile {address} x.json --stacks")
+    end.touch()
+    task.result(BOUND_S)
+
+    assert (printed.end(), printed.err) == (0, "")
+    assert printed.out.splitlines()[2].split()[2] == "stay"
+    assert printed.out.splitlines()[-1] == "x.speedscope.json"
+    assert [one["name"] for one in saved["profiles"]] == ["stay"]
+    assert stacks.out.startswith("stay on ")
+    assert "in stay" in stacks.out
+    assert others.out == "no task runs\n"
+    assert (refused.end(), refused.err) == (
+        2,
+        "scaler_profile: stacks are printed: no file goes with them\n",
+    )
 
 
 @pytest.mark.slow
@@ -170,3 +208,36 @@ def test_a_profile_is_a_file_of_speedscope(tmp_path):
         "samples": [[0], [0, 1, 2]],
         "weights": [5, 20],
     }
+
+
+def test_what_cannot_be_read_is_counted():
+    """Bytes of a worker that are no tree spoil nothing of what the others say."""
+    from scaler_cluster.call_tree import CallTree, Frame
+    from scaler_cluster.wire import feed
+
+    tree = CallTree()
+    tree.add([Frame("g\x1b[2J", "x.py", 3)], 7_000_000)
+    profile = Profile()
+    rows = [feed.Sampled(b"V", "f", 3, b"no tree"), feed.Sampled(b"W", "f", 1, tree.packed())]
+    profile.add(feed.Samples(sampled=rows))
+
+    assert (profile.samples, profile.skipped, profile.total_s) == (1, 3, 7.0)
+    assert repr(profile).splitlines()[2] == "100.0% 100.0%  g?[2J (x.py:3)"
+
+
+def test_a_profile_is_bounded(monkeypatch):
+    """However many functions tasks call, a profile has room for so much, and loses no time."""
+    from scaler_cluster.call_tree import CallTree, Frame
+    from scaler_cluster.wire import feed
+
+    monkeypatch.setattr("scaler_cluster.client.profile.NODES_MAX", 10)
+    tree = CallTree()
+    tree.add([Frame("g", "x.py", 3)], 7)
+    profile = Profile()
+    for name in range(100):
+        profile.add(feed.Samples(sampled=[feed.Sampled(b"W", f"f{name}", 1, tree.packed())]))
+    names = [one["name"] for one in profile.speedscope()["profiles"]]
+
+    assert len(profile.tree) == 10
+    assert profile.tree.total_us == 700
+    assert names == ["(other functions)", *(f"f{name}" for name in range(5))]

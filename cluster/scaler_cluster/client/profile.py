@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from pathlib import Path
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, NamedTuple
 
-from scaler_cluster.call_tree import CallTree, Frame, unpacked
-from scaler_cluster.errors import ClusterUnreachableError, ConfigError
+from scaler_cluster.call_tree import ROOT, CallTree, Frame, unpacked
+from scaler_cluster.errors import ClusterUnreachableError, ConfigError, RemoteProtocolError
 from scaler_cluster.ids import PROFILE
 from scaler_cluster.links import feed_link
+from scaler_cluster.texts import printable
 from scaler_cluster.wire import feed
 from scaler_cluster.wire.feed_codec import FEED_BYTES_MAX, decode
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 FIRST_S = 5.0
 """A scheduler that is there answers within a second; so does one with thousands of workers."""
 SHOWN = 12
+NODES_MAX = 20_000
+"""Of a profile; what has no room counts at its caller. A file of it has some megabytes."""
+OTHERS = "(other functions)"
+"""More than a worker tells apart at once."""
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
@@ -52,7 +56,7 @@ class RunningTask(NamedTuple):
     def __str__(self) -> str:
         """Return it as text for people."""
         head = f"{self.function} on {self.worker}, for {self.age_s:.1f} s"
-        return f"{head}\n{self.stack or '  ' + self.reason}".rstrip()
+        return printable(f"{head}\n{self.stack or '  ' + self.reason}").rstrip()
 
 
 class Profile:
@@ -63,47 +67,46 @@ class Profile:
     """
 
     def __init__(self) -> None:
-        self.trees: dict[str, CallTree] = {}
-        """The call tree of each function that tasks called."""
+        self.tree = CallTree(NODES_MAX)
+        """All call trees as one: on top a frame without a file for each function of tasks."""
         self.samples = 0
         """How many samples these are made of: of a hundred, a share may be 10 points off."""
         self.skipped = 0
-        """How many more the scheduler had to leave out."""
+        """How many more the scheduler had to leave out, or could not be read."""
 
     def add(self, message: feed.Samples, function: str | None = None) -> None:
         """Merge what a scheduler published, of this function alone or of all."""
         self.skipped += message.skipped
         for one in message.sampled:
-            name = one.function or "(other functions)"
-            if function is None or name == function:
-                self.trees.setdefault(name, CallTree()).merge(unpacked(one.tree))
-                self.samples += one.samples
+            name = one.function or OTHERS
+            if function is not None and name != function:
+                continue
+            try:
+                tree = unpacked(one.tree)
+            except RemoteProtocolError:
+                # The scheduler has not looked into it: one worker must not spoil the others' part.
+                self.skipped += one.samples
+                continue
+            self.tree.merge(tree, Frame.of(name, "", 0))
+            self.samples += one.samples
 
     @property
-    def tree(self) -> CallTree:
-        """All trees as one, below a frame for each function."""
-        joined = CallTree()
-        for name, tree in self.trees.items():
-            root = Frame.of(name, "", 0)
-            for stack, us in tree.stacks():
-                joined.add([root, *stack], us)
-        return joined
+    def functions(self) -> list[str]:
+        """The functions that tasks called."""
+        tree = self.tree
+        return [frame.name for frame, above in zip(tree.frames, tree.parents, strict=True)
+                if above == ROOT][1:]  # fmt: skip
 
     @property
     def total_s(self) -> float:
         """How long tasks were seen, on all workers together, in seconds."""
-        return sum(tree.total_us for tree in self.trees.values()) / 1e6
+        return self.tree.total_us / 1e6
 
     def top(self, count: int = SHOWN) -> list[Row]:
         """Return the functions that took the most time themselves."""
-        own: dict[Frame, int] = defaultdict(int)
-        whole: dict[Frame, int] = defaultdict(int)
-        for tree in self.trees.values():
-            for frame, (own_us, whole_us) in tree.by_frame().items():
-                own[frame] += own_us
-                whole[frame] += whole_us
-        ordered = sorted(own, key=lambda frame: (-own[frame], -whole[frame]))
-        return [Row(one, own[one] / 1e6, whole[one] / 1e6) for one in ordered[:count]]
+        seen = {frame: us for frame, us in self.tree.by_frame().items() if frame.file}
+        ordered = sorted(seen, key=lambda frame: (-seen[frame][0], -seen[frame][1]))
+        return [Row(one, *(us / 1e6 for us in seen[one])) for one in ordered[:count]]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as a file of https://www.speedscope.app; raises ConfigError if it cannot."""
@@ -115,25 +118,12 @@ class Profile:
     def speedscope(self) -> dict[str, object]:
         """Return what :meth:`save` writes: a profile for each function."""
         numbers: dict[Frame, int] = {}
-        profiles: list[dict[str, object]] = []
-        for name, tree in self.trees.items():
-            root = Frame.of(name, "", 0)
-            stacks, weights = [], []
-            for stack, us in tree.stacks():
-                path = [root, *stack]
-                stacks.append([numbers.setdefault(one, len(numbers)) for one in path])
-                weights.append(us)
-            profiles.append(
-                {
-                    "type": "sampled",
-                    "name": name,
-                    "unit": "microseconds",
-                    "startValue": 0,
-                    "endValue": sum(weights),
-                    "samples": stacks,
-                    "weights": weights,
-                }
-            )
+        profiles: dict[str, tuple[list[list[int]], list[int]]] = {}
+        for stack, us in self.tree.stacks():
+            path = stack or [Frame(OTHERS, "", 0)]
+            samples, weights = profiles.setdefault(path[0].name, ([], []))
+            samples.append([numbers.setdefault(one, len(numbers)) for one in path])
+            weights.append(us)
         frames: list[dict[str, object]] = []
         for frame in numbers:
             where: dict[str, object] = {"file": frame.file} if frame.file else {}
@@ -144,7 +134,18 @@ class Profile:
             "$schema": SCHEMA,
             "exporter": "scaler-exec",
             "shared": {"frames": frames},
-            "profiles": profiles,
+            "profiles": [
+                {
+                    "type": "sampled",
+                    "name": name,
+                    "unit": "microseconds",
+                    "startValue": 0,
+                    "endValue": sum(weights),
+                    "samples": samples,
+                    "weights": weights,
+                }
+                for name, (samples, weights) in profiles.items()
+            ],
         }
 
     def __repr__(self) -> str:
@@ -156,9 +157,9 @@ class Profile:
         if total:
             lines.append("   own   whole  function")
         for frame, own_s, whole_s in self.top():
-            where = f" ({frame.file}:{frame.line})" if frame.file else ""
-            lines.append(f"{own_s / total:6.1%} {whole_s / total:6.1%}  {frame.name}{where}")
-        return "\n".join(lines)
+            where = f"({frame.file}:{frame.line})"
+            lines.append(f"{own_s / total:6.1%} {whole_s / total:6.1%}  {frame.name} {where}")
+        return printable("\n".join(lines))
 
 
 def take_profile(

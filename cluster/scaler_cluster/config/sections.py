@@ -313,6 +313,36 @@ class LogsSettings(Secured):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProfileSettings(Secured):
+    """Of what tells where the time of tasks goes."""
+
+    names: ClassVar[tuple[str, ...]] = ("profile",)
+
+    monitor_address: str = option(
+        "the monitor address that the scheduler printed", CONNECT, is_positional=True
+    )
+    file: str | None = option(
+        "also write a file for https://www.speedscope.app, such as x.speedscope.json",
+        FILE,
+        default=None,
+        is_positional=True,
+    )
+    seconds: float = option("for how long to look", seconds(), "-s", default=10)
+    function: str | None = option(
+        "the name of a function that tasks call: only its tasks count", TEXT, default=None
+    )
+    stacks: bool = option(
+        "print the stack of each task that runs now, and end", FLAG, default=False
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless what is given goes together."""
+        super().__post_init__()
+        if self.stacks and self.file is not None:
+            raise ConfigError("stacks are printed: no file goes with them")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceSettings(Section):
     """Of what makes a trace of a recording."""
 
@@ -412,6 +442,7 @@ SECTIONS: tuple[type[Section], ...] = (
     RecordSettings,
     LogsSettings,
     TraceSettings,
+    ProfileSettings,
     WebSettings,
 )
 SECTION: dict[str, type[Section]] = {name: one for one in SECTIONS for name in one.names}
