@@ -100,6 +100,35 @@ def test_a_recursion_counts_once():
     assert tree.whole_us() == [15, 15, 10, 10]
 
 
+@given(seen, st.integers(0, 300))
+def test_functions_below_a_call_are_added_up(stacks, number):
+    """What is told of functions below a call are sums over the stacks that begin with it."""
+    tree = tree_of(stacks)
+    top = number % (len(tree) + 1)
+    path = tuple(tree.frames[node] for node in tree.path(top))
+    below = [(stack[max(len(path) - 1, 0) :], us) for stack, us in tree.stacks()
+             if tuple(stack[: len(path)]) == path]  # fmt: skip
+    whole: dict[Frame, int] = {}
+    own: dict[Frame, int] = {}
+    for stack, us in below:
+        for frame in set(stack):
+            whole[frame] = whole.get(frame, 0) + us
+        if stack:
+            own[stack[-1]] = own.get(stack[-1], 0) + us
+
+    assert tree.by_frame(top) == {frame: (own.get(frame, 0), us) for frame, us in whole.items()}
+
+
+def test_too_deep_bytes_are_refused():
+    """Bytes of a tree that is deeper than any may be are refused."""
+    nodes = [0]
+    for node in range(DEPTH_MAX + 1):
+        nodes += [node, 0, 1]
+
+    with pytest.raises(RemoteProtocolError, match="too deep"):
+        unpacked(msgpack.packb([[["f", "", 0]], nodes]))
+
+
 def test_too_many_nodes_are_refused():
     """Bytes of a tree that is larger than any may be are refused."""
     nodes = [0]

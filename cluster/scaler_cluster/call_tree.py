@@ -128,16 +128,27 @@ class CallTree:
             if us:
                 yield [self.frames[one] for one in self.path(node)], us
 
-    def by_frame(self) -> dict[Frame, tuple[int, int]]:
-        """Return the own time and the whole time of each function; a recursion counts once."""
+    def by_frame(self, top: int = ROOT) -> dict[Frame, tuple[int, int]]:
+        """Return the own time and the whole time of each function; a recursion counts once.
+
+        Only what is at or below the node ``top`` counts.
+        """
+        frames, parents, whole_us = self.frames, self.parents, self.whole_us()
         own: dict[Frame, int] = {}
         whole: dict[Frame, int] = {}
-        for stack, us in self.stacks():
-            if stack:
-                own[stack[-1]] = own.get(stack[-1], 0) + us
-            for frame in dict.fromkeys(stack):
-                whole[frame] = whole.get(frame, 0) + us
-        return {frame: (own.get(frame, 0), us) for frame, us in whole.items()}
+        counts = [False] * len(frames)
+        counts[top] = True
+        for node in range(max(top, 1), len(frames)):
+            up = parents[node]
+            if not (whole_us[node] and (node == top or counts[up])):
+                continue
+            counts[node], frame = True, frames[node]
+            own[frame] = own.get(frame, 0) + self.own_us[node]
+            while up != ROOT and counts[up] and frames[up] != frame:
+                up = parents[up]
+            if up == ROOT or not counts[up]:
+                whole[frame] = whole.get(frame, 0) + whole_us[node]
+        return {frame: (own[frame], us) for frame, us in whole.items()}
 
     # -- bytes -------------------------------------------------------------------------------
 
@@ -179,9 +190,12 @@ def _tree(frames: Sequence[Frame], numbers: list[int]) -> CallTree:
         raise RemoteProtocolError("a tree of calls is of numbers")
     tree = CallTree()
     tree.own_us[ROOT] = numbers[0]
-    here = [ROOT]
+    here, depths = [ROOT], [0]
     for at in range(1, len(numbers), 3):
         parent, frame, us = numbers[at : at + 3]
+        depths.append(depths[parent] + 1)
+        if depths[-1] > DEPTH_MAX:
+            raise RemoteProtocolError("a tree of calls that is too deep")
         below = tree._below(here[parent], frames[frame])
         assert below is not None  # There is room for as many as it may have.
         here.append(below)

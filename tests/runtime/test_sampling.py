@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -236,7 +237,8 @@ def test_a_profile_is_bounded(monkeypatch):
     profile = Profile()
     for name in range(100):
         profile.add(feed.Samples(sampled=[feed.Sampled(b"W", f"f{name}", 1, tree.packed())]))
-    names = [one["name"] for one in profile.speedscope()["profiles"]]
+    saved: dict[str, Any] = profile.speedscope()
+    names = [one["name"] for one in saved["profiles"]]
 
     assert len(profile.tree) == 10
     assert profile.tree.total_us == 700

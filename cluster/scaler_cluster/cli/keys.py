@@ -23,8 +23,8 @@ USES = {
     "storage": "for scaler_object_storage_server",
     "worker": "for scaler_cluster, on each machine with workers",
     "client": "for programs: Client(keys=...), ScalerExecutor(keys=...), or SCALER_KEYS",
-    "monitor": "for scaler_top, scaler_ui, scaler_metrics, scaler_record, scaler_logs and scaler_profile: it "
-    "only looks",
+    "monitor": "for scaler_top, scaler_ui, scaler_metrics, scaler_record, scaler_logs and "
+    "scaler_profile: it only looks",
     "operator": "for scaler_control: it cancels others' tasks, and pauses and ends workers",
 }
 

@@ -117,36 +117,7 @@ class Profile:
 
     def speedscope(self) -> dict[str, object]:
         """Return what :meth:`save` writes: a profile for each function."""
-        numbers: dict[Frame, int] = {}
-        profiles: dict[str, tuple[list[list[int]], list[int]]] = {}
-        for stack, us in self.tree.stacks():
-            path = stack or [Frame(OTHERS, "", 0)]
-            samples, weights = profiles.setdefault(path[0].name, ([], []))
-            samples.append([numbers.setdefault(one, len(numbers)) for one in path])
-            weights.append(us)
-        frames: list[dict[str, object]] = []
-        for frame in numbers:
-            where: dict[str, object] = {"file": frame.file} if frame.file else {}
-            if frame.line:
-                where["line"] = frame.line
-            frames.append({"name": frame.name, **where})
-        return {
-            "$schema": SCHEMA,
-            "exporter": "scaler-exec",
-            "shared": {"frames": frames},
-            "profiles": [
-                {
-                    "type": "sampled",
-                    "name": name,
-                    "unit": "microseconds",
-                    "startValue": 0,
-                    "endValue": sum(weights),
-                    "samples": samples,
-                    "weights": weights,
-                }
-                for name, (samples, weights) in profiles.items()
-            ],
-        }
+        return speedscope(self.tree)
 
     def __repr__(self) -> str:
         """Return the functions that took the most time, in lines."""
@@ -160,6 +131,40 @@ class Profile:
             where = f"({frame.file}:{frame.line})"
             lines.append(f"{own_s / total:6.1%} {whole_s / total:6.1%}  {frame.name} {where}")
         return printable("\n".join(lines))
+
+
+def speedscope(tree: CallTree) -> dict[str, object]:
+    """Return a tree with functions on top as speedscope has it: a profile for each of these."""
+    numbers: dict[Frame, int] = {}
+    profiles: dict[str, tuple[list[list[int]], list[int]]] = {}
+    for stack, us in tree.stacks():
+        path = stack or [Frame(OTHERS, "", 0)]
+        samples, weights = profiles.setdefault(path[0].name, ([], []))
+        samples.append([numbers.setdefault(one, len(numbers)) for one in path])
+        weights.append(us)
+    frames: list[dict[str, object]] = []
+    for frame in numbers:
+        where: dict[str, object] = {"file": frame.file} if frame.file else {}
+        if frame.line:
+            where["line"] = frame.line
+        frames.append({"name": frame.name, **where})
+    return {
+        "$schema": SCHEMA,
+        "exporter": "scaler-exec",
+        "shared": {"frames": frames},
+        "profiles": [
+            {
+                "type": "sampled",
+                "name": name,
+                "unit": "microseconds",
+                "startValue": 0,
+                "endValue": sum(weights),
+                "samples": samples,
+                "weights": weights,
+            }
+            for name, (samples, weights) in profiles.items()
+        ],
+    }
 
 
 def take_profile(

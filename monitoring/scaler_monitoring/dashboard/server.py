@@ -13,6 +13,7 @@ from bokeh.server.server import BaseServer
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
+from scaler_monitoring.dashboard import profiling
 from scaler_monitoring.dashboard.guard import GOODBYE_S, Guard, GuardedTornado
 from scaler_monitoring.dashboard.page import open_page
 from scaler_monitoring.dashboard.pages import PAGES
@@ -77,6 +78,7 @@ class Dashboard:
             prefix=prefix,
             extra_patterns=[
                 (r"/settings", SettingsHandler, {"prefix": prefix, "source": watch.source}),
+                (profiling.PATH, profiling.SpeedscopeHandler, {"watch": watch}),
             ],
             secret_key=secrets.token_bytes(32),
             sign_sessions=True,

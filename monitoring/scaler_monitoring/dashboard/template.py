@@ -22,6 +22,7 @@ LINKS = (
     ("/workers", "Workers"),
     ("/logs", "Logs"),
     ("/graphs", "Graphs"),
+    ("/profile", "Profile"),
     ("/memory", "Memory"),
     ("/clients", "Clients"),
     ("/machines", "Machines"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.errors import ConfigError, RemoteProtocolError
 from scaler_cluster.ids import LOGS
 from scaler_monitoring.activity import Activity
+from scaler_monitoring.dashboard.profiling import Profiling
 from scaler_monitoring.feed import OWN_KEYS, Feed
 from scaler_monitoring.model import Model
 from scaler_monitoring.recording import Recorder, read
@@ -34,6 +35,8 @@ class Watch:
         self.activity = Activity()
         """How busy workers were."""
         self.model = Model(follower=self.activity)
+        self.profiling: Profiling | None = None
+        """Has tasks sampled while a tab shows it; None: they cannot be."""
         self.source = source
         """The address that is listened to, or the file that was read."""
 
@@ -69,6 +72,7 @@ class LiveWatch(Watch):
         super().__init__(address)
         self._loop = asyncio.get_running_loop()
         self._feed = Feed(address, credentials=credentials)
+        self._profiling = self.profiling = Profiling(address, credentials)
         self._recorder = Recorder(record) if record else None
         self._timer: asyncio.TimerHandle | None = None
         """There is one while it listens."""
@@ -130,6 +134,7 @@ class LiveWatch(Watch):
         """Listen no more, and let go of the file."""
         self._stop()
         self._feed.close()
+        self._profiling.close()
         if self._recorder is not None:
             self._recorder.close()
 

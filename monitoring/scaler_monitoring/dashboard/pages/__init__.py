@@ -10,6 +10,7 @@ from scaler_monitoring.dashboard.pages.logs import Logs
 from scaler_monitoring.dashboard.pages.machines import Machines
 from scaler_monitoring.dashboard.pages.memory import Memory
 from scaler_monitoring.dashboard.pages.overview import Overview
+from scaler_monitoring.dashboard.pages.profile import Profile
 from scaler_monitoring.dashboard.pages.stream import Stream
 from scaler_monitoring.dashboard.pages.tasks import Tasks
 from scaler_monitoring.dashboard.pages.workers import Workers
@@ -18,5 +19,5 @@ if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import Page
 
 PAGES: tuple[type[Page], ...] = (
-    Overview, Stream, Tasks, Workers, Logs, Graphs, Memory, Clients, Machines,
+    Overview, Stream, Tasks, Workers, Logs, Graphs, Profile, Memory, Clients, Machines,
 )  # fmt: skip
