@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records.totals import OTHERS
 from scaler_cluster.wire import feed
-from scaler_monitoring.model import DONE
 from scaler_monitoring.tracks import WINDOW_S, Track
 from scaler_monitoring.view import cause
+from scaler_monitoring.work import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from scaler_monitoring.model import Work
+    from scaler_monitoring.work import Work
 
 FUNCTIONS_MAX = 24
 """Of one worker that are counted apart, the first ones: the others are counted together."""

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from bokeh.models.renderers import DataRenderer
 
-    from scaler_monitoring.model import Work
     from scaler_monitoring.theme import Theme
+    from scaler_monitoring.work import Work
 
 TASK_STREAM_COLUMNS = (
     "left", "right", "worker", "function", "colour", "pattern", "tasks", "took", "state", "attempt",

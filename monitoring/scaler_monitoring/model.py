@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from scaler_cluster.wire import feed
 from scaler_monitoring.last_lines import LastLines
+from scaler_monitoring.ledger import Ledger
 from scaler_monitoring.outcomes import Outcomes
 from scaler_monitoring.past import Past
 from scaler_monitoring.samples import Samples
 from scaler_monitoring.texts import worker_name
+from scaler_monitoring.work import work_of
 
 if TYPE_CHECKING:
     from scaler_cluster.wire.feed_codec import Message
+    from scaler_monitoring.work import Work
 
 WINDOW_S = 1800.0
 """What is older is forgotten: half an hour."""
@@ -47,7 +50,6 @@ RATE_MIN_S = 0.2
 """Snapshots that are closer, as others have begun to watch, say little about what goes on."""
 QUIET = (feed.Assigned, feed.Done, feed.Moved)
 """Events that are no news."""
-DONE, FAILED, CANCELLED, RETRIED = "done", "failed", "cancelled", "retried"
 
 
 @dataclass(slots=True)
@@ -55,30 +57,6 @@ class SchedulerRestarted(feed.Event):
     """Another scheduler speaks. No scheduler says so: whoever watches notices it."""
 
     kind: ClassVar[str] = "scheduler_restarted"
-
-
-@dataclass(slots=True)
-class Work:
-    """Contiguous tasks, and what became of them."""
-
-    worker: bytes
-    """Empty: no worker had them."""
-    start: float
-    """As ``end``: they never ran, or nobody knows for how long."""
-    end: float
-    session: int
-    first: int
-    count: int
-    function: str
-    attempt: int = 1
-    state: str = DONE
-    """DONE, FAILED, CANCELLED or RETRIED."""
-    reason: str = ""
-    """Why they failed, or are run again; so are ``error`` and ``message``."""
-    error: str = ""
-    message: str = ""
-    """As ``traceback`` empty again for all but the last DETAILS_MAX that had any."""
-    traceback: str = ""
 
 
 @dataclass(slots=True)
@@ -196,6 +174,8 @@ class Model:
         """By function and type of exception, or else reason; the latest last."""
         self.logs = LastLines()
         """What tasks printed and logged, as long as somebody wanted to know."""
+        self.ledger = Ledger()
+        """Failed work, which the stream may have no room for, and how long functions take."""
         self._detailed: deque[Work] = deque()
         """Those whose messages are kept."""
         self._seq: dict[type, int] = {}
@@ -313,11 +293,12 @@ class Model:
                 self.labels.popitem(last=False)
 
     def _apply_event(self, event: feed.Event) -> None:
-        work = _work(event)
+        work = work_of(event)
         if self._follower is not None:
             self._follower.tell(event, work)
         if work is not None:
             self.stream.append(work)
+            self.ledger.add(work)
             self.streamed += 1
             if work.message or work.traceback:
                 self._detailed.append(work)
@@ -330,6 +311,8 @@ class Model:
             self.failures[key] = Failures(event.count + (known.count if known else 0), event)
             if len(self.failures) > FAILURES_MAX:
                 self.failures.popitem(last=False)
+        elif isinstance(event, feed.Assigned):
+            self.ledger.assigned.append(event)
         elif isinstance(event, feed.WorkerJoined):
             self._learn(event)
         elif isinstance(event, feed.WorkerDied):
@@ -345,6 +328,7 @@ class Model:
             self.stream.popleft()
         while self._detailed and self._detailed[0].end < clock:
             self._detailed.popleft()
+        self.ledger.forget(clock)
         for told in (self.news, self.deaths):
             while told and told[0].at < clock:
                 told.popleft()
@@ -379,30 +363,6 @@ def _figures(snapshot: feed.Snapshot, rates: Rates) -> Figures:
         snapshot.objects,
         snapshot.objects_bytes,
     )
-
-
-def _work(event: feed.Event) -> Work | None:
-    """Return what an event says of tasks that came to an end, or to another beginning."""
-    if isinstance(event, feed.Done):
-        count, state = event.count, DONE
-    elif isinstance(event, feed.Failed):
-        count, state = event.count, FAILED
-    elif isinstance(event, feed.Cancelled):
-        count, state = event.count, CANCELLED
-    elif isinstance(event, feed.Retried):
-        count, state = 1, RETRIED
-    else:
-        return None
-    first = event.task if isinstance(event, feed.Retried) else event.first
-    work = Work(
-        event.worker, event.at - event.busy_s, event.at, event.session, first, count,
-        event.function, event.attempt, state,
-    )  # fmt: skip
-    if isinstance(event, feed.Failed | feed.Retried):
-        work.reason, work.error, work.message = event.reason, event.error, event.message
-    if isinstance(event, feed.Failed):
-        work.traceback = event.traceback
-    return work
 
 
 def _rates(before: feed.Snapshot, after: feed.Snapshot) -> Rates:

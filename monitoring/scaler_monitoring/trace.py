@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,6 +37,11 @@ CLUSTER, WORKERS = 1, 2
 """The processes that a trace has, as far as its reader knows: one for what is nobody's work."""
 FAILED_COLOUR = "terrible"
 """One of the names that chrome://tracing has for colours."""
+SAMPLED, SAMPLED_TRACK = "events that were left out", 1
+SHOWN = {one.kind for one in (feed.Done, feed.Failed, feed.Cancelled, feed.Retried)}
+"""Kinds of events that a trace has something for."""
+BATCH_S_MAX = 1.0
+"""What a batch left out happened so shortly before it."""
 SLICES_MAX = 1000
 """Of a worker, so many slices back it is looked whether a new one contains them."""
 
@@ -51,8 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(settings: TraceSettings) -> None:
     messages = recording.read(settings.file)
     path = Path(settings.output or settings.file + ".json")
+    trace = Trace()
     # So that a file is only begun if there is something to write.
-    events = trace_events(message for _, message in messages)
+    events = trace.convert(message for _, message in messages)
     first = next(events, None)
     if first is None:
         raise ConfigError(f"{settings.file} holds no snapshot, so there is nothing to convert")
@@ -63,18 +69,10 @@ def _run(settings: TraceSettings) -> None:
             file.write('{"displayTimeUnit": "ms", "traceEvents": [\n' + json.dumps(first))
             for event in events:
                 file.write(",\n" + json.dumps(event))
-            file.write("\n]}\n")
+            file.write(f'\n], "otherData": {json.dumps(trace.about())}}}\n')
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
     sys.stdout.write(f"{path}\n")
-
-
-def trace_events(messages: Iterable[Message]) -> Iterator[TraceEvent]:
-    """Yield the events of a trace; none if there is no snapshot."""
-    trace = _Trace()
-    for message in messages:
-        yield from trace.apply(message)
-    yield from trace.names()
 
 
 class _Track:
@@ -101,18 +99,43 @@ class _Track:
         return start
 
 
-class _Trace:
+class Trace:
     """What is known while a recording is read."""
 
     def __init__(self) -> None:
+        self._told = 0
+        """Events about tasks that the recording has."""
+        self._skipped: Counter[str] = Counter()
+        """Those that the scheduler left out, as they were too many, by their kind."""
         self._run = ""
         self._begin: float | None = None
         """When the first scheduler began, in seconds since 1970."""
         self._offset = 0.0
         """What makes microseconds since then of seconds of the scheduler's clock, once added."""
+        self._batch_at = 0.0
+        """When the last batch of events was made."""
         self._tracks: dict[bytes, _Track] = {}
 
-    def apply(self, message: Message) -> Iterator[TraceEvent]:
+    def convert(self, messages: Iterable[Message]) -> Iterator[TraceEvent]:
+        """Yield the events of a trace; none if there is no snapshot."""
+        for message in messages:
+            yield from self._apply(message)
+        yield from self._names()
+
+    def about(self) -> dict[str, str]:
+        """Return what else is to be said of the trace, in words: readers show it as it is."""
+        if not self._skipped:
+            return {"complete": "yes: no event was left out"}
+        skipped = self._skipped.total()
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._skipped.items()))
+        return {
+            "complete": f"no: {skipped} of {skipped + self._told} events were left out",
+            "left out": kinds,
+            "why": "The scheduler publishes some hundred events of a kind a second at most, evenly "
+            f"spread. Each piece of work here is one of them; the track '{SAMPLED}' shows when.",
+        }
+
+    def _apply(self, message: Message) -> Iterator[TraceEvent]:
         """Yield what a message says; nothing of a scheduler of which there was no snapshot yet."""
         if isinstance(message, feed.Snapshot):
             if message.run != self._run:
@@ -121,15 +144,34 @@ class _Trace:
                 self._track(worker.worker).name = worker_name(worker)
             yield from self._counters(message)
         elif isinstance(message, feed.Events) and message.run == self._run:
+            yield from self._gap(message)
             for event in message.events:
                 yield from self._convert(event)
+            self._batch_at = message.clock
 
-    def names(self) -> Iterator[TraceEvent]:
+    def _gap(self, message: feed.Events) -> Iterator[TraceEvent]:
+        """Yield what a batch left out of what there is a slice or a mark for."""
+        skipped = {kind: count for kind, count in message.skipped.items() if kind in SHOWN}
+        self._told += sum(one.kind in SHOWN for one in message.events)
+        if not skipped:
+            return
+        self._skipped.update(skipped)
+        end = self._at(message.clock)
+        start = min(max(self._at(self._batch_at), self._at(message.clock - BATCH_S_MAX)), end)
+        told = ", ".join(f"{count} {kind}" for kind, count in skipped.items())
+        yield {
+            "ph": "X", "name": f"left out: {told}", "cat": "sampled", "pid": CLUSTER,
+            "tid": SAMPLED_TRACK, "ts": start, "dur": end - start, "args": dict(skipped),
+        }  # fmt: skip
+
+    def _names(self) -> Iterator[TraceEvent]:
         """Yield what the tracks are called, if there was anything to be said."""
         if self._begin is None:
             return
         yield _meta("process_name", CLUSTER, 0, name="cluster")
         yield _meta("process_name", WORKERS, 0, name="workers")
+        if self._skipped:
+            yield _meta("thread_name", CLUSTER, SAMPLED_TRACK, name=SAMPLED)
         yield _meta("process_sort_index", CLUSTER, 0, sort_index=0)
         yield _meta("process_sort_index", WORKERS, 0, sort_index=1)
         for worker, track in self._tracks.items():
@@ -139,6 +181,7 @@ class _Trace:
         """Begin with another scheduler, whose clock is another."""
         is_restart = self._begin is not None
         self._run = snapshot.run
+        self._batch_at = snapshot.clock
         if self._begin is None:
             self._begin = snapshot.time - snapshot.scheduler.up_s
         self._offset = snapshot.time - self._begin - snapshot.clock

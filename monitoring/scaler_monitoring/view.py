@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ TROUBLES_MAX = 5
 SILENT_S = 5.0
 """Of a machine that was heard longer ago, it is said when."""
 UNITS = ("", "k", "m", "g", "t")
+_TASK_NAME = re.compile(
+    r"\s*(?P<client>\d+):(call (?P<call>\d+), items? )?(?P<item>\d+)(-\d+)?\s*", re.ASCII
+)
 
 Line: TypeAlias = "tuple[str, ...]"
 
@@ -99,6 +103,14 @@ def task_name(session: int, first: int, count: int = 1) -> str:
     if call:
         numbers = f"call {call}, item{'s' * (count > 1)} {numbers}"
     return f"{session_label(session)}:{numbers}"
+
+
+def task_number(name: str) -> tuple[int, int] | None:
+    """Return the client, and the first task, that a :func:`task_name` names; None: it is none."""
+    found = _TASK_NAME.fullmatch(name)
+    if found is None:
+        return None
+    return int(found["client"]), (int(found["call"] or 0) << CALL_BITS) + int(found["item"])
 
 
 def manager_names(machines: Sequence[feed.Machine]) -> dict[bytes, str]:

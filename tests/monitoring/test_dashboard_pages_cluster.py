@@ -254,8 +254,8 @@ def test_a_chosen_graph_is_shown_alone():
     tab = Tab(Graphs).hear(busy(1)).hear(busy(2))
     alone = tab.page._one
     assert not alone.root.visible
-    tab.page._table.choose("1:64")
-    tab.page.update(tab.model)
+    tab.page.view.address.set(is_step=False, graph="1:64")
+    tab.page.restore()
 
     assert alone.root.visible
     assert "4 of 6 nodes have ended" in tab.html
@@ -267,6 +267,9 @@ def test_a_chosen_graph_is_shown_alone():
     assert tab.page._table.chosen == "1:64"
     assert alone._timeline.source.data["done"] == [3, 3, 9]
     assert "nodes have ended" not in tab.html
+
+    tab.page._table.source.tags = [*tab.page._table.source.tags[:3], "1:99"]
+    assert tab.page.view.address.get("graph") == "1:99"
 
 
 def test_the_curve_of_a_graph_is_bounded(monkeypatch):
@@ -351,6 +354,7 @@ def test_clients_are_counted():
 
     nested, first = tab.rows()
     assert (nested["client"], nested["inside"], nested["pending"]) == ("22|host", "one|11", 40)
+    assert (nested["inside_href"], first["inside_href"]) == (f"workers?worker={b'W1'.hex()}", "")
     assert (first["client"], first["inside"], first["pending"]) == ("21|host", "", 4)
     counted = [first[name] for name in ("submitted", "done", "failed", "cancelled")]
     assert counted == [10, 4, 1, 1]
@@ -379,6 +383,7 @@ def test_machines_are_rows():
     (row,) = tab.rows()
     counted = ("name", "workers", "wanted", "spares", "restarts", "busy", "idle", "queued")
     assert [row[name] for name in counted] == ["host", 2, 3, 1, 7, 1, 1, 2]
+    assert row["href"] == "workers?search=host"
     assert [row[name] for name in ("cpus", "cpu", "memory", "free", "used")] == [
         4, 0.25, 1000, 250, 0.75,
     ]  # fmt: skip

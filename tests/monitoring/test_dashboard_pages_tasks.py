@@ -11,13 +11,17 @@ from bokeh.models.widgets.inputs import TextInput
 from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.wire import feed as f
+from scaler_monitoring import model as model_module
 from scaler_monitoring.activity import Activity
+from scaler_monitoring.dashboard.address import Address
 from scaler_monitoring.dashboard.bars import BARS_MAX
 from scaler_monitoring.dashboard.html import many, printed
+from scaler_monitoring.dashboard.pages.functions import Functions
 from scaler_monitoring.dashboard.pages.overview import FAILURES_MAX, Overview
 from scaler_monitoring.dashboard.pages.stream import Stream
-from scaler_monitoring.dashboard.pages.tasks import ROWS_SHOWN, Tasks
+from scaler_monitoring.dashboard.pages.tasks import Tasks
 from scaler_monitoring.dashboard.pages.workers import Workers
+from scaler_monitoring.dashboard.parts import ROWS_SENT
 from scaler_monitoring.dashboard.settings import Settings
 from scaler_monitoring.dashboard.status import Status
 from scaler_monitoring.dashboard.tab_view import View
@@ -31,7 +35,7 @@ ESCAPED = "&lt;img src=x onerror=alert(1)&gt;"
 NO_FAILURE = "No failure was heard of in the last half hour."
 NO_DEATH = "No death was heard of in the last half hour."
 W1, W2 = b"W1", b"W2"
-PAGES = (Overview, Stream, Tasks, Workers)
+PAGES = (Overview, Stream, Functions, Tasks, Workers)
 
 
 class Seen(Watch):
@@ -70,12 +74,18 @@ def known(*events, clock=100.0, seq=1, batch=None, model=None, **fields):
     return model
 
 
-def opened(kind, model, *, rows_max=50_000, **settings):
+def opened(kind, model, *, rows_max=50_000, address=None, **settings):
     """Return a page in a document, that shows this."""
-    page = kind(View(Seen(model), DARK, Settings(**settings), links(""), rows_max))
+    view = View(Seen(model), DARK, Settings(**settings), links(""), rows_max, address or Address())
+    page = kind(view)
     Document().add_root(page.root)
     page.update(model)
     return page
+
+
+def choose(table, row):
+    """Choose a row as the browser does."""
+    table.source.tags = [*table.source.tags[:3], table.source.data["key"][row]]
 
 
 def html(page):
@@ -114,6 +124,7 @@ def failed(first, *, function="load", error="KeyError", message="USD", at=99.5, 
     [
         (Overview, [NO_FAILURE, NO_DEATH, "No function has been called yet."]),
         (Stream, ["No worker was busy in this time."]),
+        (Functions, ["No function has been called yet."]),
         (Tasks, ["No task has ended yet.", NO_FAILURE]),
         (Workers, ["1 worker.", NO_DEATH]),
     ],
@@ -150,10 +161,11 @@ def test_names_of_users_are_text(kind):
     )  # fmt: skip
     page = opened(kind, model)
     if isinstance(page, Tasks):
-        for table in (page._failures, page._table):
-            table.source.selected.indices = [0]
+        choose(page._table, 0)
     if isinstance(page, Workers):
-        page._deaths.source.selected.indices = [0]
+        choose(page._deaths, 0)
+    if isinstance(page, Functions):
+        choose(page._table, 0)
 
     assert "<img" not in html(page)
     assert ESCAPED in html(page)
@@ -268,13 +280,15 @@ def test_failures_are_grouped():
 
 def test_who_holds_the_memory_is_said():
     """The overview names the largest worker, with its share of the limit, and object."""
-    held = workers(2, rss_bytes=3 * 2**20, memory_limit_bytes=4 * 2**20)
+    fields = {"rss_bytes": 3 * 2**20, "memory_limit_bytes": 4 * 2**20}
+    held = workers(2, tasks=1, function="price", **fields)
     largest = [f.LargeObject(b"\x01\x02", 2**30, 2, 3)]
     text = html(opened(Overview, known(workers=held, largest=largest)))
 
     assert "3.0 MiB" in text
     assert "75% of its limit" in text
     assert "object 0102" in text
+    assert 'runs <a href="functions?name=price">' in text
     assert "1.0 GiB" in text
 
 
@@ -309,7 +323,7 @@ def test_rows_of_tasks_are_bounded():
     model = known(*(done(n) for n in range(2000)))
     page = opened(Tasks, model, rows_max=1500)
 
-    assert len(page._table.source.data["key"]) == ROWS_SHOWN
+    assert len(page._table.source.data["key"]) == ROWS_SENT
     assert "1,500 rows" in html(page)
 
 
@@ -337,36 +351,152 @@ def test_a_filter_holds_for_what_comes_later():
     assert "2 of the last 4 match." in html(page)
 
 
-def test_a_chosen_task_stays_while_others_come():
-    """A chosen task keeps its details, and its list stands still, until it is closed."""
+def test_a_chosen_task_is_shown_until_it_is_closed():
+    """A chosen task is shown alone, and stands in the address; Back leads to the list."""
     model = known(done(1), failed(2))
     page = opened(Tasks, model)
-    page._table.source.selected.indices = [0]
+    choose(page._table, 0)
     known(done(3), model=model, seq=2, clock=101.0)
     page.update(model)
 
-    assert page._table.source.data["task"] == ["1:2", "1:1"]
+    assert page.view.address.get("task") == "1:2"
     assert "Traceback of 2" in html(page)
+    assert not page._tasks.roots[0].visible
 
-    page._on_close()
-    page.update(model)
+    page.view.address.root.tags = ["", "visited"]
+    page.restore()
 
     assert page._table.source.data["task"] == ["1:3", "1:2", "1:1"]
     assert "Traceback of 2" not in html(page)
 
 
-def test_a_kind_of_failure_keeps_its_choice():
-    """A chosen failure keeps the traceback that it had when it was chosen."""
+def test_the_row_that_was_seen_is_opened():
+    """Who chooses a row while others come above it opens the one that was there."""
+    model = known(done(1), done(2))
+    page = opened(Tasks, model)
+    seen = page._table.source.data["key"][0]
+    known(done(3), model=model, seq=2, clock=101.0)
+    page.update(model)
+    page._table.source.tags = [*page._table.source.tags[:3], seen]
+
+    assert page.view.address.get("task") == "1:2"
+
+
+def test_a_kind_of_failure_is_shown_with_its_last():
+    """A chosen failure is shown with the traceback of the last, and with all of its kind."""
     model = known(failed(1, function="a"), failed(2, function="b"))
     page = opened(Tasks, model)
-    page._failures.source.selected.indices = [0]
+    choose(page._failures, 0)
     known(*(failed(n, function="b") for n in (3, 4)), model=model, seq=2, clock=101.0)
     page.update(model)
 
     assert page._failures.source.data["function"] == ["b", "a"]
     assert page._failures.source.data["tasks"] == [3, 1]
-    assert page._failures.source.selected.indices == [1]
+    assert page.view.address.get("failure") == "a~KeyError"
     assert "Traceback of 1" in html(page)
+    assert page._alike.source.data["task"] == ["1:1"]
+
+    page.view.address.root.tags = ["failure=b~KeyError", "visited"]
+    page.restore()
+    assert page._alike.source.data["task"] == ["1:4", "1:3", "1:2"]
+    choose(page._alike, 1)
+    assert page.view.address.get("task") == "1:3"
+
+
+def test_tasks_are_found_by_their_number():
+    """A task is found by its number, in a run of several as well, and by its failure's message."""
+    page = opened(Tasks, known(done(1), done(10, count=5), failed(2)))
+    found = {}
+    for wanted in ("1:12", "1:1", "usd", "1:15"):
+        search(page, wanted)
+        found[wanted] = list(page._table.source.data["task"])
+
+    assert found == {"1:12": ["1:10-14"], "1:1": ["1:1"], "usd": ["1:2"], "1:15": []}
+
+
+def test_failed_tasks_are_listed_after_many_others(monkeypatch):
+    """A failed task is found when so many were done since that the stream has lost it."""
+    monkeypatch.setattr(model_module, "STREAM_MAX", 50)
+    page = opened(Tasks, known(failed(7, at=90.0), *(done(n, at=99.0) for n in range(10, 90))))
+    page._state.value = "failed"
+
+    assert page._table.source.data["task"] == ["1:7"]
+
+
+def test_all_tasks_are_sorted_not_those_that_are_shown():
+    """The slowest of all tasks comes first, also if hundreds ended since."""
+    slow = done(1, busy_s=40.0, at=50.0)
+    page = opened(Tasks, known(slow, *(done(n) for n in range(2, 900))))
+    assert "1:1" not in page._table.source.data["task"]
+    page._table.source.tags = ["took", True, ROWS_SENT, ""]
+
+    assert page._table.source.data["task"][0] == "1:1"
+    assert page.view.address.get("sort") == "-took"
+
+
+def test_what_an_address_says_is_shown():
+    """Search, state and order of an address are those of the page, as if they were chosen there."""
+    model = known(done(1), failed(2), failed(3, function="other"))
+    page = opened(Tasks, model, address=Address("search=load&state=failed&sort=task"))
+    page.restore()
+
+    assert page._table.source.data["task"] == ["1:2"]
+    assert page._table.order == "task"
+    assert page.view.address.get("search") == "load"
+
+
+def test_what_an_address_says_wrong_is_nothing():
+    """An address that names nothing that there is leads to a page that says so."""
+    for kind, query, said in (
+        (Tasks, "task=9:9&state=odd&sort=-odd", "No event told of it"),
+        (Tasks, "task=nonsense", "That is no number of a task"),
+        (Tasks, "failure=nonsense", "No such failure was heard of"),
+        (Functions, "name=nonsense", "No function of this name"),
+        (Workers, "worker=nonsense", "It is not there any more"),
+    ):
+        page = opened(kind, known(done(1)), address=Address(query))
+        page.restore()
+        assert said in html(page)
+
+
+def test_a_task_has_its_stages_and_attempts():
+    """A task is shown with when it was assigned, ran and ended, in each of its attempts."""
+    model = known(
+        f.Assigned(97.0, W1, 1, 5, 1, "price"),
+        f.Retried(98.0, W1, 1, 5, "price", 1, "exception", "KeyError", "USD", 0.5),
+        f.Done(99.0, W2, 1, 5, 1, "price", 0.25, 2),
+    )
+    page = opened(Tasks, model, address=Address("task=1:5"))
+    page.restore()
+    text = html(page)
+
+    assert text.index("Attempt 2: done") < text.index("Attempt 1: retried")
+    assert "500ms before it began" in text
+    assert 'href="functions?name=price"' in text
+    assert f'href="workers?worker={W2.hex()}"' in text
+
+
+def test_a_function_is_shown_with_how_long_it_takes():
+    """A function has quantiles, a histogram, its slowest tasks and failures; a sample says so."""
+    works = [done(n, busy_s=n / 100) for n in range(1, 101)]
+    counts = [f.Function("price", 500, 400), f.Function("load", 1, 0, 1)]
+    page = opened(
+        Functions, known(*works, failed(200), functions=counts), address=Address("name=price")
+    )
+    page.restore()
+    text = html(page)
+    rows = page._table.source.data
+    index = rows["key"].index("price")
+
+    assert rows["p50"][index] == pytest.approx(0.5, rel=0.03)
+    assert rows["p95"][index] == pytest.approx(0.95, rel=0.03)
+    assert "Durations are of a sample: of 100 of 400 tasks." in text
+    assert 'role="img" aria-label="Durations of 100 tasks' in text
+    assert text.index('href="tasks?task=1:100"') < text.index('href="tasks?task=1:99"')
+
+    page.view.address.set(is_step=True, name="load")
+    page.restore()
+    assert 'href="tasks?failure=load~KeyError"' in html(page).replace("%7E", "~")
 
 
 def test_a_task_whose_worker_died_says_of_what():
@@ -374,7 +504,7 @@ def test_a_task_whose_worker_died_says_of_what():
     fails = f.Failed(99.0, W2, 1, 5, 1, "die", 0.1, 1, "worker_died")
     death = f.WorkerDied(99.0, W2, pid=2, signal=9, stderr_tail="Segmentation fault")
     page = opened(Tasks, known(death, fails))
-    page._table.source.selected.indices = [0]
+    choose(page._table, 0)
 
     assert "signal 9" in html(page)
     assert "Segmentation fault" in html(page)
@@ -400,7 +530,7 @@ def test_workers_are_listed_as_in_scaler_top():
         "cpu": 0.5, "rss": 50, "limit": 200, "of_limit": 0.25, "sent": 3, "queued": 2, "free": 0,
         "given": 9, "suspended": "", "state": "leaving, spare", "capabilities": "gpu=2, cpu",
         "up": 60.0, "lag": 0.001, "itl": "111", "agt_cpu": 0.25, "agt_rss": 7, "os_rss_free": 8,
-        "restarts": 4,
+        "restarts": 4, "href": f"workers?worker={W1.hex()}", "task_href": "tasks?task=0:0",
     }  # fmt: skip
 
 
@@ -423,7 +553,7 @@ def test_a_chosen_worker_is_shown_until_it_is_closed():
     """A chosen worker's curves and last tasks stay, also when it has died."""
     model = known(done(1, worker=W2), workers=workers(2, rss_bytes=7, cpu=0.5))
     page = opened(Workers, model)
-    page._table.source.selected.indices = [1]
+    choose(page._table, 1)
 
     assert "Worker 2|host" in html(page)
     assert "1:1" in html(page)
@@ -434,13 +564,14 @@ def test_a_chosen_worker_is_shown_until_it_is_closed():
     page.update(model)
 
     assert page._table.source.data["worker"] == ["1|host"]
-    assert page._table.source.selected.indices == []
+    assert page._table.chosen == ""
     assert "exit code 3" in html(page)
     assert "no memory left" in html(page)
 
-    page._on_close()
+    page.view.address.root.tags = ["", "visited"]
+    page.restore()
 
-    assert not page._one.visible
+    assert not page._opened.roots[1].visible
 
 
 def test_workers_that_died_are_reported():

@@ -18,8 +18,8 @@ from scaler_monitoring.figures import (
     stream_columns,
     task_stream,
 )
-from scaler_monitoring.model import FAILED, Work
 from scaler_monitoring.theme import DARK, LIGHT, PATTERNS, SERIES, Look, look_of
+from scaler_monitoring.work import FAILED, Work
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

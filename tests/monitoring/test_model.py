@@ -12,18 +12,14 @@ from scaler_cluster.wire import feed as f
 from scaler_monitoring import model as module
 from scaler_monitoring import view
 from scaler_monitoring.model import (
-    CANCELLED,
     DEATHS_MAX,
-    DONE,
-    FAILED,
     FAILURES_MAX,
     NEWS_MAX,
-    RETRIED,
     WINDOW_S,
     Model,
     SchedulerRestarted,
-    Work,
 )
+from scaler_monitoring.work import CANCELLED, DONE, FAILED, RETRIED, Work
 from tests.monitoring.feeds import fed
 
 W = b"W1"

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from bokeh.document import Document
+from bokeh.models import OpenURL, TapTool
 from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.wire import feed as f
+from scaler_monitoring.dashboard.links import task_pattern
 from scaler_monitoring.dashboard.pages.stream import CHIPS_MAX, WORKERS_MAX, Stream, chips
 from scaler_monitoring.dashboard.settings import Settings
 from scaler_monitoring.dashboard.stream_figure import box
@@ -211,20 +213,23 @@ def test_cells_are_made_anew_when_they_are_many(monkeypatch):
 # -- single pieces of work ---------------------------------------------------------------------
 
 
-def test_wide_work_is_a_bar():
-    """Work that is wide enough, or failed, has a bar of its own."""
+def test_wide_work_is_a_bar_that_leads_to_its_task():
+    """Work that is wide enough, or failed, has a bar of its own, which leads to its task."""
     watch = Told(worker(rss_bytes=7), worker(2))
     watch.hear(
         done(101.0, 0.9, first=(3 << 40) + 17), done(101.0, 0.001, number=2), failed(101.1),
         clock=101.5,
     )  # fmt: skip
     page = opened(watch)
-    data = page._figure.works.data
+    data, tap = page._figure.works.data, page._figure.root.select_one(TapTool)
 
     assert data["task"] == ["1:call 3, item 17", "1:2"]
     assert data["pattern"] == [look_of("price").pattern, "failed"]
     assert data["memory"] == [7.0, 7.0]
     assert data["right"][0] - data["left"][0] == pytest.approx(900.0)
+    assert isinstance(tap.callback, OpenURL)
+    assert tap.callback.url == "/x/tasks?task=@task&token=" + "t" * 16
+    assert task_pattern(links(""), "task") == "/tasks?task=@task"
 
 
 def test_memory_of_long_ago_is_not_known():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scaler_cluster.wire import feed as f
 from scaler_monitoring.recording import Recorder
-from scaler_monitoring.trace import CLUSTER, SLICES_MAX, WORKERS, _Track, main, trace_events
+from scaler_monitoring.trace import CLUSTER, SLICES_MAX, WORKERS, Trace, _Track, main
 
 W1, W2 = b"W1", b"W2"
 METADATA = {"process_name": "name", "process_sort_index": "sort_index", "thread_name": "name"}
@@ -27,7 +27,7 @@ def snapshot(clock=10.0, time=1010.0, run="run", workers=(W1, W2), **fields):
 
 def trace(*events, **fields):
     """Return the trace of a snapshot, then these."""
-    found = list(trace_events([snapshot(**fields), f.Events("run", 1, 0.0, {}, list(events))]))
+    found = list(Trace().convert([snapshot(**fields), f.Events("run", 1, 0.0, {}, list(events))]))
     check(found)
     return [one for one in found if one["ph"] not in {"C", "M"}]
 
@@ -72,7 +72,7 @@ def check(events):
 def test_work_is_a_slice_on_the_track_of_its_worker():
     """Work is a slice on its worker's named track, in microseconds since the scheduler began."""
     events = list(
-        trace_events(
+        Trace().convert(
             [snapshot(), f.Events("run", 1, 0.0, {}, [f.Done(12.0, W2, 3, 7, 5, "add", 1.5)])]
         )
     )
@@ -135,7 +135,7 @@ def test_a_task_contains_what_ran_while_it_waited():
 def test_counters_are_of_snapshots():
     """Snapshots make counters of tasks and of what was used."""
     tasks = f.Tasks(waiting=4, ready=3, assigned=2, running=1)
-    events = list(trace_events([snapshot(tasks=tasks, objects_bytes=7)]))
+    events = list(Trace().convert([snapshot(tasks=tasks, objects_bytes=7)]))
     check(events)
     found = {one["name"]: one["args"] for one in events if one["ph"] == "C"}
 
@@ -151,7 +151,7 @@ def test_another_scheduler_goes_on_in_the_same_time():
         snapshot(3.0, 1023.0, "other"),
         f.Events("other", 1, 0.0, {}, [f.Done(4.0, W1, function="f", busy_s=0.5)]),
     ]
-    events = list(trace_events(messages))
+    events = list(Trace().convert(messages))
     check(events)
     one, other = (found for found in events if found["ph"] == "X")
     (mark,) = (found for found in events if found["ph"] == "i")
@@ -163,7 +163,7 @@ def test_another_scheduler_goes_on_in_the_same_time():
 
 def test_nothing_is_said_before_a_snapshot():
     """Events before the first snapshot are left out, as their time is unknown."""
-    assert list(trace_events([f.Events("run", 1, 0.0, {}, [f.Done(1.0, W1)])])) == []
+    assert list(Trace().convert([f.Events("run", 1, 0.0, {}, [f.Done(1.0, W1)])])) == []
 
 
 times = st.floats(0.0, 100.0)
@@ -247,3 +247,29 @@ def test_what_cannot_be_converted_is_one_line(recorded, tmp_path, capsys):
     assert recorded.read_bytes() == before
     assert not (tmp_path / "text.json").exists()
     assert not (tmp_path / "empty.json").exists()
+
+
+def test_a_trace_says_what_was_left_out(tmp_path):
+    """Events that the scheduler left out are said in the trace: on a track, and in its metadata."""
+    path = tmp_path / "feed.rec"
+    batch = f.Events("run", 1, 12.0, {"done": 40, "assigned": 7}, [f.Done(12.0, W1, function="f")])
+    with Recorder(str(path)) as recorder:
+        recorder.apply(snapshot(), 0.0)
+        recorder.apply(batch, 0.5)
+
+    assert main([str(path)]) == 0
+    made = json.loads((tmp_path / "feed.rec.json").read_text())
+    check(made["traceEvents"])
+    (gap,) = [one for one in made["traceEvents"] if one.get("cat") == "sampled"]
+    assert gap["name"] == "left out: 40 done"
+    assert gap["ts"] + gap["dur"] == 12_000_000
+    assert made["otherData"]["complete"] == "no: 40 of 41 events were left out"
+    assert made["otherData"]["left out"] == "40 done"
+
+
+def test_a_whole_trace_says_so(recorded, tmp_path):
+    """A trace of all that happened says that nothing was left out."""
+    assert main([str(recorded)]) == 0
+    made = json.loads((tmp_path / "feed.rec.json").read_text())
+
+    assert made["otherData"] == {"complete": "yes: no event was left out"}

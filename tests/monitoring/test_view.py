@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from scaler_cluster.ids import session_label
 from scaler_cluster.wire import feed as f
 from scaler_monitoring import texts, view
 from scaler_monitoring.health import health
@@ -320,3 +321,25 @@ def test_names_do_nothing_to_a_terminal():
     functions = [f.Function("[bold red]f[/] \x1b[2J", 1)]
 
     assert "[bold red]f[/] ?[2J" in "\n".join(page(a_model(a_snapshot(functions=functions))))
+
+
+@given(
+    st.integers(1, 1 << 40),
+    st.integers(0, 1 << 20),
+    st.integers(0, (1 << 40) - 100),
+    st.integers(1, 99),
+)
+def test_what_a_task_is_called_names_it(session, call, item, count):
+    """Whoever types or follows the name of a task, or of several, is led to the first of them."""
+    first = (call << 40) + item
+
+    assert view.task_number(view.task_name(session, first, count)) == (
+        session_label(session),
+        first,
+    )
+
+
+@pytest.mark.parametrize("name", ["", "17", "3:", "3:x", "3:call 2", "call 2, item 1", "\u0663:1"])
+def test_other_text_names_no_task(name):
+    """What is no name of a task is not taken for one."""
+    assert view.task_number(name) is None

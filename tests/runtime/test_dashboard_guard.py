@@ -147,7 +147,7 @@ def test_the_link_lets_in(door):
 @pytest.mark.parametrize(
     "path",
     ["/scaler/", "/scaler/?token=wrong", "/scaler/?token=", "/scaler/tasks", "/scaler/settings",
-     "/scaler/autoload.js", "/scaler/metadata", "/scaler/ws", "/", "/nowhere",
+     "/scaler/find?q=a", "/scaler/autoload.js", "/scaler/metadata", "/scaler/ws", "/", "/nowhere",
      "/scaler/static/../", "/scaler/static/%2e%2e/tasks", "//scaler/static/x",
      f"/scaler/?token={ENCODED}x", f"/scaler/?token={ENCODED}&token=wrong"],
 )  # fmt: skip

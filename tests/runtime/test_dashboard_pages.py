@@ -115,12 +115,12 @@ def tile(page, name):
 
 def row(page, text):
     """Return the first row of a table with this in it."""
-    return page.locator(".slick-row", has_text=text).first
+    return page.locator("tr[role=row]", has_text=text).first
 
 
 def cells(line):
     """Return what stands in a row, from the left."""
-    return [one.strip() for one in line.locator(".slick-cell").all_inner_texts()]
+    return [one.strip() for one in line.locator("td").all_inner_texts()]
 
 
 # -- each page ---------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_tasks_are_found_and_explained(open_page):
     page = open_page("/tasks")
     wait_for(page, " rows, ", "graph(add)")
 
-    search = page.get_by_label("Function, worker, state or error has in it")
+    search = page.get_by_label("Number, function, worker, state or error has in it")
     search.fill("raise_this")
     search.press("Enter")
     wait_for(page, "2 of the last")
@@ -173,7 +173,7 @@ def test_workers(open_page, run):
     page = open_page("/workers")
 
     wait_for(page, "2 workers.", "signal 9", "1:2")
-    busy = page.locator(".slick-row", has_text="sleep")
+    busy = page.locator("tbody tr[role=row]", has_text="sleep")
     wait_until(lambda: busy.count() == 2, "two workers are not busy")
     assert all(cells(line)[2] == "sleep" for line in busy.all())
     page.close()
@@ -197,7 +197,7 @@ def test_memory(open_page):
     page = open_page("/memory")
 
     wait_for(page, "976.6 KiB", "home")
-    largest = page.locator(".slick-row", has_text=re.compile("[0-9a-f]{18}"))
+    largest = page.locator("tbody tr[role=row]", has_text=re.compile("[0-9a-f]{18}"))
     wait_until(lambda: largest.count() == 1, "the object is not listed")
     assert cells(largest.first)[1:3] == ["976.6 KiB", "1"]
     page.close()
@@ -218,7 +218,7 @@ def test_machines(open_page):
     page = open_page("/machines")
 
     wait_for(page, "process ", "Heartbeat")
-    machine = page.locator(".slick-row").first
+    machine = page.locator("tbody tr[role=row]").first
     wait_until(lambda: cells(machine)[1:8] == ["2", "2", "0", "2", "0", "0", "1"], "wrong counts")
     page.close()
 
@@ -336,12 +336,11 @@ def test_pages_are_reached_by_keyboard(open_page):
 def test_tables_do_not_keep_the_keyboard(open_page):
     """Tab leads from the table of failures to what follows it."""
     page = open_page("/tasks")
-    cell = row(page, "KeyError").locator(".slick-cell").first
-    cell.click()
+    row(page, "KeyError").focus()
 
     def is_past():
         page.keyboard.press("Tab")
-        return page.get_by_label("Function, worker, state or error has in it").evaluate(
+        return page.get_by_label("Number, function, worker, state or error has in it").evaluate(
             "one => one.getRootNode().activeElement === one"
         )
 

@@ -16,7 +16,7 @@ from scaler_monitoring.model import GROWING, Model
 from scaler_monitoring.period import Period
 from scaler_monitoring.prometheus import ClusterCollector
 from scaler_monitoring.recording import Recorder, read
-from scaler_monitoring.trace import trace_events
+from scaler_monitoring.trace import Trace
 from tests.runtime.helpers import BOUND_S, Flags
 from tests.runtime.truth_tasks import (
     NESTED,
@@ -132,7 +132,7 @@ def test_all_who_watch_agree(tmp_path) -> None:
         assert value == getattr(tasks, outcome)
     # Pieces of work are told one by one, but for those within the task that waited for them.
     kinds: Counter[str] = Counter()
-    for event in trace_events(message for _, message in read(path)):
+    for event in Trace().convert(message for _, message in read(path)):
         kinds[event.get("cat", "")] += event.get("args", {}).get("count", 1)
     drawn = Counter({"done": 0})
     for work in model.stream:

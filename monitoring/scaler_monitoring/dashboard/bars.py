@@ -50,6 +50,8 @@ class Bar:
     """By state, one of LOOKS, in the order in which they are drawn."""
     note: str = ""
     """What else there is to say; how many failed is said anyhow."""
+    href: str = ""
+    """Where its name leads to; empty: nowhere."""
     look: str = ""
     """How what it is about is drawn elsewhere, as CSS; empty: it is not."""
 
@@ -78,8 +80,9 @@ def _bar(bar: Bar) -> str:
     failed = f"<b>{view.whole(shown['failed'])} failed</b> · " if "failed" in shown else ""
     name = escape(bar.name)
     look = f'<i class="look" style="background:{bar.look}"></i>' if bar.look else ""
+    linked = f'<a href="{escape(bar.href)}">{name}</a>' if bar.href else name
     return (
-        f'<li><div class="name" title="{name}">{look}{name}</div>'
+        f'<li><div class="name" title="{name}">{look}{linked}</div>'
         f'<div class="bar" role="img" aria-label="{escape(said)}">{parts}</div>'
         f"<small>{failed}{escape(bar.note)}</small></li>"
     )
@@ -90,6 +93,8 @@ _CSS = """
     p, .key, small { color: var(--muted); font-size: 12px; font-variant-numeric: tabular-nums; }
     p { margin: .4rem 0; }
     b { color: var(--bad); }
+    a { color: var(--text); text-decoration-color: var(--muted); }
+    a:focus-visible { outline: 3px solid var(--accent); outline-offset: -3px; }
     .key { display: flex; flex-wrap: wrap; gap: 0 1rem; margin-bottom: .4rem; }
     .key i { display: inline-block; width: 1.6em; height: .9em; margin-right: .4em;
         vertical-align: -.1em; outline: 1px solid var(--muted); outline-offset: -1px; }

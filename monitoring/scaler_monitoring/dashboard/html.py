@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from scaler_monitoring import texts, view
+from scaler_monitoring.dashboard.links import function_url, task_url, worker_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from scaler_monitoring.model import Model
+
 NO_FAILURE = "No failure was heard of in the last half hour."
+BACK = '<p><a class="back" href="?">← All of them</a></p>'
+"""Leads from one thing to the list; Escape does as well."""
 NO_DEATH = "No death was heard of in the last half hour."
 """Single events are told to who listens only: counts know of those before as well."""
 
@@ -54,6 +61,8 @@ STYLE = """
     td.number, th.number { text-align: right; }
     td.name { max-width: 12rem; overflow: hidden; text-overflow: ellipsis; }
     a { color: var(--accent); }
+    h2 { font-size: 18px; margin: .3rem 0; overflow-wrap: anywhere; }
+    a:focus-visible, pre:focus-visible { outline: 3px solid var(--accent); outline-offset: -3px; }
     @media (max-width: 40rem) {
         th, td { padding: .25rem .35rem; }
         td.name { max-width: 6.5rem; }
@@ -62,15 +71,52 @@ STYLE = """
 """Of what is made here; see :func:`parts.text`."""
 
 
+@dataclass(frozen=True)
+class Link:
+    """Text that leads to another page."""
+
+    text: str
+    href: str
+
+
+Text: TypeAlias = "str | Link | tuple[str | Link, ...]"
+"""Text, of which all or parts lead elsewhere."""
+
+
+def cell(what: Text) -> str:
+    """Return HTML of a text."""
+    if isinstance(what, tuple):
+        return "".join(map(cell, what))
+    if isinstance(what, str):
+        return escape(what)
+    return f'<a href="{escape(what.href)}">{escape(what.text)}</a>'
+
+
+def function_link(function: str) -> Link:
+    """Return the name of a function, which leads to it."""
+    return Link(view.function_name(function), function_url(function))
+
+
+def work_link(session: int, first: int, count: int = 1) -> Link:
+    """Return the name of tasks, which leads to them."""
+    name = view.task_name(session, first, count)
+    return Link(name, task_url(name))
+
+
+def worker_link(model: Model, worker: bytes) -> str | Link:
+    """Return the name of a worker, which leads to it."""
+    return Link(model.label(worker), worker_url(worker)) if worker else "none"
+
+
 def nothing(sentence: str) -> str:
     """Return HTML that says why there is nothing."""
     return f'<p class="none">{escape(sentence)}</p>'
 
 
-def facts(pairs: Mapping[str, str]) -> str:
+def facts(pairs: Mapping[str, Text]) -> str:
     """Return HTML of names and what they are; what is empty is left out."""
     rows = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs.items() if value
+        f"<dt>{escape(name)}</dt><dd>{cell(value)}</dd>" for name, value in pairs.items() if value
     )
     return f'<dl class="facts">{rows}</dl>'
 
@@ -88,7 +134,7 @@ def printed(title: str, text: str) -> str:
     return f'<h3>{escape(title)}</h3><pre tabindex="0">{escape(text.rstrip())}</pre>'
 
 
-def table(head: Mapping[str, str], rows: Iterable[Iterable[str]]) -> str:
+def table(head: Mapping[str, str], rows: Iterable[Iterable[Text]]) -> str:
     """Return HTML of a small table, of text; ``head`` has the class of each column by its title."""
     kinds = list(head.values())
     titles = "".join(
@@ -97,7 +143,7 @@ def table(head: Mapping[str, str], rows: Iterable[Iterable[str]]) -> str:
     lines = "".join(
         "<tr>"
         + "".join(
-            f'<td class="{kind}">{escape(cell)}</td>' for kind, cell in zip(kinds, row, strict=True)
+            f'<td class="{kind}">{cell(one)}</td>' for kind, one in zip(kinds, row, strict=True)
         )
         + "</tr>"
         for row in rows

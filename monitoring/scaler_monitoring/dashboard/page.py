@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from math import inf
 from time import perf_counter as clock
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlencode
 
 from bokeh.layouts import column
 
 from scaler_monitoring.dashboard import guard
+from scaler_monitoring.dashboard.address import Address
 from scaler_monitoring.dashboard.pace import BUSY_S, is_busy
 from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, settings_of
 from scaler_monitoring.dashboard.status import Status
@@ -17,7 +19,7 @@ from scaler_monitoring.dashboard.tab_view import View
 from scaler_monitoring.dashboard.template import LINKS, links, template, variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from bokeh.document import Document
     from bokeh.models.ui.ui_element import UIElement
@@ -46,6 +48,9 @@ class Page(ABC):
     def update(self, model: Model) -> None:
         """Show what is known now; there is a snapshot."""
 
+    def restore(self) -> None:  # noqa: B027
+        """Show what the address says: the page was opened, or its user went back or forward."""
+
 
 def open_page(
     document: Document,
@@ -61,12 +66,10 @@ def open_page(
     request = context.request
     settings = settings_of(request.cookies.get(COOKIE, ""))
     theme = settings.theme(str(request.headers.get(SCHEME_HEADER, "")))
-    address = {
-        name: values[-1].decode(errors="replace") for name, values in request.arguments.items()
-    }
     # Outside of a frame it has become a cookie.
-    hrefs = links(prefix, address.get(guard.TOKEN, ""))
-    view = View(watch, theme, settings, hrefs, rows_max, address)
+    token = request.arguments.get(guard.TOKEN, [b""])[-1].decode(errors="replace")
+    hrefs = links(prefix, token)
+    view = View(watch, theme, settings, hrefs, rows_max, Address(_query(request.arguments)))
     status, page = Status(view), kind(view)
     page.root.visible = False
     document.title = f"{dict(LINKS)[kind.path]} · scaler"
@@ -74,7 +77,9 @@ def open_page(
     # The page does both itself: Bokeh would ask for a session that is gone.
     document.config.update(reconnect_session=False, notify_connection_status=False)
     document.template_variables.update(variables(hrefs, kind.path, theme, guard.nonce.get()))
-    document.add_root(column(status.root, page.root, sizing_mode="stretch_width"))
+    document.add_root(
+        column(status.root, page.root, view.address.root, sizing_mode="stretch_width")
+    )
     shown: tuple[object, ...] = ()
     shown_at = -inf
 
@@ -89,12 +94,30 @@ def open_page(
         state = model.restarts, model.heard_at if kind.is_quick else model.snapshot.seq
         if state != shown:
             page.update(model)
-            page.root.visible = True
+            if not page.root.visible:
+                page.restore()
+                page.root.visible = True
             shown, shown_at = state, now
 
+    def visit() -> None:
+        # Before, there may be no snapshot; once it is shown, it is as the address says.
+        if page.root.visible:
+            page.restore()
+
+    view.address.on_visit(visit)
     # Not at once: Bokeh may call this in a thread, while the model changes.
     document.add_next_tick_callback(lambda: in_one(document, update))
     document.add_periodic_callback(lambda: in_one(document, update), int(interval_s * 1000))
+
+
+def _query(arguments: Mapping[str, list[bytes]]) -> str:
+    """Return the query of a request without what is secret, or Bokeh's."""
+    values = {
+        name: value[-1].decode(errors="replace")
+        for name, value in arguments.items()
+        if name != guard.TOKEN and not name.startswith("bokeh-")
+    }
+    return urlencode(values, safe=":")
 
 
 def in_one(document: Document, update: Callable[[], None]) -> None:

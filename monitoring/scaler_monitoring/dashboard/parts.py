@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from html import escape
 from math import floor, nan
 from typing import TYPE_CHECKING, Any
 
-from bokeh.core.property.vectorization import Field
 from bokeh.layouts import column, row
 from bokeh.models.css import InlineStyleSheet
 from bokeh.models.sources import ColumnDataSource
 from bokeh.models.widgets.markups import Div
-from bokeh.models.widgets.tables import (
-    DataTable,
-    DateFormatter,
-    NumberFormatter,
-    StringFormatter,
-    TableColumn,
-)
 
 from scaler_monitoring.figures import axis_ms
 from scaler_monitoring.theme import DARK, FAILED, LIGHT
@@ -27,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bokeh.models.ui.ui_element import UIElement
-    from bokeh.models.widgets.tables import CellFormatter
 
     from scaler_monitoring.model import Model
     from scaler_monitoring.theme import Theme
@@ -35,6 +27,8 @@ if TYPE_CHECKING:
 BAD = {LIGHT.name: FAILED, DARK.name: "#ff7b7b"}
 """Of words: on dark pages the colour of edges is too dark to read."""
 ROW_PX = 27
+ROWS_SENT = 100
+"""Rows of a table that a browser gets at first; it asks for so many more."""
 TABLE_ROWS = 14
 """A table with more rows scrolls."""
 
@@ -80,6 +74,15 @@ def panel(title: str, theme: Theme, *content: UIElement, about: str = "") -> UIE
         """,
     )
     return column(head, *content, sizing_mode="stretch_width")
+
+
+def not_on_phones(content: UIElement) -> UIElement:
+    """Return content that a phone does without: it has a page of its own."""
+    content.stylesheets = [
+        *content.stylesheets,
+        InlineStyleSheet(css="@media (max-width: 40rem) { :host { display: none !important; } }"),
+    ]
+    return content
 
 
 def inputs_style(theme: Theme) -> str:
@@ -178,8 +181,6 @@ def _tile(tile: Tile) -> str:
 # -- tables ----------------------------------------------------------------------------------
 
 TEXT, WHOLE, NUMBER, BYTES, PERCENT, TIME = "text", "whole", "number", "bytes", "percent", "time"
-COLOUR = "colour"
-"""A field of a colour, with which its cell is filled."""
 FINE = "fine"
 """A number with six digits after the point, as of microseconds."""
 
@@ -193,10 +194,18 @@ class Column:
     kind: str = TEXT
     width: int = 90
     """In pixels; where there is more room, all columns share it."""
+    link: str = ""
+    """The field that has where its text leads to; empty: nowhere."""
+    is_minor: bool = False
+    """A phone does without it."""
+    look: str = ""
+    """The field that has how what it names is drawn elsewhere, as CSS; empty: it is not."""
 
 
 class Table:
     """Rows that can be sorted by each column; one can be chosen, and stays so wherever it goes.
+
+    The server sorts all rows and sends the first of them: further ones are sent when asked for.
 
     Args:
         columns: What is shown.
@@ -204,6 +213,9 @@ class Table:
         rows: How many are seen at once; further ones are scrolled to.
         key: The field by which a row is known again, shown or not; empty: none can be chosen.
         nothing: What it says instead as long as there are no rows.
+        order: The field by which it is sorted at first, with a "-" before it the other way round;
+            empty: as the rows are given.
+        label: What it is called to those who cannot see where it stands.
 
     """
 
@@ -214,50 +226,43 @@ class Table:
         rows: int = TABLE_ROWS,
         key: str = "",
         nothing: str = "",
+        order: str = "",
+        label: str = "",
     ) -> None:
-        self._fields = list(dict.fromkeys([*(one.field for one in columns), *([key] * bool(key))]))
-        self._rows = rows
+        self._columns = {one.field: one for one in columns}
+        links = [field for one in columns for field in (one.link, one.look) if field]
+        self._fields = list(dict.fromkeys([*self._columns, *links, *([key] * bool(key))]))
         self._key = key
         self._told: Callable[[str], None] | None = None
-        self._is_updating = False
-        self._updates = 0
+        self._asked: Callable[[], None] | None = None
+        self._order = order
+        self._known: list[Any] = [order.lstrip("-"), order.startswith("-"), ROWS_SENT, ""]
+        """By which field it is sorted, if the other way round, how many rows are sent, the key of
+        what is chosen. What is told that is not new is ours: while a document collects changes,
+        their listeners are called later."""
+        self._all: Sequence[Mapping[str, Any]] = []
         self._has_nothing = bool(nothing)
         self.source = ColumnDataSource({field: [] for field in self._fields})
-        self.source.selected.on_change("indices", self._on_indices)
-        width = sum(one.width for one in columns)
-        self.table = DataTable(
-            source=self.source,
-            columns=[
-                TableColumn(
-                    field=one.field,
-                    title=one.title,
-                    width=one.width,
-                    formatter=_formatter(one),
-                )
-                for one in columns
-            ],
-            index_position=None,
-            row_height=ROW_PX,
-            min_width=width,
-            # Its own height never changes: it would forget by what it is sorted.
-            sizing_mode="stretch_both",
-            # "fit_columns" raises an exception in Bokeh's own script.
-            autosize_mode="force_fit",
-            selectable=bool(key),
-            scroll_to_selection=False,
-            reorderable=False,
-            # Before it is laid out as well: columns that were squeezed once stay alike.
-            styles={"min-width": f"{width}px"},
-            stylesheets=[InlineStyleSheet(css=style_of(theme) + _TABLE_CSS)],
+        self.source.tags = [*self._known]
+        # How many rows there are.
+        self.source.name = "0"
+        self.source.on_change("tags", self._on_tags)
+        shown = [
+            {"field": one.field, "title": one.title, "kind": one.kind, "width": one.width,
+             "link": one.link, "is_minor": one.is_minor, "look": one.look}
+            for one in columns
+        ]  # fmt: skip
+        self._frame = text(
+            f'<scaler-table data-source="{self.source.id}" data-key="{escape(key)}" '
+            f'data-label="{escape(label or columns[0].title)}" '
+            f"data-columns='{escape(json.dumps(shown), quote=True)}'></scaler-table>",
+            theme,
+            _TABLE_CSS + f"scaler-table {{ max-height: {(rows + 1) * ROW_PX + 18}px; }}"
+            f"table {{ min-width: {sum(one.width for one in columns)}px; }}" + _CARDS_CSS,
         )
-        # A narrow window moves the table, not the page.
-        self._frame = column(
-            self.table,
-            sizing_mode="stretch_width",
-            height=2 * ROW_PX,
-            styles={"overflow-x": "auto", "overflow-y": "hidden"},
-            visible=not self._has_nothing,
-        )
+        # So that the browser has it.
+        self._frame.tags = [self.source]
+        self._frame.visible = not self._has_nothing
         self._nothing = text(
             f"<p>{escape(nothing)}</p>", theme, "p { margin: 0 0 .5rem; color: var(--muted); }"
         )
@@ -268,21 +273,48 @@ class Table:
         """Let ``told`` know the key of the row that somebody chooses; empty: it is none now."""
         self._told = told
 
+    def on_order(self, asked: Callable[[], None]) -> None:
+        """Let ``asked`` know that somebody wants another order, or more rows."""
+        self._asked = asked
+
+    @property
+    def order(self) -> str:
+        """The field that sorts it, with a "-" before it the other way round; empty: none does."""
+        field, is_down = self._known[:2]
+        return f"-{field}" if is_down else str(field)
+
+    @property
+    def limit(self) -> int:
+        """How many rows are sent."""
+        return int(self._known[2])
+
+    def sort(self, order: str) -> None:
+        """Sort it by this, as :attr:`order` has it, or else as at first; nobody is told of it."""
+        if order.lstrip("-") not in self._columns:
+            order = self._order
+        self._tell([order.lstrip("-"), order.startswith("-"), self.limit, self.chosen])
+
     @property
     def chosen(self) -> str:
-        """The key of the row that was chosen last; empty: none is."""
-        indices = self.source.selected.indices
-        return str(self.source.data[self._key][indices[-1]]) if indices and self._key else ""
+        """The key of the row that was chosen last, there or not; empty: none is."""
+        return str(self._known[3])
 
     def choose(self, key: str) -> None:
-        """Choose a row, if it is there; empty: none."""
-        keys = list(self.source.data[self._key])
-        self._choose([keys.index(key)] if key in keys else [])
+        """Choose a row, once it is there; empty: none. Nobody is told of it."""
+        self._tell([*self._known[:3], key])
 
-    def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show these rows, of which only what changed is sent."""
+    def update(self, rows: Sequence[Mapping[str, Any]], total: int | None = None) -> None:
+        """Show these rows, of which only what changed is sent.
+
+        With a ``total`` they are the first of so many, in the order that was asked for.
+        """
+        self._all = rows if total is None else []
+        if total is None:
+            rows, total = self._first(rows), len(rows)
+        if self.source.name != str(total):
+            self.source.name = str(total)
         data = {field: [row[field] for row in rows] for field in self._fields}
-        known, chosen = self.source.data, self.chosen
+        known = self.source.data
         changed = [field for field in self._fields if data[field] != known[field]]
         if not changed:
             return
@@ -291,33 +323,34 @@ class Table:
                 {field: _changes(list(known[field]), data[field]) for field in changed}
             )
         else:
-            # Else the browser would for a moment choose what is now in the place of another.
-            self._choose([])
             self.source.data = data
-            if chosen:
-                self.choose(chosen)
-        # Bokeh's script draws the same number of rows anew only if their view says it changed.
-        self._updates += 1
-        self.table.view.tags = [self._updates]
-        # It never shrinks again, as what is below would jump.
-        height = (min(len(rows), self._rows) + 1) * ROW_PX + 18
-        if height > (self._frame.height or 0):
-            self._frame.height = height
         is_empty = not rows and self._has_nothing
         if is_empty is not self._nothing.visible:
             self._nothing.visible = is_empty
             self._frame.visible = not is_empty
 
-    def _choose(self, indices: list[int]) -> None:
-        self._is_updating = True
-        try:
-            if self.source.selected.indices != indices:
-                self.source.selected.indices = indices
-        finally:
-            self._is_updating = False
+    def _first(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        field = self.order.lstrip("-")
+        if field:
+            known = [row for row in rows if row[field] == row[field]]
+            known.sort(key=lambda row: row[field], reverse=self.order.startswith("-"))
+            rows = known + [row for row in rows if row[field] != row[field]]
+        return rows[: self.limit]
 
-    def _on_indices(self, name: str, old: object, new: object) -> None:
-        if self._told is not None and not self._is_updating:
+    def _tell(self, state: list[Any]) -> None:
+        if state != self._known:
+            self._known = state
+            self.source.tags = [*state]
+
+    def _on_tags(self, name: str, old: object, new: list[Any]) -> None:
+        before, self._known = self._known, list(new)
+        if self._known[:3] != before[:3]:
+            if self._asked is not None:
+                self._asked()
+            if self._all:
+                self.update(self._all)
+        # By its key: another row may be in its place by now.
+        if self.chosen != before[3] and self._told is not None:
             self._told(self.chosen)
 
 
@@ -346,33 +379,48 @@ def as_time(at: float | None, model: Model) -> float:
     return UNKNOWN if at is None else axis_ms(floor(model.time_of(at)))
 
 
-def _formatter(one: Column) -> CellFormatter:
-    kind = one.kind
-    if kind == COLOUR:
-        colour = Field(one.field)
-        return StringFormatter(text_color=colour, background_color=colour)
-    if kind == TEXT:
-        return StringFormatter(nan_format="-")
-    if kind == TIME:
-        return DateFormatter(format="%H:%M:%S", nan_format="-")
-    formats = {
-        FINE: "0,0.000000",
-        WHOLE: "0,0",
-        NUMBER: "0,0.[000]",
-        BYTES: "0.0 b",
-        PERCENT: "0.0%",
-    }
-    return NumberFormatter(format=formats[kind], text_align="right", nan_format="-")
-
-
 _TABLE_CSS = """
-    .slick-header-columns, .slick-header-column, .bk-header-row {
-        background: var(--panel) !important; color: var(--muted) !important; font-weight: 600; }
-    .bk-data-table, .slick-viewport, .grid-canvas { background: transparent !important; }
-    .slick-row, .slick-cell { background: var(--panel) !important; color: var(--text) !important; }
-    .slick-row.odd .slick-cell { background: var(--background) !important; }
-    .slick-header-columns, .slick-header-column { border-color: var(--grid) !important; }
-    .slick-cell { border-color: var(--grid) !important; font-variant-numeric: tabular-nums; }
-    .slick-row .slick-cell.selected, .slick-row.odd .slick-cell.selected {
-        background: var(--accent) !important; color: var(--panel) !important; }
+    scaler-table { display: block; overflow: auto; margin-bottom: .4rem; }
+    table { border-collapse: collapse; width: 100%; table-layout: fixed; background: var(--panel);
+        font-size: 13px; font-variant-numeric: tabular-nums; }
+    th { position: sticky; top: 0; background: var(--panel); padding: 0; text-align: left;
+        box-shadow: inset 0 -1px var(--grid); }
+    th button, .more { font: inherit; font-weight: 600; color: var(--muted); background: none;
+        border: 0; padding: .3rem .45rem; cursor: pointer; text-align: inherit; width: 100%;
+        overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+    th[aria-sort=ascending] button::after { content: " \\25b4"; }
+    th[aria-sort=descending] button::after { content: " \\25be"; }
+    td { padding: .2rem .45rem; border-bottom: 1px solid var(--grid); height: 27px;
+        overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+    .whole, .number, .fine, .bytes, .percent { text-align: right; }
+    tr[data-key] { cursor: pointer; }
+    tr[data-key]:hover td { background: var(--background); }
+    tr[aria-current] td, tr[aria-current] a { background: var(--accent) !important;
+        color: var(--panel); }
+    a { color: var(--accent); }
+    td i { display: inline-block; width: 14px; height: 14px; margin-right: .4em;
+        border-radius: 3px; vertical-align: -2px; flex: none; }
+    tr:focus-visible, button:focus-visible, a:focus-visible {
+        outline: 3px solid var(--accent); outline-offset: -3px; }
+    .more[hidden] { display: none; }
 """
+_CARDS_CSS = """
+    @media (max-width: 40rem) {
+        scaler-table { max-height: 75vh; }
+        table { min-width: 0; table-layout: auto; }
+        table, tbody { display: block; }
+        thead, colgroup { display: none; }
+        tr { display: grid; grid-template-columns: 1fr 1fr; gap: 0 .8rem; padding: .45rem .3rem;
+            border-bottom: 2px solid var(--grid); }
+        td { display: flex; justify-content: space-between; gap: .6rem; border: 0; height: auto;
+            min-width: 0; padding: .1rem .3rem; white-space: normal; overflow-wrap: anywhere;
+            text-align: right; }
+        td::before { content: attr(data-title); color: var(--muted); font-size: 12px;
+            text-align: left; overflow-wrap: normal; }
+        td i { margin-left: auto; }
+        td:first-child { grid-column: 1 / -1; font-weight: 600; }
+        td.minor { display: none; }
+        tr[aria-current] td::before { color: inherit; }
+    }
+"""
+"""On a phone, each row is a card."""

@@ -14,6 +14,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
 from scaler_monitoring.dashboard import profiling
+from scaler_monitoring.dashboard.find import FindHandler
 from scaler_monitoring.dashboard.guard import GOODBYE_S, Guard, GuardedTornado
 from scaler_monitoring.dashboard.page import open_page
 from scaler_monitoring.dashboard.pages import PAGES
@@ -77,6 +78,7 @@ class Dashboard:
             sign_in=SignIn,
             prefix=prefix,
             extra_patterns=[
+                (r"/find", FindHandler, {"watch": watch}),
                 (r"/settings", SettingsHandler, {"prefix": prefix, "source": watch.source}),
                 (profiling.PATH, profiling.SpeedscopeHandler, {"watch": watch}),
             ],

@@ -15,16 +15,19 @@ from bokeh.models import (
     GroupFilter,
     HoverTool,
     NoOverlap,
+    OpenURL,
     Range1d,
+    TapTool,
 )
 from bokeh.plotting import figure
 
+from scaler_monitoring.dashboard.links import task_pattern
 from scaler_monitoring.figures import HATCH, LOOK, STATES, TASK_STREAM_COLUMNS, add_time, dress
 from scaler_monitoring.texts import short
 from scaler_monitoring.theme import FAILED, PATTERNS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bokeh.models.renderers import GlyphRenderer
 
@@ -54,7 +57,7 @@ def _source(columns: Sequence[str]) -> ColumnDataSource:
 class StreamFigure:
     """The figure, and the sources of its layers."""
 
-    def __init__(self, theme: Theme, x_range: Range1d) -> None:
+    def __init__(self, theme: Theme, links: Mapping[str, str], x_range: Range1d) -> None:
         self.past, self.now = _source(CELL_COLUMNS), _source(CELL_COLUMNS)
         """Cells that change no more; those of the last second."""
         self.works, self.running = _source(WORK_COLUMNS), _source(RUNNING_COLUMNS)
@@ -73,7 +76,12 @@ class StreamFigure:
         ends = self.root.scatter(
             "x", "y", marker="marker", color="colour", size=10, line_width=3, source=self.ends
         )
+        for renderer in (*works, *running):
+            # Else all that is not clicked would be grey.
+            renderer.nonselection_glyph = renderer.selection_glyph = None
+        link = OpenURL(url=task_pattern(links, "task"), same_tab=True)
         self.root.add_tools(
+            TapTool(renderers=[*works, *running], callback=link),
             _hover(cells, _CELL),
             _hover(works, _WORK),
             _hover(running, _RUNNING),

@@ -19,9 +19,9 @@ from scaler_monitoring.dashboard.stream_figure import (
     marker,
 )
 from scaler_monitoring.figures import axis_ms, stream_columns
-from scaler_monitoring.model import DONE
 from scaler_monitoring.theme import look_of
 from scaler_monitoring.tracks import Grid
+from scaler_monitoring.work import DONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from scaler_monitoring.activity import Activity, Life
     from scaler_monitoring.dashboard.stream_figure import StreamFigure
-    from scaler_monitoring.model import Model, Work
+    from scaler_monitoring.model import Model
+    from scaler_monitoring.work import Work
 
 COLUMNS_MAX = 500
 """Cells in a row of the window: about one for each two pixels."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scaler_monitoring.dashboard.address import Address
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,8 +27,8 @@ class View:
     """Where the pages are, by their paths."""
     rows_max: int
     """How many tasks are listed."""
-    address: Mapping[str, str] = field(default_factory=dict)
-    """What the query of its URL says."""
+    address: Address = field(default_factory=Address)
+    """What is chosen, searched and sorted in it."""
 
     @property
     def model(self) -> Model:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LINKS = (
     ("/", "Overview"),
     ("/stream", "Task stream"),
+    ("/functions", "Functions"),
     ("/tasks", "Tasks"),
     ("/workers", "Workers"),
     ("/logs", "Logs"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaler_monitoring.dashboard.pages.clients import Clients
+from scaler_monitoring.dashboard.pages.functions import Functions
 from scaler_monitoring.dashboard.pages.graphs import Graphs
 from scaler_monitoring.dashboard.pages.logs import Logs
 from scaler_monitoring.dashboard.pages.machines import Machines
@@ -19,5 +20,5 @@ if TYPE_CHECKING:
     from scaler_monitoring.dashboard.page import Page
 
 PAGES: tuple[type[Page], ...] = (
-    Overview, Stream, Tasks, Workers, Logs, Graphs, Profile, Memory, Clients, Machines,
+    Overview, Stream, Functions, Tasks, Workers, Logs, Graphs, Profile, Memory, Clients, Machines,
 )  # fmt: skip

@@ -9,6 +9,7 @@ from bokeh.layouts import column
 from scaler_cluster.wire import feed
 from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard.bars import BARS_MAX, TASK_STATES, Bar, Bars
+from scaler_monitoring.dashboard.links import worker_url
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     NUMBER,
@@ -84,7 +85,7 @@ def _bar(client: feed.Client) -> Bar:
 _COLUMNS = (
     Column("session", "session", WHOLE, 75),
     Column("client", "client", width=140),
-    Column("inside", "inside of a task on", width=150),
+    Column("inside", "inside of a task on", width=150, link="inside_href"),
     *(Column(name, name, WHOLE, 85) for name in COUNTS),
     Column("graphs", "graphs", WHOLE, 75),
     Column("functions", "functions", WHOLE, 85),
@@ -97,7 +98,7 @@ def _row(client: feed.Client, model: Model) -> dict[str, Any]:
     return {
         "session": client.session,
         "client": texts.client_name(client),
-        "inside": _inside(client.worker, model),
+        **_inside(client.worker, model),
         **{name: getattr(client, name) for name in COUNTS},
         "graphs": client.graphs,
         "functions": client.functions,
@@ -111,7 +112,7 @@ _MOVES = (
     Column("what", "what", width=70),
     Column("session", "session", WHOLE, 75),
     Column("client", "client", width=160),
-    Column("inside", "inside of a task on", width=160),
+    Column("inside", "inside of a task on", width=160, link="inside_href"),
 )
 
 
@@ -125,12 +126,14 @@ def _moves(model: Model) -> list[dict[str, Any]]:
             "what": "came" if isinstance(one, feed.ClientJoined) else "left",
             "session": one.session,
             "client": texts.client_name(one),
-            "inside": _inside(workers.get(one.session, b""), model),
+            **_inside(workers.get(one.session, b""), model),
         }
         for one in reversed(told[-ROWS_MAX:])
     ]
 
 
-def _inside(worker: bytes, model: Model) -> str:
+def _inside(worker: bytes, model: Model) -> dict[str, str]:
     """Return which worker a client is inside of, if it is."""
-    return model.label(worker) if worker else ""
+    if not worker:
+        return {"inside": "", "inside_href": ""}
+    return {"inside": model.label(worker), "inside_href": worker_url(worker)}

@@ -170,7 +170,7 @@ class Graphs(Page):
         self._table = Table(
             _COLUMNS, theme, key="key", nothing="No graph runs, and none has ended lately."
         )
-        self._table.on_choose(lambda _: self._show())
+        self._table.on_choose(self._on_choose)
         self._one = _One(theme)
         return column(
             self._tiles.root,
@@ -193,6 +193,15 @@ class Graphs(Page):
         self._bars.update([_bar(one, model) for one in list(graphs.values())[:shown]])
         clients = {one.session: texts.client_name(one) for one in model.snapshot.clients}
         self._table.update([_row(key, one, clients, model) for key, one in graphs.items()])
+        self._show()
+
+    def restore(self) -> None:
+        """Show what the address says."""
+        self._table.choose(self.view.address.get("graph"))
+        self._show()
+
+    def _on_choose(self, key: str) -> None:
+        self.view.address.set(is_step=False, graph=key)
         self._show()
 
     def _show(self) -> None:

@@ -11,6 +11,7 @@ from toolz import groupby
 
 from scaler_cluster.wire.messages import MOST_MAX
 from scaler_monitoring import texts, view
+from scaler_monitoring.dashboard.links import workers_url
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     BYTES,
@@ -95,7 +96,7 @@ def _at_most(which: str) -> str:
 
 
 _COLUMNS = (
-    Column("name", "machine", width=120),
+    Column("name", "machine", width=120, link="href"),
     Column("workers", "workers", WHOLE, 70),
     Column("wanted", "wanted", WHOLE, 65),
     Column("spares", "spares", WHOLE, 60),
@@ -122,6 +123,7 @@ def _row(one: feed.Machine, name: str, workers: Sequence[feed.Worker]) -> dict[s
         used = 1 - one.free_bytes / one.memory_bytes
     return {
         "name": name,
+        "href": workers_url(name),
         "workers": one.workers,
         "wanted": one.wanted,
         "spares": one.spares,

@@ -10,9 +10,10 @@ from bokeh.models import HoverTool
 
 from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
+from scaler_monitoring.dashboard.links import failure_key, failure_url
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.pages.progress import Progress
-from scaler_monitoring.dashboard.parts import Tile, Tiles, beside, panel, show, text
+from scaler_monitoring.dashboard.parts import Tile, Tiles, beside, not_on_phones, panel, show, text
 from scaler_monitoring.dashboard.timeline import Timeline, memory_curves
 from scaler_monitoring.figures import curves
 from scaler_monitoring.theme import SERIES
@@ -90,6 +91,10 @@ CURVES = (
 )
 
 
+ON_PHONES = ("Tasks per second", "Memory of the cluster")
+"""A phone shows these alone, so that all that is urgent has three screens at most."""
+
+
 class Overview(Page):
     """The first page."""
 
@@ -113,7 +118,7 @@ class Overview(Page):
             panel("Functions", theme, self._progress.root),
             beside(*self._curves()),
             beside(
-                panel("Who holds the memory", theme, self._holders),
+                not_on_phones(panel("Who holds the memory", theme, self._holders)),
                 panel("News", theme, self._news),
             ),
             sizing_mode="stretch_width",
@@ -131,7 +136,8 @@ class Overview(Page):
             # scrolls past means the page.
             figure.tools = [tool for tool in figure.tools if isinstance(tool, HoverTool)]
             figure.toolbar_location = None
-            panels.append(panel(title, theme, figure))
+            shown = panel(title, theme, figure)
+            panels.append(shown if title in ON_PHONES else not_on_phones(shown))
         return panels
 
     def update(self, model: Model) -> None:
@@ -203,8 +209,11 @@ def failed(model: Model, href: str) -> str:
         (
             view.clock_time(model, one.last.at),
             view.whole(one.count),
-            view.function_name(one.last.function),
-            clipped(f"{one.last.error or one.last.reason}: {one.last.message}".rstrip(": ")),
+            html.function_link(one.last.function),
+            html.Link(
+                clipped(f"{one.last.error or one.last.reason}: {one.last.message}".rstrip(": ")),
+                failure_url(failure_key(one.last.function, one.last.error or one.last.reason)),
+            ),
         )
         for one in kinds[:FAILURES_MAX]
     ]
@@ -217,7 +226,11 @@ def died(model: Model, href: str) -> str:
     if not model.deaths:
         return html.nothing(html.NO_DEATH)
     rows = [
-        (view.clock_time(model, one.at), model.label(one.worker), view.death(one))
+        (
+            view.clock_time(model, one.at),
+            html.worker_link(model, one.worker),
+            view.death(one),
+        )
         for one in list(reversed(model.deaths))[:FAILURES_MAX]
     ]
     head = {"at": "time", "worker": "name", "how": ""}
@@ -238,8 +251,8 @@ def holders(model: Model, snapshot: feed.Snapshot) -> str:
     """Return HTML of the workers and objects that are largest."""
     held = [one for one in snapshot.workers if one.rss_bytes]
     held.sort(key=lambda one: -(one.rss_bytes or 0))
-    rows = [
-        (f"worker {model.label(one.worker)}", view.binary(one.rss_bytes), _does(one))
+    rows: list[tuple[html.Text, ...]] = [
+        (html.worker_link(model, one.worker), view.binary(one.rss_bytes), _does(one))
         for one in held[:HOLDERS_MAX]
     ]
     rows += [
@@ -255,11 +268,12 @@ def holders(model: Model, snapshot: feed.Snapshot) -> str:
     return html.table({"who": "name", "holds": "number", "what": ""}, rows)
 
 
-def _does(worker: feed.Worker) -> str:
+def _does(worker: feed.Worker) -> html.Text:
     limit = worker.memory_limit_bytes
-    share = f"{(worker.rss_bytes or 0) / limit:.0%} of its limit" if limit else ""
-    runs = f"runs {view.function_name(worker.function)}" if worker.tasks else "runs nothing"
-    return ", ".join(filter(None, (share, runs)))
+    share = f"{(worker.rss_bytes or 0) / limit:.0%} of its limit, " if limit else ""
+    if not worker.tasks:
+        return f"{share}runs nothing"
+    return (f"{share}runs ", html.function_link(worker.function))
 
 
 def news(model: Model) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from scaler_monitoring import view
 from scaler_monitoring.dashboard.bars import BARS_MAX, TASK_STATES, Bar, Bars
 from scaler_monitoring.dashboard.html import many
+from scaler_monitoring.dashboard.links import function_url
 from scaler_monitoring.theme import look_of
 
 if TYPE_CHECKING:
@@ -59,4 +60,5 @@ def _bar(one: feed.Function, per_s: float) -> Bar:
     if per_s >= 0.5:
         told.append(f"{view.whole(per_s)}/s")
     counts = {state: getattr(one, state) for state in TASK_STATES}
-    return Bar(view.function_name(one.name), counts, " · ".join(told), look_of(one.name).css)
+    name, note, look = view.function_name(one.name), " · ".join(told), look_of(one.name)
+    return Bar(name, counts, note, function_url(one.name), look.css)

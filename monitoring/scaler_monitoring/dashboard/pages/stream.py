@@ -90,7 +90,7 @@ class Stream(Page):
         self._pause = Toggle(label="Pause", width=90, stylesheets=[css])
         self._said, self._chips = (text("", theme, html.STYLE + LEGEND_CSS) for _ in range(2))
         self._range = Range1d(start=START[0], end=START[1])
-        self._figure = StreamFigure(theme, self._range)
+        self._figure = StreamFigure(theme, self.view.links, self._range)
         self._activity = self.view.watch.activity
         self._layers = Layers(self._figure, self._activity)
         self._is_following = True

@@ -6,12 +6,13 @@ from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from bokeh.layouts import column, row
-from bokeh.models.widgets.buttons import Button
+from bokeh.layouts import column
 from bokeh.models.widgets.inputs import TextInput
 
 from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
+from scaler_monitoring.dashboard.links import function_url, work_url, worker_url
+from scaler_monitoring.dashboard.opened import Opened
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.pages.logs import link_to_logs
 from scaler_monitoring.dashboard.parts import (
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from bokeh.models.ui.ui_element import UIElement
 
     from scaler_cluster.wire import feed
-    from scaler_monitoring.model import Model, Work
+    from scaler_monitoring.model import Model
     from scaler_monitoring.samples import Sample
+    from scaler_monitoring.work import Work
 
 ROWS_MAX = 1000
 """Workers that are listed: more are found by searching."""
@@ -53,36 +55,36 @@ LOOKED_THROUGH = 20_000
 """Pieces of work among which a worker's last ones are looked for."""
 
 COLUMNS = (
-    Column("worker", "worker", width=120),
-    Column("manager", "manager", width=90),
-    Column("task", "task", width=150),
+    Column("worker", "worker", width=120, link="href"),
+    Column("manager", "manager", width=90, is_minor=True),
+    Column("task", "task", width=150, link="task_href"),
     Column("age", "age (s)", NUMBER, 65),
     Column("cpu", "cpu", PERCENT, 60),
     Column("rss", "rss", BYTES, 80),
-    Column("limit", "limit", BYTES, 80),
+    Column("limit", "limit", BYTES, 80, is_minor=True),
     Column("of_limit", "% of limit", PERCENT, 80),
-    Column("sent", "sent", WHOLE, 50),
-    Column("queued", "queued", WHOLE, 65),
-    Column("free", "free", WHOLE, 55),
-    Column("given", "given", WHOLE, 70),
-    Column("suspended", "suspended", width=85),
+    Column("sent", "sent", WHOLE, 50, is_minor=True),
+    Column("queued", "queued", WHOLE, 65, is_minor=True),
+    Column("free", "free", WHOLE, 55, is_minor=True),
+    Column("given", "given", WHOLE, 70, is_minor=True),
+    Column("suspended", "suspended", width=85, is_minor=True),
     Column("state", "state", width=75),
-    Column("capabilities", "capabilities", width=100),
-    Column("up", "up (s)", WHOLE, 65),
-    Column("lag", "lag (s)", NUMBER, 60),
-    Column("itl", "ITL", width=45),
-    Column("agt_cpu", "agt_cpu", PERCENT, 70),
-    Column("agt_rss", "agt_rss", BYTES, 80),
-    Column("os_rss_free", "os_rss_free", BYTES, 90),
-    Column("restarts", "restarts", WHOLE, 70),
+    Column("capabilities", "capabilities", width=100, is_minor=True),
+    Column("up", "up (s)", WHOLE, 65, is_minor=True),
+    Column("lag", "lag (s)", NUMBER, 60, is_minor=True),
+    Column("itl", "ITL", width=45, is_minor=True),
+    Column("agt_cpu", "agt_cpu", PERCENT, 70, is_minor=True),
+    Column("agt_rss", "agt_rss", BYTES, 80, is_minor=True),
+    Column("os_rss_free", "os_rss_free", BYTES, 90, is_minor=True),
+    Column("restarts", "restarts", WHOLE, 70, is_minor=True),
 )
 """Those of scaler_top, by the same names, and more."""
 DEATH_COLUMNS = (
+    Column("worker", "worker", width=150, link="href"),
     Column("at", "died", TIME, 80),
-    Column("worker", "worker", width=150),
     Column("how", "how", width=200),
-    Column("task", "task", width=100),
-    Column("function", "function", width=180),
+    Column("task", "task", width=100, link="task_href"),
+    Column("function", "function", width=180, link="function_href"),
     Column("peak", "peak rss", BYTES, 90),
     Column("printed", "last line that it printed", width=300),
 )
@@ -97,41 +99,28 @@ class Workers(Page):
         """Return its parts."""
         theme, settings = self.view.theme, self.view.settings
         css = inputs_style(theme)
-        self._chosen = b""
         self._search = TextInput(
             title="Worker, machine, function, state or capability has in it", width=320,
             stylesheets=[css],
         )  # fmt: skip
         self._search.on_change("value_input", self._on_search)
-        self._table = Table(COLUMNS, theme, key="key")
+        self._table = Table(COLUMNS, theme, key="key", label="Workers")
+        self._table.on_order(lambda: self.view.address.set(is_step=False, sort=self._table.order))
         self._deaths = Table(
             DEATH_COLUMNS,
             theme,
             DEATHS_SHOWN,
             key="key",
             nothing=html.NO_DEATH,
+            label="Workers that died",
         )
-        self._table.on_choose(lambda key: self._choose(key, self._deaths))
-        self._deaths.on_choose(lambda key: self._choose(key, self._table))
+        for table in (self._table, self._deaths):
+            table.on_choose(self._on_choose)
         self._said, self._facts, self._tasks = (text("", theme, html.STYLE) for _ in range(3))
-        close = Button(label="Close", width=90, stylesheets=[css])
-        close.on_click(self._on_close)
         self._timeline = Timeline(("cpu", "rss"), settings.window_s)
         source = self._timeline.source
-        self._one = column(
-            row(self._facts, close, sizing_mode="stretch_width"),
-            sizing_mode="stretch_width",
-            visible=False,
-        )
-        self._history: list[UIElement] = [
-            beside(
-                panel("Its CPU", theme, curves(source, {"cpu": "busy"}, "CPUs", theme, SERIES)),
-                panel("Its memory", theme, memory_curves(source, {"rss": "rss"}, self.view)),
-            ),
-            self._tasks,
-        ]
-        """What is below once one has been chosen: before, there is nothing to draw."""
-        return column(
+        curve = curves(source, {"cpu": "busy"}, "CPUs", theme, SERIES)
+        listed: list[UIElement] = [
             panel(
                 "Workers",
                 theme,
@@ -141,18 +130,36 @@ class Workers(Page):
                 about="Sent, queued, free and given count tasks. ITL: it is up, it has a task, it "
                 "gets no more for now.",
             ),
-            self._one,
             panel("Workers that died", theme, self._deaths.root),
-            sizing_mode="stretch_width",
-        )
+        ]
+        alone: list[UIElement] = [
+            self._facts,
+            beside(
+                panel("Its CPU", theme, curve),
+                panel("Its memory", theme, memory_curves(source, {"rss": "rss"}, self.view)),
+            ),
+            self._tasks,
+        ]
+        self._opened = Opened(self.view, "worker", listed, alone)
+        return column(*self._opened.roots, sizing_mode="stretch_width")
 
     def update(self, model: Model) -> None:
         """Show what is known now."""
         self._list(model)
         deaths = [_death_row(model, one) for one in reversed(model.deaths)]
         self._deaths.update(deaths)
-        if self._chosen:
-            self._show_one(model)
+        if self._opened.key:
+            self._show_one(model, self._opened.key)
+
+    def restore(self) -> None:
+        """Show what the address says."""
+        address = self.view.address
+        self._search.value_input = self._search.value = address.get("search")
+        self._table.sort(address.get("sort"))
+        self._opened.restore()
+        for table in (self._table, self._deaths):
+            table.choose("")
+        self.update(self.view.model)
 
     def _list(self, model: Model) -> None:
         snapshot = model.snapshot
@@ -167,32 +174,23 @@ class Workers(Page):
         self._table.root.visible = bool(found)
         show(self._said, _sentence(snapshot, len(found), bool(wanted)))
 
-    def _on_search(self, name: str, old: object, new: object) -> None:
+    def _on_search(self, name: str, old: object, new: str) -> None:
+        self.view.address.set(is_step=False, search=new)
         self._list(self.view.model)
 
     # -- the one that is chosen ------------------------------------------------------------
 
-    def _choose(self, key: str, other: Table) -> None:
-        if not key:
-            self._on_close()
-            return
-        other.choose("")
-        self._chosen = bytes.fromhex(key)
-        self._show_one(self.view.model)
-        if self._history:
-            self._one.children += self._history
-            self._history = []
-        self._one.visible = True
+    def _on_choose(self, key: str) -> None:
+        if key:
+            self.view.address.set(is_step=True, worker=key)
+            self.restore()
 
-    def _on_close(self) -> None:
-        for table in (self._table, self._deaths):
-            table.choose("")
-        self._chosen = b""
-        self._one.visible = False
-
-    def _show_one(self, model: Model) -> None:
+    def _show_one(self, model: Model, key: str) -> None:
         assert model.snapshot is not None
-        chosen = self._chosen
+        try:
+            chosen = bytes.fromhex(key)
+        except ValueError:
+            chosen = b""
         rows = [row for row in view.worker_rows(model.snapshot) if row.worker.worker == chosen]
         deaths = [one for one in model.deaths if one.worker == chosen]
         if rows:
@@ -201,17 +199,15 @@ class Workers(Page):
             facts = _death_facts(model, deaths[-1])
         else:
             facts = html.nothing("It is not there any more: it ended as it was to.")
-        label = model.label(chosen)
-        logs = html.link(link_to_logs(self.view, worker=label), "Logs of this worker")
-        show(self._facts, f"<h3>Worker {escape(label)}</h3>{facts}{logs}")
-        self._draw(model)
+        name = model.label(chosen) or key
+        logs = html.link(link_to_logs(self.view, worker=name), "Logs of this worker")
+        show(self._facts, f"{html.BACK}<h2>Worker {escape(name)}</h2>{facts}{logs}")
+        self._draw(model, chosen)
         works = islice(reversed(model.stream), LOOKED_THROUGH)
         last = list(islice((one for one in works if one.worker == chosen), LAST_TASKS))
         show(self._tasks, _last_tasks(model, last))
 
-    def _draw(self, model: Model) -> None:
-        chosen = self._chosen
-
+    def _draw(self, model: Model, chosen: bytes) -> None:
         def row(sample: Sample) -> tuple[float, float]:
             index = sample.keys.index(chosen)
             return sample.columns[0][index], sample.columns[1][index]
@@ -262,6 +258,8 @@ def _row(model: Model, row: view.Row) -> dict[str, Any]:
     rss, limit = worker.rss_bytes, worker.memory_limit_bytes
     return {
         "key": worker.worker.hex(),
+        "href": worker_url(worker.worker),
+        "task_href": work_url(worker.session, worker.task) if worker.tasks else "",
         "worker": model.label(worker.worker),
         "manager": row.manager,
         "task": texts.short(row.task),
@@ -292,6 +290,9 @@ def _death_row(model: Model, death: feed.WorkerDied) -> dict[str, Any]:
         "key": death.worker.hex(),
         "at": as_time(death.at, model),
         "worker": model.label(death.worker),
+        "href": worker_url(death.worker),
+        "task_href": work_url(death.session, death.task) if death.session else "",
+        "function_href": function_url(death.function) if death.session else "",
         "how": view.cause(death),
         "task": view.task_name(death.session, death.task) if death.session else "",
         "function": texts.short(death.function),
@@ -306,14 +307,16 @@ def _facts(row: view.Row) -> str:
     memory = view.binary(worker.rss_bytes)
     if worker.memory_limit_bytes:
         memory += f" of {view.binary(worker.memory_limit_bytes)}, where it is killed"
-    task = "nothing"
+    waits = ", which waits for other tasks" if worker.is_blocked else ""
+    runs: html.Text = "nothing"
     if worker.tasks:
-        name = view.task_name(worker.session, worker.task)
-        task = f"{name} {view.function_name(worker.function)}, for {view.duration(worker.age_s)}"
+        task = html.work_link(worker.session, worker.task)
+        function = html.function_link(worker.function)
+        runs = (task, " ", function, f", for {view.duration(worker.age_s)}{waits}")
     return html.facts(
         {
             "machine": row.manager + (f", {died} died there" if machine.restarts else ""),
-            "runs": task + (", which waits for other tasks" if worker.is_blocked else ""),
+            "runs": runs,
             "has": f"{html.many(worker.tasks, 'task')}, {view.duration(worker.backlog_s)} of work",
             "memory": memory,
             "offers": _capabilities(worker),
@@ -324,8 +327,10 @@ def _facts(row: view.Row) -> str:
 
 
 def _death_facts(model: Model, death: feed.WorkerDied) -> str:
-    name = view.task_name(death.session, death.task)
-    ran = f"{name} {view.function_name(death.function)}" if death.session else "nothing"
+    ran: html.Text = "nothing"
+    if death.session:
+        task = html.work_link(death.session, death.task)
+        ran = (task, " ", html.function_link(death.function))
     return html.facts(
         {
             "died": f"at {view.clock_time(model, death.at)}",
@@ -344,8 +349,8 @@ def _last_tasks(model: Model, works: Iterable[Work]) -> str:
     rows = [
         (
             view.clock_time(model, one.end),
-            view.task_name(one.session, one.first, one.count),
-            view.function_name(one.function),
+            html.work_link(one.session, one.first, one.count),
+            html.function_link(one.function),
             one.state,
             view.duration(one.end - one.start),
             html.reason(one.reason, one.error),
