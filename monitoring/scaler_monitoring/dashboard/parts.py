@@ -400,7 +400,7 @@ _TABLE_CSS = """
     a { color: var(--accent); }
     td i { display: inline-block; width: 14px; height: 14px; margin-right: .4em;
         border-radius: 3px; vertical-align: -2px; flex: none; }
-    tr:focus-visible, button:focus-visible, a:focus-visible {
+    scaler-table:focus-visible, tr:focus-visible, button:focus-visible, a:focus-visible {
         outline: 3px solid var(--accent); outline-offset: -3px; }
     .more[hidden] { display: none; }
 """

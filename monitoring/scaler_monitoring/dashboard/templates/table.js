@@ -54,6 +54,12 @@ customElements.define("scaler-table", class extends HTMLElement {
       return one
     }
     this.make = make
+    if (!this.key) {
+      // Nothing in it may be focused on a phone, and who has no pointer is to scroll it all the same.
+      this.tabIndex = 0
+      this.setAttribute("role", "region")
+      this.setAttribute("aria-label", this.dataset.label)
+    }
     const table = make("table", "table")
     table.setAttribute("aria-label", this.dataset.label)
     const group = make("colgroup", "", table)

@@ -1,0 +1,96 @@
+"""Pages of the dashboard are for everybody: axe-core finds no serious fault in any of them."""
+
+from __future__ import annotations
+
+import time
+from importlib.resources import files
+from operator import add
+
+import pytest
+
+from scaler_exec import Client, SchedulerClusterCombo, WorkerDiedError
+from scaler_monitoring.dashboard.settings import COOKIE, PATH
+from scaler_monitoring.dashboard.template import LINKS
+from tests.runtime.browser import DESKTOP, PHONE, watched
+from tests.runtime.helpers import BOUND_S, wait_workers
+from tests.runtime.tasks import raise_this, write_and_die
+
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+FAULTS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+    .filter(one => ["serious", "critical"].includes(one.impact))
+    .map(one => `${one.id}: ${one.nodes.slice(0, 3).map(node => node.html.slice(0, 200))}`)"""
+WORKER = "the page of a worker"
+"""Its number is not known before."""
+PATHS = [
+    *(path for path, _ in LINKS if path != PATH),
+    "/functions?name=raise_this",
+    "/tasks?failure=raise_this~KeyError",
+    "/tasks?task=1:51",
+    "/graphs?graph=1:64",
+    WORKER,
+]
+
+
+@pytest.fixture(scope="module")
+def page(standing, browser):
+    """Return a tab of a dashboard: tasks returned, failed, died and run; a graph is not over."""
+    with SchedulerClusterCombo(2, dashboard=True) as cluster:
+        wait_workers(2)
+        with Client(cluster.get_address()) as client, watched(browser) as window:
+            assert len(client.map(abs, range(50))) == 50
+            client.submit(raise_this, "KeyError", "no such currency").exception(BOUND_S)
+            died = client.submit(write_and_die, "no memory left").exception(BOUND_S)
+            assert isinstance(died, WorkerDiedError)
+            nodes = {"held": (time.sleep, 600), "leaf": (add, 1, 2), "end": (max, ["leaf", "held"])}
+            held = client.get(nodes, ["end"], block=False)
+            tab = window.open(cluster.dashboard_link)
+            tab.goto(cluster.dashboard_link.partition("/?")[0])
+            yield tab
+            assert not any(future.done() for future in held.values())
+
+
+def show(page, path, colours):
+    """Let the tab show a page in these colours."""
+    base = page.evaluate("location.origin")
+    cookie = {"name": COOKIE, "value": f"colours={colours}", "url": base}
+    page.context.add_cookies([cookie])
+    if path == WORKER:
+        found = page.request.get(f"{base}/find?q=|").json()
+        path = f"/{found[0]['url']}"
+    page.goto(base + path)
+    assert page.evaluate("document.documentElement.className") == colours
+
+
+def faults(page):
+    """Return what is serious in what the tab shows, in a window and on a phone."""
+    found = []
+    page.evaluate(AXE)
+    for width, height in (PHONE, DESKTOP):
+        page.set_viewport_size({"width": width, "height": height})
+        found += [f"{width} pixels wide: {one}" for one in page.evaluate(FAULTS)]
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("path", PATHS)
+def test_no_page_has_a_serious_fault(page, path, colours):
+    """Nothing is serious in any page, with what is opened in it."""
+    show(page, path, colours)
+    page.locator("p.good").wait_for()
+    assert not faults(page)
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_what_all_pages_have_is_without_a_serious_fault(page, colours):
+    """Nothing is serious in the settings, the palette and the list of keys."""
+    show(page, PATH, colours)
+    assert not faults(page)
+
+    show(page, "/clients", colours)
+    page.locator("p.good").wait_for()
+    page.keyboard.press("Control+k")
+    page.locator("#found a").first.wait_for()
+    assert not faults(page)
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    assert not faults(page)
