@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from scaler_cluster.client.profile import Profile
 from scaler_cluster.wire import feed
 from scaler_monitoring.curve import Curve
 from scaler_monitoring.efficiency import Meter
@@ -31,6 +32,8 @@ class Period:
         """What was there before: what it counts is not of this time."""
         self.is_cut_off = False
         """The scheduler was not heard to the end; set by who listens."""
+        self.profile = Profile()
+        """Where the time of tasks went, if they were sampled."""
         self._curve: Curve[Figures] = Curve(POINTS_MAX)
         self.rss_bytes_max = 0
         """Of all workers together."""
@@ -48,6 +51,9 @@ class Period:
 
     def apply(self, message: Message, now: float) -> None:
         """Take a message in, as :meth:`Model.apply` does."""
+        if isinstance(message, feed.Samples):
+            self.profile.add(message)
+            return
         before = self.model.snapshot
         self.model.apply(message, now)
         snapshot = self.model.snapshot

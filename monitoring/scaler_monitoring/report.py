@@ -28,6 +28,7 @@ from scaler_monitoring.figures import (
     stream_columns,
     task_stream,
 )
+from scaler_monitoring.report_profile import profile_section
 from scaler_monitoring.texts import plain, worker_name
 from scaler_monitoring.theme import DARK, FAILED, LIGHT, SERIES, Theme, look_of
 from scaler_monitoring.view import (
@@ -135,6 +136,7 @@ def render(period: Period) -> str:
         stream_about=_stream_about(period),
         functions=[_function(row, pending, busy_s) for row, pending in functions[:FUNCTIONS_MAX]],
         function_notes=list(_function_notes(period, len(functions) - FUNCTIONS_MAX)),
+        profile=profile_section(period.profile),
         curves=CURVES,
         failures=[_failure(period, row) for row in _failures(period)],
         deaths=[_death(period, row) for row in reversed(period.model.deaths)],

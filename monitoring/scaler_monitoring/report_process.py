@@ -11,7 +11,7 @@ from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
 from scaler_cluster.errors import ConfigError, ScalerError
-from scaler_cluster.ids import EVENTS, SNAPSHOT
+from scaler_cluster.ids import EVENTS, PROFILE, SNAPSHOT
 from scaler_cluster.process.log_config import set_up_logging
 from scaler_cluster.process.process import LIFELINE_FD, Ready, read_config, say_error, say_ready
 from scaler_cluster.process.process_config import ReportProcessConfig
@@ -43,7 +43,8 @@ def main() -> None:
     with ExitStack() as held:
         try:
             _try(config.path)
-            listener = held.enter_context(Feed(config.monitor_address, TOPICS, config.credentials))
+            topics = (*TOPICS, PROFILE) if config.has_profile else TOPICS
+            listener = held.enter_context(Feed(config.monitor_address, topics, config.credentials))
             period = _begin(listener)
         except ScalerError as error:
             say_error(str(error))

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from scaler_cluster.call_tree import CallTree, Frame
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.wire import feed as f
 from scaler_monitoring.period import Period
@@ -215,3 +216,49 @@ def test_it_is_tried_whether_a_page_can_be_written(tmp_path):
         try_path(str(tmp_path))
     with pytest.raises(ConfigError, match="cannot write .*none.*: No such file or directory"):
         try_path(str(tmp_path / "none" / "report.html"))
+
+
+# -- where the time went -----------------------------------------------------------------------
+
+
+def sampled(stacks, function="simulate", count=400):
+    """Return a period whose tasks were sampled."""
+    tree = CallTree()
+    for stack, us in stacks:
+        tree.add([Frame(name, f"/x/{name}.py", 3) for name in stack], us)
+    made = period()
+    made.apply(f.Samples(sampled=[f.Sampled(W, function, count, tree.packed())]), 10.0)
+    return made
+
+
+def test_a_profile_is_drawn():
+    """A report of tasks that were sampled has a flame graph and their functions."""
+    page = render(sampled([(("g", "h"), 3_000_000), (("g",), 1_000_000)]))
+    text = Elements(page).text()
+
+    assert "Where the time of tasks went" in text
+    assert "400 samples of 4.0s of tasks. A share is off by less than 5.0 points" in text
+    assert "h /x/h.py:3 75.0% 3.0s 75.0% 3.0s g /x/g.py:3 25.0% 1.0s 100.0% 4.0s" in text
+    assert 'title="h, /x/h.py:3: 75.0%, 3.0s; itself 75.0%"' in page
+    assert re.search(r'style="left: 0.000%; width: 75.000%; top: 3.0em', page)
+
+
+def test_a_report_without_samples_has_no_profile():
+    """A report of tasks that nobody sampled says nothing of it."""
+    assert "Where the time of tasks went" not in Elements(render(period())).text()
+
+
+def test_names_in_a_profile_are_text():
+    """Names of functions and files are text, whatever is in them."""
+    tags = Elements(render(sampled([((HOSTILE,), 1)], HOSTILE))).tags
+
+    assert "img" not in tags
+    assert tags.count("script") == Elements(render(period())).tags.count("script")
+
+
+def test_a_profile_in_a_report_is_bounded():
+    """However much was seen, the page grows by a bounded part."""
+    stacks = [((f"{'n' * 300}{a}", f"{'n' * 300}{b}"), 1) for a in range(60) for b in range(20)]
+    grown = len(render(sampled(stacks))) - len(render(sampled([(("g",), 1)])))
+
+    assert 0 < grown < 2_000_000

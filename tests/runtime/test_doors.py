@@ -248,6 +248,7 @@ def test_a_client_s_calls_are_checked(client) -> None:
         (lambda: client.progress(client.submit(abs, 1)), "futures must be a list of futures"),
         (lambda: client.progress([], bar=3), "bar must be a bar of tqdm, .* not 3"),
         (lambda: client.performance_report(5).__enter__(), "PathLike"),
+        (lambda: client.performance_report("x", profile=1), "profile must be True or False"),
     ]
     for call, message in calls:
         with pytest.raises(TypeError, match=message):

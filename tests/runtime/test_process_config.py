@@ -33,7 +33,7 @@ from scaler_cluster.process.process_config import ReportProcessConfig
 print(read_config(ReportProcessConfig))
 print(os.read(0, 100))
 """
-CONFIG = ReportProcessConfig("tcp://127.0.0.1:1", WORKERS_OWN, "/tmp/report.html", 7)
+CONFIG = ReportProcessConfig("tcp://127.0.0.1:1", WORKERS_OWN, "/tmp/report.html", 7, False)
 
 
 def child_told(data: bytes) -> subprocess.CompletedProcess[bytes]:

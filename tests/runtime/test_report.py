@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -68,6 +69,29 @@ def test_a_page_says_what_happened(client, open_window, tmp_path) -> None:
     assert "running" in page.locator("#deaths").inner_text()
     assert page.locator("#task-stream > *").count() == 1
     assert page.locator("img").count() == 0
+
+
+def spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(100))
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_a_page_has_a_profile_if_asked_for(client, open_window, tmp_path, size) -> None:
+    """With profile=True the page has a flame graph of what tasks did, at any width."""
+    path = tmp_path / "report.html"
+    with client.performance_report(path, profile=True):
+        client.map(spin, [1.0] * 4)
+
+    page = open_report(open_window, path, size)
+    bars = page.locator("#profile .flame div")
+    whole = page.locator("#profile .flame").bounding_box()["width"]
+    # Below it is what it calls; time in which its module was imported is no function's.
+    assert [one.inner_text() for one in bars.all()[:2]] == ["spin", "spin"]
+    assert bars.first.bounding_box()["width"] == pytest.approx(whole, abs=1)
+    assert page.locator("#profile tbody tr").first.inner_text().startswith("spin")
+    page.wait_for_function(f"document.documentElement.scrollWidth <= {size[0]}")
 
 
 def test_names_are_text_under_the_pointer(client, open_window, tmp_path) -> None:

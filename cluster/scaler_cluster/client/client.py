@@ -364,12 +364,15 @@ class Client(ConnectedClient):
 
         watch(futures, bar)
 
-    def performance_report(self, path: str | PathLike[str]) -> AbstractContextManager[None]:
+    def performance_report(
+        self, path: str | PathLike[str], *, profile: bool = False
+    ) -> AbstractContextManager[None]:
         """Write a page, for any browser, about what the cluster does in the body of ``with``.
 
         The page shows what each worker ran and when, how long each function took, where time was
         lost, and what failed and why. Another process listens to the scheduler meanwhile. The page
-        is written when the body ends, also if the body raises.
+        is written when the body ends, also if the body raises. With ``profile=True`` tasks are
+        sampled meanwhile, as by :meth:`profile`, and the page has a flame graph.
 
         Raises:
             ConfigError: Before the body: Bokeh is not installed, ``path`` cannot be written, or
@@ -379,7 +382,9 @@ class Client(ConnectedClient):
         """
         from scaler_cluster.client.performance import reporting
 
-        return reporting(self.monitor_address, self._session.connection.credentials, path)
+        arguments.flag("profile", profile)
+        credentials = self._session.connection.credentials
+        return reporting(self.monitor_address, credentials, path, has_profile=profile)
 
     def send_object(self, obj: Any, name: str | None = None) -> ObjectReference:
         """Store a value now, and return a reference that may be passed to tasks in its place.

@@ -28,7 +28,11 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def reporting(
-    monitor_address: str, credentials: Credentials, path: str | os.PathLike[str]
+    monitor_address: str,
+    credentials: Credentials,
+    path: str | os.PathLike[str],
+    *,
+    has_profile: bool,
 ) -> Iterator[None]:
     """Listen at an address until the body is over, then write the page, also if that raises.
 
@@ -38,7 +42,9 @@ def reporting(
     try:
         try:
             goal = str(Path(path).absolute())
-            config = ReportProcessConfig(monitor_address, credentials, goal, done_write)
+            config = ReportProcessConfig(
+                monitor_address, credentials, goal, done_write, has_profile
+            )
             child = ChildProcess("report", config, reports=True, pass_fds=(done_write,))
         finally:
             os.close(done_write)

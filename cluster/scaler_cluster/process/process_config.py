@@ -492,3 +492,5 @@ class ReportProcessConfig:
     """The file to write."""
     fd: int
     """Where it reports that the file is written, or why it is not; inherited by this number."""
+    has_profile: bool
+    """Tasks are sampled meanwhile."""
