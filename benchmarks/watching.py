@@ -6,6 +6,8 @@ on one cluster, in pairs: while nobody watches, and while somebody does, in turn
 - ``listener``: a process that only listens, ``scaler_record``.
 - ``dashboard``: ``scaler_ui``, with no tab open.
 - ``tab``: ``scaler_ui`` with one tab, in a Chromium that nobody looks at; it draws all the same.
+- ``sampler``: ``scaler_profile``, which has the stacks of tasks sampled: these compute for some
+  milliseconds, 40 calls deep.
 
 With ``--long`` a run of so many tasks follows, with dashboard and tab: the most memory that the
 dashboard's process held. Needs the extras monitor and libraries, and a Chromium.
@@ -51,6 +53,19 @@ def throughput(executor: ScalerExecutor, seconds: float) -> float:
     return done / (time.perf_counter() - start)
 
 
+def deep(calls: int) -> int:
+    """Compute for some milliseconds, below so many calls."""
+    return deep(calls - 1) if calls else sum(number * number for number in range(50_000))
+
+
+def computing(executor: ScalerExecutor, seconds: float) -> float:
+    """Return how many tasks a second were run that compute."""
+    done, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        done += len(list(executor.map(deep, [40] * 100)))
+    return done / (time.perf_counter() - start)
+
+
 @contextmanager
 def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run one of our commands meanwhile."""
@@ -72,6 +87,13 @@ def listener(address: str) -> Iterator[None]:
         for line in process.stdout:
             if "recording" in line:
                 break
+        yield
+
+
+@contextmanager
+def sampler(address: str) -> Iterator[None]:
+    """Have tasks sampled."""
+    with command("scaler_cluster.cli.profile", address, "--seconds", "3600"):
         yield
 
 
@@ -101,7 +123,12 @@ def tab(browser: Any, address: str, page: str) -> Iterator[psutil.Process]:
         opened.context.close()
 
 
-def compare(pairs: int, executor: ScalerExecutor, watch: Callable[[], Any]) -> list[float]:
+def compare(
+    pairs: int,
+    executor: ScalerExecutor,
+    watch: Callable[[], Any],
+    measure: Callable[[ScalerExecutor, float], float],
+) -> list[float]:
     """Return, for each pair, the share of the throughput that is left while somebody watches."""
     shares = []
     for pair in range(pairs):
@@ -111,7 +138,7 @@ def compare(pairs: int, executor: ScalerExecutor, watch: Callable[[], Any]) -> l
                 if is_watched:
                     held.enter_context(watch())
                 time.sleep(SETTLE_S)
-                figures[is_watched] = throughput(executor, BLOCK_S)
+                figures[is_watched] = measure(executor, BLOCK_S)
         shares.append(figures[True] / figures[False])
         print(f"  {figures[False]:>9,.0f} {figures[True]:>9,.0f} tasks/s {shares[-1]:.1%}")
     return shares
@@ -142,7 +169,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--long", type=int, default=0, metavar="TASKS")
     parser.add_argument("--page", default="/")
-    parser.add_argument("--only", choices=("listener", "dashboard", "tab"))
+    parser.add_argument("--only", choices=("listener", "dashboard", "tab", "sampler"))
     given = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -154,11 +181,13 @@ def main() -> None:
             "listener": lambda: listener(address),
             "dashboard": lambda: dashboard(address),
             "tab": lambda: tab(browser, address, given.page),
+            "sampler": lambda: sampler(address),
         }
         for name, watch in watches.items():
             if given.only in (None, name):
                 print(f"{name}: nobody, watched")
-                shares = compare(given.pairs, executor, watch)
+                measure = computing if name == "sampler" else throughput
+                shares = compare(given.pairs, executor, watch, measure)
                 spread = f"{min(shares):.1%}..{max(shares):.1%}"
                 print(f"  median {statistics.median(shares):.1%} ({spread})")
         if given.long:

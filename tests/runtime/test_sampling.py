@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from scaler_cluster.client.profile import Profile, RunningTask
+from scaler_cluster.core.scheduler.sampling import NO_ANSWER
 from scaler_cluster.ids import SNAPSHOT
 from scaler_cluster.wire.feed import Snapshot
 from scaler_exec import Client, SchedulerClusterCombo
@@ -125,6 +127,28 @@ def test_a_running_task_shows_its_stack(client, tmp_path):
     (row,) = rows
     assert row.function == "stay"
     assert client.stacks() == []
+
+
+def hang(path):
+    """Hold the interpreter until there is a file: code in C that never gives it away."""
+    libc = ctypes.PyDLL(None)
+    while not path.exists():
+        libc.usleep(300_000)
+        libc.usleep(700_000)
+
+
+@pytest.mark.slow
+def test_a_task_that_holds_the_interpreter_says_so(client, tmp_path):
+    """A task whose worker cannot answer is told of, with the reason, and with its age."""
+    end = tmp_path / "end"
+    task = client.submit(hang, end)
+    reasons: set[str] = set()
+    deadline = time.monotonic() + BOUND_S
+    while NO_ANSWER not in reasons:
+        assert time.monotonic() < deadline, reasons
+        reasons |= {one.reason for one in client.stacks() if one.function == "hang"}
+    end.touch()
+    task.result(BOUND_S)
 
 
 @pytest.mark.slow
