@@ -43,6 +43,7 @@ def page(standing, browser):
             assert isinstance(died, WorkerDiedError)
             nodes = {"held": (time.sleep, 600), "leaf": (add, 1, 2), "end": (max, ["leaf", "held"])}
             held = client.get(nodes, ["end"], block=False)
+            assert cluster.dashboard_link is not None
             tab = window.open(cluster.dashboard_link)
             tab.goto(cluster.dashboard_link.partition("/?")[0])
             yield tab

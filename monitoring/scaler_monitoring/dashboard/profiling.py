@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
-from tornado.web import RequestHandler
-
-from scaler_cluster.client.profile import speedscope
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import PROFILE
 from scaler_cluster.wire import feed
 from scaler_monitoring.feed import Feed
-from scaler_monitoring.profiled import WINDOW_S, Profiled
+from scaler_monitoring.profiled import Profiled
 
 if TYPE_CHECKING:
     from scaler_cluster.security.credentials import Credentials
-    from scaler_monitoring.dashboard.watch import Watch
 
 log = logging.getLogger("scaler.dashboard")
 
@@ -27,7 +22,6 @@ LEASE_S = 6.0
 """It goes on for so long after a tab wanted it: tabs say so each second or two."""
 LOOK_S = 0.5
 """How often it is looked whether there is something, should a wake-up have been lost."""
-PATH = "/profile.speedscope.json"
 
 
 class Profiling:
@@ -102,27 +96,3 @@ class Profiling:
         """Listen no more, whatever anybody wants."""
         self._is_closed = True
         self._end()
-
-
-class SpeedscopeHandler(RequestHandler):
-    """Gives away what was seen in a range of time, as a file of https://www.speedscope.app."""
-
-    def initialize(self, watch: Watch) -> None:
-        self._watch = watch
-
-    def get(self) -> None:
-        """Answer with the file of the ``last`` seconds, or from ``start`` to ``end``."""
-        profiling = self._watch.profiling
-        profiled = profiling.profiled if profiling is not None else Profiled()
-        now = self._watch.now
-        start = self._seconds("start", now - self._seconds("last", WINDOW_S))
-        seen = profiled.seen(start, self._seconds("end", now))
-        self.set_header("Content-Type", "application/json")
-        self.set_header("Content-Disposition", 'attachment; filename="profile.speedscope.json"')
-        self.finish(json.dumps(speedscope(seen.tree)))
-
-    def _seconds(self, name: str, default: float) -> float:
-        try:
-            return float(self.get_query_argument(name, ""))
-        except ValueError:
-            return default

@@ -13,7 +13,7 @@ from bokeh.server.server import BaseServer
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
-from scaler_monitoring.dashboard import profiling
+from scaler_monitoring.dashboard import speedscope_file
 from scaler_monitoring.dashboard.find import FindHandler
 from scaler_monitoring.dashboard.guard import GOODBYE_S, Guard, GuardedTornado
 from scaler_monitoring.dashboard.page import open_page
@@ -80,7 +80,7 @@ class Dashboard:
             extra_patterns=[
                 (r"/find", FindHandler, {"watch": watch}),
                 (r"/settings", SettingsHandler, {"prefix": prefix, "source": watch.source}),
-                (profiling.PATH, profiling.SpeedscopeHandler, {"watch": watch}),
+                (speedscope_file.PATH, speedscope_file.SpeedscopeHandler, {"watch": watch}),
             ],
             secret_key=secrets.token_bytes(32),
             sign_sessions=True,

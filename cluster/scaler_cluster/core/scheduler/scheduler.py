@@ -110,9 +110,10 @@ class SchedulerCore:
         )
         draining = Draining(table, pools, self._rebalancer, graphs)
         self._managers = ManagerHandlers(table, config, pools, draining)
-        cancelling = Cancelling(table, stopping, graphs)
         control = WorkerControl(table, pools, self._rebalancer, draining)
-        self._operators = OperatorHandlers(table, config, cancelling, control)
+        self._operators = OperatorHandlers(
+            table, config, Cancelling(table, stopping, graphs), control
+        )
         self._storages = StorageHandlers(table, config, graphs, self._adoption, inventories)
         self._resumption = Resumption(
             table, config, claims, self._workers, inventories, self._handle, self._drop, now
@@ -123,13 +124,17 @@ class SchedulerCore:
         """Numbers of sessions whose tasks wait because their clients do not read their results."""
         self.to_nudge = self._resumption.to_nudge
         """Workers that the shell is to tell that they are unknown; the shell empties the list."""
-        self._handlers: dict[type[m.Message], Callable[[bytes, Any, float], None]] = {
+        self._handlers = self._all_handlers()
+
+    def _all_handlers(self) -> dict[type[m.Message], Callable[[bytes, Any, float], None]]:
+        """Return what takes each message in."""
+        return {
             m.Hello: self._arrivals.on_hello,
             m.Heartbeat: self._on_heartbeat,
             m.Goodbye: self._on_goodbye,
             m.Shutdown: self._on_shutdown,
             m.LogLines: self.feed.logged,
-            **clients.handlers,
+            **self._clients.handlers,
             **self._workers.handlers,
             **self._supervisors.handlers,
             **self._managers.handlers,

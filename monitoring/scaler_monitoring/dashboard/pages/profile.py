@@ -29,8 +29,9 @@ from scaler_monitoring.dashboard.parts import (
     show,
     text,
 )
-from scaler_monitoring.dashboard.profiling import LEASE_S, PATH
+from scaler_monitoring.dashboard.profiling import LEASE_S
 from scaler_monitoring.dashboard.seen_figure import SeenFigure
+from scaler_monitoring.dashboard.speedscope_file import PATH
 from scaler_monitoring.flame import Flame, flame, node_of
 from scaler_monitoring.flame_figure import FlameFigure
 from scaler_monitoring.profiled import Profiled, Seen, functions
