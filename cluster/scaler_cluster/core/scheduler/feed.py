@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scaler_cluster.errors import RemoteProtocolError
-
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -65,13 +63,9 @@ class Feed:
         if self.monitor is not None:
             self.monitor.examined(peer, now)
 
-    def logged(self, peer: bytes, message: m.LogLines, now: float) -> None:
-        """A worker says what its tasks print; raises RemoteProtocolError for anybody else."""
-        worker = self._table.workers.get(peer)
-        if worker is None:
-            if not self._table.has_parted(peer):
-                raise RemoteProtocolError("only a worker says this")
-        elif self.monitor is not None:
+    def logged(self, worker: WorkerRecord, message: m.LogLines, now: float) -> None:
+        """A worker says what its tasks print; raises RemoteProtocolError if that is too much."""
+        if self.monitor is not None:
             self.monitor.tailing.answered(worker, message, now)
 
     def take(self, now: float) -> list[Message]:

@@ -133,7 +133,6 @@ class SchedulerCore:
             m.Heartbeat: self._on_heartbeat,
             m.Goodbye: self._on_goodbye,
             m.Shutdown: self._on_shutdown,
-            m.LogLines: self.feed.logged,
             **self._clients.handlers,
             **self._workers.handlers,
             **self._supervisors.handlers,

@@ -78,6 +78,7 @@ class WorkerHandlers:
             m.Printed: self._on_printed,
             m.Profile: self._on_profile,
             m.Sampled: self._on_sampled,
+            m.LogLines: self._on_logged,
         }
 
     # -- workers come and go -------------------------------------------------------------------
@@ -285,3 +286,8 @@ class WorkerHandlers:
         worker = self._reporting(peer)
         if worker is not None:
             self._feed.sampled(worker, message, now)
+
+    def _on_logged(self, peer: bytes, message: m.LogLines, now: float) -> None:
+        worker = self._reporting(peer)
+        if worker is not None:
+            self._feed.logged(worker, message, now)
