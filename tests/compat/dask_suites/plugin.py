@@ -73,6 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Take what is to be tested, and where the outcomes go."""
     parser.addoption("--get", choices=("scaler", "processes"), default="scaler")
     parser.addoption("--outcomes", type=Path)
+    parser.addoption("--cases", type=int, default=0, help="of each test, at most so many; 0: all")
 
 
 @pytest.fixture(scope="session")
@@ -111,8 +112,23 @@ def name_of(item: pytest.Item) -> str:
     return f"{item.module.__name__}::{item.nodeid.split('::', 1)[1]}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name tests for the table, and mark those that are expected to fail."""
+def chosen(items: list[pytest.Item], most: int) -> list[pytest.Item]:
+    """Return at most so many cases of each test, from its first to its last."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        cases[name_of(item).partition("[")[0]].append(item)
+    steps = {name: max(len(found) / most, 1.0) for name, found in cases.items()}
+    return [
+        found[int(n * steps[name])]
+        for name, found in cases.items()
+        for n in range(min(len(found), most))
+    ]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose tests, name them for the table, and mark those that are expected to fail."""
+    if most := config.getoption("--cases"):
+        items[:] = chosen(items, most)
     for item in items:
         name = name_of(item)
         item.user_properties.append(("name", name))
