@@ -59,9 +59,9 @@ class Bar:
 class Bars:
     """Bars, as many beside each other as there is room for, with what their patterns mean."""
 
-    def __init__(self, states: Sequence[str], theme: Theme) -> None:
+    def __init__(self, states: Sequence[str], theme: Theme, css: str = "") -> None:
         self._key = "".join(f'<li><i class="{state}"></i>{escape(state)}</li>' for state in states)
-        self.root = text("", theme, _CSS)
+        self.root = text("", theme, _CSS + css)
 
     def update(self, bars: Sequence[Bar], about: str = "") -> None:
         """Show these, and a sentence below; nothing if there is neither."""

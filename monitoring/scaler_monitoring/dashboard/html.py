@@ -64,8 +64,14 @@ STYLE = """
     h2 { font-size: 18px; margin: .3rem 0; overflow-wrap: anywhere; }
     a:focus-visible, pre:focus-visible { outline: 3px solid var(--accent); outline-offset: -3px; }
     @media (max-width: 40rem) {
-        th, td { padding: .25rem .35rem; }
-        td.name { max-width: 6.5rem; }
+        thead { display: none; }
+        table, tbody { display: block; }
+        tr { display: flex; flex-wrap: wrap; gap: 0 .9rem; padding: .25rem .35rem;
+            border-bottom: 2px solid var(--grid); }
+        td, td.number, td.time, td.name { display: block; width: auto; max-width: 100%; padding: 0;
+            border: 0; white-space: normal; text-align: left; }
+        td:empty { display: none; }
+        td::before { content: attr(data-title) " "; color: var(--muted); font-size: 12px; }
     }
 """
 """Of what is made here; see :func:`parts.text`."""
@@ -135,15 +141,18 @@ def printed(title: str, text: str) -> str:
 
 
 def table(head: Mapping[str, str], rows: Iterable[Iterable[Text]]) -> str:
-    """Return HTML of a small table, of text; ``head`` has the class of each column by its title."""
-    kinds = list(head.values())
+    """Return HTML of a small table, of text; ``head`` has the class of each column by its title.
+
+    On a phone each row is a card.
+    """
     titles = "".join(
         f'<th class="{kind}" scope="col">{escape(title)}</th>' for title, kind in head.items()
     )
     lines = "".join(
         "<tr>"
         + "".join(
-            f'<td class="{kind}">{cell(one)}</td>' for kind, one in zip(kinds, row, strict=True)
+            f'<td class="{kind}" data-title="{escape(title)}">{cell(one)}</td>'
+            for (title, kind), one in zip(head.items(), row, strict=True)
         )
         + "</tr>"
         for row in rows

@@ -150,6 +150,12 @@ class Tiles:
                  font-weight: 400; }
             /* What comes and goes keeps its room, unless there is nothing of it at all. */
             dl:not(:has(small:not(:empty))) small { display: none; }
+            @media (max-width: 40rem) {
+                dl { grid-template-columns: repeat(3, 1fr); gap: .35rem; }
+                div.tile { padding: .2rem .5rem; }
+                dd { font-size: 16px; }
+                dt, small { font-size: 11px; line-height: 1.25; }
+            }
             """,
         )
 

@@ -91,8 +91,16 @@ CURVES = (
 )
 
 
-ON_PHONES = ("Tasks per second", "Memory of the cluster")
-"""A phone shows these alone, so that all that is urgent has three screens at most."""
+ON_PHONES = ("Tasks per second",)
+"""A phone shows these curves alone, so that the page has three screens at most."""
+ROWS_ON_PHONES = 3
+_FEW = f"""
+    @media (max-width: 40rem) {{
+        tbody tr:nth-child(n + {ROWS_ON_PHONES + 1}) {{ display: none; }}
+        td:last-child {{ display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2;
+            overflow: hidden; }}
+    }}
+"""
 
 
 class Overview(Page):
@@ -105,7 +113,7 @@ class Overview(Page):
         theme = self.view.theme
         self._tiles = Tiles(theme)
         self._failed, self._died, self._holders, self._news = (
-            text("", theme, html.STYLE) for _ in range(4)
+            text("", theme, html.STYLE + _FEW) for _ in range(4)
         )
         self._progress = Progress(theme)
         self._timeline = Timeline(list(COLUMNS), self.view.settings.window_s)
@@ -238,7 +246,8 @@ def died(model: Model, href: str) -> str:
 
 
 def _more(count: int, about: str, page: str, href: str) -> str:
-    shown = f"The last {FAILURES_MAX} of {view.whole(count)}. " if count > FAILURES_MAX else ""
+    # How many of them are shown depends on the screen.
+    shown = f"{view.whole(count)} in all. " if count > ROWS_ON_PHONES else ""
     return f'<p class="none">{shown}{about}: <a href="{escape(href)}">{page}</a></p>'
 
 

@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 ACTIVE_S = 60.0
 """A function that had tasks so lately comes before others: in an order by the moment, bars jump."""
 
+BARS_ON_PHONES = 5
+_FEW = f"""
+    @media (max-width: 40rem) {{
+        .bars li:nth-child(n + {BARS_ON_PHONES + 1}) {{ display: none; }}
+    }}
+"""
+
 
 class Progress:
     """The bars of those functions that did most lately."""
 
     def __init__(self, theme: Theme) -> None:
-        self._bars = Bars(TASK_STATES, theme)
+        self._bars = Bars(TASK_STATES, theme, _FEW)
         self.root = self._bars.root
         self._active: dict[str, float] = {}
         """When a function had tasks last."""
@@ -44,8 +51,8 @@ class Progress:
             return is_idle, -one.busy_s, one.name
 
         bars = [_bar(one, rates.get(one.name, 0.0)) for one in sorted(functions, key=rank)]
-        more = view.count_of(model.snapshot, "functions") - BARS_MAX
-        about = f"and {many(more, 'function')} more" if more > 0 else ""
+        count = view.count_of(model.snapshot, "functions")
+        about = f"{many(count, 'function')} in all" if count > BARS_ON_PHONES else ""
         self._bars.update(bars[:BARS_MAX], about if bars else "No function has been called yet.")
 
 

@@ -1,4 +1,4 @@
-"""Pages of the dashboard are for everybody: axe-core finds no serious fault in any of them."""
+"""Pages of the dashboard are for everybody: axe-core finds no serious fault, phones suffice."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
 FAULTS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
     .filter(one => ["serious", "critical"].includes(one.impact))
     .map(one => `${one.id}: ${one.nodes.slice(0, 3).map(node => node.html.slice(0, 200))}`)"""
+TABLES = "all => all.filter(one => getComputedStyle(one).display === 'table-cell').length"
+SCREENS = "document.documentElement.scrollHeight / innerHeight"
+SCREENS_MAX = 3
+FUNCTIONS = (abs, bin, bool, callable, float, hash, hex, id, int, oct, repr, str, type)
+ERRORS = ("IndexError", "KeyError", "OSError", "RuntimeError", "TypeError", "ValueError")
+MESSAGE = "no such currency in the table of rates of the day before " * 3
+DEATHS = 4
 WORKER = "the page of a worker"
 """Its number is not known before."""
 PATHS = [
@@ -26,21 +33,23 @@ PATHS = [
     "/functions?name=raise_this",
     "/tasks?failure=raise_this~KeyError",
     "/tasks?task=1:51",
-    "/graphs?graph=1:64",
     WORKER,
 ]
 
 
 @pytest.fixture(scope="module")
 def page(standing, browser):
-    """Return a tab of a dashboard: tasks returned, failed, died and run; a graph is not over."""
+    """Return a tab of a dashboard with much of all: what was done, failed, died, and is not over."""
     with SchedulerClusterCombo(2, dashboard=True) as cluster:
         wait_workers(2)
         with Client(cluster.get_address()) as client, watched(browser) as window:
-            assert len(client.map(abs, range(50))) == 50
-            client.submit(raise_this, "KeyError", "no such currency").exception(BOUND_S)
-            died = client.submit(write_and_die, "no memory left").exception(BOUND_S)
-            assert isinstance(died, WorkerDiedError)
+            for function in FUNCTIONS:
+                client.map(function, range(4))
+            for name in ERRORS:
+                client.submit(raise_this, name, MESSAGE).exception(BOUND_S)
+            for _ in range(DEATHS):
+                died = client.submit(write_and_die, "no memory left").exception(BOUND_S)
+                assert isinstance(died, WorkerDiedError)
             nodes = {"held": (time.sleep, 600), "leaf": (add, 1, 2), "end": (max, ["leaf", "held"])}
             held = client.get(nodes, ["end"], block=False)
             assert cluster.dashboard_link is not None
@@ -59,6 +68,11 @@ def show(page, path, colours):
         found = page.request.get(f"{base}/find?q=|").json()
         path = f"/{found[0]['url']}"
     page.goto(base + path)
+    if path != PATH:
+        page.locator("p.bad, p.good").first.wait_for()
+    if path == "/graphs":
+        page.locator("tr[data-key]").first.press("Enter")
+        page.get_by_role("heading", name="Nodes that have ended").wait_for()
     assert page.evaluate("document.documentElement.className") == colours
 
 
@@ -77,8 +91,18 @@ def faults(page):
 def test_no_page_has_a_serious_fault(page, path, colours):
     """Nothing is serious in any page, with what is opened in it."""
     show(page, path, colours)
-    page.locator("p.good").wait_for()
     assert not faults(page)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_phones_have_cards_for_tables(page, path):
+    """No table is one on a phone, where its columns would have no room."""
+    page.set_viewport_size(dict(zip(("width", "height"), PHONE, strict=True)))
+    show(page, path, "light")
+    if path == "/":
+        page.get_by_role("heading", name="News").wait_for()
+    assert page.locator("td:visible").evaluate_all(TABLES) == 0
+    assert path != "/" or page.evaluate(SCREENS) <= SCREENS_MAX
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
@@ -88,7 +112,6 @@ def test_what_all_pages_have_is_without_a_serious_fault(page, colours):
     assert not faults(page)
 
     show(page, "/clients", colours)
-    page.locator("p.good").wait_for()
     page.keyboard.press("Control+k")
     page.locator("#found a").first.wait_for()
     assert not faults(page)
