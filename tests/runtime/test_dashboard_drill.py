@@ -12,6 +12,12 @@ from tests.runtime.browser import DESKTOP, PHONE
 from tests.runtime.helpers import BOUND_S, wait_until, wait_workers
 from tests.runtime.tasks import raise_this
 
+FOCUS_LEADS_TO = """href => {
+    let one = document.activeElement
+    while (one?.shadowRoot?.activeElement) one = one.shadowRoot.activeElement
+    return one?.getAttribute("href") === href
+}"""
+
 
 @pytest.fixture(scope="module")
 def run(standing):
@@ -33,7 +39,7 @@ def open_page(run, open_window):
     def open_page(path, size=DESKTOP):
         page = open_window(size).open(run.dashboard_link)
         page.goto(run.dashboard_link.partition("/?")[0] + path)
-        page.locator("p.good").wait_for()
+        page.locator("p.bad, p.good").first.wait_for()
         return page
 
     return open_page
@@ -133,6 +139,21 @@ def test_by_keyboard_alone(open_page):
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="raise_this").wait_for()
     page.close()
+
+
+def test_what_is_drawn_anew_keeps_the_focus(open_page, run):
+    """Who has come to a link by keyboard is still there when what it is about has changed."""
+    with Client(run.get_address()) as client:
+        client.submit(raise_this, "ValueError", "no such rate").exception(BOUND_S)
+        page = open_page("/")
+        link = page.get_by_role("link", name="ValueError").first
+        link.focus()
+        link.evaluate("one => { one.dataset.old = 'yes' }")
+        client.submit(raise_this, "ValueError", "no such rate").exception(BOUND_S)
+
+        page.locator("a:not([data-old])", has_text="ValueError").first.wait_for()
+        page.wait_for_function(FOCUS_LEADS_TO, arg="tasks?failure=raise_this~ValueError")
+        page.close()
 
 
 def test_a_phone_has_what_matters(open_page):

@@ -16,6 +16,27 @@ const isSeen = one => one.getClientRects().length > 0
 const first = matches => {
   for (const one of deep(document.getElementById("main"))) if (matches(one) && isSeen(one)) return one
 }
+// What has the focus may be drawn anew; then what leads to the same gets it, or it would be nowhere.
+const alike = (root, one) =>
+  [...root.querySelectorAll(one.tagName)].filter(other => other.getAttribute("href") === one.getAttribute("href"))
+let focused = null
+const redrawn = new MutationObserver(() => {
+  const {one, root, place} = focused
+  if (one.isConnected || document.activeElement !== document.body) return
+  const all = alike(root, one)
+  all[Math.min(place, all.length - 1)]?.focus({preventScroll: true})
+})
+addEventListener("focusin", event => {
+  const one = event.composedPath()[0], root = one.getRootNode()
+  focused = {one, root, place: alike(root, one).indexOf(one)}
+  redrawn.disconnect()
+  redrawn.observe(root, {childList: true, subtree: true})
+})
+addEventListener("focusout", event => {
+  const one = event.composedPath()[0]
+  // What is drawn anew loses it as well, before it goes.
+  setTimeout(() => { if (focused.one === one && one.isConnected && one !== inside(document)) redrawn.disconnect() })
+})
 // A page in a frame has no cookies: its links bear the token that it came with.
 const token = new URLSearchParams(location.search).get("token")
 const withToken = href => {
