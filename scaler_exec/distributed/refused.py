@@ -52,7 +52,7 @@ REFUSED: dict[str, str] = {
     "Client.log_event": _TOPICS,
     "Client.nbytes": _RESULTS,
     "Client.normalize_collection": "futures of persisted parts stand in the collection already",
-    "Client.profile": _WATCH,
+    "Client.profile": "Client.profile of scaler_exec and scaler_profile sample what tasks do",
     "Client.publish_dataset": "a collection that was persisted belongs to its client",
     "Client.rebalance": _RESULTS,
     "Client.register_worker_callbacks": _PLUGINS,
