@@ -22,6 +22,7 @@
     ├── RemoteCallError                          what runs tasks for a proxy did not run this one
     ├── CodeError                                workers cannot use what was uploaded for them
     ├── NoSuitableWorkerError                    no worker with what it demands joined in time
+    ├── OperationRefusedError                    what an operator asked for was not done
     ├── QuotaExceededError                       its client has as much there as one client may
     ├── TaskTimeoutError(TimeoutError)           the task ran longer than its ``timeout``
     ├── WorkerDiedError(BrokenExecutor)          the process that ran the task died
