@@ -14,7 +14,7 @@ import time
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -209,9 +209,11 @@ def find_process(name: str, parent: int | None = None) -> psutil.Process | None:
 
 
 @contextlib.contextmanager
-def standing_cluster(workers: int, standing: set[int]) -> Iterator[SchedulerClusterCombo]:
+def standing_cluster(
+    workers: int, standing: set[int], **options: Any
+) -> Iterator[SchedulerClusterCombo]:
     """Keep a cluster for all tests of a module, whose fixture ``standing`` this is given."""
-    with SchedulerClusterCombo(workers) as made:
+    with SchedulerClusterCombo(workers, **options) as made:
         standing |= {child.pid for child in made._cluster._children.values()}
         yield made
 

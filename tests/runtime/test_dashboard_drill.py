@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from scaler_exec import Client, SchedulerClusterCombo
+from scaler_exec import Client
 from tests.runtime.browser import DESKTOP, PHONE
-from tests.runtime.helpers import BOUND_S, wait_until, wait_workers
+from tests.runtime.helpers import BOUND_S, standing_cluster, wait_until
 from tests.runtime.tasks import raise_this
 
 FOCUS_LEADS_TO = """href => {
@@ -22,14 +22,15 @@ FOCUS_LEADS_TO = """href => {
 @pytest.fixture(scope="module")
 def run(standing):
     """Return a cluster in which 50 tasks returned, one failed and one runs."""
-    with SchedulerClusterCombo(2, dashboard=True) as cluster:
-        wait_workers(2)
-        with Client(cluster.get_address()) as client:
-            assert len(client.map(abs, range(50))) == 50
-            client.submit(raise_this, "KeyError", "no such currency").exception(BOUND_S)
-            held = client.submit(time.sleep, 600)
-            yield cluster
-            assert not held.done()
+    with (
+        standing_cluster(2, standing, dashboard=True) as cluster,
+        Client(cluster.get_address()) as client,
+    ):
+        assert len(client.map(abs, range(50))) == 50
+        client.submit(raise_this, "KeyError", "no such currency").exception(BOUND_S)
+        held = client.submit(time.sleep, 600)
+        yield cluster
+        assert not held.done()
 
 
 @pytest.fixture

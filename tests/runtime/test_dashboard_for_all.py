@@ -8,11 +8,11 @@ from operator import add
 
 import pytest
 
-from scaler_exec import Client, SchedulerClusterCombo, WorkerDiedError
+from scaler_exec import Client, WorkerDiedError
 from scaler_monitoring.dashboard.settings import COOKIE, PATH
 from scaler_monitoring.dashboard.template import LINKS
 from tests.runtime.browser import DESKTOP, PHONE, watched
-from tests.runtime.helpers import BOUND_S, wait_workers
+from tests.runtime.helpers import BOUND_S, standing_cluster
 from tests.runtime.tasks import raise_this, write_and_die
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text()
@@ -40,23 +40,25 @@ PATHS = [
 @pytest.fixture(scope="module")
 def page(standing, browser):
     """Return a tab of a dashboard with much of all: what was done, failed, died, and is not over."""
-    with SchedulerClusterCombo(2, dashboard=True) as cluster:
-        wait_workers(2)
-        with Client(cluster.get_address()) as client, watched(browser) as window:
-            for function in FUNCTIONS:
-                client.map(function, range(4))
-            for name in ERRORS:
-                client.submit(raise_this, name, MESSAGE).exception(BOUND_S)
-            for _ in range(DEATHS):
-                died = client.submit(write_and_die, "no memory left").exception(BOUND_S)
-                assert isinstance(died, WorkerDiedError)
-            nodes = {"held": (time.sleep, 600), "leaf": (add, 1, 2), "end": (max, ["leaf", "held"])}
-            held = client.get(nodes, ["end"], block=False)
-            assert cluster.dashboard_link is not None
-            tab = window.open(cluster.dashboard_link)
-            tab.goto(cluster.dashboard_link.partition("/?")[0])
-            yield tab
-            assert not any(future.done() for future in held.values())
+    with (
+        standing_cluster(2, standing, dashboard=True) as cluster,
+        Client(cluster.get_address()) as client,
+        watched(browser) as window,
+    ):
+        for function in FUNCTIONS:
+            client.map(function, range(4))
+        for name in ERRORS:
+            client.submit(raise_this, name, MESSAGE).exception(BOUND_S)
+        for _ in range(DEATHS):
+            died = client.submit(write_and_die, "no memory left").exception(BOUND_S)
+            assert isinstance(died, WorkerDiedError)
+        nodes = {"held": (time.sleep, 600), "leaf": (add, 1, 2), "end": (max, ["leaf", "held"])}
+        held = client.get(nodes, ["end"], block=False)
+        assert cluster.dashboard_link is not None
+        tab = window.open(cluster.dashboard_link)
+        tab.goto(cluster.dashboard_link.partition("/?")[0])
+        yield tab
+        assert not any(future.done() for future in held.values())
 
 
 def show(page, path, colours):

@@ -14,7 +14,7 @@ import pytest
 from scaler_exec import Client, SchedulerClusterCombo, WorkerDiedError
 from scaler_monitoring.dashboard.template import LINKS
 from tests.runtime.browser import DESKTOP, PHONE
-from tests.runtime.helpers import BOUND_S, free_port, wait_gone, wait_until, wait_workers
+from tests.runtime.helpers import BOUND_S, free_port, standing_cluster, wait_gone, wait_until
 from tests.runtime.tasks import raise_this
 
 NASTY = '<img src=x onerror="alert(1)">'
@@ -62,23 +62,24 @@ def run(standing):
     50 + 3 tasks of maps and one that has clients of its own return, and so does one graph; 2 tasks
     fail, one dies with its worker; two tasks and a graph do not end.
     """
-    with SchedulerClusterCombo(2, dashboard=True) as cluster:
-        wait_workers(2)
-        with Client(cluster.get_address()) as client:
-            assert len(client.map(add, range(50), range(50))) == 50
-            client.map(nasty, range(3))
-            for _ in range(2):
-                client.submit(raise_this, "KeyError", MESSAGE).exception(BOUND_S)
-            assert isinstance(client.submit(die).exception(BOUND_S), WorkerDiedError)
-            assert client.submit(fan, client).result(BOUND_S) == 10
-            kept = client.send_object(os.urandom(OBJECT_BYTES))
-            assert client.get({"a": (add, 1, 2), "b": (add, "a", 3)}, ["b"]) == {"b": 6}
-            held = [client.submit(time.sleep, 600) for _ in range(2)]
-            wanted = ["end", *(f"leaf-{leaf}" for leaf in range(4))]
-            held += client.get(NODES, wanted, block=False).values()
-            yield cluster
-            assert not any(future.done() for future in held)
-            del kept
+    with (
+        standing_cluster(2, standing, dashboard=True) as cluster,
+        Client(cluster.get_address()) as client,
+    ):
+        assert len(client.map(add, range(50), range(50))) == 50
+        client.map(nasty, range(3))
+        for _ in range(2):
+            client.submit(raise_this, "KeyError", MESSAGE).exception(BOUND_S)
+        assert isinstance(client.submit(die).exception(BOUND_S), WorkerDiedError)
+        assert client.submit(fan, client).result(BOUND_S) == 10
+        kept = client.send_object(os.urandom(OBJECT_BYTES))
+        assert client.get({"a": (add, 1, 2), "b": (add, "a", 3)}, ["b"]) == {"b": 6}
+        held = [client.submit(time.sleep, 600) for _ in range(2)]
+        wanted = ["end", *(f"leaf-{leaf}" for leaf in range(4))]
+        held += client.get(NODES, wanted, block=False).values()
+        yield cluster
+        assert not any(future.done() for future in held)
+        del kept
 
 
 @pytest.fixture
