@@ -275,7 +275,7 @@ def run_program(source: str, *, stdin: bool = False) -> subprocess.CompletedProc
         stdin=None if stdin else subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=2 * BOUND_S,
+        timeout=3 * BOUND_S,
         env=environment(),
         check=False,
     )
@@ -289,7 +289,7 @@ def run_module(name: str, *arguments: str, source: str = "") -> subprocess.Compl
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=2 * BOUND_S,
+        timeout=3 * BOUND_S,
         env=environment(),
         check=False,
     )
