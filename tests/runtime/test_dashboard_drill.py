@@ -38,8 +38,7 @@ def open_page(run, open_window):
     """Return what opens a page, at its path, and waits until it shows something."""
 
     def open_page(path, size=DESKTOP):
-        page = open_window(size).open(run.dashboard_link)
-        page.goto(run.dashboard_link.partition("/?")[0] + path)
+        page = open_window(size).enter(run.dashboard_link, path)
         page.locator("p.bad, p.good").first.wait_for()
         return page
 

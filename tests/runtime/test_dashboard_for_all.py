@@ -55,9 +55,7 @@ def page(standing, browser):
         nodes = {"held": (time.sleep, 600), "leaf": (add, 1, 2), "end": (max, ["leaf", "held"])}
         held = client.get(nodes, ["end"], block=False)
         assert cluster.dashboard_link is not None
-        tab = window.open(cluster.dashboard_link)
-        tab.goto(cluster.dashboard_link.partition("/?")[0])
-        yield tab
+        yield window.enter(cluster.dashboard_link, "/")
         assert not any(future.done() for future in held.values())
 
 

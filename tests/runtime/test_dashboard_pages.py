@@ -230,9 +230,7 @@ def test_logs(open_window):
         SchedulerClusterCombo(1, dashboard=True) as cluster,
         Client(cluster.get_address()) as client,
     ):
-        link = str(cluster.dashboard_link)
-        page = open_window().open(link)
-        page.goto(link.partition("/?")[0] + "/logs?text=tell")
+        page = open_window().enter(cluster.dashboard_link, "/logs?text=tell")
         wait_for(page, "No task has printed or logged anything")
 
         def is_told():

@@ -66,9 +66,7 @@ def end(cluster, tmp_path):
 @pytest.fixture
 def page(cluster, open_window):
     """Return the page in a tab."""
-    link = cluster.dashboard_link
-    one = open_window().open(link)
-    one.goto(link.partition("/?")[0] + "/profile")
+    one = open_window().enter(cluster.dashboard_link, "/profile")
     one.locator("p.good").wait_for()
     return one
 
