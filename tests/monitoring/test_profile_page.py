@@ -11,6 +11,7 @@ from bokeh.models.widgets.markups import Div
 
 from scaler_cluster.call_tree import CallTree, Frame
 from scaler_cluster.wire import feed as f
+from scaler_monitoring.dashboard.links import function_url, work_url
 from scaler_monitoring.dashboard.pages.profile import NO_RECORDING, NOTHING, WAITING, Profile
 from scaler_monitoring.dashboard.settings import Settings
 from scaler_monitoring.dashboard.tab_view import View
@@ -189,6 +190,10 @@ def test_a_task_that_runs_shows_its_stack(tab):
     rows = tab.page._running.source.data
     assert (list(rows["task"]), list(rows["age"])) == (["1:6", "1:5"], [99, 12])
     assert list(rows["at"]) == ["it does not answer", "wait()"]
+    assert (rows["task_href"][0], rows["function_href"][0]) == (
+        work_url(1, 6),
+        function_url("hung"),
+    )
     tab.page._running.choose(rows["key"][1])
     tab.update()
     assert "in &lt;img src=x" in tab.html

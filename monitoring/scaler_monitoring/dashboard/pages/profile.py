@@ -16,6 +16,7 @@ from bokeh.models.widgets.inputs import Select, TextInput
 from scaler_cluster.call_tree import Frame
 from scaler_monitoring import texts, view
 from scaler_monitoring.dashboard import html
+from scaler_monitoring.dashboard.links import function_url, work_url, worker_url
 from scaler_monitoring.dashboard.page import Page, in_one
 from scaler_monitoring.dashboard.parts import (
     NUMBER,
@@ -35,6 +36,7 @@ from scaler_monitoring.dashboard.speedscope_file import PATH
 from scaler_monitoring.flame import Flame, flame, node_of
 from scaler_monitoring.flame_figure import FlameFigure
 from scaler_monitoring.profiled import Profiled, Seen, functions
+from scaler_monitoring.theme import look_of
 
 if TYPE_CHECKING:
     from bokeh.models.ui.ui_element import UIElement
@@ -88,8 +90,10 @@ class Profile(Page):
         self._said, self._link, self._stack = (text("", theme, html.STYLE) for _ in range(3))
         self._figure = FlameFigure(theme)
         self._seen_figure = SeenFigure(theme, self._on_range)
-        self._functions = Table(_FUNCTIONS, theme, nothing=NOTHING)
-        self._running = Table(_RUNNING, theme, key="key", nothing="No task runs.")
+        self._functions = Table(_FUNCTIONS, theme, nothing=NOTHING, label="functions")
+        self._running = Table(
+            _RUNNING, theme, key="key", nothing="No task runs.", label="tasks that run"
+        )
         self._running.on_choose(self._on_task)
         self._path: tuple[Frame, ...] = ()
         """What is zoomed into, from the outermost call on."""
@@ -264,11 +268,11 @@ def said(seen: Seen, shown: Flame) -> str:
 
 _FUNCTIONS = (
     Column("function", "function", width=220),
-    Column("where", "where", width=200),
+    Column("where", "where", width=200, is_minor=True),
     Column("own", "itself", PERCENT, 70),
     Column("whole", "with all it calls", PERCENT, 110),
-    Column("own_s", "itself (s)", NUMBER, 80),
-    Column("whole_s", "with all it calls (s)", NUMBER, 130),
+    Column("own_s", "itself (s)", NUMBER, 80, is_minor=True),
+    Column("whole_s", "with all it calls (s)", NUMBER, 130, is_minor=True),
 )
 
 
@@ -297,9 +301,9 @@ def _where(frame: Frame) -> str:
 
 
 _RUNNING = (
-    Column("worker", "worker", width=150),
-    Column("task", "task", width=130),
-    Column("function", "function", width=180),
+    Column("worker", "worker", width=150, link="worker_href", is_minor=True),
+    Column("task", "task", width=130, link="task_href"),
+    Column("function", "function", width=180, link="function_href", look="look"),
     Column("age", "for (s)", WHOLE, 70),
     Column("at", "is at", width=320),
 )
@@ -314,8 +318,12 @@ def _running_row(model: Model, key: str, one: feed.Running) -> dict[str, Any]:
     return {
         "key": key,
         "worker": model.label(one.worker),
+        "worker_href": worker_url(one.worker),
         "task": view.task_name(one.session, one.task),
+        "task_href": work_url(one.session, one.task),
         "function": view.function_name(one.function),
+        "function_href": function_url(one.function) if one.function else "",
+        "look": look_of(one.function).css,
         "age": int(one.age_s),
         "at": texts.short(lines[-1] if lines else one.reason),
     }
