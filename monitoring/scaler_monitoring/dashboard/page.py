@@ -105,7 +105,7 @@ def open_page(
             page.restore()
 
     view.address.on_visit(visit)
-    # Not at once: Bokeh may call this in a thread, while the model changes.
+    # Once the browser has its document, and not before.
     document.add_next_tick_callback(lambda: in_one(document, update))
     document.add_periodic_callback(lambda: in_one(document, update), int(interval_s * 1000))
 

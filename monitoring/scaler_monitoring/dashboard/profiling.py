@@ -27,7 +27,7 @@ LOOK_S = 0.5
 class Profiling:
     """Listens to samples of a scheduler as long as somebody wants them, in the event loop.
 
-    Bokeh may call pages in threads: they may call :meth:`want`, and ask what was seen.
+    Any thread may call :meth:`want`, and ask what was seen.
     """
 
     def __init__(self, address: str, credentials: Credentials) -> None:

@@ -14,6 +14,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
 from scaler_monitoring.dashboard import speedscope_file
+from scaler_monitoring.dashboard.at_once import AtOnce
 from scaler_monitoring.dashboard.find import FindHandler
 from scaler_monitoring.dashboard.guard import GOODBYE_S, Guard, GuardedTornado
 from scaler_monitoring.dashboard.page import open_page
@@ -96,6 +97,7 @@ class Dashboard:
             # Else a page has its own path in it, and is not found behind a proxy.
             absolute_url=None,
         )
+        asyncio.get_running_loop().set_default_executor(AtOnce())
         http = HTTPServer(tornado, ssl_options=tls, max_body_size=BODY_BYTES_MAX)
         http.add_socket(listener)
         self._tornado = tornado
