@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from scaler_cluster.errors import ConfigError
@@ -48,6 +50,28 @@ def test_it_comes_to_the_next_hub(address, spoke, bind) -> None:
         meet(hub, spoke)
         hub.close()
         wait_until(lambda: not spoke.wait(0.001) and spoke._stream is None, "it is not noticed")
+
+
+def test_a_child_that_has_the_descriptor_keeps_no_connection(address, spoke) -> None:
+    """Between fork and exec it has a copy: what is over is over, for both ends."""
+    hub = StreamHub(address)
+    spoke.send(HUB, [b"hello"])
+    meet(hub, spoke)
+    (of_hub,) = hub._streams
+    assert spoke._stream is not None
+    copies = [os.dup(of_hub), os.dup(spoke._stream.fd)]
+    try:
+        # What is no message ends a connection, for the hub, and then for the spoke.
+        spoke._stream._socket.send(bytes([255] * 100))
+        wait_until(lambda: hub.readable() or not hub._streams, "the hub does not notice")
+        assert not hub._epoll.poll(0.0)
+        os.close(copies.pop(0))
+        wait_until(lambda: not spoke.wait(0.001) and spoke._stream is None, "it is not noticed")
+        assert not spoke._epoll.poll(0.0)
+    finally:
+        for copy in copies:
+            os.close(copy)
+        hub.close()
 
 
 def test_who_watches_its_descriptor_sees_what_comes(address, spoke, bind) -> None:

@@ -77,8 +77,17 @@ class Stream:
         """The id that the other end gave itself; None: it is not ready for messages."""
         return self._reader.peer
 
+    def leave(self) -> None:
+        """Let go of it, where others stay at the epoll.
+
+        A child that is being forked has its descriptor, too: to close it here would not end the
+        events that come of it.
+        """
+        self._epoll.unregister(self.fd)
+        self.close()
+
     def close(self) -> None:
-        """Let go of it."""
+        """Let go of it, as the epoll ends."""
         self._socket.close()
         self.unsent.clear()
 

@@ -159,7 +159,7 @@ class StreamSpoke(_StreamLink["list[Buffer]"]):
     def _disconnect(self) -> None:
         """The connection broke: what was under way is lost, and is repeated by the exchange."""
         assert self._stream is not None
-        self._stream.close()
+        self._stream.leave()
         self._stream, self._is_ready = None, False
         self._retry_later()
 
@@ -303,7 +303,7 @@ class StreamHub(_StreamLink["tuple[bytes, list[Buffer]]"]):
         peer = self._names.pop(stream.fd, None)
         if peer is not None and self._peers.get(peer) is stream:
             del self._peers[peer]
-        stream.close()
+        stream.leave()
 
 
 def _listen(address: str) -> socket.socket:
