@@ -44,6 +44,8 @@ ALIAS_BYTES = 8
 ALIASES_KEPT = 16_384
 FUNCTION_NAME_CHARS_MAX = 200
 """What people call it; longer names are cut."""
+LAYERS_MAX = 255
+"""Names of the nodes of one graph: a node has one byte for its name."""
 
 OBJECT_ID_BYTES = 16
 """Length of the BLAKE3 digest that names an object."""

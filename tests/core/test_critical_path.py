@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from scaler_cluster.core.graph import critical_path as module
 from scaler_cluster.core.graph.critical_path import STEPS_MAX, CriticalPath
 from scaler_cluster.core.graph.graph import GraphRecord
+from scaler_cluster.core.graph.layers import Layers
 from scaler_cluster.core.graph.losses import lose
 from scaler_cluster.core.graph.node_states import DONE, READY
 from scaler_cluster.core.graph.topology import GraphPart
 from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.functions import FunctionRecord
+from scaler_cluster.core.records.totals import Names
 from scaler_cluster.ids import EVENTS, SNAPSHOT
 from scaler_cluster.testing.bench import function_id, graph_of
 from scaler_cluster.wire import messages as m
@@ -24,7 +26,9 @@ from scaler_cluster.wire import messages as m
 
 def made(*nodes, inputs=0, wanted=""):
     """Return a graph whose nodes are given by the numbers they depend on."""
-    graph = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""), Account())
+    graph = GraphRecord(
+        1, 0, function_id("g"), FunctionRecord(b""), Account(), Layers(Names(), "g")
+    )
     graph.add(GraphPart(graph_of(0, *nodes, wanted=wanted)), inputs)
     return graph
 
@@ -120,7 +124,9 @@ def test_what_is_left_is_known_once_all_nodes_have_come():
         whole, start=2, batch=whole.batch.cut(2, 3), ends=whole.ends[4:8], uses=whole.uses[8:],
         dependencies=whole.dependencies[4:], wanted=whole.wanted[2:], options=(),
     )  # fmt: skip
-    graph = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""), Account())
+    graph = GraphRecord(
+        1, 0, function_id("g"), FunctionRecord(b""), Account(), Layers(Names(), "g")
+    )
     graph.add(GraphPart(first), 0)
     told = watching(graph)
     before = told()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from scaler_cluster.core.graph.graph import GraphRecord
+from scaler_cluster.core.graph.layers import Layers
 from scaler_cluster.core.graph.losses import lose
 from scaler_cluster.core.graph.node_states import ASSIGNED, CANCELLED, DONE, FAILED, READY, WAITING
 from scaler_cluster.core.graph.topology import GraphPart
 from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.functions import FunctionRecord
+from scaler_cluster.core.records.totals import Names
 from scaler_cluster.core.records.workers import WorkerRecord
 from scaler_cluster.testing.bench import function_id, graph_of
 from scaler_cluster.wire import messages as m
@@ -23,7 +25,9 @@ class Graph:
     """A graph whose nodes are given by the numbers they depend on."""
 
     def __init__(self, *nodes: str, wanted: str = "", inputs: int = 0, **fields) -> None:
-        self.record = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""), Account())
+        self.record = GraphRecord(
+            1, 0, function_id("g"), FunctionRecord(b""), Account(), Layers(Names(), "g")
+        )
         self.nodes = self.record.nodes
         self.record.add(GraphPart(graph_of(0, *nodes, wanted=wanted, **fields)), inputs)
         self.workers: dict[bytes, WorkerRecord] = {}
@@ -115,7 +119,9 @@ def test_nodes_of_a_later_part_are_bound_as_well():
         bytes(whole.uses)[8:], b"\1", b"", (), b"", is_last=True,
     )  # fmt: skip
     graph = Graph("", "0")
-    graph.record = GraphRecord(1, 0, function_id("g"), FunctionRecord(b""), Account())
+    graph.record = GraphRecord(
+        1, 0, function_id("g"), FunctionRecord(b""), Account(), Layers(Names(), "g")
+    )
     graph.nodes = graph.record.nodes
     graph.record.add(GraphPart(first), 0)
     graph.run(0, 9 * KB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaler_cluster.core.graph.graph import GraphRecord
+from scaler_cluster.core.graph.layers import Layers
 from scaler_cluster.core.graph.node_states import READY, WAITING
 from scaler_cluster.core.graph.placer import (
     COMING_MAX,
@@ -16,6 +17,7 @@ from scaler_cluster.core.graph.placer import (
 from scaler_cluster.core.graph.topology import GraphPart
 from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.functions import FunctionRecord
+from scaler_cluster.core.records.totals import Names
 from scaler_cluster.core.records.workers import WorkerPool, WorkerRecord
 from scaler_cluster.testing.bench import function_id, graph_of
 from scaler_cluster.wire import messages as m
@@ -29,7 +31,9 @@ class Cluster:
 
     def __init__(self, *nodes: str, wanted: str = "", **fields) -> None:
         self.timing = FunctionRecord(b"", mean_s=UNIT_S)
-        self.graph = GraphRecord(1, 0, function_id("g"), self.timing, Account())
+        self.graph = GraphRecord(
+            1, 0, function_id("g"), self.timing, Account(), Layers(Names(), "g")
+        )
         self.graph.add(GraphPart(graph_of(0, *nodes, wanted=wanted, **fields)), 0)
         self.nodes, self.placer = self.graph.nodes, self.graph.placer
         self.workers = [WorkerRecord(b"W%d" % n, b"S1", n, "host", 0) for n in (1, 2, 3)]

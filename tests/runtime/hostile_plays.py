@@ -336,10 +336,33 @@ def a_million_nodes(attack: Attack) -> None:
         [h.FUNCTION, h.digest(payload), payload, [], "sqrt"],
         [
             h.GRAPH, 1 << 40, 0, h.digest(payload), [None], [numbers, 0, b""], numbers, b"",
-            numbers, bytes(500_000), b"", [], b"", True, b"", False,
+            numbers, bytes(500_000), b"", [], b"", True, b"", False, [], b"",
         ],
     )  # fmt: skip
     assert "too many nodes" in peer.hear(h.GOODBYE)[1]
+
+
+def names_of_nodes(attack: Attack) -> None:
+    """R12: names of nodes that are too many, too long, not there, or not for all."""
+    payload = pickle.dumps(math.sqrt, 5)
+    one = h.batch(pickle.dumps((4.0,)))
+    for names, layers, reason in (
+        ([f"n{n}" for n in range(256)], b"", "too many names"),
+        (["n" * 1_000_000], b"", "too long"),
+        (["a"], b"\1", "no names"),
+        ([], b"\xff", "no names"),
+        (["a", "b"], b"\0\1\1", "some nodes have no names"),
+    ):
+        peer = attack.client()
+        assert peer is not None
+        peer.say(
+            [h.FUNCTION, h.digest(payload), payload, [], "sqrt"],
+            [
+                h.GRAPH, 1 << 40, 0, h.digest(payload), [None], one, bytes(4), b"",
+                NUMBER.pack(1), b"\1", b"", [], b"", True, b"", False, names, layers,
+            ],
+        )  # fmt: skip
+        assert reason in peer.hear(h.GOODBYE)[1]
 
 
 def many_demands(attack: Attack) -> None:

@@ -57,6 +57,7 @@ USERS = {
     plays.large_hellos: ("", "mallory"),
     plays.a_million_tasks: ("mallory",),
     plays.a_million_nodes: ("mallory",),
+    plays.names_of_nodes: ("mallory",),
     plays.many_demands: ("mallory",),
     plays.empty_envelopes: ("mallory",),
     plays.silent_connections: ("",),

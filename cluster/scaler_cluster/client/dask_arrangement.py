@@ -18,7 +18,7 @@ from scaler_cluster.client.graph import (
     FLAT,
     FUTURES,
     NEW,
-    Arrangement,
+    KeyedArrangement,
     Nested,
     future_of,
     step_of,
@@ -35,7 +35,7 @@ _identity_cast = spec._identity_cast
 _NOTHING: tuple[Any, Subgraph | None] = None, None
 
 
-class DaskArrangement(Arrangement):
+class DaskArrangement(KeyedArrangement):
     """The arrangement of a graph of Dask's tasks, aliases and data."""
 
     def __init__(self, graph: Mapping[Any, Any], keys: Iterable[Any]) -> None:

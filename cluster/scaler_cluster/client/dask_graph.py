@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from scaler_cluster import arguments
-from scaler_cluster.client.graph import Arrangement, collector_paused
+from scaler_cluster.client.graph import Arrangement, KeyedArrangement, collector_paused
 from scaler_cluster.pickling.nodes import Call, Ref
 
 try:
@@ -37,7 +37,7 @@ if spec is not None:
     from scaler_cluster.client.dask_arrangement import DaskArrangement
     from scaler_cluster.client.dask_persisted import Persisted
 
-KIND: type[Arrangement] = Arrangement if spec is None else DaskArrangement
+KIND: type[Arrangement] = KeyedArrangement if spec is None else DaskArrangement
 """What reads the graphs that :func:`convert` returns."""
 
 _STARTS_FROM_KEYS = "keys" in inspect.signature(start_state_from_dask).parameters

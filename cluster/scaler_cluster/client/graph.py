@@ -12,8 +12,9 @@ import graphlib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.client.future import FutureHandle, ScalerFuture
+from scaler_cluster.client.key_prefixes import prefix_of
 from scaler_cluster.pickling.nodes import Call, Ref, Result, fetch
-from scaler_cluster.pickling.payload import SIMPLE, ObjectReference
+from scaler_cluster.pickling.payload import SIMPLE, ObjectReference, function_name
 from scaler_cluster.texts import shown
 
 if TYPE_CHECKING:
@@ -138,6 +139,14 @@ class Arrangement:
         """Return what is said of keys, by the numbers of their calls."""
         keys = self.keys
         return {number: said[keys[number]] for number in self.order if keys[number] in said}
+
+    def kind_of(self, number: int) -> Any:
+        """Return what calls have in common that are counted together; it can be a key of a dict."""
+        return id(self.steps[number][0])
+
+    def name_of(self, number: int) -> str:
+        """Return the name under which a call is counted."""
+        return function_name(self.steps[number][0])
 
     def bring(self, number: int) -> int:
         """Return the number of a call that returns what a reference stands for."""
@@ -369,6 +378,19 @@ class Arrangement:
             return []
         found = [reader.keys[one] for one in reader._read(number)[5]]
         return [one for one in found if not isinstance(one, ScalerFuture)]
+
+
+class KeyedArrangement(Arrangement):
+    """An arrangement of what Dask wrote: its calls are counted by their keys."""
+
+    def kind_of(self, number: int) -> Any:
+        """Return the part of a key that the name is made of."""
+        key = self.keys[number]
+        return key[0] if type(key) is tuple and key else key
+
+    def name_of(self, number: int) -> str:
+        """Return the prefix of a key."""
+        return prefix_of(self.keys[number])
 
 
 def future_of(given: ScalerFuture[Any] | FutureHandle) -> ScalerFuture[Any]:

@@ -9,6 +9,7 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.client.layer_names import LayerNames
 from scaler_cluster.core.client.requests import RUN_BYTES_MAX
 from scaler_cluster.errors import INTERRUPTS, PayloadError
 from scaler_cluster.pickling import payload as payloads
@@ -55,6 +56,10 @@ class Packed:
         self.uses = array("I")
         self.wanted = bytearray()
         self.inputs: list[ScalerFuture[Any]] = []
+        self.names: tuple[str, ...] = ()
+        """What its nodes are called; empty: as its function."""
+        self.layers = b""
+        """Which of the names each node has; empty: all have the first."""
         self.objects: list[bytes] = []
         self.owners = array("I")
         self.nodes: list[int] = []
@@ -77,7 +82,7 @@ class Packed:
     def messages(self, first: int, inputs: Sequence[int]) -> Iterator[m.Graph]:
         """Yield what to send; ``inputs`` are the tasks that the inputs are of."""
         count = len(self.payloads)
-        options = tuple(self.options)
+        options, names = tuple(self.options), self.names
         start = low = owned = 0
         while start < count:
             stop = self._part_stop(start)
@@ -101,8 +106,10 @@ class Packed:
                 stop == count,
                 self.kinds[start:stop].tobytes(),
                 self.is_shared,
+                names,
+                self.layers[start:stop],
             )
-            start, low, owned, options = stop, high, owner, ()
+            start, low, owned, options, names = stop, high, owner, (), ()
 
     def _part_stop(self, start: int) -> int:
         stop = start
@@ -204,6 +211,7 @@ class _Packer:
         self._serialization = serialization
         self._single = function
         self._used = uses
+        self._names = LayerNames(arrangement, len(packed.inputs))
         self._nodes = packed.nodes
         self._dependencies: list[int] = []
         self._ends: list[int] = []
@@ -249,6 +257,8 @@ class _Packer:
                 nodes[number] = PREVIOUS
             below = list(known)
         nodes[number] = count
+        if self._single is None:
+            self._names.add(number)
         try:
             self._forget()
             self._dump(links)
@@ -315,6 +325,7 @@ class _Packer:
             node = self._nodes[number]
             if node >= len(packed.inputs):
                 packed.wanted[node] = 1
+        packed.names, packed.layers = self._names.names, self._names.numbers
         if self._single is not None:
             packed.function = packed.pickler.function(self._single, packed.held)
             packed.table = self._single

@@ -82,10 +82,10 @@ class FunctionTable(Constant):
 
     @property
     def label(self) -> str:
-        """The names of some of them."""
+        """The names of some of them; nodes have names of their own."""
         names = list(dict.fromkeys(map(function_name, self.functions[:LABELLED_MAX])))
         more = ", ..." if len(self.functions) > LABELLED_MAX else ""
-        return f"graph({', '.join(names)}{more})"
+        return ", ".join(names) + more
 
     def __reduce__(self) -> Any:
         return list, (self.functions,)

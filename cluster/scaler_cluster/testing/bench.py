@@ -262,11 +262,12 @@ def graph_of(
     options: Sequence[m.TaskOptions] = (m.DEFAULT_OPTIONS,),
     inputs: Sequence[int] = (),
     kinds: Sequence[int] = (),
+    names: str = "",
 ) -> m.Graph:
     """Return a graph whose nodes are given by the numbers they depend on, as "0 1".
 
     ``wanted`` names nodes in the same way; without it that is the last one. ``kinds`` says which
-    of the ``options`` each node has.
+    of the ``options`` each node has, ``names`` what each is called.
     """
     below = [[int(one) for one in node.split()] for node in nodes]
     is_wanted = bytearray(len(nodes))
@@ -289,4 +290,6 @@ def graph_of(
         b"",
         is_last=True,
         kinds=array("I", kinds).tobytes(),
+        names=tuple(dict.fromkeys(names.split())),
+        layers=bytes(map(list(dict.fromkeys(names.split())).index, names.split())),
     )

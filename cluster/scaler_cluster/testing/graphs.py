@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 OBJECTS = 6
 """How many different objects there are."""
 
+NAMES = ("load", "mean", "sum")
+"""What the nodes of simulated graphs are called, in turn."""
+
 
 class SimulatedGraph:
     """Nodes, each of which takes the results of some before it; the first ones are inputs."""
@@ -128,4 +131,6 @@ class SimulatedGraph:
                 is_last=stop == count,
                 kinds=array("I", self.kinds[start:stop]).tobytes(),
                 is_shared=self.is_shared,
+                names=() if start else NAMES,
+                layers=bytes(n % len(NAMES) for n in mine),
             )

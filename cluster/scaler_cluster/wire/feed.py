@@ -218,6 +218,37 @@ class Graph:
 
 
 @dataclass(slots=True)
+class Layer:
+    """The nodes of a graph that share a name, if not all nodes have ended."""
+
+    session: int = 0
+    graph: int = 0
+    """The ``first`` of the graph."""
+    name: str = ""
+    """For a graph of Dask the prefix of the keys, else the name of the function."""
+    waiting: int = 0
+    ready: int = 0
+    assigned: int = 0
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    busy_s: float = 0.0
+    """How long its nodes took together that returned or raised. What a worker reports together is
+    shared out by number."""
+
+
+@dataclass(slots=True)
+class LayerLink:
+    """Nodes of one layer depend on nodes of another layer of their graph."""
+
+    session: int = 0
+    graph: int = 0
+    source: str = ""
+    """The name of the layer that the other one depends on."""
+    target: str = ""
+
+
+@dataclass(slots=True)
 class Store:
     """The objects in one storage."""
 
@@ -322,6 +353,9 @@ class Snapshot:
     clients: list[Client] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
+    layers: list[Layer] = field(default_factory=list)
+    """Of a large graph they may be counted less often than its row in ``graphs``."""
+    links: list[LayerLink] = field(default_factory=list)
     objects: int = 0
     """How many objects there are."""
     objects_bytes: int = 0
@@ -679,8 +713,8 @@ class Logs:
 
 
 RECORDS: tuple[type[Any], ...] = (
-    Process, Tasks, Machine, Worker, Client, Function, Graph, Store, LargeObject, Demand,
-    Manager, Running, Sampled, LogLine,
+    Process, Tasks, Machine, Worker, Client, Function, Graph, Layer, LayerLink, Store, LargeObject,
+    Demand, Manager, Running, Sampled, LogLine,
 )  # fmt: skip
 """What snapshots, samples and logs consist of."""
 EVENT_KINDS: dict[str, type[Event]] = {

@@ -876,6 +876,12 @@ class Graph(Message):
     is_shared: bool = False
     """Nodes on one worker get the very objects that other nodes returned; else their own copies,
     unless a value cannot be changed."""
+    names: tuple[str, ...] = ()
+    """The names under which nodes are counted that no node of an earlier message had; 255 at most,
+    each of at most 200 characters. None in the first message: all have the function's name."""
+    layers: Buffer = b""
+    """For each node, the index of its name among those of all messages so far, as a byte; empty:
+    all nodes have the first name."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -31,6 +31,7 @@ from scaler_cluster.wire import messages as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from scaler_cluster.core.graph.layers import Layers
     from scaler_cluster.core.graph.ready_nodes import ReadyNodes
     from scaler_cluster.core.graph.topology import GraphPart
     from scaler_cluster.core.records.accounts import Account
@@ -79,6 +80,7 @@ class GraphRecord:
         function: bytes,
         timing: FunctionRecord,
         account: Account,
+        layers: Layers,
         *,
         is_shared: bool = False,
     ) -> None:
@@ -88,6 +90,8 @@ class GraphRecord:
         self.is_shared = is_shared
         """Nodes on one worker get the very objects that other nodes returned."""
         self.topology = Topology()
+        self.layers = layers
+        """What its nodes are called, and what is counted of each name."""
         self.account = account
         """Whose time its nodes take."""
         self.nodes = NodeStates(session, first, function, account, self.topology)
@@ -106,6 +110,17 @@ class GraphRecord:
         """Tries, losses and deaths of workers of nodes that have any."""
 
     # -- looks ---------------------------------------------------------------------------------
+
+    def name_of(self, task: int) -> str:
+        """Return the name under which a node is counted."""
+        return self.layers.of(task - self.first).name
+
+    def nodes_named(self, name: str) -> list[tuple[int, int]]:
+        """Return the ranges of tasks that are counted under this name, inputs not among them."""
+        if not any(layer.name == name for layer in self.layers.records):
+            return []
+        found = self.layers.stretches(self.topology.inputs, len(self.nodes.states))
+        return [(self.first + low, self.first + high) for low, high, one in found if one == name]
 
     @property
     def stop(self) -> int:
@@ -142,7 +157,9 @@ class GraphRecord:
 
         Raises RemoteProtocolError if they are not what may come next.
         """
+        self.layers.check(part)
         self.topology.add(part, inputs)
+        self.layers.add(part, inputs)
         self.nodes.add(part)
         self._holders += [None] * len(part.ends)
 

@@ -19,8 +19,8 @@ class GraphPart:
     """What a Graph message says of its nodes, checked."""
 
     __slots__ = (
-        "batch", "dependencies", "ends", "is_last", "kinds", "options", "owned", "start", "uses",
-        "wanted",
+        "batch", "dependencies", "ends", "is_last", "kinds", "layers", "names", "options", "owned",
+        "start", "uses", "wanted",
     )  # fmt: skip
 
     def __init__(self, message: m.Graph) -> None:
@@ -33,6 +33,8 @@ class GraphPart:
         self.is_last = message.is_last
         self.options = message.options
         self.kinds = numbers(message.kinds)
+        self.names = message.names
+        self.layers = bytes(message.layers)
         owners = numbers(message.owners)
         count = len(message.batch)
         if not count == len(self.ends) == len(self.uses) == len(self.wanted):
@@ -41,6 +43,8 @@ class GraphPart:
             raise RemoteProtocolError("a graph in which a node is wanted and of no use")
         if self.kinds and len(self.kinds) != count:
             raise RemoteProtocolError("a graph in which some nodes have no options")
+        if self.layers and len(self.layers) != count:
+            raise RemoteProtocolError("a graph in which some nodes have no names")
         if len(owners) != len(message.objects):
             raise RemoteProtocolError("objects of a graph that belong to no node")
         self.owned: dict[int, tuple[bytes, ...]] = {}

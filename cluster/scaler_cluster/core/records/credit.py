@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.records.limits import WINDOW_S
 
 if TYPE_CHECKING:
-    from scaler_cluster.core.records.functions import FunctionRecord
+    from scaler_cluster.core.records.functions import FunctionRecord, LayerRecord
     from scaler_cluster.core.records.workers import WorkerRecord
 
 LOW_WATER_S = 0.75 * WINDOW_S
@@ -34,7 +34,7 @@ STEAL_MIN_S = 0.001
 """Less queued work than this is done before the scheduler could move it: about two round trips."""
 
 
-def measure(function: FunctionRecord, count: int, busy_s: float) -> None:
+def expect(function: FunctionRecord | LayerRecord, count: int, busy_s: float) -> None:
     """Let a measurement of ``count`` tasks that took ``busy_s`` in all enter the mean.
 
     The mean is total time over total count. Both fade, so a small batch that was held up moves the
@@ -43,6 +43,11 @@ def measure(function: FunctionRecord, count: int, busy_s: float) -> None:
     function.busy_s = function.busy_s * MEMORY + busy_s
     function.count = function.count * MEMORY + count
     function.mean_s = max(function.busy_s / function.count, 1e-9)
+
+
+def measure(function: FunctionRecord | LayerRecord, count: int, busy_s: float) -> None:
+    """Let a measurement enter the mean, as :func:`expect`, and count it under its name."""
+    expect(function, count, busy_s)
     function.totals.busy_s += busy_s
     function.totals.mean_s = function.mean_s
 

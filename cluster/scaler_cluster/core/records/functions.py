@@ -1,4 +1,4 @@
-"""What the scheduler remembers of a function."""
+"""What the scheduler remembers of a function, and of the nodes of a graph that share a name."""
 
 from __future__ import annotations
 
@@ -25,3 +25,19 @@ class FunctionRecord:
     name: str = ""
     totals: Totals = field(default_factory=Totals, repr=False)
     """The totals of all functions of this name."""
+
+
+@dataclass(slots=True, eq=False)
+class LayerRecord:
+    """The nodes of a graph that share a name."""
+
+    name: str
+    totals: Totals = field(repr=False)
+    """The totals of all functions of this name."""
+    nodes: int = 0
+    """How many there are that are no inputs."""
+    total_s: float = 0.0
+    """How long they took together, those that returned or raised."""
+    mean_s: float = WINDOW_S
+    busy_s: float = 0.0
+    count: float = 0.0

@@ -85,8 +85,8 @@ class Cancelling:
                 if functions[run.function].name == name:
                     yield session, run.first, run.stop, None
             for graph in session.graphs.values():
-                if functions[graph.function].name == name:
-                    yield session, graph.first, graph.stop, graph
+                for first, stop in graph.nodes_named(name):
+                    yield session, first, stop, graph
 
     def _session(self, label: str) -> SessionRecord:
         """Return a session by its number, or by what people call it."""

@@ -122,7 +122,7 @@ class Deaths:
                 run.losses += 1
             return
         if run.deaths == POISON_DEATHS - 1:
-            function = self._table.functions[run.function].name
+            function = self._table.name_of(run)
             session = self._table.session_by_number[run.session]
             self._table.journal.poison(session, run, function, lost.death, now)
         if run.may_retry:

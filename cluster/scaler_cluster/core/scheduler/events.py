@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.scheduler.observer import Observer
 from scaler_cluster.ids import alias_of
 from scaler_cluster.wire import feed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from scaler_cluster.core.graph.graph import GraphRecord
     from scaler_cluster.core.records.functions import FunctionRecord
@@ -116,40 +117,56 @@ class EventRecorder(Observer):
             self.due = self.now + BATCH_S
         return self._samplers[kind].take()
 
-    def _name(self, function: bytes) -> str:
-        return self._functions[function].name
+    def _name_of(self, run: Run) -> str:
+        if isinstance(run, NodeRun):
+            return run.graph.name_of(run.first)
+        return self._functions[run.function].name
+
+    def _parts(self, run: Run, first: int, count: int) -> Iterable[tuple[int, int, str]]:
+        """Return tasks of a run in parts of one name each: first task, number of tasks, name."""
+        if not isinstance(run, NodeRun):
+            return ((first, count, self._functions[run.function].name),)
+        graph = run.graph
+        low = first - graph.first
+        return (
+            (graph.first + start, stop - start, name)
+            for start, stop, name in graph.layers.stretches(low, low + count)
+        )
 
     def assigned(self, worker: WorkerRecord, run: Run) -> None:
-        if self._wants(feed.Assigned):
-            self._events.append(
-                feed.Assigned(
-                    self.now, alias_of(worker.peer), run.session, run.first, run.count,
-                    self._name(run.function),
+        for first, count, name in self._parts(run, run.first, run.count):
+            if self._wants(feed.Assigned):
+                self._events.append(
+                    feed.Assigned(self.now, alias_of(worker.peer), run.session, first, count, name)
                 )
-            )  # fmt: skip
 
     def done(self, worker: WorkerRecord, run: Run, first: int, count: int, busy_s: float) -> None:
         worker.busy_s += busy_s
-        if self._wants(feed.Done):
-            self._events.append(
-                feed.Done(
-                    self.now, alias_of(worker.peer), run.session, first, count,
-                    self._name(run.function), busy_s, _attempt(run),
-                )
-            )  # fmt: skip
+        each_s, stop = busy_s / count, first + count
+        for low, many, name in self._parts(run, first, count):
+            if self._wants(feed.Done):
+                # Those after it ran after it.
+                at = self.now - (stop - low - many) * each_s
+                self._events.append(
+                    feed.Done(
+                        at, alias_of(worker.peer), run.session, low, many, name, many * each_s,
+                        _attempt(run),
+                    )
+                )  # fmt: skip
 
     def failed(self, run: Run, kind: str, detail: Mapping[str, Any], busy_s: float) -> None:
         if run.worker is not None:
             run.worker.busy_s += busy_s
-        if self._wants(feed.Failed):
-            self._events.append(
-                feed.Failed(
-                    self.now, _worker_of(run), run.session, run.first, run.count,
-                    self._name(run.function), busy_s, _attempt(run), kind,
-                    _text(detail, "type"), _text(detail, "message"),
-                    _text(detail, "traceback", -TAIL_CHARS_MAX),
-                )
-            )  # fmt: skip
+        for first, count, name in self._parts(run, run.first, run.count):
+            if self._wants(feed.Failed):
+                self._events.append(
+                    feed.Failed(
+                        self.now, _worker_of(run), run.session, first, count, name,
+                        busy_s * count / run.count, _attempt(run), kind,
+                        _text(detail, "type"), _text(detail, "message"),
+                        _text(detail, "traceback", -TAIL_CHARS_MAX),
+                    )
+                )  # fmt: skip
 
     def retried(self, run: Run, kind: str, detail: Mapping[str, Any], busy_s: float) -> None:
         if run.worker is not None:
@@ -157,32 +174,36 @@ class EventRecorder(Observer):
         if self._wants(feed.Retried):
             self._events.append(
                 feed.Retried(
-                    self.now, _worker_of(run), run.session, run.first, self._name(run.function),
+                    self.now, _worker_of(run), run.session, run.first, self._name_of(run),
                     _attempt(run), kind, _text(detail, "type"), _text(detail, "message"), busy_s,
                 )
             )  # fmt: skip
 
     def moved(self, worker: WorkerRecord, run: Run) -> None:
-        if self._wants(feed.Moved):
-            self._events.append(
-                feed.Moved(
-                    self.now, alias_of(worker.peer), run.session, run.first, run.count,
-                    self._name(run.function),
+        for first, count, name in self._parts(run, run.first, run.count):
+            if self._wants(feed.Moved):
+                self._events.append(
+                    feed.Moved(self.now, alias_of(worker.peer), run.session, first, count, name)
                 )
-            )  # fmt: skip
 
     def cancelled(self, run: Run, first: int, count: int) -> None:
         worker, busy_s = run.worker, 0.0
         if worker is not None and worker.runs and worker.runs[0] is run and first == run.first:
             busy_s = self.now - worker.progress_at
             worker.busy_s += busy_s
-        if self._wants(feed.Cancelled):
-            self._events.append(
-                feed.Cancelled(
-                    self.now, _worker_of(run), run.session, first, count,
-                    self._name(run.function), _attempt(run), busy_s,
-                )
-            )  # fmt: skip
+        for low, many, name in self._parts(run, first, count):
+            if self._wants(feed.Cancelled):
+                self._events.append(
+                    feed.Cancelled(
+                        self.now, _worker_of(run), run.session, low, many, name, _attempt(run),
+                        busy_s,
+                    )
+                )  # fmt: skip
+            # The first of them ran.
+            busy_s = 0.0
+
+    def _label(self, graph: GraphRecord) -> str:
+        return self._functions[graph.function].name
 
     # -- peers and graphs ----------------------------------------------------------------------
 
@@ -202,7 +223,7 @@ class EventRecorder(Observer):
         for run in worker.runs:
             if lost is None or run.holds(lost.session, lost.task):
                 died.session, died.task = run.session, run.first if lost is None else lost.task
-                died.function = self._name(run.function)
+                died.function = self._name_of(run)
                 break
         died.exit_code, died.signal = _number(death, "exit_code"), _number(death, "signal")
         died.peak_rss_bytes = _number(death, "peak_rss_bytes")
@@ -246,14 +267,14 @@ class EventRecorder(Observer):
     def graph_begun(self, graph: GraphRecord) -> None:
         if self._wants(feed.GraphBegun):
             self._events.append(
-                feed.GraphBegun(self.now, graph.session, graph.first, self._name(graph.function))
+                feed.GraphBegun(self.now, graph.session, graph.first, self._label(graph))
             )
 
     def graph_over(self, graph: GraphRecord, totals: Totals) -> None:
         if self._wants(feed.GraphOver):
             self._events.append(
                 feed.GraphOver(
-                    self.now, graph.session, graph.first, self._name(graph.function),
+                    self.now, graph.session, graph.first, self._label(graph),
                     totals.submitted, totals.done, totals.failed, totals.cancelled,
                 )
             )  # fmt: skip

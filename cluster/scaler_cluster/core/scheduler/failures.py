@@ -21,7 +21,8 @@ class Failures:
 
     def retried(self, run: Run, kind: str, detail: dict[str, Any], busy_s: float) -> None:
         """Note that a single task is about to be begun again."""
-        self._table.functions[run.function].totals.retried += 1
+        for totals, count in self._table.tally(run):
+            totals.retried += count
         self._table.observer.retried(run, kind, detail, busy_s)
 
     def die(self, run: Run, kind: str, detail: dict[str, Any], busy_s: float = 0.0) -> None:

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scaler_cluster.core.graph.graph import GraphRecord, NodeRun
+from scaler_cluster.core.graph.layers import Layers
 from scaler_cluster.core.graph.losses import lose
 from scaler_cluster.core.graph.topology import GraphPart
 from scaler_cluster.core.records.lifecycle import State
@@ -84,7 +85,7 @@ class Graphs:
             self._table.add_graph(session, graph)
         before = graph.nodes_to_run
         graph.add(part, len(inputs))
-        self._table.count_nodes(session, graph, graph.nodes_to_run - before)
+        session.totals.submitted += graph.nodes_to_run - before
         objects = tuple(one for owned in part.owned.values() for one in owned)
         self._table.objects.hold(objects)
         graph.objects += objects
@@ -100,7 +101,8 @@ class Graphs:
         timing = self._table.functions[message.function]
         identity = session.number, message.first, message.function
         account = self._table.account_of(session)
-        return GraphRecord(*identity, timing, account, is_shared=message.is_shared)
+        layers = Layers(self._table.names, timing.name)
+        return GraphRecord(*identity, timing, account, layers, is_shared=message.is_shared)
 
     def _fail_all(
         self, session: SessionRecord, message: m.Graph, kind: str, detail: dict[str, Any]

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
+from scaler_cluster.core.graph.layers import STATES
 from scaler_cluster.core.records.credit import is_hungry
 from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.core.records.placement import may_run
@@ -132,7 +133,9 @@ def _check_totals(core: SchedulerCore) -> None:
             nodes = graph.nodes_to_run
             _true(graph.totals().submitted == nodes, "miscounts its nodes: %s", graph)
             count += nodes
-            functions[id(table.functions[graph.function].totals)] += nodes
+            for layer in graph.layers.records:
+                functions[id(layer.totals)] += layer.nodes
+                users[id(layer.totals)] += 1
         back = sum(count for _, count in session.recalled.values())
         _true(session.totals.recalled == back, "miscounted recalled tasks: %r", session.totals)
         _true(session.totals.pending == count, "miscounted tasks of a client: %r", session.totals)
@@ -266,8 +269,21 @@ def _check_graph(session: SessionRecord, graph: GraphRecord) -> None:
         for node, peer in group.homes.items():
             _true(nodes.states[node] == State.READY, "bound, and not ready: %s", graph)
             _true(node in group.bound_to(peer), "bound to a worker that has it not: %s", graph)
+    _check_layers(graph)
     _true(not graph.is_over, "a graph that is over: %s", graph)
     _true(not (nodes.ended or nodes.stopped or nodes.dropped), "left over: %s", graph)
+
+
+def _check_layers(graph: GraphRecord) -> None:
+    """What is counted by name is together what is counted of the graph."""
+    layers, states, inputs = graph.layers, graph.nodes.states, graph.topology.inputs
+    _true(layers.count == len(states), "nodes without a name: %s", graph)
+    counts = layers.counts(states, inputs)
+    for layer, found in zip(layers.records, counts, strict=True):
+        _true(layer.nodes == sum(found.values()), "miscounts a name: %s", graph)
+    for state in STATES:
+        total = sum(found.get(state, 0) for found in counts)
+        _true(total == states.count(state, inputs), "miscounts its names: %s", graph)
 
 
 def _count(users: Counter[bytes], run: Run) -> None:

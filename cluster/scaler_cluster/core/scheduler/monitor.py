@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scaler_cluster.core.graph.critical_path import CriticalPaths
 from scaler_cluster.core.scheduler.events import EventRecorder
+from scaler_cluster.core.scheduler.graph_rows import GraphLooks
 from scaler_cluster.core.scheduler.observer import Observer
 from scaler_cluster.core.scheduler.sampling import Sampling
 from scaler_cluster.core.scheduler.snapshot import take_snapshot
@@ -38,8 +38,8 @@ class Monitor:
     """Decides what watchers are told, and when."""
 
     def __init__(self, table: Table, config: SchedulerConfig, began_at: float) -> None:
-        self.paths = CriticalPaths()
-        """The longest paths of graphs, as long as snapshots are taken."""
+        self.looks = GraphLooks()
+        """What is worked out of graphs, as long as snapshots are taken."""
         self.is_watched = False
         """True while there are watchers."""
         self._table = table
@@ -86,7 +86,7 @@ class Monitor:
         else:
             self._snapshot_at = math.inf
             self._unheard.clear()
-            self.paths.clear()
+            self.looks.clear()
 
     @property
     def deadline(self) -> float:
@@ -140,7 +140,7 @@ class Monitor:
         self._snapshot_at = math.inf
         self._snapshot_before = now
         self._snapshots += 1
-        snapshot = take_snapshot(self._table, self.paths, self._objects, now)
+        snapshot = take_snapshot(self._table, self.looks, self._objects, now)
         snapshot.seq, snapshot.events = self._snapshots, self._events.batches
         snapshot.interval_s = self._interval_s
         snapshot.scheduler.up_s = now - self._began_at

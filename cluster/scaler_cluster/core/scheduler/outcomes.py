@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
-from scaler_cluster.core.records.credit import measure
 from scaler_cluster.core.records.lifecycle import Event, State
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
@@ -43,14 +42,14 @@ class Outcomes:
         while index < total:
             run = self._runs.next_run(worker, message.session, message.first + index)
             count = min(run.count, total - index)
-            function, busy_s = table.functions[run.function], message.busy_s * count / total
+            busy_s = message.busy_s * count / total
             if run.state is not State.CANCELLING:
                 part = batch if count == total else batch.cut(index, index + count)
                 if not isinstance(run, NodeRun):
                     if sizes and any(sizes[index : index + count]):
                         raise RemoteProtocolError("keeps the result of what is no node")
                     table.answers.answer(run.session, m.Results(message.first + index, part))
-                    function.totals.done += count
+                    table.functions[run.function].totals.done += count
                     table.session_by_number[run.session].totals.done += count
                 else:
                     kept = sizes[index : index + count]
@@ -58,7 +57,7 @@ class Outcomes:
                 observer.done(worker, run, message.first + index, count, busy_s)
             elif isinstance(run, NodeRun):
                 self._graphs.returned_late(run, message.first + index, count)
-            measure(function, count, busy_s)
+            table.measure(run, message.first + index, count, busy_s)
             self._runs.finish(worker, run, count, Event.RETURNED, busy_s)
             index += count
 
@@ -66,7 +65,7 @@ class Outcomes:
         """One task returned a value with large buffers, in segments that its client now holds."""
         table = self._table
         run = self._runs.single(worker, message.session, message.task)
-        measure(table.functions[run.function], 1, message.busy_s)
+        table.measure(run, message.task, 1, message.busy_s)
         session = table.session_by_number.get(run.session)
         if session is None or run.state is State.CANCELLING:
             table.objects.remove_segments(worker.store, message.objects)
@@ -86,7 +85,7 @@ class Outcomes:
     def erred(self, worker: WorkerRecord, message: m.Erred) -> None:
         """One task raised: it fails, or is run again if it may be."""
         run = self._runs.single(worker, message.session, message.task)
-        measure(self._table.functions[run.function], 1, message.busy_s)
+        self._table.measure(run, message.task, 1, message.busy_s)
         if run.state is not State.CANCELLING:
             if (
                 message.kind == m.FAILED_MISSING
@@ -138,7 +137,8 @@ class Outcomes:
             if run.state is State.CANCELLING:
                 self._runs.finish(worker, run, run.count, Event.GIVEN_BACK, 0.0)
             else:
-                self._table.functions[run.function].totals.moved += run.count
+                for one, count in self._table.tally(run):
+                    one.moved += count
                 self._table.observer.moved(worker, run)
                 self._runs.requeue(worker, run, Event.GIVEN_BACK)
 

@@ -42,8 +42,8 @@ class Pace:
 
     def mean_s(self, table: Table, now: float) -> float | None:
         """Return how long a task takes that has not ended; None: of most of them nobody knows."""
-        held = {run.function for worker in table.workers.values() for run in worker.runs}
-        busy = {id(table.functions[one].totals) for one in held}
+        runs = (run for worker in table.workers.values() for run in worker.runs)
+        busy = {id(totals) for run in runs for totals, _ in table.tally(run)}
         before, self._seen = self._seen, {}
         known, unknown, seconds = 0, 0, 0.0
         for name, totals in table.names:

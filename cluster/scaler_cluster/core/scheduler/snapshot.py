@@ -5,34 +5,31 @@ from __future__ import annotations
 import math
 from collections import Counter
 from heapq import nlargest
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records import totals as t
-from scaler_cluster.core.records.lifecycle import State
 from scaler_cluster.core.records.placement import describe
+from scaler_cluster.core.scheduler.graph_rows import add_graphs
 from scaler_cluster.ids import alias_of
 from scaler_cluster.wire import feed
 
 if TYPE_CHECKING:
-    from scaler_cluster.core.graph.critical_path import CriticalPaths
-    from scaler_cluster.core.graph.graph import GraphRecord
     from scaler_cluster.core.records.managers import ManagerRecord
     from scaler_cluster.core.records.supervisors import SupervisorRecord
     from scaler_cluster.core.records.workers import WorkerRecord
+    from scaler_cluster.core.scheduler.graph_rows import GraphLooks
     from scaler_cluster.core.scheduler.objects import ObjectTable
     from scaler_cluster.core.scheduler.session import SessionRecord
     from scaler_cluster.core.scheduler.table import Table
 
 ROWS_MAX = 20_000
 """Rows of each table; the row of a worker takes 4 µs to make and to send."""
-GRAPHS_MAX = 1000
-"""Graphs that are looked at: their nodes are counted, 100,000 in a fraction of a millisecond."""
 OBJECTS_MAX = 20_000
 """Objects among which the largest are found, those that came first: it takes 4 ms."""
 
 
-def take_snapshot(table: Table, paths: CriticalPaths, objects: int, now: float) -> feed.Snapshot:
+def take_snapshot(table: Table, looks: GraphLooks, objects: int, now: float) -> feed.Snapshot:
     """Return what the table holds, with so many of the largest objects."""
     snapshot = feed.Snapshot(clock=now)
     snapshot.sent = {kind.__name__: count for kind, count in table.outbox.sent.items()}
@@ -40,13 +37,17 @@ def take_snapshot(table: Table, paths: CriticalPaths, objects: int, now: float) 
     snapshot.worker_deaths = table.deaths
     functions = {id(one): (name, one.copy()) for name, one in table.names}
     clients = {number: one.totals.copy() for number, one in table.session_by_number.items()}
-    handed_over = _add_graphs(snapshot, table, paths, functions, clients)
+    ended = t.Totals()
+    for _, one in functions.values():
+        ended.add(one)
+    handed_over = add_graphs(snapshot, table, looks, functions, clients, ended)
     snapshot.functions = [
         feed.Function(
             name, one.submitted, one.done, one.failed, one.cancelled, one.recalled, one.retried,
             one.moved, one.busy_s, one.mean_s, one.inlined, one.inlined_s,
         )
         for name, one in functions.values()
+        if one.submitted
     ]  # fmt: skip
     sessions = islice(table.sessions.values(), ROWS_MAX)
     snapshot.clients = [_client(one, clients[one.number], now) for one in sessions]
@@ -72,7 +73,7 @@ def take_snapshot(table: Table, paths: CriticalPaths, objects: int, now: float) 
     for name, count in there.items():
         if count > len(getattr(snapshot, name)):
             snapshot.left_out[name] = count - len(getattr(snapshot, name))
-    snapshot.tasks = _tasks(snapshot, table, [one for _, one in functions.values()], handed_over)
+    snapshot.tasks = _tasks(snapshot, table, ended, handed_over)
     return snapshot
 
 
@@ -90,39 +91,7 @@ def _demands(table: Table, now: float) -> list[feed.Demand]:
     return list(rows.values())
 
 
-def _add_graphs(
-    snapshot: feed.Snapshot,
-    table: Table,
-    paths: CriticalPaths,
-    functions: dict[int, tuple[str, t.Totals]],
-    clients: dict[int, t.Totals],
-) -> int:
-    """Add the graphs, and add to the totals what has become of their nodes so far.
-
-    Returns how many nodes are run by tasks that wait for them; no worker's numbers include these.
-    """
-    handed_over = 0
-    graphs = chain.from_iterable(one.graphs.values() for one in table.sessions.values())
-    seen = list(islice(graphs, GRAPHS_MAX))
-    paths.advance(seen)
-    for graph in seen:
-        function = table.functions[graph.function]
-        snapshot.graphs.append(_graph(graph, paths, function.name))
-        totals = graph.totals()
-        # Its nodes were counted as submitted when they came.
-        totals.submitted = 0
-        clients[graph.session].add(totals)
-        functions[id(function.totals)][1].add(totals)
-        handed_over += sum(map(graph.nodes.is_live, graph.handed_over))
-    return handed_over
-
-
-def _tasks(
-    snapshot: feed.Snapshot, table: Table, functions: list[t.Totals], handed_over: int
-) -> feed.Tasks:
-    total = t.Totals()
-    for one in functions:
-        total.add(one)
+def _tasks(snapshot: feed.Snapshot, table: Table, total: t.Totals, handed_over: int) -> feed.Tasks:
     busy = sum(worker.count > 0 for worker in table.workers.values())
     ready = table.backlog.count
     waiting = sum(graph.waiting for graph in snapshot.graphs)
@@ -133,19 +102,6 @@ def _tasks(
         total.failed, total.cancelled, total.recalled, total.retried, total.moved,
         total.inlined,
     )  # fmt: skip
-
-
-def _graph(graph: GraphRecord, paths: CriticalPaths, name: str) -> feed.Graph:
-    inputs, states = graph.topology.inputs, graph.nodes.states
-    states = states[inputs:] if inputs else states
-    wanted = State.WAITING, State.READY, State.ASSIGNED, State.DONE, State.FAILED, State.CANCELLED
-    counts = [states.count(state) for state in wanted]
-    is_whole = graph.topology.is_whole
-    row = feed.Graph(graph.session, graph.first, name, len(states), is_whole, *counts)
-    path = paths.of(graph)
-    if path is not None:
-        row.chain, row.chain_left = path.longest(graph), path.left
-    return row
 
 
 def _client(session: SessionRecord, totals: t.Totals, now: float) -> feed.Client:
@@ -203,7 +159,7 @@ def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
     if worker.runs:
         run = worker.runs[0]
         row.session, row.task = run.session, run.first
-        row.function = table.functions[run.function].name
+        row.function = table.name_of(run)
         row.age_s = now - worker.progress_at
     row.is_spare, row.is_blocked, row.is_stalled = worker.spare, worker.blocked, worker.stalled
     row.is_leaving, row.is_paused = worker.retiring or bool(worker.killed), worker.paused
