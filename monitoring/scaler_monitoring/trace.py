@@ -22,7 +22,7 @@ from scaler_cluster.wire.feed_codec import as_dict
 from scaler_monitoring import recording
 from scaler_monitoring.model import SchedulerRestarted
 from scaler_monitoring.texts import worker_name
-from scaler_monitoring.view import NO_NAME, death
+from scaler_monitoring.view import NO_NAME, death, operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -235,6 +235,8 @@ class Trace:
             yield self._mark(event, f"died: {death(event)}")
         elif isinstance(event, feed.MachineLeft):
             yield self._mark(event, f"machine {event.host} left")
+        elif isinstance(event, feed.Operated):
+            yield self._mark(event, operation(event))
 
     def _slice(self, event: feed.Done | feed.Failed, name: str) -> TraceEvent:
         track = self._track(event.worker)

@@ -35,17 +35,15 @@ def gui(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: WebSettings) -> None:
-    door = DashboardListener(
-        *settings.host_and_port, token=settings.token, prefix=settings.prefix, tls=settings.tls
-    )
+    door = DashboardListener.of(settings)
     config = DashboardProcessConfig.from_settings(settings, door)
     door.listener.detach()
-    serve(config, lifeline_of_signals(), _say)
 
+    def say(_: Ready) -> None:
+        sys.stdout.write(door.said)
+        sys.stdout.flush()
 
-def _say(ready: Ready) -> None:
-    sys.stdout.write(f"dashboard at {ready.address}\n")
-    sys.stdout.flush()
+    serve(config, lifeline_of_signals(), say)
 
 
 if __name__ == "__main__":

@@ -139,6 +139,11 @@ class Row:
         return plain(self.worker.function) if self.worker.tasks else ""
 
     @property
+    def doing(self) -> str:
+        """The function that runs, and whether an operator has paused it."""
+        return " ".join([*([self.task] * bool(self.task)), *(["(paused)"] * self.worker.is_paused)])
+
+    @property
     def age_s(self) -> float | None:
         """How long it has run; None: none runs."""
         return self.worker.age_s if self.worker.tasks else None
@@ -197,7 +202,7 @@ COLUMNS = (
     Column("lag", "l", _lag, _show_lag, 2),
     Column("ITL", "i", lambda row: row.itl, rank=9),
     Column("age", "a", lambda row: row.age_s, duration),
-    Column("task", "t", lambda row: row.task, rank=1, is_text=True),
+    Column("task", "t", lambda row: row.doing, rank=1, is_text=True),
 )
 KEYS = {column.key: column for column in COLUMNS} | {
     "q": next(column for column in COLUMNS if column.name == "queued")
@@ -415,6 +420,20 @@ def death(event: feed.WorkerDied) -> str:
     return f"{cause(event)}, running {ran}" if event.session else cause(event)
 
 
+_OPERATED = {
+    "cancel": "cancelled", "pause": "paused", "resume": "resumed", "drain": "drained",
+    "restart": "restarted",
+}  # fmt: skip
+
+
+def operation(event: feed.Operated) -> str:
+    """Return what an operator did, and how many tasks or workers that met."""
+    done = _OPERATED.get(event.action, event.action)
+    what = "task" if event.action == "cancel" else "worker"
+    counted = f"{whole(event.count)} {what}{'s' * (event.count != 1)}"
+    return f"{event.user} has {done} {event.target}: {counted}"
+
+
 _TELLERS: dict[type[feed.Event], Callable[..., str]] = {
     feed.Failed: lambda x: f"task {_tasks(x)} failed: {x.error or x.reason} {x.message}".rstrip(),
     feed.Retried: lambda x: (
@@ -427,6 +446,7 @@ _TELLERS: dict[type[feed.Event], Callable[..., str]] = {
     feed.MachineJoined: lambda x: f"machine {x.host} came, for {x.workers} workers",
     feed.MachineLeft: lambda x: f"machine {x.host} is gone",
     feed.ClientJoined: lambda x: f"client {client_name(x)} came",
+    feed.Operated: operation,
     feed.ClientLeft: lambda x: f"client {client_name(x)} left",
     SchedulerRestarted: lambda _: "the scheduler was started again",
 }

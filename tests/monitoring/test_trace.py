@@ -119,6 +119,14 @@ def test_marks_of_a_worker(event, name):
     assert mark["ts"] == 11_000_000
 
 
+def test_an_operator_leaves_a_mark():
+    """What an operator did is a mark of the cluster."""
+    (mark,) = trace(f.Operated(11.0, "operator:ann", "cancel", "function train", 1200))
+
+    assert (mark["ph"], mark["s"], mark["pid"], mark["ts"]) == ("i", "p", CLUSTER, 11_000_000)
+    assert mark["name"] == "operator:ann has cancelled function train: 1,200 tasks"
+
+
 def test_a_task_contains_what_ran_while_it_waited():
     """A slice contains those that ran while it waited; one that only overlaps begins later."""
     inner, outer, after = trace(

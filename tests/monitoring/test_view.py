@@ -241,6 +241,30 @@ def test_a_death_is_told_in_a_line():
     assert line.endswith("worker 7|host died: signal 11, running 1:5 work")
 
 
+def test_what_an_operator_did_is_told_in_a_line():
+    """Who it was, what was done to what, and how much that met."""
+    done = [
+        f.Operated(0.0, "operator:ann", "pause", "worker red", 1),
+        f.Operated(0.0, "operator:ann", "cancel", "client 3", 1200),
+    ]
+    lines = view.news(a_model(a_snapshot(), f.Events("run", 1, 0.0, {}, [*done])), 2)
+
+    assert lines[0].endswith(" operator:ann has cancelled client 3: 1,200 tasks")
+    assert lines[1].endswith(" operator:ann has paused worker red: 1 worker")
+
+
+def test_a_paused_worker_is_marked():
+    """Whether it runs something or not."""
+    snapshot = a_snapshot()
+    for worker in snapshot.workers[:2]:
+        worker.is_paused = True
+
+    rows = view.worker_rows(snapshot)
+
+    assert [row.doing for row in rows] == ["(paused)", "work (paused)", "work"]
+    assert "work (paused)" in "\n".join(page(a_model(snapshot), 80))
+
+
 # -- pages -------------------------------------------------------------------------------------
 
 

@@ -133,6 +133,12 @@ def test_a_dashboard_that_ends_answers_nobody(tmp_path):
     shell.close()
 
 
+def test_nobody_acts_by_a_dashboard_without_an_operators_key(door):
+    """There is nothing that could be asked to act, and no second link."""
+    assert door.ask("/scaler/act", "POST", "{}", Cookie=door.cookie).status == 404
+    assert "deed" not in door.ask("/scaler/workers", Cookie=door.cookie).body
+
+
 def test_the_link_lets_in(door):
     """The link's token becomes a cookie that no script reads, and leaves the address bar."""
     answer = door.ask(f"/scaler/tasks?token={ENCODED}&more=1")

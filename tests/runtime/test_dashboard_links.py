@@ -13,6 +13,7 @@ from scaler_cluster.config.load import read_file
 from scaler_cluster.config.sections import WebSettings
 from scaler_cluster.process.dashboard_listener import DashboardListener
 from scaler_cluster.process.process_config import DashboardProcessConfig
+from scaler_cluster.security import key_files
 from scaler_cluster.security.credentials import Credentials
 from scaler_exec import Client, ConfigError, ScalerExecutor, SchedulerClusterCombo
 from tests.runtime.helpers import free_port
@@ -192,7 +193,27 @@ def test_what_a_dashboard_is_told(open_door) -> None:
         interval_s=0.5,
         rows_max=50_000,
         logging=None,
+        acting=None,
     )
+
+
+def test_a_door_has_a_second_link_for_operators(open_door, tmp_path) -> None:
+    """It has a token of its own, and only a door that is given an operator's key has it."""
+    key_files.make_cluster(tmp_path / "keys")
+    key_files.add(tmp_path / "keys", "operator", "ann")
+    file = str(tmp_path / "keys" / "ann.key")
+    plain, door = open_door(), open_door(token="a b", prefix="/p", operator_keys=file)
+
+    assert (plain.acting, plain.said) == (None, f"dashboard at {plain.link}\n")
+    assert door.acting is not None
+    assert (door.acting.keys, len(door.acting.token) >= 32) == (file, True)
+    assert door.said == (
+        f"dashboard at http://127.0.0.1:{door.port}/p/?token=a%20b\n"
+        f"for operators, at http://127.0.0.1:{door.port}/p/?token={door.acting.token}\n"
+    )
+    assert door.acting.token not in door.link_to_tell
+    with pytest.raises(ConfigError, match="this needs those of an operator"):
+        DashboardListener(operator_keys=str(tmp_path / "keys" / "client.key"))
 
 
 # -- a stack of one file -----------------------------------------------------------------------
@@ -221,6 +242,7 @@ def test_a_stack_whose_dashboard_finds_its_port_taken(tmp_path, open_door) -> No
     [
         ("[webui]", r"line 1: \[webui\]: nothing to show"),
         ('[gui]\nreplay = "a"\nrecord = "b"', r"line 1: \[gui\]: replay shows a recording"),
+        ('[gui]\nreplay = "a"\noperator_keys = "b"', "nor operator_keys goes with it"),
         (f"{SCHEDULER}[webui]\n[gui]", r"line 4: \[gui\]: there may be only one dashboard"),
     ],
 )

@@ -99,9 +99,7 @@ class StackFile:
             self._start_engine()
             return
         web = self._web
-        door = DashboardListener(
-            *web.host_and_port, token=web.token, prefix=web.prefix, tls=web.tls
-        )
+        door = DashboardListener.of(web)
         try:
             monitor = self._start_engine("" if web.replay else door.link_to_tell)
             if web.monitor_address == OWN:
@@ -110,7 +108,7 @@ class StackFile:
             self._start("dashboard", config, pass_fds=(config.fd,))
         finally:
             door.close()
-        sys.stdout.write(f"dashboard at {door.link}\n")
+        sys.stdout.write(door.said)
         sys.stdout.flush()
 
     def _start_engine(self, dashboard: str = "") -> str:

@@ -399,6 +399,12 @@ class WebSettings(Secured, Encrypted, Logging):
         TOKEN,
         default=None,
     )
+    operator_keys: str | None = option(
+        "file of an operator's key, with which those may act who have a second link, which is "
+        "printed as well (default: nobody acts)",
+        FILE,
+        default=None,
+    )
     record: str | None = option("also write what happens to this file", FILE, default=None)
     replay: str | None = option(
         "show a file that scaler_record wrote, instead of a cluster", FILE, default=None
@@ -421,9 +427,10 @@ class WebSettings(Secured, Encrypted, Logging):
         super().__post_init__()
         if self.monitor_address is None and self.replay is None:
             raise ConfigError("nothing to show: neither monitor_address nor replay is given")
-        if self.replay is not None and (self.monitor_address or self.record):
+        if self.replay is not None and (self.monitor_address or self.record or self.operator_keys):
             raise ConfigError(
-                "replay shows a recording: neither monitor_address nor record goes with it"
+                "replay shows a recording: neither monitor_address nor record nor operator_keys "
+                "goes with it"
             )
 
     @property

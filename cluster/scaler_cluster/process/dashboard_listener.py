@@ -6,18 +6,35 @@ import errno
 import os
 import secrets
 import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from scaler_cluster.errors import ConfigError
 from scaler_cluster.links.link import as_reached
 from scaler_cluster.process.tls import tls_context
 from scaler_cluster.process.tokens import chosen_token
+from scaler_cluster.security.credentials import Credentials
+from scaler_cluster.users import OPERATOR
+
+if TYPE_CHECKING:
+    from scaler_cluster.config.sections import WebSettings
 
 TOKEN_BYTES = 24
 """Long enough that a token cannot be guessed, and the link still fits a line."""
 TOKEN_VARIABLE = "SCALER_DASHBOARD_TOKEN"  # noqa: S105
 """The environment variable with a token, where none is given."""
 BACKLOG = 128
+
+
+@dataclass(frozen=True)
+class Acting:
+    """How operators act by a dashboard."""
+
+    keys: str
+    """The file with an operator's key."""
+    token: str
+    """What a browser must know to act with it."""
 
 
 class DashboardListener:
@@ -27,7 +44,9 @@ class DashboardListener:
     early waits.
     ``token`` is what a browser must know, by default that of the environment, else a new one. The
     path of each page begins with ``prefix``, as ``/scaler``; ``tls`` are the files of a certificate
-    and its key. Raises ConfigError if it cannot listen there, or not with that.
+    and its key. With a file of ``operator_keys`` there is a second link, with a token of its own,
+    for those who may act with that key. Raises ConfigError if it cannot listen there, or not with
+    that.
     """
 
     def __init__(
@@ -38,16 +57,32 @@ class DashboardListener:
         token: str | None = None,
         prefix: str = "",
         tls: tuple[str, str] | None = None,
+        operator_keys: str | None = None,
     ) -> None:
         if tls is not None:
             # What is wrong with it is said before anything is started.
             tls_context(tls)
         self.token = chosen_token(token, TOKEN_VARIABLE) or secrets.token_urlsafe(TOKEN_BYTES)
+        self.acting: Acting | None = None
+        if operator_keys is not None:
+            keys = Credentials.of(OPERATOR, operator_keys).path
+            self.acting = Acting(keys, secrets.token_urlsafe(TOKEN_BYTES))
         self._scheme = "http" if tls is None else "https"
         self.host = host.strip("[]")
         self.listener = _listen(self.host, port)
         self.port: int = self.listener.getsockname()[1]
         self.prefix = prefix
+
+    @classmethod
+    def of(cls, settings: WebSettings) -> DashboardListener:
+        """Return what listens as these settings say."""
+        return cls(
+            *settings.host_and_port,
+            token=settings.token,
+            prefix=settings.prefix,
+            tls=settings.tls,
+            operator_keys=settings.operator_keys,
+        )
 
     @property
     def link(self) -> str:
@@ -55,12 +90,21 @@ class DashboardListener:
         return as_reached(self.link_to_tell, "")
 
     @property
+    def said(self) -> str:
+        """Where it is, as the terminal says it to whoever started it."""
+        said = f"dashboard at {self.link}\n"
+        if self.acting is not None:
+            said += f"for operators, at {as_reached(self._link_with(self.acting.token), '')}\n"
+        return said
+
+    @property
     def link_to_tell(self) -> str:
         """The link for clients anywhere; if it listens at all addresses, they put the host in."""
+        return self._link_with(self.token)
+
+    def _link_with(self, token: str) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return (
-            f"{self._scheme}://{host}:{self.port}{self.prefix}/?token={quote(self.token, safe='')}"
-        )
+        return f"{self._scheme}://{host}:{self.port}{self.prefix}/?token={quote(token, safe='')}"
 
     def close(self) -> None:
         """Close the socket; a child that inherited it keeps its copy. Idempotent."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from scaler_cluster.config.native_settings import NativeSettings
     from scaler_cluster.config.sections import SchedulerSettings, StorageSettings, WebSettings
     from scaler_cluster.config.worker_settings import ClusterSettings
-    from scaler_cluster.process.dashboard_listener import DashboardListener
+    from scaler_cluster.process.dashboard_listener import Acting, DashboardListener
     from scaler_cluster.process.process import Ready
     from scaler_cluster.process.tunnel import Tunnel
     from scaler_cluster.wire.messages import Capabilities
@@ -459,6 +459,8 @@ class DashboardProcessConfig:
     rows_max: int
     """How many tasks are listed."""
     logging: LogConfig | None
+    acting: Acting | None
+    """How those may act who may; None: nobody may."""
 
     @classmethod
     def from_settings(
@@ -479,6 +481,7 @@ class DashboardProcessConfig:
             interval_s=settings.broadcast_interval_seconds,
             rows_max=settings.task_log_max_size,
             logging=LogConfig.from_settings(settings),
+            acting=door.acting,
         )
 
 

@@ -39,6 +39,8 @@ FRAMES = "http://127.0.0.1:* http://localhost:* https://localhost:*"
 """Notebooks of this machine may show it in a frame."""
 nonce: ContextVar[str] = ContextVar("nonce", default="")
 """What a script in the page that is being made must bear to be run."""
+may_act: ContextVar[bool] = ContextVar("may_act", default=False)
+"""Whoever sent the request that is being answered has the token of operators."""
 
 
 class Guard:
@@ -49,11 +51,20 @@ class Guard:
         port: Part of the name of the cookie: the browser sends it to every port.
         prefix: Where the dashboard begins, as ``/scaler``.
         hosts: Names besides IP addresses and ``localhost`` by which a browser may call it.
+        acting_token: Whoever has it may look, and act as an operator; None: nobody acts.
 
     """
 
-    def __init__(self, token: str, port: int, prefix: str, hosts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        token: str,
+        port: int,
+        prefix: str,
+        hosts: Sequence[str],
+        acting_token: str | None = None,
+    ) -> None:
         self._token = token
+        self._acting_token = acting_token
         self.cookie = f"scaler_dashboard_{port}"
         self._prefix = prefix
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -74,8 +85,16 @@ class Guard:
         return ""
 
     def is_token(self, given: str) -> bool:
-        """Return True if this is the token."""
-        return hmac.compare_digest(given.encode(), self._token.encode())
+        """Return True if this is a token with which one may look."""
+        return self._is_acting(given) or _are_equal(given, self._token)
+
+    def may_act(self, request: HTTPServerRequest) -> bool:
+        """Return True if it brings the token of operators: in its link, or else as a cookie."""
+        given = _query(request)
+        return self._is_acting(given if self.is_token(given) else self._cookie(request))
+
+    def _is_acting(self, given: str) -> bool:
+        return self._acting_token is not None and _are_equal(given, self._acting_token)
 
     def let_in(self, handler: RequestHandler, token: str) -> None:
         """Let the browser bring the token from now on, and show it to no script."""
@@ -102,6 +121,10 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+def _are_equal(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode(), token.encode())
 
 
 def name_in(host: str) -> str:
@@ -170,6 +193,7 @@ class GuardedTornado(BokehTornado):
         nonce.set(secrets.token_urlsafe(16))
         hide_token(request)
         guard = self._guard
+        may_act.set(guard.may_act(request))
         if self._is_over:
             return self.get_handler_delegate(request, Gone)
         refusal = guard.refusal(request)
@@ -258,6 +282,8 @@ class Headers(OutputTransform):
 
     def __init__(self, request: HTTPServerRequest) -> None:
         host = request.host if name_in(request.host) else "localhost"
+        # A page around it could have its user press a button unseen.
+        frames = "'none'" if may_act.get() else f"'self' {FRAMES}"
         self._policy = "; ".join(
             (
                 "default-src 'none'",
@@ -266,7 +292,7 @@ class Headers(OutputTransform):
                 "img-src 'self' data: blob:",
                 "font-src 'self' data:",
                 f"connect-src 'self' ws://{host} wss://{host}",
-                f"frame-ancestors 'self' {FRAMES}",
+                f"frame-ancestors {frames}",
                 "form-action 'self'",
                 "base-uri 'none'",
             )

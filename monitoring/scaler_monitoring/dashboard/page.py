@@ -69,14 +69,17 @@ def open_page(
     # Outside of a frame it has become a cookie.
     token = request.arguments.get(guard.TOKEN, [b""])[-1].decode(errors="replace")
     hrefs = links(prefix, token)
-    view = View(watch, theme, settings, hrefs, rows_max, Address(_query(request.arguments)))
+    address, may_act = Address(_query(request.arguments)), guard.may_act.get()
+    view = View(watch, theme, settings, hrefs, rows_max, address, may_act)
     status, page = Status(view), kind(view)
     page.root.visible = False
     document.title = f"{dict(LINKS)[kind.path]} · scaler"
     document.template = template("page.html")
     # The page does both itself: Bokeh would ask for a session that is gone.
     document.config.update(reconnect_session=False, notify_connection_status=False)
-    document.template_variables.update(variables(hrefs, kind.path, theme, guard.nonce.get()))
+    document.template_variables.update(
+        variables(hrefs, kind.path, theme, guard.nonce.get()), may_act=may_act
+    )
     document.add_root(
         column(status.root, page.root, view.address.root, sizing_mode="stretch_width")
     )

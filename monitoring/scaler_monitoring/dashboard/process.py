@@ -57,6 +57,7 @@ def serve(config: DashboardProcessConfig, lifeline: int, tell: Callable[[Ready],
 async def _serve(
     config: DashboardProcessConfig, lifeline: int, tell: Callable[[Ready], None]
 ) -> None:
+    from scaler_monitoring.dashboard.acting import Acting
     from scaler_monitoring.dashboard.guard import Guard
     from scaler_monitoring.dashboard.server import Dashboard
     from scaler_monitoring.dashboard.watch import LiveWatch, Replay
@@ -72,7 +73,10 @@ async def _serve(
         assert config.monitor_address is not None
         watch = LiveWatch(config.monitor_address, config.credentials, config.record)
     with contextlib.closing(watch):
-        guard = Guard(config.token, listener.getsockname()[1], config.prefix, config.hosts)
+        port, acts = listener.getsockname()[1], config.acting
+        acting = Acting(watch, acts.keys) if acts is not None else None
+        acting_token = acts.token if acts is not None else None
+        guard = Guard(config.token, port, config.prefix, config.hosts, acting_token)
         dashboard = Dashboard(
             watch,
             listener,
@@ -81,6 +85,7 @@ async def _serve(
             interval_s=config.interval_s,
             rows_max=config.rows_max,
             tls=tls_context(config.tls) if config.tls is not None else None,
+            acting=acting,
         )
 
         def look() -> None:
@@ -96,6 +101,8 @@ async def _serve(
         finally:
             loop.remove_reader(lifeline)
             await dashboard.close()
+            if acting is not None:
+                acting.close()
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
 from scaler_monitoring.dashboard import speedscope_file
+from scaler_monitoring.dashboard.acting import ActHandler, Acting
 from scaler_monitoring.dashboard.at_once import AtOnce
 from scaler_monitoring.dashboard.find import FindHandler
 from scaler_monitoring.dashboard.guard import GOODBYE_S, Guard, GuardedTornado
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 UNUSED_MS = 5000
 """A tab that is closed, or could not connect, costs nothing any more after this."""
 BODY_BYTES_MAX = 16_384
-"""All that is ever sent to it are the settings."""
+"""All that is ever sent to it are the settings, and what an operator wants."""
 MESSAGE_BYTES_MAX = 1 << 20
 """Of what a page sends: what was typed, which rows were chosen, how wide its figures are."""
 STATISTICS_MS = 3_600_000
@@ -53,6 +54,7 @@ class Dashboard:
         interval_s: How often pages are brought up to date.
         rows_max: How many tasks are listed.
         tls: With what it speaks HTTPS; None: it speaks HTTP.
+        acting: Acts for operators; None: nobody may act.
 
     """
 
@@ -66,6 +68,7 @@ class Dashboard:
         interval_s: float,
         rows_max: int,
         tls: ssl.SSLContext | None = None,
+        acting: Acting | None = None,
     ) -> None:
         def opener(kind: type[Page]) -> Callable[[Document], None]:
             return lambda document: open_page(document, kind, watch, prefix, interval_s, rows_max)
@@ -73,16 +76,19 @@ class Dashboard:
         applications: dict[str, Any] = {
             kind.path: Application(FunctionHandler(opener(kind))) for kind in PAGES
         }
+        patterns: list[Any] = [
+            (r"/find", FindHandler, {"watch": watch}),
+            (r"/settings", SettingsHandler, {"prefix": prefix, "source": watch.source}),
+            (speedscope_file.PATH, speedscope_file.SpeedscopeHandler, {"watch": watch}),
+        ]
+        if acting is not None:
+            patterns.append((r"/act", ActHandler, {"acting": acting}))
         tornado = GuardedTornado(
             applications,
             guard=guard,
             sign_in=SignIn,
             prefix=prefix,
-            extra_patterns=[
-                (r"/find", FindHandler, {"watch": watch}),
-                (r"/settings", SettingsHandler, {"prefix": prefix, "source": watch.source}),
-                (speedscope_file.PATH, speedscope_file.SpeedscopeHandler, {"watch": watch}),
-            ],
+            extra_patterns=patterns,
             secret_key=secrets.token_bytes(32),
             sign_sessions=True,
             use_index=False,

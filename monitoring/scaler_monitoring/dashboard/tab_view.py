@@ -29,6 +29,8 @@ class View:
     """How many tasks are listed."""
     address: Address = field(default_factory=Address)
     """What is chosen, searched and sorted in it."""
+    may_act: bool = False
+    """It was opened by the link of operators."""
 
     @property
     def model(self) -> Model:

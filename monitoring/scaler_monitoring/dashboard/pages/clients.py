@@ -8,6 +8,7 @@ from bokeh.layouts import column
 
 from scaler_cluster.wire import feed
 from scaler_monitoring import texts, view
+from scaler_monitoring.dashboard import deeds
 from scaler_monitoring.dashboard.bars import BARS_MAX, TASK_STATES, Bar, Bars
 from scaler_monitoring.dashboard.links import worker_url
 from scaler_monitoring.dashboard.page import Page
@@ -42,11 +43,15 @@ class Clients(Page):
         theme = self.view.theme
         self._tiles = Tiles(theme)
         self._bars = Bars(TASK_STATES, theme)
-        self._table = Table(_COLUMNS, theme, nothing="No client is there.")
+        self._deeds = deeds.RowDeeds(self.view, "client")
+        self._table = Table(
+            _COLUMNS, theme, key=self._deeds.key, nothing="No client is there.", label="Clients"
+        )
+        self._table.on_choose(lambda _: self._show(self.view.model))
         self._moves = Table(_MOVES, theme, nothing="No client has come or left lately.")
         return column(
             self._tiles.root,
-            panel("Clients", theme, self._bars.root, self._table.root),
+            panel("Clients", theme, self._bars.root, self._table.root, self._deeds.root),
             panel("Came and left", theme, self._moves.root),
             sizing_mode="stretch_width",
         )
@@ -60,6 +65,13 @@ class Clients(Page):
         self._bars.update([_bar(one) for one in clients[:BARS_MAX] if one.submitted])
         self._table.update([_row(one, model) for one in clients[:ROWS_MAX]])
         self._moves.update(_moves(model))
+        self._show(model)
+
+    def _show(self, model: Model) -> None:
+        """Show what can be done to the client that is chosen."""
+        assert model.snapshot is not None
+        chosen = [one for one in model.snapshot.clients if str(one.session) == self._table.chosen]
+        self._deeds.show([deed for one in chosen for deed in deeds.of_client(model, one)])
 
 
 def _tiles(snapshot: feed.Snapshot) -> list[Tile]:
@@ -96,6 +108,7 @@ _COLUMNS = (
 
 def _row(client: feed.Client, model: Model) -> dict[str, Any]:
     return {
+        "key": str(client.session),
         "session": client.session,
         "client": texts.client_name(client),
         **_inside(client.worker, model),

@@ -9,7 +9,7 @@ from bokeh.layouts import column
 from bokeh.models.widgets.inputs import TextInput
 
 from scaler_monitoring import view
-from scaler_monitoring.dashboard import html
+from scaler_monitoring.dashboard import deeds, html
 from scaler_monitoring.dashboard.links import failure_key, failure_url, function_url
 from scaler_monitoring.dashboard.opened import Opened
 from scaler_monitoring.dashboard.page import Page
@@ -71,11 +71,12 @@ class Functions(Page):
         self._table.on_order(lambda: self.view.address.set(is_step=False, sort=self._table.order))
         self._head, self._more = (text("", theme, html.STYLE + _CSS) for _ in range(2))
         self._tiles = Tiles(theme)
+        self._deeds = deeds.Deeds(self.view)
         self._opened = Opened(
             self.view,
             "name",
             [panel("Functions", theme, controls(self._search), self._table.root)],
-            [self._head, self._tiles.root, self._more],
+            [self._head, self._deeds.root, self._tiles.root, self._more],
         )
         return column(*self._opened.roots, sizing_mode="stretch_width")
 
@@ -111,6 +112,7 @@ class Functions(Page):
         counts = next((one for one in model.snapshot.functions if one.name == name), None)
         times = model.ledger.functions.get(name, _NONE)
         show(self._head, f"{html.BACK}<h2>{escape(view.function_name(name))}</h2>")
+        self._deeds.update(deeds.of_function(name) if counts is not None else [])
         self._tiles.update(_tiles(counts, times.durations) if counts is not None else [])
         if counts is None:
             show(self._more, html.nothing("No function of this name has been called."))

@@ -12,6 +12,7 @@ from bokeh.layouts import column
 from scaler_cluster.wire import feed
 from scaler_monitoring import texts, view
 from scaler_monitoring.curve import Curve
+from scaler_monitoring.dashboard import deeds
 from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
     from bokeh.models.ui.ui_element import UIElement
 
+    from scaler_monitoring.dashboard.tab_view import View
     from scaler_monitoring.model import Model
-    from scaler_monitoring.theme import Theme
 
 ROWS_MAX = 200
 """Graphs that are listed, and remembered."""
@@ -171,7 +172,7 @@ class Graphs(Page):
             _COLUMNS, theme, key="key", nothing="No graph runs, and none has ended lately."
         )
         self._table.on_choose(self._on_choose)
-        self._one = _One(theme)
+        self._one = _One(self.view)
         return column(
             self._tiles.root,
             panel(
@@ -211,7 +212,9 @@ class Graphs(Page):
 class _One:
     """A graph alone."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self, tab: View) -> None:
+        theme = tab.theme
+        self._deeds = deeds.Deeds(tab)
         self._head = text("", theme, "h2 { font-size: 16px; margin: .8rem 0 .3rem; }")
         self._tiles = Tiles(theme)
         self._states = Bars(STATES, theme)
@@ -226,7 +229,9 @@ class _One:
             "Nodes that have ended", theme, figure,
             about="Since this page saw the graph first.",
         )  # fmt: skip
-        self._above = [self._head, self._tiles.root, self._states.root, self._chain.root]
+        self._above = [
+            self._head, self._deeds.root, self._tiles.root, self._states.root, self._chain.root,
+        ]  # fmt: skip
         self.root = column(*self._above, sizing_mode="stretch_width", visible=False)
 
     def update(self, model: Model, known: Known | None) -> None:
@@ -239,6 +244,7 @@ class _One:
     def _update(self, model: Model, known: Known) -> None:
         graph = known.graph
         show(self._head, f"<h2>{escape(known.name)}</h2>")
+        self._deeds.update(deeds.of_graph(model, graph) if known.over_at is None else [])
         assert model.snapshot is not None
         until = model.snapshot.clock if known.over_at is None else known.over_at
         self._tiles.update(

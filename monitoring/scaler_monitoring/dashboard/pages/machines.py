@@ -11,6 +11,7 @@ from toolz import groupby
 
 from scaler_cluster.wire.messages import MOST_MAX
 from scaler_monitoring import texts, view
+from scaler_monitoring.dashboard import deeds
 from scaler_monitoring.dashboard.links import workers_url
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
@@ -50,7 +51,11 @@ class Machines(Page):
     def build(self) -> UIElement:
         """Return its parts."""
         theme = self.view.theme
-        self._table = Table(_COLUMNS, theme, nothing="No machine is there.")
+        self._deeds = deeds.RowDeeds(self.view, "machine")
+        self._table = Table(
+            _COLUMNS, theme, key=self._deeds.key, nothing="No machine is there.", label="Machines"
+        )
+        self._table.on_choose(lambda _: self._show(self.view.model))
         self._managers = Table(_MANAGERS, theme)
         self._managed = panel("Worker managers", theme, self._managers.root)
         self._managed.visible = False
@@ -59,7 +64,7 @@ class Machines(Page):
         self._tiles = Tiles(theme)
         self._messages = Table(_MESSAGES, theme, nothing="It has neither sent nor received any.")
         return column(
-            panel("Machines", theme, self._table.root),
+            panel("Machines", theme, self._table.root, self._deeds.root),
             self._managed,
             beside(
                 panel("CPUs that are busy", theme, self._cpu.root, about=_at_most("busiest")),
@@ -89,6 +94,14 @@ class Machines(Page):
             lines.update(model, model.machine_samples, lambda one: names.get(one, one.hex()))
         self._tiles.update(_scheduler(snapshot.scheduler))
         self._messages.update(_messages(model))
+        self._show(model)
+
+    def _show(self, model: Model) -> None:
+        """Show what can be done to the machine that is chosen."""
+        assert model.snapshot is not None
+        machines, key = model.snapshot.machines, self._table.chosen
+        chosen = [one for one in machines if one.machine.hex() == key]
+        self._deeds.show([deed for one in chosen for deed in deeds.of_machine(model, one)])
 
 
 def _at_most(which: str) -> str:
@@ -104,6 +117,7 @@ _COLUMNS = (
     Column("idle", "idle", WHOLE, 50),
     Column("queued", "queued", WHOLE, 65),
     Column("restarts", "restarts", WHOLE, 70),
+    Column("paused", "paused", WHOLE, 60),
     Column("cpus", "CPUs", WHOLE, 55),
     Column("cpu", "CPU used", PERCENT, 80),
     Column("memory", "memory", BYTES, 80),
@@ -122,6 +136,7 @@ def _row(one: feed.Machine, name: str, workers: Sequence[feed.Worker]) -> dict[s
     if one.memory_bytes and one.free_bytes is not None:
         used = 1 - one.free_bytes / one.memory_bytes
     return {
+        "key": one.machine.hex(),
         "name": name,
         "href": workers_url(name),
         "workers": one.workers,
@@ -131,6 +146,7 @@ def _row(one: feed.Machine, name: str, workers: Sequence[feed.Worker]) -> dict[s
         "idle": sum(count == 0 for count in tasks),
         "queued": sum(max(count - 1, 0) for count in tasks),
         "restarts": one.restarts,
+        "paused": sum(worker.is_paused for worker in workers),
         "cpus": one.cpus,
         "cpu": one.cpu / one.cpus if one.cpu is not None and one.cpus else UNKNOWN,
         "memory": as_number(one.memory_bytes),

@@ -14,7 +14,7 @@ from bokeh.models.widgets.inputs import Select, TextInput
 
 from scaler_cluster.ids import session_label
 from scaler_monitoring import texts, view
-from scaler_monitoring.dashboard import html
+from scaler_monitoring.dashboard import deeds, html
 from scaler_monitoring.dashboard.links import failure_key, function_url, task_url, worker_url
 from scaler_monitoring.dashboard.opened import Opened
 from scaler_monitoring.dashboard.page import Page
@@ -130,7 +130,9 @@ class Tasks(Page):
             sizing_mode="stretch_width",
         )
         self._kinds = Opened(self.view, "failure", [listed], [self._failure, self._alike.root])
-        self._tasks = Opened(self.view, "task", self._kinds.roots, [self._task])
+        self._deeds = deeds.Deeds(self.view)
+        alone = [self._task, self._deeds.root]
+        self._tasks = Opened(self.view, "task", self._kinds.roots, alone)
         return column(*self._tasks.roots, sizing_mode="stretch_width")
 
     def update(self, model: Model) -> None:
@@ -248,6 +250,7 @@ class Tasks(Page):
         """Bring what is open up to date."""
         key = self._tasks.key
         show(self._task, html.BACK + task_detail(model, key) + self._logs(key) if key else "")
+        self._deeds.update(deeds.of_task(model, key))
         key = self._kinds.key
         kinds = [one for one in model.failures.values() if _key(one) == key]
         gone = html.nothing("No such failure was heard of in the last half hour.")

@@ -10,7 +10,7 @@ from bokeh.layouts import column
 from bokeh.models.widgets.inputs import TextInput
 
 from scaler_monitoring import texts, view
-from scaler_monitoring.dashboard import html
+from scaler_monitoring.dashboard import deeds, html
 from scaler_monitoring.dashboard.links import function_url, work_url, worker_url
 from scaler_monitoring.dashboard.opened import Opened
 from scaler_monitoring.dashboard.page import Page
@@ -117,6 +117,7 @@ class Workers(Page):
         for table in (self._table, self._deaths):
             table.on_choose(self._on_choose)
         self._said, self._facts, self._tasks = (text("", theme, html.STYLE) for _ in range(3))
+        self._deeds = deeds.Deeds(self.view)
         self._timeline = Timeline(("cpu", "rss"), settings.window_s)
         source = self._timeline.source
         curve = curves(source, {"cpu": "busy"}, "CPUs", theme, SERIES)
@@ -134,6 +135,7 @@ class Workers(Page):
         ]
         alone: list[UIElement] = [
             self._facts,
+            self._deeds.root,
             beside(
                 panel("Its CPU", theme, curve),
                 panel("Its memory", theme, memory_curves(source, {"rss": "rss"}, self.view)),
@@ -202,6 +204,7 @@ class Workers(Page):
         name = model.label(chosen) or key
         logs = html.link(link_to_logs(self.view, worker=name), "Logs of this worker")
         show(self._facts, f"{html.BACK}<h2>Worker {escape(name)}</h2>{facts}{logs}")
+        self._deeds.update(deeds.of_worker(model, rows[0].worker) if rows else [])
         self._draw(model, chosen)
         works = islice(reversed(model.stream), LOOKED_THROUGH)
         last = list(islice((one for one in works if one.worker == chosen), LAST_TASKS))
@@ -240,6 +243,7 @@ def _state(worker: feed.Worker) -> str:
         "leaving": worker.is_leaving,
         "stalled": worker.is_stalled,
         "spare": worker.is_spare,
+        "paused": worker.is_paused,
     }
     return ", ".join(name for name, is_so in special.items() if is_so)
 

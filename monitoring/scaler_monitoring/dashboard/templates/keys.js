@@ -103,10 +103,10 @@ document.getElementById("jump").addEventListener("click", openPalette)
 addEventListener("keydown", event => {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
     event.preventDefault()
-    if (!palette.open) openPalette()
+    if (!document.querySelector("dialog[open]")) openPalette()
     return
   }
-  if (event.ctrlKey || event.altKey || event.metaKey || palette.open || keys.open) return
+  if (event.ctrlKey || event.altKey || event.metaKey || document.querySelector("dialog[open]")) return
   if (event.key === "Escape") {
     if (isTyping()) inside(document).blur()
     else first(one => one.classList.contains("back"))?.click()
