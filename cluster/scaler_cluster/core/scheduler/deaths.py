@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from scaler_cluster.core.records.lifecycle import Event, State
+from scaler_cluster.core.scheduler.naming import name_of
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Deaths:
                 run.losses += 1
             return
         if run.deaths == POISON_DEATHS - 1:
-            function = self._table.name_of(run)
+            function = name_of(self._table.functions, run)
             session = self._table.session_by_number[run.session]
             self._table.journal.poison(session, run, function, lost.death, now)
         if run.may_retry:

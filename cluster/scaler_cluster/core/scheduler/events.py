@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from scaler_cluster.core.graph.graph import NodeRun
+from scaler_cluster.core.scheduler.naming import name_of, parts
 from scaler_cluster.core.scheduler.observer import Observer
 from scaler_cluster.ids import alias_of
 from scaler_cluster.wire import feed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from scaler_cluster.core.graph.graph import GraphRecord
     from scaler_cluster.core.records.functions import FunctionRecord
@@ -117,24 +117,8 @@ class EventRecorder(Observer):
             self.due = self.now + BATCH_S
         return self._samplers[kind].take()
 
-    def _name_of(self, run: Run) -> str:
-        if isinstance(run, NodeRun):
-            return run.graph.name_of(run.first)
-        return self._functions[run.function].name
-
-    def _parts(self, run: Run, first: int, count: int) -> Iterable[tuple[int, int, str]]:
-        """Return tasks of a run in parts of one name each: first task, number of tasks, name."""
-        if not isinstance(run, NodeRun):
-            return ((first, count, self._functions[run.function].name),)
-        graph = run.graph
-        low = first - graph.first
-        return (
-            (graph.first + start, stop - start, name)
-            for start, stop, name in graph.layers.stretches(low, low + count)
-        )
-
     def assigned(self, worker: WorkerRecord, run: Run) -> None:
-        for first, count, name in self._parts(run, run.first, run.count):
+        for first, count, name in parts(self._functions, run, run.first, run.count):
             if self._wants(feed.Assigned):
                 self._events.append(
                     feed.Assigned(self.now, alias_of(worker.peer), run.session, first, count, name)
@@ -143,7 +127,7 @@ class EventRecorder(Observer):
     def done(self, worker: WorkerRecord, run: Run, first: int, count: int, busy_s: float) -> None:
         worker.busy_s += busy_s
         each_s, stop = busy_s / count, first + count
-        for low, many, name in self._parts(run, first, count):
+        for low, many, name in parts(self._functions, run, first, count):
             if self._wants(feed.Done):
                 # Those after it ran after it.
                 at = self.now - (stop - low - many) * each_s
@@ -157,7 +141,7 @@ class EventRecorder(Observer):
     def failed(self, run: Run, kind: str, detail: Mapping[str, Any], busy_s: float) -> None:
         if run.worker is not None:
             run.worker.busy_s += busy_s
-        for first, count, name in self._parts(run, run.first, run.count):
+        for first, count, name in parts(self._functions, run, run.first, run.count):
             if self._wants(feed.Failed):
                 self._events.append(
                     feed.Failed(
@@ -172,15 +156,16 @@ class EventRecorder(Observer):
         if run.worker is not None:
             run.worker.busy_s += busy_s
         if self._wants(feed.Retried):
+            name = name_of(self._functions, run)
             self._events.append(
                 feed.Retried(
-                    self.now, _worker_of(run), run.session, run.first, self._name_of(run),
+                    self.now, _worker_of(run), run.session, run.first, name,
                     _attempt(run), kind, _text(detail, "type"), _text(detail, "message"), busy_s,
                 )
             )  # fmt: skip
 
     def moved(self, worker: WorkerRecord, run: Run) -> None:
-        for first, count, name in self._parts(run, run.first, run.count):
+        for first, count, name in parts(self._functions, run, run.first, run.count):
             if self._wants(feed.Moved):
                 self._events.append(
                     feed.Moved(self.now, alias_of(worker.peer), run.session, first, count, name)
@@ -191,7 +176,7 @@ class EventRecorder(Observer):
         if worker is not None and worker.runs and worker.runs[0] is run and first == run.first:
             busy_s = self.now - worker.progress_at
             worker.busy_s += busy_s
-        for low, many, name in self._parts(run, first, count):
+        for low, many, name in parts(self._functions, run, first, count):
             if self._wants(feed.Cancelled):
                 self._events.append(
                     feed.Cancelled(
@@ -223,7 +208,7 @@ class EventRecorder(Observer):
         for run in worker.runs:
             if lost is None or run.holds(lost.session, lost.task):
                 died.session, died.task = run.session, run.first if lost is None else lost.task
-                died.function = self._name_of(run)
+                died.function = name_of(self._functions, run)
                 break
         died.exit_code, died.signal = _number(death, "exit_code"), _number(death, "signal")
         died.peak_rss_bytes = _number(death, "peak_rss_bytes")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.records.lifecycle import Event
+from scaler_cluster.core.scheduler.naming import tally
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Failures:
 
     def retried(self, run: Run, kind: str, detail: dict[str, Any], busy_s: float) -> None:
         """Note that a single task is about to be begun again."""
-        for totals, count in self._table.tally(run):
+        for totals, count in tally(self._table.functions, run):
             totals.retried += count
         self._table.observer.retried(run, kind, detail, busy_s)
 

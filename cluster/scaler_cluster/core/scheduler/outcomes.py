@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.records.lifecycle import Event, State
+from scaler_cluster.core.scheduler.naming import measure, tally
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
@@ -57,7 +58,7 @@ class Outcomes:
                 observer.done(worker, run, message.first + index, count, busy_s)
             elif isinstance(run, NodeRun):
                 self._graphs.returned_late(run, message.first + index, count)
-            table.measure(run, message.first + index, count, busy_s)
+            measure(table.functions, run, message.first + index, count, busy_s)
             self._runs.finish(worker, run, count, Event.RETURNED, busy_s)
             index += count
 
@@ -65,7 +66,7 @@ class Outcomes:
         """One task returned a value with large buffers, in segments that its client now holds."""
         table = self._table
         run = self._runs.single(worker, message.session, message.task)
-        table.measure(run, message.task, 1, message.busy_s)
+        measure(table.functions, run, message.task, 1, message.busy_s)
         session = table.session_by_number.get(run.session)
         if session is None or run.state is State.CANCELLING:
             table.objects.remove_segments(worker.store, message.objects)
@@ -85,7 +86,7 @@ class Outcomes:
     def erred(self, worker: WorkerRecord, message: m.Erred) -> None:
         """One task raised: it fails, or is run again if it may be."""
         run = self._runs.single(worker, message.session, message.task)
-        self._table.measure(run, message.task, 1, message.busy_s)
+        measure(self._table.functions, run, message.task, 1, message.busy_s)
         if run.state is not State.CANCELLING:
             if (
                 message.kind == m.FAILED_MISSING
@@ -137,7 +138,7 @@ class Outcomes:
             if run.state is State.CANCELLING:
                 self._runs.finish(worker, run, run.count, Event.GIVEN_BACK, 0.0)
             else:
-                for one, count in self._table.tally(run):
+                for one, count in tally(self._table.functions, run):
                     one.moved += count
                 self._table.observer.moved(worker, run)
                 self._runs.requeue(worker, run, Event.GIVEN_BACK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.scheduler.naming import tally
 from scaler_cluster.core.scheduler.scaling import Demand
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Pace:
     def mean_s(self, table: Table, now: float) -> float | None:
         """Return how long a task takes that has not ended; None: of most of them nobody knows."""
         runs = (run for worker in table.workers.values() for run in worker.runs)
-        busy = {id(totals) for run in runs for totals, _ in table.tally(run)}
+        busy = {id(totals) for run in runs for totals, _ in tally(table.functions, run)}
         before, self._seen = self._seen, {}
         known, unknown, seconds = 0, 0, 0.0
         for name, totals in table.names:

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from scaler_cluster.call_tree import FUNCTIONS_MAX
+from scaler_cluster.core.scheduler.naming import find_name
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import alias_of
 from scaler_cluster.wire import feed
@@ -134,7 +135,8 @@ class Sampling:
         self, worker: WorkerRecord, session: int, task: int, function: bytes, age_s: float
     ) -> feed.Running:
         of = alias_of(worker.peer), worker.host, worker.pid, worker.name
-        return feed.Running(*of, session, task, self._name(function), age_s)
+        name = find_name(self._table, session, task, function)
+        return feed.Running(*of, session, task, name, age_s)
 
     def _name(self, function: bytes) -> str:
         # The worker may have run it for a client that has left.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.records import totals as t
 from scaler_cluster.core.records.placement import describe
 from scaler_cluster.core.scheduler.graph_rows import add_graphs
+from scaler_cluster.core.scheduler.naming import name_of
 from scaler_cluster.ids import alias_of
 from scaler_cluster.wire import feed
 
@@ -159,7 +160,7 @@ def _worker(table: Table, worker: WorkerRecord, now: float) -> feed.Worker:
     if worker.runs:
         run = worker.runs[0]
         row.session, row.task = run.session, run.first
-        row.function = table.name_of(run)
+        row.function = name_of(table.functions, run)
         row.age_s = now - worker.progress_at
     row.is_spare, row.is_blocked, row.is_stalled = worker.spare, worker.blocked, worker.stalled
     row.is_leaving, row.is_paused = worker.retiring or bool(worker.killed), worker.paused

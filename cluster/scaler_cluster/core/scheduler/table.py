@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from scaler_cluster.core.graph.graph import NodeRun
 from scaler_cluster.core.records.accounts import Account
 from scaler_cluster.core.records.actors import ActorTable
-from scaler_cluster.core.records.credit import expect, measure
 from scaler_cluster.core.records.lifecycle import ENDS, Event, State
 from scaler_cluster.core.records.totals import Names, Totals
 from scaler_cluster.core.scheduler.answers import Answers
@@ -23,7 +22,7 @@ from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from scaler_cluster.core.graph.graph import GraphRecord
     from scaler_cluster.core.graph.ready_nodes import ReadyNodes
@@ -226,30 +225,6 @@ class Table:
         """Return where the tasks of a run are counted, unless they are nodes of a graph."""
         function = self.functions[run.function].totals
         return function, self.session_by_number[run.session].totals
-
-    def name_of(self, run: Run) -> str:
-        """Return the name under which the first task of a run is counted."""
-        if isinstance(run, NodeRun):
-            return run.graph.name_of(run.first)
-        return self.functions[run.function].name
-
-    def tally(self, run: Run) -> Iterator[tuple[Totals, int]]:
-        """Yield the totals under whose names the tasks of a run are counted, and how many."""
-        if isinstance(run, NodeRun):
-            first = run.first - run.graph.first
-            for layer, count in run.graph.layers.shares(first, first + run.count):
-                yield layer.totals, count
-        else:
-            yield self.functions[run.function].totals, run.count
-
-    def measure(self, run: Run, first: int, count: int, busy_s: float) -> None:
-        """Tasks of a run took so long together, whatever became of them."""
-        function = self.functions[run.function]
-        if isinstance(run, NodeRun):
-            expect(function, count, busy_s)
-            run.graph.layers.measured(first - run.graph.first, count, busy_s)
-        else:
-            measure(function, count, busy_s)
 
     def use(self, run: Run) -> None:
         """Count a run among the users of what it needs."""

@@ -11,6 +11,7 @@ import math
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from scaler_cluster.core.scheduler.naming import find_name
 from scaler_cluster.errors import RemoteProtocolError
 from scaler_cluster.ids import alias_of
 from scaler_cluster.texts import LINE_CHARS_MAX, LINES_MAX, dropped_lines
@@ -110,7 +111,8 @@ class Tailing:
             self._lines.append(self._line(worker, now, answer.reason))
         for age_ms, session, task, function, source, level, text in lines:
             line = self._line(worker, now - age_ms / 1000, text)
-            line.session, line.task, line.function = session, task, self._name(function)
+            line.session, line.task = session, task
+            line.function = find_name(self._table, session, task, function)
             line.source, line.level = source, level
             self._lines.append(line)
 
@@ -131,11 +133,6 @@ class Tailing:
     def _line(self, worker: WorkerRecord, at: float, text: str) -> feed.LogLine:
         of = alias_of(worker.peer), worker.host, worker.pid, worker.name
         return feed.LogLine(at, *of, text=text)
-
-    def _name(self, function: bytes) -> str:
-        # The worker may have run it for a client that has left.
-        record = self._table.functions.get(function)
-        return record.name if record is not None else ""
 
     def take(self, now: float) -> feed.Logs:
         """Return what came since the last time."""
