@@ -20,6 +20,7 @@ from scaler_exec import Client, Met, Operator, ScalerExecutor
 from tests.runtime import tasks
 from tests.runtime.helpers import BOUND_S, free_port, wait_until
 from tests.runtime.shell import Shell
+from tests.runtime.test_dashboard_for_all import AXE, FAULTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,16 +73,20 @@ class Cluster:
         return self.dashboard.address("for operators, at ")
 
     def ask(self, method: str, path: str, token: str, body: str = "", **headers: str):
-        """Return the status and the answer to a request with a token in its link."""
-        where = urlsplit(self.link)
-        connection = http.client.HTTPConnection(where.netloc, timeout=BOUND_S)
-        try:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, f"{path}?token={token}", body, named)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode(), answer.headers
-        finally:
-            connection.close()
+        """Return the status, the answer and its headers to a request with a token in its link."""
+        return ask_at(self.link, method, path, token, body, **headers)
+
+
+def ask_at(link: str, method: str, path: str, token: str, body: str = "", **headers: str):
+    """Return the status, the answer and its headers to a request to where a link leads."""
+    connection = http.client.HTTPConnection(urlsplit(link).netloc, timeout=BOUND_S)
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, f"{path}?token={token}", body, named)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+    finally:
+        connection.close()
 
 
 def token_of(link: str) -> str:
@@ -177,6 +182,8 @@ def test_tasks_are_cancelled_after_a_second_click(cluster, open_page, executor, 
     dialog = ask(page, "Cancel all its tasks")
     assert dialog.get_by_role("heading").inner_text() == "Function hold: cancel all its tasks?"
     assert dialog.get_by_text("That meets 3 tasks of 1 client.").is_visible()
+    page.evaluate(AXE)
+    assert page.evaluate(FAULTS) == []
     # Enter presses what has the focus: that closes it.
     page.keyboard.press("Enter")
     dialog.wait_for(state="hidden")
@@ -400,3 +407,23 @@ def test_who_goes_before_the_answer_leaves_nothing(cluster, operator):
             tab.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
     assert cluster.ask("POST", "/act", acting, body)[0] == 200
     # What it wrote to stderr is looked at when it has ended.
+
+
+def test_a_stack_file_has_the_second_link_too(cluster, shell):
+    """Its dashboard is a process of its own, which acts with the same key."""
+    file = shell.write(
+        "stack.toml",
+        f'[webui]\nport = 0\nmonitor_address = "{cluster.monitor}"\nkeys = "{cluster.keys}"\n'
+        f'operator_keys = "{cluster.key("ann")}"\n',
+    )
+    link = shell.start(f"scaler {file}").address("for operators, at ")
+    trial = json.dumps({**PAUSE_RED, "trial": True})
+
+    def answer() -> dict[str, str]:
+        status, said, _ = ask_at(link, "POST", "/act", token_of(link), trial)
+        assert status == 200
+        return json.loads(said)
+
+    met = {"met": "1 worker, of which 0 run tasks"}
+    # At first it has not heard the scheduler.
+    wait_until(lambda: answer() == met, lambda: f"nothing is met: {answer()}")

@@ -14,8 +14,9 @@ const ask = async (data, trial) => {
     ? "this browser has another link by now: open the one for operators again"
     : "the dashboard does not answer"}
 }
+const sentence = text => /[.?!]$/.test(text) ? text : `${text}.`
 const endDeed = text => {
-  deedSaid.textContent = text
+  deedSaid.textContent = sentence(text)
   deedClose.textContent = "Close"
   deedDo.hidden = true
   deedClose.focus()
@@ -32,7 +33,7 @@ const openDeed = async data => {
   deedClose.focus()
   const {met, refused} = await ask(data, true)
   if (wantedDeed !== data) return
-  if (refused !== undefined) return endDeed(`That cannot be done: ${refused}.`)
+  if (refused !== undefined) return endDeed(`That cannot be done: ${refused}`)
   deedSaid.textContent = `That meets ${met}.`
   deedDo.hidden = false
 }
@@ -43,7 +44,7 @@ deedDo.addEventListener("click", async () => {
   deedClose.focus()
   deedSaid.textContent = "The scheduler is told …"
   const {met, refused} = await ask(data, false)
-  if (wantedDeed === data) endDeed(refused === undefined ? `Done: ${met}.` : `Not done: ${refused}.`)
+  if (wantedDeed === data) endDeed(refused === undefined ? `Done: ${met}` : `Not done: ${refused}`)
 })
 deedClose.addEventListener("click", () => deed.close())
 deed.addEventListener("close", () => { wantedDeed = null })
