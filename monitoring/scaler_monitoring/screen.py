@@ -13,6 +13,7 @@ from rich.text import Text
 
 from scaler_monitoring import view
 from scaler_monitoring.health import ALARM, NOTE, WARNING, health
+from scaler_monitoring.layers import told as told_of_layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,7 @@ SIDE_WIDTH = 150
 """From this width on, functions and clients stand beside the workers."""
 NAME_WIDTH = 40
 """Longer names of functions and tasks are cut."""
+LAYER_COLUMNS = ("layer of a graph", "ended", "")
 STYLES = {ALARM: "bold red", WARNING: "bold yellow", NOTE: "bold"}
 """Of what is to be said."""
 LOW = 30
@@ -67,23 +69,26 @@ def draw(
     news = [_line(text, "cyan") for text in view.news(model, BELOW_LINES)]
     rows = order.sort(view.worker_rows(snapshot))
     functions, clients = view.functions(model), view.clients(snapshot)
+    layers = [] if is_low else told_of_layers(snapshot, BELOW_LINES)
     has_side = console.width >= SIDE_WIDTH
     if height is not None:
         room = height - len(console.render_lines(head, pad=False)) - len(news) - 1
-        most = max(room // 2 - 2, 0) if has_side else BELOW_LINES
+        most = max(room // (3 if layers else 2) - 2, 0) if has_side else BELOW_LINES
         if is_low and not has_side:
             # What it does matters more than who asked for it, and than what was.
             most, clients = max(min(room - ROWS_MIN - 3, BELOW_LINES), 1), []
             news = news[: max(room - ROWS_MIN - most - 3, 0)]
             room = height - len(console.render_lines(head, pad=False)) - len(news) - 1
-        functions, clients = functions[:most], clients[:most]
+        functions, clients, layers = functions[:most], clients[:most], layers[:most]
         if not has_side:
             room -= len(functions) + len(clients) + (1 if is_low else 2)
+            room -= len(layers) + bool(layers)
         room = max(room, ROWS_MIN)
         top = max(min(top, len(rows) - room), 0)
         rows = rows[top : top + room]
     side = Group(
         _table(view.FUNCTION_COLUMNS, functions),
+        *([_table(LAYER_COLUMNS, layers)] if layers else []),
         *([_table(("client_manager", "tasks"), clients)] if clients or not is_low else []),
     )
     if has_side:

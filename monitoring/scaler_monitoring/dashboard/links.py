@@ -42,6 +42,11 @@ def workers_url(wanted: str) -> str:
     return f"workers?{urlencode({'search': wanted})}"
 
 
+def graph_url(graph: str) -> str:
+    """Return the link to a graph, by its session and its first task: ``3:64``."""
+    return f"graphs?{urlencode({'graph': graph}, safe=':')}"
+
+
 def failure_url(kind: str) -> str:
     """Return the link to a kind of failures, by what :func:`failure_key` returns."""
     return f"tasks?{urlencode({'failure': kind})}"

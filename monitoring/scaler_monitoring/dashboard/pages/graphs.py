@@ -14,6 +14,7 @@ from scaler_monitoring import texts, view
 from scaler_monitoring.curve import Curve
 from scaler_monitoring.dashboard import deeds
 from scaler_monitoring.dashboard.bars import BARS_MAX, Bar, Bars
+from scaler_monitoring.dashboard.links import function_url, graph_url
 from scaler_monitoring.dashboard.page import Page
 from scaler_monitoring.dashboard.parts import (
     TIME,
@@ -30,6 +31,8 @@ from scaler_monitoring.dashboard.parts import (
 )
 from scaler_monitoring.dashboard.timeline import MARGIN, Timeline
 from scaler_monitoring.figures import curves
+from scaler_monitoring.layer_figure import LayerFigure
+from scaler_monitoring.layers import Layers, layers_of, progress, short, waits_for
 from scaler_monitoring.theme import FAILED, SERIES, look_of
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ ROWS_MAX = 200
 """Graphs that are listed, and remembered."""
 OVER_MAX = 5
 """Bars of graphs that are over, if few are running."""
+LAYERS_MAX = 60
+"""Bars of layers: more are no overview."""
 POINTS_MAX = 300
 """Of the curve of a graph. When there are more, each second one is left out."""
 STATES = ("done", "assigned", "ready", "waiting", "failed", "cancelled")
@@ -70,6 +75,8 @@ class Known:
     """By the scheduler's clock; None: nobody has told."""
     over_at: float | None = None
     """None: it runs."""
+    layers: Layers = field(default_factory=Layers)
+    """As they were seen last."""
     curve: Curve[Point] = field(default_factory=lambda: Curve(POINTS_MAX))
 
     @property
@@ -93,6 +100,8 @@ class Known:
     def end(self, event: feed.GraphOver) -> None:
         """Take in that it is over."""
         self.over_at = event.at
+        if event.done == event.nodes:
+            self.layers = self.layers.ended()
         self.graph = replace(
             self.graph, nodes=event.nodes, is_whole=True, waiting=0, ready=0, assigned=0,
             done=event.done, failed=event.failed, cancelled=event.cancelled, chain_left=None,
@@ -133,10 +142,12 @@ class Ledger:
             if key in over and over[key].at < clock:
                 del over[key]
         self.running = [one for one in model.snapshot.graphs if key_of(one) not in over]
+        layers = layers_of(model.snapshot)
         for graph in self.running[:ROWS_MAX]:
             key = key_of(graph)
             known = self.graphs[key] = before.get(key) or Known(graph)
             known.graph, known.over_at = graph, None
+            known.layers = layers.get((graph.session, graph.first), known.layers)
             known.see(clock)
         for key, last in reversed(over.items()):
             if len(self.graphs) == ROWS_MAX:
@@ -229,6 +240,13 @@ class _One:
             "Nodes that have ended", theme, figure,
             about="Since this page saw the graph first.",
         )  # fmt: skip
+        self._layers = Bars(STATES, theme)
+        self._picture = LayerFigure(theme)
+        self._parts = panel(
+            "Layers", theme, self._picture.root, self._layers.root,
+            about="Nodes by name, those that others depend on further left. Bold: the longest"
+            " path of layers.",
+        )  # fmt: skip
         self._above = [
             self._head, self._deeds.root, self._tiles.root, self._states.root, self._chain.root,
         ]  # fmt: skip
@@ -264,7 +282,15 @@ class _One:
             model, known.curve.points, lambda one: (one.done, one.failed, one.cancelled),
             (key_of(graph), known.curve.stride),
         )  # fmt: skip
-        shown = [*self._above, *([self._curve] * (len(known.curve.points) > 1))]
+        layers = known.layers
+        if layers.rows:
+            self._picture.show(layers)
+            bars = [_layer_bar(layers, name) for name in list(layers.rows)[:LAYERS_MAX]]
+            more = len(layers.rows) - len(bars)
+            said = f"{more} more layers are not shown." if more > 0 else ""
+            self._layers.update(bars, said)
+        has_curve = len(known.curve.points) > 1
+        shown = [*self._above, *([self._parts] * bool(layers.rows)), *([self._curve] * has_curve)]
         if shown != self.root.children:
             self.root.children = shown
 
@@ -310,7 +336,18 @@ def _bar(known: Known, model: Model) -> Bar:
     if known.over_at is not None:
         note += f" at {view.clock_time(model, known.over_at)}"
     counts = {state: getattr(graph, state) for state in STATES}
-    return Bar(known.name, counts, note, look_of(graph.name).css)
+    return Bar(known.name, counts, note, graph_url(key_of(graph)), look_of(graph.name).css)
+
+
+def _layer_bar(layers: Layers, name: str) -> Bar:
+    row = layers.rows[name]
+    counts = {state: getattr(row, state) for state in STATES}
+    note = waits_for(layers, name)
+    if row.busy_s:
+        note += f"{' · ' * bool(note)}{view.duration(row.busy_s)} of work"
+    return Bar(
+        f"{short(name)} {progress(row)}", counts, note, function_url(name), look_of(name).css
+    )
 
 
 def _chain(graph: feed.Graph) -> list[Bar]:
