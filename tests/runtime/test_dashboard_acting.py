@@ -297,15 +297,19 @@ def test_a_task_a_graph_and_a_client_are_cancelled(cluster, open_page, operator,
         with pytest.raises(CancelledError):
             graph.result(BOUND_S)
 
-        first, second = (client.submit(tasks.hold, flags.path("a"), flags.path("go")) for _ in "ab")
-        flags.wait("a")
         page.goto(page.url.partition("graphs")[0] + "workers")
-        link = page.locator("tr[role=row]", has_text="hold").first.get_by_role("link").nth(1)
-        link.click()
+        page.locator("p.good").wait_for()
+        held = page.locator("tr[role=row]", has_text="hold")
+        wait_until(lambda: held.count() == 0, "the node is still shown")
+        first, second = (client.submit(tasks.hold, flags.path("a"), flags.path("go")) for _ in "ab")
+        wait_until(lambda: held.count() == 2, "they are not shown")
+        held.first.get_by_role("link").nth(1).click()
         page.get_by_text("Running now").wait_for()
         ask(page, "Cancel")
         assert agree(page, "cancel") == "Done: 1 task of 1 client."
-        wait_until(lambda: first.done() != second.done(), "not one of them has ended")
+        wait_until(
+            lambda: first.done() != second.done(), lambda: f"not one of them: {first}, {second}"
+        )
 
         page.goto(page.url.partition("tasks")[0] + "clients")
         page.locator("tr[role=row]", has_text=str(os.getpid())).first.click()
