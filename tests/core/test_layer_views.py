@@ -35,6 +35,7 @@ def test_layers_and_their_links(one):
     snapshot = one.snapshot()
     assert rows_of(snapshot).keys() == {"load", "mean", "sum"}
     assert sum(map(sum, rows_of(snapshot).values())) == 5
+    assert [row.name for row in snapshot.graphs] == ["load, mean, sum"]
     assert [(row.source, row.target) for row in snapshot.links] == [
         ("load", "mean"), ("mean", "sum"),
     ]  # fmt: skip

@@ -132,6 +132,7 @@ def test_as_many_names_as_there_may_be():
     layers.check(part)
     layers.add(part, 0)
     assert [layers.of(node).name for node in (0, 1)] == [names[0], names[-1]]
+    assert layers.label == "n0, n1, n2, n3, ..."
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_overview(open_page):
     """The overview shows counts by state, functions, failures, the death, and what is held."""
     page = open_page("/")
 
-    wait_for(page, "50 of 50 done", "1 of 1 done", "3 of 3 done", f"KeyError: '{MESSAGE}'")
+    wait_for(page, "51 of 55 done", "1 of 1 done", "3 of 3 done", f"KeyError: '{MESSAGE}'")
     # Those of the 5 child tasks that their parent ran itself are no tasks of their own.
     wait_until(lambda: 55 <= int(tile(page, "Done")) <= 60, lambda: f"not done: {text_of(page)}")
     counts = {"Failed": "3", "Running": "2", "Waiting": "1", "Workers died": "1"}
@@ -157,7 +157,7 @@ def test_task_stream(open_page):
 def test_tasks_are_found_and_explained(open_page):
     """The search field filters tasks, and a chosen failure shows its remote traceback."""
     page = open_page("/tasks")
-    wait_for(page, " rows, ", "graph(add)")
+    wait_for(page, " rows, ", "add", "raise_this")
 
     search = page.get_by_label("Number, function, worker, state or error has in it")
     search.fill("raise_this")
@@ -190,6 +190,20 @@ def test_graphs(open_page):
         lambda: cells(running)[4:13] == ["6", "0", "0", "5", "1", "0", "0", "2", "2"],
         "the nodes are not counted",
     )
+    page.close()
+
+
+def test_layers_of_a_graph(open_page):
+    """A chosen graph has a URL, a bar for each name, what each waits for, and a picture."""
+    page = open_page("/graphs")
+    row(page, "running").click()
+    wait_for(page, "Layers", "max 0/1", "add 0/4", "waits for 4 of add, 1 of sleep")
+    wait_until(lambda: "graph=" in page.url, "the URL does not name the graph")
+
+    again = open_page(page.url[page.url.index("/graphs") :])
+    wait_for(again, "waits for 4 of add, 1 of sleep")
+    assert again.locator("canvas").count() >= 1
+    again.close()
     page.close()
 
 

@@ -201,6 +201,7 @@ class Graph:
     first: int = 0
     """The task number of its first node."""
     name: str = ""
+    """The names of some of its layers."""
     nodes: int = 0
     """How many nodes have arrived so far."""
     is_whole: bool = False

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 STATES = (WAITING, READY, ASSIGNED, DONE, FAILED, CANCELLED)
 
+LABELLED_MAX = 4
+"""Layers of a graph that stand in its name."""
+
 
 class Layers:
     """The layers of one graph."""
@@ -47,6 +50,13 @@ class Layers:
         """Which of the records each node has; empty as long as all have the first."""
         self.count = 0
         """Number of nodes, inputs included."""
+
+    @property
+    def label(self) -> str:
+        """What the graph is called: the names of some of its layers."""
+        names = [layer.name for layer in self.records[:LABELLED_MAX]] or [self._default]
+        more = ", ..." if len(self.records) > LABELLED_MAX else ""
+        return ", ".join(names)[: FUNCTION_NAME_CHARS_MAX - len(more)] + more
 
     def check(self, part: GraphPart) -> None:
         """Raise RemoteProtocolError if the nodes of a part have no names, or too many."""

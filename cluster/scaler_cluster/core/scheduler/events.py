@@ -187,9 +187,6 @@ class EventRecorder(Observer):
             # The first of them ran.
             busy_s = 0.0
 
-    def _label(self, graph: GraphRecord) -> str:
-        return self._functions[graph.function].name
-
     # -- peers and graphs ----------------------------------------------------------------------
 
     def worker_joined(self, worker: WorkerRecord) -> None:
@@ -252,14 +249,14 @@ class EventRecorder(Observer):
     def graph_begun(self, graph: GraphRecord) -> None:
         if self._wants(feed.GraphBegun):
             self._events.append(
-                feed.GraphBegun(self.now, graph.session, graph.first, self._label(graph))
+                feed.GraphBegun(self.now, graph.session, graph.first, graph.layers.label)
             )
 
     def graph_over(self, graph: GraphRecord, totals: Totals) -> None:
         if self._wants(feed.GraphOver):
             self._events.append(
                 feed.GraphOver(
-                    self.now, graph.session, graph.first, self._label(graph),
+                    self.now, graph.session, graph.first, graph.layers.label,
                     totals.submitted, totals.done, totals.failed, totals.cancelled,
                 )
             )  # fmt: skip

@@ -85,6 +85,8 @@ class Graphs:
             self._table.add_graph(session, graph)
         before = graph.nodes_to_run
         graph.add(part, len(inputs))
+        if not message.start:
+            self._table.observer.graph_begun(graph)
         session.totals.submitted += graph.nodes_to_run - before
         objects = tuple(one for owned in part.owned.values() for one in owned)
         self._table.objects.hold(objects)

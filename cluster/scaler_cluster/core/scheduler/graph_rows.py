@@ -52,8 +52,7 @@ def add_graphs(
     looks.paths.advance(seen)
     looks.layers.advance(seen)
     for graph in seen:
-        name = table.functions[graph.function].name
-        snapshot.graphs.append(_graph(graph, looks.paths, name))
+        snapshot.graphs.append(_graph(graph, looks.paths))
         totals = graph.totals()
         # Its nodes were counted as submitted when they came.
         totals.submitted = 0
@@ -90,12 +89,12 @@ def _add_layers(
         snapshot.links.append(feed.LayerLink(*identity, *names))
 
 
-def _graph(graph: GraphRecord, paths: CriticalPaths, name: str) -> feed.Graph:
+def _graph(graph: GraphRecord, paths: CriticalPaths) -> feed.Graph:
     inputs, states = graph.topology.inputs, graph.nodes.states
     states = states[inputs:] if inputs else states
     counts = [states.count(state) for state in STATES]
     is_whole = graph.topology.is_whole
-    row = feed.Graph(graph.session, graph.first, name, len(states), is_whole, *counts)
+    row = feed.Graph(graph.session, graph.first, graph.layers.label, len(states), is_whole, *counts)
     path = paths.of(graph)
     if path is not None:
         row.chain, row.chain_left = path.longest(graph), path.left

@@ -238,7 +238,6 @@ class Table:
         """Take a new graph in."""
         session.graphs[graph.first] = graph
         self.functions[graph.function].users += 1
-        self.observer.graph_begun(graph)
 
     def end_graph(self, session: SessionRecord, graph: GraphRecord) -> None:
         """Forget a graph with all that it holds."""
