@@ -56,8 +56,10 @@ def address(standing):
 
 @pytest.fixture
 def client(address):
-    """Return a client of that cluster."""
+    """Return a client of that cluster, whose workers are all there."""
     with Client(address) as client:
+        # The test before may have ended one, whose successor is on its way.
+        wait_until(lambda: len(on_all(client, os.getpid)) == 2, "the workers do not join")
         yield client
 
 

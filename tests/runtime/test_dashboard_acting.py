@@ -116,9 +116,11 @@ def cluster(tmp_path_factory, standing):
 
 
 @pytest.fixture
-def executor(cluster):
+def executor(cluster, flags):
+    """Return an executor; what its tasks wait for comes at the end of the test at the latest."""
     with ScalerExecutor(address=cluster.address, keys=cluster.key("client")) as made:
         yield made
+        flags.set("go")
 
 
 @pytest.fixture
@@ -144,9 +146,10 @@ def open_page(cluster, open_window):
 def start(executor, operator, flags, count=1):
     """Submit tasks that wait for a flag; return their futures once the scheduler has all."""
     futures = [
-        executor.submit(tasks.hold, flags.path("started"), flags.path("go")) for _ in range(count)
+        executor.submit(tasks.hold, flags.path(f"started{number}"), flags.path("go"))
+        for number in range(count)
     ]
-    flags.wait("started")
+    flags.wait("started0")
     wait_until(
         lambda: operator.cancel(function="hold", trial=True).count == count,
         "the scheduler does not have all tasks",
@@ -251,7 +254,7 @@ def test_workers_are_paused_resumed_and_restarted(open_page, executor, operator,
     agree(page, "restart")
     wait_until(lambda: not psutil.pid_exists(before), "the worker is still there")
     (future,) = start(executor, operator, flags)
-    running = flags.wait("started")
+    running = flags.wait("started0")
     page.goto(page.url.partition("?")[0])
     row.get_by_text("hold").wait_for()
     row.get_by_role("link").first.click()

@@ -74,9 +74,11 @@ def cluster(tmp_path_factory, standing):
 
 
 @pytest.fixture
-def executor(cluster):
+def executor(cluster, flags):
+    """Return an executor; what its tasks wait for comes at the end of the test at the latest."""
     with ScalerExecutor(address=cluster.address, keys=cluster.key("client")) as made:
         yield made
+        flags.set("go")
 
 
 @pytest.fixture
@@ -91,9 +93,10 @@ def start(executor, operator, flags, count=1):
     The scheduler has all of them then.
     """
     futures = [
-        executor.submit(tasks.hold, flags.path("started"), flags.path("go")) for _ in range(count)
+        executor.submit(tasks.hold, flags.path(f"started{number}"), flags.path("go"))
+        for number in range(count)
     ]
-    flags.wait("started")
+    flags.wait("started0")
     wait_until(
         lambda: operator.cancel(function="hold", trial=True).count == count,
         "the scheduler does not have all tasks",
@@ -183,7 +186,7 @@ def test_a_worker_is_restarted(executor, operator, flags):
 
     operator.pause(worker="blue")
     (future,) = start(executor, operator, flags)
-    running = flags.wait("started")
+    running = flags.wait("started0")
     assert running != before
     operator.restart(worker="red", force=True)
     wait_until(lambda: not psutil.pid_exists(running), "the worker is still there")
@@ -312,7 +315,7 @@ def test_a_drained_worker_leaves_for_good(executor, operator, flags):
     red = pid_of("red", "blue", executor, operator)
     operator.pause(worker="red")
     (future,) = start(executor, operator, flags)
-    blue = flags.wait("started")
+    blue = flags.wait("started0")
     operator.resume(worker="red")
     operator.drain(worker="blue")
     assert pids_of(executor) == {red}
