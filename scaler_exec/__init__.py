@@ -119,3 +119,8 @@ def __getattr__(name: str) -> object:
 
     globals()[name] = AsyncClient
     return AsyncClient
+
+
+def __dir__() -> list[str]:
+    """Return all names, as a notebook offers them: also what is not imported yet."""
+    return sorted({*globals(), *__all__})

@@ -8,7 +8,7 @@ import pytest
 
 from scaler_cluster.core.scheduler.operator_handlers import OPERATORS_MAX
 from scaler_cluster.errors import RemoteProtocolError
-from scaler_cluster.ids import EVENTS, alias_of
+from scaler_cluster.ids import EVENTS, SESSION_BITS, alias_of
 from scaler_cluster.testing.bench import hello
 from scaler_cluster.wire import feed
 from scaler_cluster.wire import messages as m
@@ -358,3 +358,81 @@ def test_every_action_is_in_the_log_and_the_feed(ops):
     assert (events[0].action, events[0].count) == (m.PAUSE, 1)
     assert events[0].target == f"worker {alias_of(b'W1').hex()}"
     assert ops.core.deadline < math.inf
+
+
+# -- where a policy says how many workers there are ----------------------------------------------
+
+
+@pytest.fixture
+def elastic(bench):
+    """A supervisor that has as many workers as a policy wants, with one; and an operator."""
+    bench.feed(b"S1", hello(m.SUPERVISOR, workers=1), m.Offer("native", 1, 4, 1, 0.0, (), wanted=1))
+    bench.worker()
+    bench.users[OPERATOR] = USER
+    bench.feed(OPERATOR, hello(m.OPERATOR))
+    bench.wait(1.0)
+    return bench
+
+
+def test_a_policy_does_not_undo_a_restart(elastic):
+    """The worker is wanted, but not this process."""
+    worker = elastic.core.table.workers[b"W1"]
+    elastic.client()
+    elastic.submit(0)
+    operate(elastic, m.RESTART, m.WORKER, alias_of(b"W1").hex())
+    elastic.wait(2.0)
+    assert worker.retiring
+
+    elastic.done(0)
+    assert elastic.wait(1.0)["W1"] == ["Retire"]
+
+
+def test_a_policy_does_not_undo_that_a_machine_drains(elastic):
+    """It is told of no number of workers any more, and leaves after what it runs."""
+    elastic.client()
+    elastic.submit(0)
+    operate(elastic, m.DRAIN, m.MACHINE, "host")
+    assert "S1" not in elastic.wait(2.0)
+    assert elastic.core.table.workers[b"W1"].retiring
+
+    elastic.done(0)
+    assert elastic.wait(1.0)["W1"] == ["Retire"]
+    elastic.feed(b"S1", m.WorkerLost(b"W1", 0, 0, {"exit_code": 0}))
+    assert [line.split(":")[0] for line in elastic.wait(1.0)["S1"]] == ["Goodbye"]
+
+
+def test_a_worker_whose_number_a_policy_chooses_is_not_drained_alone(elastic):
+    """Another one would come."""
+    said = answer(operate(elastic, m.DRAIN, m.WORKER, alias_of(b"W1").hex()))
+
+    assert "a policy says how many workers" in said
+
+
+def test_the_last_worker_of_a_unit_takes_the_unit_along(bench):
+    """A unit without workers would only cost."""
+    bench.feed(b"S1", hello(m.SUPERVISOR, workers=1, manager="cloud", unit="cloud-1"))
+    bench.worker()
+    bench.users[OPERATOR] = USER
+    bench.feed(OPERATOR, hello(m.OPERATOR))
+
+    operate(bench, m.DRAIN, m.WORKER, alias_of(b"W1").hex())
+
+    assert bench.core.table.supervisors[b"S1"].is_draining
+
+
+def test_clients_of_one_name_are_not_mistaken_for_each_other(ops):
+    """Schedulers that follow one another count their clients from one: the whole number tells."""
+    ops.client(b"C2")
+    table = ops.core.table
+    other = table.sessions[b"C2"]
+    del table.session_by_number[other.number]
+    other.number = (1 << SESSION_BITS) + 1
+    table.session_by_number[other.number] = other
+    ops.submit(0)
+    ops.submit(0, peer=b"C2")
+
+    said = answer(operate(ops, m.CANCEL, m.SESSION, "1"))
+    assert said.startswith("0: several clients are called 1")
+    sent = operate(ops, m.CANCEL, m.SESSION, str(other.number))
+    assert answer(sent) == "1: 1 task of 1 client"
+    assert "C1" not in sent

@@ -18,6 +18,7 @@ import pytest
 from scaler_cluster.security import key_files
 from scaler_exec import Client, Met, Operator, ScalerExecutor
 from tests.runtime import tasks
+from tests.runtime.held_tasks import start
 from tests.runtime.helpers import BOUND_S, free_port, wait_until
 from tests.runtime.shell import Shell
 from tests.runtime.test_dashboard_for_all import AXE, FAULTS
@@ -141,20 +142,6 @@ def open_page(cluster, open_window):
         return page
 
     return open_page
-
-
-def start(executor, operator, flags, count=1):
-    """Submit tasks that wait for a flag; return their futures once the scheduler has all."""
-    futures = [
-        executor.submit(tasks.hold, flags.path(f"started{number}"), flags.path("go"))
-        for number in range(count)
-    ]
-    flags.wait("started0")
-    wait_until(
-        lambda: operator.cancel(function="hold", trial=True).count == count,
-        "the scheduler does not have all tasks",
-    )
-    return futures
 
 
 def ask(page, word):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import pty
 import socket
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import psutil
 import pytest
 
@@ -25,8 +27,10 @@ from scaler_exec import (
     Operator,
     ScalerExecutor,
     SessionClosedError,
+    SessionForkedError,
 )
 from tests.runtime import tasks
+from tests.runtime.held_tasks import start
 from tests.runtime.helpers import BOUND_S, free_port, wait_until
 from tests.runtime.shell import Shell
 
@@ -44,6 +48,7 @@ class Cluster:
     keys: Path
     address: str
     scheduler: Command
+    workers: Command
 
     def key(self, name: str) -> Path:
         """Return the file of a key."""
@@ -69,7 +74,7 @@ def cluster(tmp_path_factory, standing):
     workers = shell.start(f"scaler_cluster --keys {keys} -n 2 --worker-names red,blue {address}")
     standing |= {scheduler.pid, workers.pid}
     workers.wait_for("started")
-    yield Cluster(shell, keys, address, scheduler)
+    yield Cluster(shell, keys, address, scheduler, workers)
     shell.close()
 
 
@@ -85,23 +90,6 @@ def executor(cluster, flags):
 def operator(cluster):
     with Operator(cluster.address, keys=cluster.key("ann")) as made:
         yield made
-
-
-def start(executor, operator, flags, count=1):
-    """Submit tasks that wait for a flag; return their futures once one runs.
-
-    The scheduler has all of them then.
-    """
-    futures = [
-        executor.submit(tasks.hold, flags.path(f"started{number}"), flags.path("go"))
-        for number in range(count)
-    ]
-    flags.wait("started0")
-    wait_until(
-        lambda: operator.cancel(function="hold", trial=True).count == count,
-        "the scheduler does not have all tasks",
-    )
-    return futures
 
 
 def pids_of(executor) -> set[int]:
@@ -242,6 +230,13 @@ def test_a_removed_operator_is_out(cluster):
     wait_until(lambda: not answers(), "the removed key is still let in")
 
 
+def fail_in_child(operator) -> None:
+    """Use an operator of the parent."""
+    with pytest.raises(SessionForkedError, match="make a new one here"):
+        operator.pause(worker="red")
+    operator.close()
+
+
 def test_wrong_calls_are_refused_at_the_door(operator):
     """Nothing is sent."""
     for given in ({}, {"worker": "a", "machine": "b"}):
@@ -251,6 +246,14 @@ def test_wrong_calls_are_refused_at_the_door(operator):
         operator.cancel(task=b"1:2")
     with pytest.raises(OperationRefusedError, match="there is no worker green"):
         operator.drain(worker="green")
+    with pytest.raises(OperationRefusedError, match="there is no client 77"):
+        operator.cancel(client=np.int64(77))
+    with pytest.raises(ConfigError, match="255 characters at most"):
+        operator.drain(worker="x" * 256)
+    in_child = multiprocessing.get_context("fork").Process(target=fail_in_child, args=(operator,))
+    in_child.start()
+    in_child.join(BOUND_S)
+    assert in_child.exitcode == 0
     operator.close()
     with pytest.raises(SessionClosedError):
         operator.pause(worker="red")
@@ -310,8 +313,8 @@ def test_the_key_for_loopback_is_made_on_demand(shell, monkeypatch, tmp_path):
         operator.cancel(client=1)
 
 
-def test_a_drained_worker_leaves_for_good(executor, operator, flags):
-    """After what it runs; its supervisor starts no other one. The last test: one worker is left."""
+def test_what_is_drained_leaves_for_good(cluster, executor, operator, flags):
+    """A worker after what it runs, and no other comes; then the machine. The last test."""
     red = pid_of("red", "blue", executor, operator)
     operator.pause(worker="red")
     (future,) = start(executor, operator, flags)
@@ -325,3 +328,8 @@ def test_a_drained_worker_leaves_for_good(executor, operator, flags):
     assert future.result(BOUND_S) == blue
     wait_until(lambda: not psutil.pid_exists(blue), "the worker stays")
     assert pids_of(executor) == {red}
+
+    # All that is left leaves in order, and the command ends.
+    operator.drain(machine=socket.gethostname())
+    assert cluster.workers.end() == 0
+    assert not psutil.pid_exists(red)

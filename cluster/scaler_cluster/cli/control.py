@@ -73,7 +73,12 @@ def _ask(question: str) -> None:
     if not sys.stdin.isatty():
         sys.stdout.write("\n")
         raise ConfigError("nobody is here to be asked: say --yes to do it")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    try:
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
         raise ConfigError("nothing was done")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
+from operator import index
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
@@ -14,16 +16,17 @@ from scaler_cluster.errors import (
     ConfigError,
     OperationRefusedError,
     SessionClosedError,
+    SessionForkedError,
 )
+from scaler_cluster.ids import NAME_CHARS_MAX
 from scaler_cluster.objects.source import Source
 from scaler_cluster.process.process import make_peer_id
 from scaler_cluster.security.credentials import Credentials, read_keys_argument
+from scaler_cluster.texts import shown
 from scaler_cluster.users import OPERATOR
 from scaler_cluster.wire import messages as m
 
 if TYPE_CHECKING:
-    import os
-
     from typing_extensions import Self
 
 LOOK_S = 0.1
@@ -75,6 +78,7 @@ class Operator:
         self._lock = threading.Lock()
         self._number = 0
         self._is_closed = False
+        self._pid = os.getpid()
         peer = make_peer_id("O")
         self._source = Source(self._address, self._address, peer, passport, m.OPERATOR)
 
@@ -146,9 +150,9 @@ class Operator:
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Leave; what was asked for stays done."""
+        """Leave; what was asked for stays done. A forked child leaves that to its parent."""
         with self._lock:
-            if not self._is_closed:
+            if not self._is_closed and os.getpid() == self._pid:
                 self._is_closed = True
                 self._source.close()
 
@@ -165,6 +169,10 @@ class Operator:
     def _act(
         self, action: str, kind: str, name: str, *, is_trial: bool, is_forced: bool = False
     ) -> Met:
+        if os.getpid() != self._pid:
+            raise SessionForkedError(
+                "this Operator was made by the parent of this forked process: make a new one here"
+            )
         with self._lock:
             if self._is_closed:
                 raise SessionClosedError("this Operator was closed: make a new one")
@@ -210,6 +218,11 @@ def _only(**given: object) -> tuple[str, str]:
     if len(named) != 1:
         raise TypeError(f"give one of {', '.join(given)}")
     ((kind, value),) = named.items()
-    if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
-        raise TypeError(f"{kind} must be a name, not {value!r:.80}")
-    return kind, str(value)
+    if not isinstance(value, str) and not isinstance(value, bool) and hasattr(value, "__index__"):
+        # Also a number of numpy.
+        value = str(index(value))
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{kind} must be a name, not {shown(value)}")
+    if len(value) > NAME_CHARS_MAX:
+        raise ConfigError(f"{kind} must be a name, of {NAME_CHARS_MAX} characters at most")
+    return kind, value

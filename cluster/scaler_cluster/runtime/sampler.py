@@ -108,27 +108,32 @@ class Sampler:
 
     def _codes(self) -> list[CodeType]:
         """Return what the task is at, the outermost call first; nothing: the engine is at work."""
+        return [frame.f_code for frame in self._calls()]
+
+    def _calls(self) -> list[FrameType]:
+        """Return the calls that the task is in, the outermost one first.
+
+        They are not to be held for long: that would keep their variables.
+        """
         frame: FrameType | None = sys._current_frames().get(self._main)
-        codes: list[CodeType] = []
+        calls: list[FrameType] = []
         start = 0
         while frame is not None:
-            code = frame.f_code
-            if code is RUN:
+            if frame.f_code is RUN:
                 # The outermost one counts: a task may run others while it waits for them.
-                start = len(codes)
-            codes.append(code)
+                start = len(calls)
+            calls.append(frame)
             frame = frame.f_back
-        codes = codes[:start]
-        while codes and codes[-1].co_filename.startswith(ENGINE):
-            codes.pop()
-        codes.reverse()
-        return codes
+        calls = calls[:start]
+        while calls and calls[-1].f_code.co_filename.startswith(ENGINE):
+            calls.pop()
+        calls.reverse()
+        return calls
 
     def _frame(self, code: CodeType) -> Frame:
         known = self._frames.get(id(code))
         if known is None:
-            name = getattr(code, "co_qualname", code.co_name)
-            known = code, Frame.of(name, code.co_filename, code.co_firstlineno)
+            known = code, Frame.of(_name(code), code.co_filename, code.co_firstlineno)
             self._frames[id(code)] = known
         return known[1]
 
@@ -136,21 +141,8 @@ class Sampler:
 
     def stack(self) -> list[FrameSummary]:
         """Return what the task is at; the lock need not be held, and is better not."""
-        frame: FrameType | None = sys._current_frames().get(self._main)
-        found: list[FrameSummary] = []
-        start = 0
-        while frame is not None:
-            code = frame.f_code
-            if code is RUN:
-                start = len(found)
-            # Lines are read later: no frame is held meanwhile, which would keep its variables.
-            name = getattr(code, "co_qualname", code.co_name)
-            found.append(FrameSummary(code.co_filename, frame.f_lineno, name, lookup_line=False))
-            frame = frame.f_back
-        found = found[:start]
-        while found and found[-1].filename.startswith(ENGINE):
-            found.pop()
-        return found[:FRAMES_MAX][::-1]
+        # Lines are read later.
+        return [_summary(one) for one in self._calls()[-FRAMES_MAX:]]
 
     def answer(self, stack: list[FrameSummary]) -> None:
         """Say what was seen, and what the task is at; the worker's lock is held."""
@@ -178,3 +170,13 @@ class Sampler:
 
     def _clear(self) -> None:
         self._trees, self._samples, self._frames = {}, {}, {}
+
+
+def _name(code: CodeType) -> str:
+    # Before Python 3.11 there is none with its class.
+    return getattr(code, "co_qualname", code.co_name)
+
+
+def _summary(frame: FrameType) -> FrameSummary:
+    code = frame.f_code
+    return FrameSummary(code.co_filename, frame.f_lineno, _name(code), lookup_line=False)

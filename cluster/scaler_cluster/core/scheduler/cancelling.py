@@ -32,27 +32,27 @@ class Cancelling:
         self._stopping = stopping
         self._graphs = graphs
 
-    def cancel(self, kind: str, name: str, *, is_trial: bool, now: float) -> dict[str, int]:
-        """Cancel what has this name; return how many tasks that meets, by client.
+    def cancel(self, kind: str, name: str, *, is_trial: bool, now: float) -> dict[int, int]:
+        """Cancel what has this name; return how many tasks that meets, by number of the session.
 
         With ``is_trial`` they are only counted. Raises UnknownNameError if there are none.
         """
-        met: dict[str, int] = {}
+        met: dict[int, int] = {}
         for session, first, stop, graph in list(self._found(kind, name)):
             count = self._count(session, first, stop, graph)
-            client = str(session_label(session.number))
-            met[client] = met.get(client, 0) + count
-            if count and not is_trial:
+            if not count:
+                continue
+            met[session.number] = met.get(session.number, 0) + count
+            if not is_trial:
                 self._cancel(session, first, stop, graph, now)
-        if not any(met.values()):
+        if not met:
             raise UnknownNameError(f"no {kind} {name:.200} has tasks that have not ended")
         return met
 
-    def tell(self, met: dict[str, int], text: str) -> None:
+    def tell(self, met: dict[int, int], text: str) -> None:
         """Tell the clients whose tasks were met."""
-        for session in list(self._table.sessions.values()):
-            if met.get(str(session_label(session.number))):
-                self._table.send(session.peer, m.Notice(text))
+        for number in met:
+            self._table.answers.send(number, m.Notice(text))
 
     def _found(
         self, kind: str, name: str
@@ -91,13 +91,17 @@ class Cancelling:
     def _session(self, label: str) -> SessionRecord:
         """Return a session by its number, or by what people call it."""
         number = _number(label, label)
-        found = self._table.session_by_number.get(number)
-        for session in self._table.sessions.values():
-            if found is None and session_label(session.number) == number:
-                found = session
-        if found is None:
+        sessions = self._table.session_by_number.values()
+        found = [one for one in sessions if number in (one.number, session_label(one.number))]
+        if not found:
             raise UnknownNameError(f"there is no client {label:.40}")
-        return found
+        if len(found) > 1:
+            numbers = ", ".join(str(one.number) for one in found)
+            raise UnknownNameError(
+                f"several clients are called {number}, as schedulers have followed one another: "
+                f"name one by its whole number, of {numbers:.200}"
+            )
+        return found[0]
 
     def _count(
         self, session: SessionRecord, first: int, stop: int, graph: GraphRecord | None

@@ -48,7 +48,12 @@ class Capacity:
         passed_s = min(now - self._looked_at, 1.0)
         self._looked_at = now
         staying = self._staying()
-        offers = [one for one in table.managers.values() if one.offer is not None]
+        offers = [
+            one
+            for one in table.managers.values()
+            if one.offer is not None
+            and not (one.is_own and table.supervisors[one.peer].is_draining)
+        ]
         for manager in offers:
             workers = staying.get(manager.peer, [])
             manager.here = len(workers)

@@ -36,6 +36,8 @@ class Draining:
         self._graphs = graphs
         self._workers: dict[bytes, WorkerRecord] = {}
         """Those that have not been told to leave yet."""
+        self._for_good: dict[bytes, None] = {}
+        """Those of them that are not to stay after all: somebody said so, and no policy."""
         self._units: dict[bytes, SupervisorRecord] = {}
         """Supervisors that have not been told to leave yet."""
         self._looked_at = -math.inf
@@ -45,18 +47,21 @@ class Draining:
         """When :meth:`tick` is next due."""
         return self._looked_at + LOOK_S if self._workers or self._units else math.inf
 
-    def start(self, worker: WorkerRecord) -> None:
-        """Let a worker leave once it has nothing that is needed."""
-        if worker.retiring or worker.killed:
+    def start(self, worker: WorkerRecord, *, is_for_good: bool = False) -> None:
+        """Let a worker leave once it has nothing that is needed; ``for good``: come what may."""
+        if worker.killed:
             return
-        worker.retiring = True
-        self._workers[worker.peer] = worker
-        self._pools.consider(worker)
-        self._rebalancer.clear(worker)
+        if not worker.retiring:
+            worker.retiring = True
+            self._workers[worker.peer] = worker
+            self._pools.consider(worker)
+            self._rebalancer.clear(worker)
+        if is_for_good and worker.peer in self._workers:
+            self._for_good[worker.peer] = None
 
     def keep(self, worker: WorkerRecord) -> bool:
-        """Let a worker stay after all; False: it was told to leave, or does not drain."""
-        if self._workers.pop(worker.peer, None) is None:
+        """Let a worker stay after all; False: it is to leave, or does not drain."""
+        if worker.peer in self._for_good or self._workers.pop(worker.peer, None) is None:
             return False
         worker.retiring = False
         self._pools.consider(worker)
@@ -81,9 +86,9 @@ class Draining:
         self._looked_at = now
         for peer, worker in list(self._workers.items()):
             if self._table.workers.get(peer) is not worker:
-                del self._workers[peer]
+                self._forget(peer)
             elif not worker.count and not self._graphs.has_given(worker):
-                del self._workers[peer]
+                self._forget(peer)
                 self._table.send(peer, m.Retire())
         for peer, supervisor in list(self._units.items()):
             if self._table.supervisors.get(peer) is not supervisor:
@@ -91,6 +96,10 @@ class Draining:
             elif not supervisor.workers and not self._has_more(supervisor):
                 del self._units[peer]
                 self._table.send(peer, m.Goodbye(DRAINED))
+
+    def _forget(self, worker: bytes) -> None:
+        del self._workers[worker]
+        self._for_good.pop(worker, None)
 
     def _has_more(self, supervisor: SupervisorRecord) -> bool:
         """Return True if somebody still needs what lies on a supervisor's machine alone."""

@@ -37,7 +37,7 @@ class WorkerControl:
             m.PAUSE: self._pause,
             m.RESUME: self._resume,
             m.DRAIN: self._drain,
-            m.RESTART: self._draining.start,
+            m.RESTART: self._restart,
         }
 
     def act(
@@ -112,10 +112,17 @@ class WorkerControl:
         if worker.retiring or worker.killed:
             return
         supervisor = self._table.supervisors[worker.supervisor]
+        if supervisor.manager and supervisor.workers_wanted <= 1:
+            # A unit without a worker would go on, and cost what it costs.
+            self._draining.start_unit(supervisor)
+            return
         supervisor.workers_wanted = max(supervisor.workers_wanted - 1, 0)
         self._table.send(supervisor.peer, m.Wanted(supervisor.workers_wanted))
         self._pools.changes += 1
-        self._draining.start(worker)
+        self._draining.start(worker, is_for_good=True)
+
+    def _restart(self, worker: WorkerRecord) -> None:
+        self._draining.start(worker, is_for_good=True)
 
     def _kill(self, worker: WorkerRecord, by: str) -> None:
         if not worker.killed:
