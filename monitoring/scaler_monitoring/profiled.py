@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scaler_cluster.call_tree import ROOT, CallTree, Frame, unpacked
+from scaler_cluster.client.profile import OTHERS
 from scaler_cluster.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ MERGED_NODES = 20_000
 """Of what is shown, which has several trees in it."""
 RUNNING_MAX = 1000
 """Tasks that run now, of which the oldest are kept."""
-OTHERS = "(other functions)"
 
 
 @dataclass

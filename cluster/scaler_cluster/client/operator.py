@@ -151,8 +151,10 @@ class Operator:
 
     def close(self) -> None:
         """Leave; what was asked for stays done. A forked child leaves that to its parent."""
+        if os.getpid() != self._pid:
+            return
         with self._lock:
-            if not self._is_closed and os.getpid() == self._pid:
+            if not self._is_closed:
                 self._is_closed = True
                 self._source.close()
 
