@@ -331,6 +331,21 @@ def test_nodes_that_a_task_runs_itself_count_as_its_graphs(one):
     assert (nested.submitted, nested.done, nested.pending) == (2, 2, 0)
 
 
+def test_what_fails_with_what_it_needs_was_not_cancelled(watched):
+    """A node that its worker was given ahead fails with what it needs: no event tells of it."""
+    watched.graph(900, "")
+    watched.done(900, each_s=1e-5)
+    watched.graph(0, "", "0", "1", "", wanted="2 3")
+    watched.events()
+    assert watched.erred(0)["W1"] == ["Abort 1:1-2"]
+    watched.feed(b"W1", m.Skipped(1, 1), m.Skipped(1, 2))
+
+    watched.done(3)
+    assert [one.kind for one in watched.events()] == ["failed", "graph_over", "done"]
+    totals = watched.snapshot().tasks
+    assert (totals.failed, totals.cancelled) == (3, 0)
+
+
 @pytest.mark.parametrize("by", ["scheduler", "supervisor"])
 def test_a_timeout_counts_as_a_failure_once(one, by):
     """A timed-out task counts once as failed, and not as cancelled when it is stopped."""

@@ -303,7 +303,9 @@ def test_what_comes_while_a_storage_sends_is_seen(tmp_path, monkeypatch) -> None
         os.close(end)
 
     def sleep(timeout_s: float) -> list:
-        slept_over.append(link.readable())
+        # After a long turn it looks at its other descriptors, and goes on at once.
+        if timeout_s > 0:
+            slept_over.append(link.readable())
         return select_(timeout_s)
 
     monkeypatch.setattr(core, "tick", tick_once)
@@ -314,7 +316,7 @@ def test_what_comes_while_a_storage_sends_is_seen(tmp_path, monkeypatch) -> None
     os.close(lifeline)
 
     assert heard == ["Release"]
-    assert set(slept_over) == {False}
+    assert not any(slept_over)
 
 
 def test_a_machine_beside_its_scheduler_can_have_a_storage_of_its_own() -> None:

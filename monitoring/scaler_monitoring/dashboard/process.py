@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 NICENESS = 5
 """It is to slow down nobody."""
+HEARD_S = 10.0
+"""How long a dashboard that is started with its cluster waits for the scheduler's first word: it
+shows what happens from then on."""
 NOISY = {"bokeh": logging.ERROR, "tornado.access": logging.CRITICAL}
 """They warn of every tab that is closed, every link that is old, every request that comes too late;
 from which level on they are heard."""
@@ -35,8 +38,15 @@ from which level on they are heard."""
 log = logging.getLogger("scaler.dashboard")
 
 
-def serve(config: DashboardProcessConfig, lifeline: int, tell: Callable[[Ready], None]) -> None:
+def serve(
+    config: DashboardProcessConfig,
+    lifeline: int,
+    tell: Callable[[Ready], None],
+    heard_within_s: float = 0.0,
+) -> None:
     """Serve a dashboard until the lifeline comes to its end; ``tell`` its link once it answers.
+
+    Before it tells that, it waits so long at most until the scheduler has been heard.
 
     Raises ConfigError if Bokeh is not there, a setting cannot work, or, later on, there is no room
     left for the recording.
@@ -51,11 +61,14 @@ def serve(config: DashboardProcessConfig, lifeline: int, tell: Callable[[Ready],
         logging.getLogger(name).setLevel(level)
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-    asyncio.run(_serve(config, lifeline, tell))
+    asyncio.run(_serve(config, lifeline, tell, heard_within_s))
 
 
 async def _serve(
-    config: DashboardProcessConfig, lifeline: int, tell: Callable[[Ready], None]
+    config: DashboardProcessConfig,
+    lifeline: int,
+    tell: Callable[[Ready], None],
+    heard_within_s: float,
 ) -> None:
     from scaler_monitoring.dashboard.acting import Acting
     from scaler_monitoring.dashboard.guard import Guard
@@ -95,6 +108,7 @@ async def _serve(
 
         loop.add_reader(lifeline, look)
         watch.listen(end)
+        await watch.hear(end, heard_within_s)
         tell(Ready(config.link))
         try:
             await end
@@ -110,7 +124,7 @@ def main() -> None:
     config = read_config(DashboardProcessConfig)
     set_up_logging(config.logging)
     try:
-        serve(config, LIFELINE_FD, say_ready)
+        serve(config, LIFELINE_FD, say_ready, HEARD_S)
     except ScalerError as error:
         if READY_FD_VARIABLE in os.environ:
             say_error(str(error))

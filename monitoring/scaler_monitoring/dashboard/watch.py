@@ -55,6 +55,9 @@ class Watch:
     def listen(self, end: asyncio.Future[None]) -> None:
         """Take in what comes from now on; ``end`` gets the error with which that ends."""
 
+    async def hear(self, end: asyncio.Future[None], within_s: float) -> None:
+        """Wait so long at most until there is something to be shown, or an ``end``."""
+
     def close(self) -> None:
         """Take in no more."""
 
@@ -71,6 +74,8 @@ class LiveWatch(Watch):
     ) -> None:
         super().__init__(address)
         self._loop = asyncio.get_running_loop()
+        self._heard: asyncio.Future[None] = self._loop.create_future()
+        """Done once the scheduler has said something."""
         self._feed = Feed(address, credentials=credentials)
         self._profiling = self.profiling = Profiling(address, credentials)
         self._recorder = Recorder(record) if record else None
@@ -89,6 +94,11 @@ class LiveWatch(Watch):
         self._end = end
         self._loop.add_reader(self._feed.fd, self._read)
         self._look()
+
+    async def hear(self, end: asyncio.Future[None], within_s: float) -> None:
+        """Wait so long at most until the scheduler has said something, or for the ``end``."""
+        either = asyncio.FIRST_COMPLETED
+        await asyncio.wait([end, self._heard], timeout=within_s, return_when=either)
 
     def _look(self) -> None:
         """Read, also if no wake-up came."""
@@ -110,6 +120,8 @@ class LiveWatch(Watch):
             while (message := self._next()) is not None:
                 now = clock()
                 self.model.apply(message, now)
+                if not self._heard.done():
+                    self._heard.set_result(None)
                 if self._recorder is not None:
                     self._recorder.apply(message, now)
         except ConfigError as error:

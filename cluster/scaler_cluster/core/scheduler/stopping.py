@@ -10,6 +10,7 @@ from scaler_cluster.core.records.lifecycle import Event, State
 from scaler_cluster.core.records.workers import Run
 from scaler_cluster.core.scheduler.deadlines import Deadlines
 from scaler_cluster.core.scheduler.inlined import Inlined
+from scaler_cluster.ids import ranges_of
 from scaler_cluster.wire import messages as m
 from scaler_cluster.wire.batch import Batch
 
@@ -62,10 +63,17 @@ class Stopping:
         """Stop the tasks ``first <= id < stop`` of a run."""
         if run.state is State.CANCELLING:
             return
-        if not isinstance(run, NodeRun):
+        parts = [(first, stop)]
+        if isinstance(run, NodeRun):
+            # What fails with a node that it needs has failed: no event says that it was cancelled.
+            ends = run.graph.nodes.states
+            tasks = range(first, stop)
+            parts = ranges_of(one for one in tasks if ends[one - run.graph.first] != State.FAILED)
+        else:
             for one in self._table.totals(run):
                 one.cancelled += stop - first
-        self._table.observer.cancelled(run, first, stop - first)
+        for low, high in parts:
+            self._table.observer.cancelled(run, low, high - low)
         self._drop(run, first, stop, now)
 
     def _drop(self, run: Run, first: int, stop: int, now: float) -> None:
