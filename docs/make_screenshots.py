@@ -1,27 +1,40 @@
 """Takes the pictures of the dashboard in ``docs/images``: ``python docs/make_screenshots.py``.
 
-It runs a bit of everything for half a minute, with a real browser on every page: uneven tasks,
-failures, nested tasks, graphs, large objects, a worker that is killed.
+It looks at clusters with a real browser: at one that is loaded (uneven tasks, failures, nested
+tasks, graphs, large objects, a worker that dies), one that has nothing to do, one in danger, one
+with the buttons of operators, and the recording of one with 200 workers. With names of these as
+arguments, at those alone.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import signal
+import sys
+import tempfile
 import threading
 import time
+from contextlib import ExitStack, contextmanager
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from scaler import Client, SchedulerClusterCombo
+from scaler_cluster.security import key_files
 from scaler_monitoring.dashboard.template import LINKS
 from tests.install_chromium import find_chromium
+from tests.runtime.shell import Shell
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+    from contextlib import AbstractContextManager
+
     from playwright.sync_api import Browser, Page
 
 IMAGES = Path(__file__).parent / "images"
@@ -29,7 +42,15 @@ WARM_UP_S = 25.0
 """How long there has been something to see when the first picture is taken."""
 DRAWN_S = 4.0
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
+SCHEMES = ("light", "dark")
 SEED = 6
+MANY = 200
+MIB = 1 << 20
+OPENED = {
+    "/functions?name=price_option": "function",
+    "/tasks?failure=load_curve~LookupError": "failure",
+}
+"""Pages of one thing, in a cluster that is loaded."""
 
 
 def price_option(milliseconds: int) -> int:
@@ -89,7 +110,9 @@ def run(address: str, over: threading.Event) -> None:
         rounds = 0
         while not over.is_set():
             rounds += 1
-            futures = [client.submit(price_option, dice.randrange(5, 250)) for _ in range(80)]
+            futures: list[Future[Any]] = [
+                client.submit(price_option, dice.randrange(5, 250)) for _ in range(80)
+            ]
             currencies = ("EUR", "GBP", "JPY", "CHF", "XAU")
             futures += [client.submit(load_curve, dice.choice(currencies)) for _ in range(12)]
             futures += [client.submit(value_portfolio, client, 12) for _ in range(3)]
@@ -105,46 +128,199 @@ def run(address: str, over: threading.Event) -> None:
                     future.exception()
 
 
-def take(page: Page, link: str, path: str, name: str) -> None:
-    """Take a picture of a whole page."""
-    page.goto(link.partition("/?")[0] + path)
-    time.sleep(DRAWN_S)
-    page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
+def hold_memory(mib: int) -> None:
+    """Have so much memory for as long as anybody looks."""
+    held = bytearray(os.urandom(MIB)) * mib
+    time.sleep(600)
+    del held
 
 
-def take_all(browser: Browser, link: str) -> None:
-    """Take pictures of all pages, of each size, and one in the dark."""
-    for size, (width, height) in SIZES.items():
-        context = browser.new_context(viewport={"width": width, "height": height})
+def check_quote(number: int) -> int:
+    """Fail most of the time."""
+    if number % 5:
+        raise ValueError(f"quote {number} is from yesterday")
+    return number
+
+
+def wait_for_market(seconds: float) -> None:
+    """Take as long as it is told to."""
+    time.sleep(seconds)
+
+
+class Camera:
+    """Takes pictures of what a link shows."""
+
+    def __init__(self, browser: Browser, link: str, state: str) -> None:
+        self._browser = browser
+        self._link = link
+        self._state = f"-{state}" if state != "loaded" else ""
+
+    @contextmanager
+    def window(self, size: str, scheme: str) -> Iterator[Page]:
+        """Open a window of this size, and sign in."""
+        width, height = SIZES[size]
+        context = self._browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        self._suffix = f"{self._state}-{size}{'-dark' * (scheme == 'dark')}"
         page = context.new_page()
-        page.goto(link)
-        for path, title in LINKS:
-            take(page, link, path, f"{title.lower().replace(' ', '-')}-{size}")
+        page.goto(self._link)
+        yield page
         context.close()
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="dark")
-    page = context.new_page()
-    page.goto(link)
-    take(page, link, "/", "overview-dark")
-    context.close()
+
+    def url(self, path: str) -> str:
+        """Return where a page is."""
+        return self._link.partition("/?")[0] + path
+
+    def take(self, page: Page, path: str, name: str) -> None:
+        """Take a picture of a whole page."""
+        page.goto(self.url(path))
+        self.shoot(page, name)
+
+    def shoot(self, page: Page, name: str) -> None:
+        """Take a picture of what a window shows, once all of it is drawn."""
+        time.sleep(DRAWN_S)
+        picture = Image.open(io.BytesIO(page.screenshot(full_page=True)))
+        # A third of the bytes; nobody sees the difference.
+        picture.quantize(256, dither=Image.Dither.NONE).save(
+            IMAGES / f"{name}{self._suffix}.png", optimize=True
+        )
+
+    def take_all(self, schemes: tuple[str, ...] = ("light",)) -> None:
+        """Take pictures of all pages."""
+        for size in SIZES:
+            for scheme in schemes:
+                with self.window(size, scheme) as page:
+                    for path, title in LINKS:
+                        self.take(page, path, title.lower().replace(" ", "-"))
 
 
-def main() -> None:
-    """Run a cluster, and look at it."""
-    IMAGES.mkdir(exist_ok=True)
+@contextmanager
+def loaded() -> Iterator[str]:
+    """Run a bit of everything."""
     over = threading.Event()
     with SchedulerClusterCombo(4, dashboard=True) as cluster:
         runner = threading.Thread(target=run, args=(cluster.get_address(), over))
         runner.start()
         try:
             time.sleep(WARM_UP_S)
-            with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=find_chromium())
-                assert cluster.dashboard_link is not None
-                take_all(browser, cluster.dashboard_link)
-                browser.close()
+            yield str(cluster.dashboard_link)
         finally:
             over.set()
             runner.join()
+
+
+def take_loaded(camera: Camera) -> None:
+    """Take pictures of all pages, also in the dark, and of pages of one thing."""
+    camera.take_all(SCHEMES)
+    for size in SIZES:
+        with camera.window(size, "light") as page:
+            for path, name in OPENED.items():
+                camera.take(page, path, name)
+            for path, name in (("/graphs", "graph"), ("/workers", "worker")):
+                page.goto(camera.url(path))
+                page.locator("tr[data-key]").first.click()
+                camera.shoot(page, name)
+
+
+@contextmanager
+def empty() -> Iterator[str]:
+    """Have workers, and nothing for them to do."""
+    with SchedulerClusterCombo(4, dashboard=True) as cluster:
+        yield str(cluster.dashboard_link)
+
+
+@contextmanager
+def in_danger() -> Iterator[str]:
+    """Have all that goes wrong at once."""
+    with (
+        SchedulerClusterCombo(4, dashboard=True, memory_limit=600 * MIB) as cluster,
+        Client(cluster.get_address()) as client,
+    ):
+        client.map(wait_for_market, [0.05] * 100)
+        for number in range(40):
+            client.submit(check_quote, number).exception()
+        client.submit(wait_for_market, 600)
+        client.submit(hold_memory, 500)
+        for _ in range(3):
+            client.submit_verbose(abs, (1,), {}, capabilities={"gpu": 1})
+        time.sleep(WARM_UP_S)
+        yield str(cluster.dashboard_link)
+
+
+@contextmanager
+def operated() -> Iterator[str]:
+    """Look by the link of operators."""
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        keys, shell = Path(directory) / "keys", Shell(Path(directory))
+        stack.callback(shell.close)
+        key_files.make_cluster(keys)
+        key_files.add(keys, "operator", "ann")
+        scheduler = shell.start(f"scaler_scheduler --keys {keys} tcp://127.0.0.1:0")
+        address = scheduler.address("scheduler address ")
+        monitor = scheduler.address("monitor address ")
+        shell.start(f"scaler_cluster --keys {keys} -n 3 --worker-names red,green,blue {address}")
+        dashboard = shell.start(
+            f"scaler_ui {monitor} --port 0 --keys {keys} --operator-keys {keys / 'ann.key'}"
+        )
+        client = stack.enter_context(Client(address, keys=keys / "client.key"))
+        client.map(abs, range(1000))
+        for _ in range(3):
+            client.submit(wait_for_market, 600)
+        yield dashboard.address("for operators, at ")
+
+
+def take_operated(camera: Camera) -> None:
+    """Take pictures of a page with buttons, and of the question that one asks."""
+    for size in SIZES:
+        with camera.window(size, "light") as page:
+            page.goto(camera.url("/workers"))
+            page.locator("tr[data-key]").first.click()
+            camera.shoot(page, "buttons")
+            page.get_by_role("button", name="Restart", exact=True).click()
+            page.get_by_role("dialog").get_by_text("That meets").wait_for()
+            camera.shoot(page, "question")
+
+
+@contextmanager
+def many() -> Iterator[str]:
+    """Look at a recording of many workers."""
+    with tempfile.TemporaryDirectory() as directory:
+        shell = Shell(Path(directory))
+        with SchedulerClusterCombo(MANY) as cluster, Client(cluster.get_address()) as client:
+            recorder = shell.start(f"scaler_record {cluster.get_monitor_address()} many.rec")
+            recorder.wait_for("many.rec")
+            dice = random.Random(SEED)  # noqa: S311
+            for function in (price_option, wait_for_market, price_option):
+                unit = 1000 if function is price_option else 1
+                client.map(function, [unit * dice.uniform(0.5, 4) for _ in range(8 * MANY)])
+            recorder.interrupt()
+        dashboard = shell.start("scaler_ui --replay many.rec --port 0")
+        yield dashboard.address("dashboard at ")
+        shell.close()
+
+
+Shots = tuple["Callable[[], AbstractContextManager[str]]", "Callable[[Camera], None]"]
+STATES: dict[str, Shots] = {
+    "loaded": (loaded, take_loaded),
+    "empty": (empty, Camera.take_all),
+    "in-danger": (in_danger, Camera.take_all),
+    "operators": (operated, take_operated),
+    f"{MANY}-workers": (many, Camera.take_all),
+}
+
+
+def main() -> None:
+    """Take the pictures of the states that are named, or of all."""
+    IMAGES.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium())
+        for state in sys.argv[1:] or STATES:
+            show, look = STATES[state]
+            with show() as link:
+                look(Camera(browser, link, state))
+        browser.close()
 
 
 if __name__ == "__main__":

@@ -293,7 +293,7 @@ def test_a_task_a_graph_and_a_client_are_cancelled(cluster, open_page, operator,
         there = page.get_by_role("table", name="Workers", exact=True)
         held = there.locator("tr[role=row]", has_text="hold")
         wait_until(lambda: held.count() == 0, "the node is still shown")
-        first, second = (client.submit(tasks.hold, flags.path("a"), flags.path("go")) for _ in "ab")
+        first, second = (client.submit(tasks.hold, flags.path(n), flags.path("go")) for n in "ab")
         wait_until(lambda: held.count() == 2, there.inner_text)
         held.first.get_by_role("link").nth(1).click()
         page.get_by_text("Running now").wait_for()
