@@ -204,7 +204,7 @@ def test_a_dialog_is_one(open_page, operator):
     dialog = page.get_by_role("dialog", name="pause?")
     dialog.get_by_text("That meets 1 worker, of which 0 run tasks.").wait_for()
     focused = page.evaluate("document.activeElement.textContent")
-    assert focused == "Cancel"
+    assert focused == "No"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Yes, pause"
     page.keyboard.press("Control+k")

@@ -26,7 +26,7 @@ const openDeed = async data => {
   document.getElementById("deed-title").textContent = data.title
   document.getElementById("deed-about").textContent = data.about
   deedSaid.textContent = "The scheduler is asked what that meets …"
-  deedClose.textContent = "Cancel"
+  deedClose.textContent = "No"
   deedDo.textContent = data.yes
   deedDo.hidden = true
   deed.showModal()
