@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -279,7 +280,7 @@ def take_operated(camera: Camera) -> None:
             page.locator("tr[data-key]").first.click()
             camera.shoot(page, "buttons")
             page.get_by_role("button", name="Restart", exact=True).click()
-            page.get_by_role("dialog").get_by_text("That meets").wait_for()
+            page.get_by_role("dialog").get_by_text(re.compile("^That meets")).wait_for()
             camera.shoot(page, "question")
 
 

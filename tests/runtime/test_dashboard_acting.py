@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ def ask(page, word):
     """Press a button; return the dialog once it says what that would meet."""
     page.get_by_role("button", name=word, exact=True).click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_text("That meets").wait_for()
+    dialog.get_by_text(re.compile("^That meets")).wait_for()
     return dialog
 
 
