@@ -241,8 +241,8 @@ def _failing(model: Model) -> Iterator[Sentence]:
 
 def _stragglers(model: Model, snapshot: feed.Snapshot) -> Iterator[Sentence]:
     means = {
-        row.name: row.mean_s for row in snapshot.functions
-        if row.mean_s and row.done + row.failed >= MEASURED_MIN
+        row.name: row.each_s for row in snapshot.functions
+        if row.each_s and row.done + row.failed >= MEASURED_MIN
     }  # fmt: skip
     late = []
     for row in snapshot.workers:

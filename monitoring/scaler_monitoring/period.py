@@ -76,8 +76,7 @@ class Period:
     def functions(self) -> list[tuple[feed.Function, int]]:
         """Return the functions that were in use, counted likewise; what took longest comes first.
 
-        ``mean_s`` is what one took in this time, None if none ended. With each stands how many of
-        its tasks have not ended.
+        With each stands how many of its tasks have not ended.
         """
         assert self.first is not None
         assert self.last is not None
@@ -85,8 +84,6 @@ class Period:
         used = []
         for after in self.last.functions:
             row = _since(before.get(after.name, feed.Function()), after, (*GROWING, "busy_s"))
-            ended = row.done + row.failed
-            row.mean_s = row.busy_s / ended if row.busy_s and ended else None
             if any(getattr(row, name) for name in GROWING):
                 used.append((row, after.pending))
         return sorted(used, key=lambda one: (-one[0].busy_s, -one[0].submitted, one[0].name))

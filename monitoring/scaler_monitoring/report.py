@@ -352,7 +352,7 @@ def _function(row: feed.Function, pending: int, busy_s: float) -> dict[str, str]
         "retried": whole(row.retried),
         "pending": whole(pending),
         "busy": duration(row.busy_s or None),
-        "each": duration(row.mean_s),
+        "each": duration(row.each_s),
         "share": f"{row.busy_s / busy_s * 100:.1f} %" if busy_s else "-",
     }
 

@@ -343,7 +343,7 @@ def functions(model: Model) -> list[Line]:
             whole(row.pending),
             whole(row.done),
             whole(row.failed),
-            duration(row.mean_s),
+            duration(row.each_s),
             _rate(model.rates.functions.get(row.name)),
         )
         for row in ordered

@@ -99,7 +99,7 @@ def test_the_time_left_is_a_time(rows, workers):
 
 def test_a_straggler_is_named():
     """A task that runs for much longer than others of its function is named; others are not."""
-    function = f.Function("f", 10, 3, mean_s=1.0)
+    function = f.Function("f", 10, 3, busy_s=3.0, mean_s=20.0)
     long = f.Worker(b"W1", host="host", pid=7, tasks=1, session=3, task=17, function="f", age_s=40)
 
     assert told(snapshot(workers=[long], functions=[function]))["straggler"] == (
@@ -112,7 +112,7 @@ def test_a_straggler_is_named():
             assert "straggler" not in told(snapshot(workers=[long], functions=[function]))
             setattr(long, name, before)
     assert "straggler" not in told(
-        snapshot(workers=[long], functions=[f.Function("f", 10, 2, mean_s=1.0)])
+        snapshot(workers=[long], functions=[f.Function("f", 10, 2, busy_s=2.0)])
     )
 
 

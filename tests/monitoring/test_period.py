@@ -37,7 +37,7 @@ def test_what_was_before_does_not_count():
     tasks = period.tasks()
     assert (tasks.submitted, tasks.done, tasks.ready) == (10, 10, 5)
     ((row, pending),) = period.functions()
-    assert (row.name, row.done, row.busy_s, row.mean_s, pending) == ("f", 10, 20.0, 2.0, 5)
+    assert (row.name, row.done, row.busy_s, row.each_s, pending) == ("f", 10, 20.0, 2.0, 5)
     assert period.deaths() == 1
     assert period.untold() == 2
 
@@ -56,7 +56,7 @@ def test_of_a_function_that_did_not_end_nobody_knows_what_one_takes():
     period = heard(f.Snapshot("r", 1), f.Snapshot("r", 2, functions=[f.Function("f", 1)]))
 
     ((row, pending),) = period.functions()
-    assert (row.mean_s, pending) == (None, 1)
+    assert (row.each_s, pending) == (None, 1)
 
 
 def test_another_scheduler_goes_on():

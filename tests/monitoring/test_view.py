@@ -39,7 +39,7 @@ def a_snapshot(workers=3, **fields):
         "tasks": f.Tasks(1, 2, 3, 4, 53_800, 53_704, 14, 48, moved=3),
         "sent": {"Assign": 200_000, "Results": 9},
         "received": {"Done": 200_000},
-        "functions": [f.Function("work", 10, 5, 1, mean_s=0.5)],
+        "functions": [f.Function("work", 10, 5, 1, busy_s=3.0, mean_s=0.2)],
         "clients": [f.Client(1, "host", 77, submitted=10, done=5, failed=1)],
     }
     return f.Snapshot("run", 1, time=1.0, interval_s=1.0, machines=machines, workers=rows,

@@ -20,6 +20,14 @@ from tests.runtime.helpers import wait_until
 NOW = 1000.0
 
 
+@pytest.fixture
+def at(monkeypatch):
+    """Let it be NOW, until a test sets the time."""
+    times = [NOW]
+    monkeypatch.setattr(vitals, "clock", lambda: times[0])
+    return times
+
+
 def test_a_process_is_measured():
     """A process's resident set and CPU time are those that the system tells the process itself."""
     start = time.process_time()
@@ -109,12 +117,13 @@ def test_control_groups_allow_less(monkeypatch, tmp_path, line, root, files, exp
     assert Memory().total_and_free() == expected
 
 
-def test_the_first_answer_takes_a_moment():
+def test_the_first_answer_takes_a_moment(at):
     """The first answer waits a moment to measure; later ones go on from the one before."""
     examiner = Examiner(lambda: {b"W1": os.getpid()}, 5_000_000_000)
     examiner.ask(m.Examine(5.0), NOW)
     first_due = examiner.due
-    answer = examiner.answer(NOW + BASELINE_S, 3)
+    at[0] = NOW + BASELINE_S
+    answer = examiner.answer(3)
     examiner.ask(m.Examine(6.0), NOW + 1.0)
 
     assert first_due == NOW + BASELINE_S
@@ -125,18 +134,18 @@ def test_the_first_answer_takes_a_moment():
     assert (answer.memory_limit_bytes, answer.restarts) == (5_000_000_000, 3)
 
 
-def test_what_was_measured_long_ago_is_measured_anew():
+def test_what_was_measured_long_ago_is_measured_anew(at):
     """A measurement of long ago is made anew, as a mean over that time would say nothing."""
     examiner = Examiner(dict)
     examiner.ask(m.Examine(5.0), NOW)
-    examiner.answer(NOW + BASELINE_S, 0)
-    later = NOW + 2 * FRESH_S
+    examiner.answer(0)
+    at[0] = later = NOW + 2 * FRESH_S
     examiner.ask(m.Examine(6.0), later)
 
     assert examiner.due == later + BASELINE_S
 
 
-def test_how_busy_is_counted_in_thousandths(monkeypatch):
+def test_how_busy_is_counted_in_thousandths(monkeypatch, at):
     """CPU use is counted in thousandths of one CPU since the last look, or the start."""
     used = {1: 10.0, 2: 0.5}
     monkeypatch.setattr(vitals, "cpu_seconds", used.__getitem__)
@@ -147,10 +156,24 @@ def test_how_busy_is_counted_in_thousandths(monkeypatch):
     used[1] += 0.125
     processes[b"W2"] = 2
 
-    answer = examiner.answer(NOW + BASELINE_S, 0)
+    at[0] = NOW + BASELINE_S
+    answer = examiner.answer(0)
     assert answer.workers == (b"W1", b"W2")
     assert answer.worker_cpu_milli == (500, 2000)
     assert answer.worker_rss_bytes == (7, 7)
+
+
+def test_an_answer_that_is_late_does_not_count_more(monkeypatch, at):
+    """What was used while the supervisor did something else is divided by that time as well."""
+    used = [10.0]
+    monkeypatch.setattr(vitals, "machine_cpu_seconds", lambda: used[0])
+    examiner = Examiner(dict)
+    examiner.ask(m.Examine(5.0), NOW)
+    # The turn in which it is due takes long.
+    at[0] += BASELINE_S + 4.0
+    used[0] += 2 * (BASELINE_S + 4.0)
+
+    assert examiner.answer(0).cpu_milli == 2000
 
 
 def test_without_control_groups_a_machine_has_all_its_memory(monkeypatch):
@@ -159,7 +182,7 @@ def test_without_control_groups_a_machine_has_all_its_memory(monkeypatch):
     examiner = Examiner(lambda: {b"W1": os.getpid()})
     examiner.ask(m.Examine(5.0), NOW)
 
-    answer = examiner.answer(NOW + BASELINE_S, 0)
+    answer = examiner.answer(0)
     seen = psutil.virtual_memory()
     assert answer.memory_bytes == seen.total
     assert answer.free_bytes == pytest.approx(seen.available, rel=0.5)

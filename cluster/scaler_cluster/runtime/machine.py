@@ -187,7 +187,7 @@ class MachineShell(ABC):
             else:
                 self._leave = action.reason
         if self._examiner is not None and now >= self._examiner.due:
-            messages.append(self._examiner.answer(now, self._core.restarts))
+            messages.append(self._examiner.answer(self._core.restarts))
         if messages:
             self._send(messages)
         for _, frames in self._exchange.tick(now):

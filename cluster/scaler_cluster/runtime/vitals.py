@@ -146,16 +146,16 @@ class Examiner:
         self._asked, self._asked_at = question, now
         self.due = now
         if now - self._measured_at > FRESH_S:
-            self._measure(now, self._processes())
+            self._measure(self._processes())
             self.due = now + BASELINE_S
 
-    def answer(self, now: float, restarts: int) -> m.Vitals:
+    def answer(self, restarts: int) -> m.Vitals:
         """Return the answer to the last question; ``restarts`` counts workers started again."""
         assert self._asked is not None
         asked, self._asked = self._asked, None
         self.due = math.inf
         processes = self._processes()
-        cpu, machine_cpu = self._measure(now, processes)
+        cpu, machine_cpu = self._measure(processes)
         return m.Vitals(
             asked.sent_at,
             clock() - self._asked_at,
@@ -171,8 +171,10 @@ class Examiner:
             restarts,
         )
 
-    def _measure(self, now: float, processes: Mapping[bytes, int]) -> tuple[dict[bytes, int], int]:
+    def _measure(self, processes: Mapping[bytes, int]) -> tuple[dict[bytes, int], int]:
         """Return how busy each process is, and the machine, since this was called last."""
+        # This turn of the supervisor may have begun long ago.
+        now = clock()
         passed_s = max(now - self._measured_at, 1e-3)
         busy_s = {peer: cpu_seconds(pid) for peer, pid in processes.items()}
         busy_s[b""] = process_time()

@@ -188,6 +188,12 @@ class Function:
     """Which part of ``busy_s`` they took; it is also in the time of the task that ran them."""
 
     @property
+    def each_s(self) -> float | None:
+        """Return what one of its tasks took, of all that returned or raised; None: none has."""
+        ended = self.done + self.failed
+        return self.busy_s / ended if ended and self.busy_s else None
+
+    @property
     def pending(self) -> int:
         """Return how many of its tasks have not ended."""
         return self.submitted - self.done - self.failed - self.cancelled

@@ -140,8 +140,6 @@ def _row(one: feed.Function, model: Model) -> dict[str, Any]:
 
 
 def _tiles(counts: feed.Function, durations: Durations) -> list[Tile]:
-    ended = counts.done + counts.failed
-    mean_s = counts.busy_s / ended if ended and counts.busy_s else None
     return [
         Tile("done", view.whole(counts.done)),
         Tile("failed", view.whole(counts.failed), is_bad=counts.failed > 0),
@@ -149,7 +147,7 @@ def _tiles(counts: feed.Function, durations: Durations) -> list[Tile]:
         Tile("p50", view.duration(durations.quantile(0.5))),
         Tile("p95", view.duration(durations.quantile(0.95))),
         Tile("max", view.duration(durations.max_s if durations.count else None)),
-        Tile("mean", view.duration(mean_s), "of all"),
+        Tile("mean", view.duration(counts.each_s), "of all"),
         Tile("in all", view.duration(counts.busy_s)),
     ]
 

@@ -62,8 +62,8 @@ def _bar(one: feed.Function, per_s: float) -> Bar:
         told.append(f"{view.whole(one.cancelled)} cancelled")
     if one.pending:
         told.append(f"{view.whole(one.pending)} pending")
-    if one.mean_s is not None:
-        told.append(f"{view.duration(one.mean_s)} each")
+    if one.each_s is not None:
+        told.append(f"{view.duration(one.each_s)} each")
     if per_s >= 0.5:
         told.append(f"{view.whole(per_s)}/s")
     counts = {state: getattr(one, state) for state in TASK_STATES}
