@@ -75,8 +75,8 @@ def load_curve(currency: str) -> bytes:
     """Return a large result, or fail."""
     if currency == "XAU":
         raise LookupError(f"no quotes for {currency} since 2026-11-20")
-    print(f"curve of {currency}: 400 points")
-    log.info("%s is %d s old", currency, random.randrange(90))
+    sys.stdout.write(f"curve of {currency}: 400 points\n")
+    log.warning("the last quote of %s is of yesterday", currency)
     return os.urandom(400_000)
 
 
