@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from contextlib import suppress
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +95,10 @@ class Recorder:
         self.close()
 
 
-def read(path: str) -> Iterator[tuple[float, Message]]:
+def read(path: str, skipped: int = 0) -> Iterator[tuple[float, Message]]:
     """Yield the messages of a recording, each after the moment in which it arrived.
+
+    So many at its beginning are ``skipped``: nobody looks at what they say.
 
     These are seconds of a clock of whoever recorded: given to :meth:`Model.apply`, they make the
     model that was there then. A recording that was cut off ends with its last whole message.
@@ -123,9 +126,13 @@ def read(path: str) -> Iterator[tuple[float, Message]]:
             raise ConfigError(f"{path} is no recording of a feed")
         if head.get("version") != VERSION:
             raise ConfigError(f"{path} was recorded by another version of scaler-exec")
+        for _ in range(skipped):
+            _next(values, path)
         while (value := _next(values, path)) is not None:
             try:
                 now, topic, body = value
+                if not isfinite(now):
+                    raise ValueError(now)  # noqa: TRY301
                 message = decode([topic, _decompress(body)])
             except (TypeError, ValueError, zlib.error) as error:
                 raise _damaged(path) from error
