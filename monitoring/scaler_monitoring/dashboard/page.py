@@ -14,9 +14,11 @@ from scaler_monitoring.dashboard import guard
 from scaler_monitoring.dashboard.address import Address
 from scaler_monitoring.dashboard.pace import BUSY_S, is_busy
 from scaler_monitoring.dashboard.settings import COOKIE, SCHEME_HEADER, settings_of
+from scaler_monitoring.dashboard.slider import SPEEDS, Slider
 from scaler_monitoring.dashboard.status import Status
 from scaler_monitoring.dashboard.tab_view import View
 from scaler_monitoring.dashboard.template import LINKS, links, template, variables
+from scaler_monitoring.dashboard.watch import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
     from scaler_monitoring.dashboard.watch import Watch
     from scaler_monitoring.model import Model
+
+MOVED_S = 0.2
+"""How often it is looked whether a replay has come to another moment."""
 
 
 class Page(ABC):
@@ -71,46 +76,71 @@ def open_page(
     hrefs = links(prefix, token)
     address, may_act = Address(_query(request.arguments)), guard.may_act.get()
     view = View(watch, theme, settings, hrefs, rows_max, address, may_act)
-    status, page = Status(view), kind(view)
-    page.root.visible = False
+    tab = _Tab(view, kind)
     document.title = f"{dict(LINKS)[kind.path]} · scaler"
     document.template = template("page.html")
     # The page does both itself: Bokeh would ask for a session that is gone.
     document.config.update(reconnect_session=False, notify_connection_status=False)
     document.template_variables.update(
-        variables(hrefs, kind.path, theme, guard.nonce.get()), may_act=may_act
+        variables(hrefs, kind.path, theme, guard.nonce.get()),
+        may_act=may_act,
+        length_s=watch.length_s if isinstance(watch, Replay) else None,
+        speeds=SPEEDS[1:],
     )
-    document.add_root(
-        column(status.root, page.root, view.address.root, sizing_mode="stretch_width")
-    )
-    shown: tuple[object, ...] = ()
-    shown_at = -inf
+    document.add_root(tab.root)
+    if tab.slider is not None:
+        interval_s = min(interval_s, MOVED_S)
+    # Once the browser has its document, and not before.
+    document.add_next_tick_callback(lambda: in_one(document, tab.update))
+    document.add_periodic_callback(lambda: in_one(document, tab.update), int(interval_s * 1000))
 
-    def update() -> None:
-        nonlocal shown, shown_at
+
+class _Tab:
+    """What a page has around it, and when it is brought up to date."""
+
+    def __init__(self, view: View, kind: type[Page]) -> None:
+        self._view = view
+        self._kind = kind
+        self.slider: Slider | None = None
+        """There is one over a recording."""
+        if isinstance(view.watch, Replay):
+            self.slider = Slider(view.watch, view.address)
+        self._status, self._page = Status(view), kind(view)
+        self._page.root.visible = False
+        self._shown: tuple[object, ...] = ()
+        self._shown_at = -inf
+        around = [self.slider.root] if self.slider is not None else []
+        self.root = column(
+            self._status.root, self._page.root, view.address.root, *around,
+            sizing_mode="stretch_width",
+        )  # fmt: skip
+        view.address.on_visit(self._visit)
+
+    def update(self) -> None:
+        """Show what is new."""
+        watch = self._view.watch
         model, now = watch.model, clock()
-        if now - shown_at < BUSY_S and is_busy(model):
+        if self.slider is not None:
+            if not self.slider.has_come():
+                return
+        elif now - self._shown_at < BUSY_S and is_busy(model):
             return
-        status.update()
+        self._status.update()
         if model.snapshot is None:
             return
-        state = model.restarts, model.heard_at if kind.is_quick else model.snapshot.seq
-        if state != shown:
-            page.update(model)
-            if not page.root.visible:
-                page.restore()
-                page.root.visible = True
-            shown, shown_at = state, now
+        heard = model.heard_at if self._kind.is_quick else model.snapshot.seq
+        state = model, model.restarts, heard
+        if state != self._shown:
+            self._page.update(model)
+            if not self._page.root.visible:
+                self._page.restore()
+                self._page.root.visible = True
+            self._shown, self._shown_at = state, now
 
-    def visit() -> None:
+    def _visit(self) -> None:
         # Before, there may be no snapshot; once it is shown, it is as the address says.
-        if page.root.visible:
-            page.restore()
-
-    view.address.on_visit(visit)
-    # Once the browser has its document, and not before.
-    document.add_next_tick_callback(lambda: in_one(document, update))
-    document.add_periodic_callback(lambda: in_one(document, update), int(interval_s * 1000))
+        if self._page.root.visible:
+            self._page.restore()
 
 
 def _query(arguments: Mapping[str, list[bytes]]) -> str:

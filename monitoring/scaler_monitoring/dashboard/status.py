@@ -36,8 +36,7 @@ class Status:
             return _line("waiting", f"{about} Is that the monitor address that it printed?")
         if model.is_stale(watch.now):
             ago = duration(watch.now - (model.heard_at or watch.now))
-            about = f"<b>Disconnected</b>: {source} was heard {ago} ago; what is shown is old."
-            return _line("bad", about)
+            return _line("bad", watch.said_of_silence(source, ago))
         parts = [
             watch.said_of(source),
             f"up {duration(snapshot.scheduler.up_s)}",

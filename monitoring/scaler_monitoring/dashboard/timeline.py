@@ -75,19 +75,19 @@ class Timeline:
     ) -> None:
         """Add what is new; ``taken`` is in the order of time, ``row`` is in that of the fields.
 
-        If ``of``, what all of it is about, is not what it was, or another scheduler speaks, all is
-        drawn anew.
+        If ``of``, what all of it is about, is not what it was, another scheduler speaks, or it is
+        another model, all is drawn anew.
         """
         assert model.snapshot is not None
         since = model.snapshot.clock - self._window_s
         shown = list(takewhile(lambda one: one.clock >= since, reversed(taken)))
-        is_other = self._of != (model.run, of)
+        is_other = self._of != (model, model.run, of)
         last = -inf if is_other else self._last
         new = list(takewhile(lambda one: one.clock > last, shown))[::-1]
         step_s = STEP_S_MAX if is_busy(model) else self._step_s
         if not is_other and (not new or new[-1].clock - last < step_s):
             return
-        self._of = model.run, of
+        self._of = model, model.run, of
         rows = [
             (axis_ms(model.time_of(one.clock)), *(nan if x is None else x for x in row(one)))
             for one in new

@@ -8,13 +8,14 @@ import time
 from time import perf_counter as clock
 from typing import TYPE_CHECKING
 
-from scaler_cluster.errors import ConfigError, RemoteProtocolError
+from scaler_cluster.errors import ConfigError, RemoteProtocolError, ScalerError
 from scaler_cluster.ids import LOGS
 from scaler_monitoring.activity import Activity
 from scaler_monitoring.dashboard.profiling import Profiling
 from scaler_monitoring.feed import OWN_KEYS, Feed
 from scaler_monitoring.model import Model
-from scaler_monitoring.recording import Recorder, read
+from scaler_monitoring.recording import Recorder
+from scaler_monitoring.tape import Tape
 
 if TYPE_CHECKING:
     from scaler_cluster.security.credentials import Credentials
@@ -26,10 +27,17 @@ LOGS_S = 10.0
 """Nobody listens to what tasks print any more once no tab has asked for it for so long."""
 LOOK_S = 0.5
 """How often it is looked whether there is something, should a wake-up have been lost."""
+SLICE_S = 0.05
+"""A replay that goes to another moment lets everything else have its turn after so long."""
+TICK_S = 0.5
+"""How often one that is played moves on."""
 
 
 class Watch:
     """What is known, and of whom."""
+
+    followed = "what happens now"
+    """What a page follows that shows the latest."""
 
     def __init__(self, source: str) -> None:
         self.activity = Activity()
@@ -48,6 +56,10 @@ class Watch:
     def said_of(self, source: str) -> str:
         """Return HTML that says what is shown, of this source."""
         return f"<b>Connected</b> to {source}"
+
+    def said_of_silence(self, source: str, ago: str) -> str:
+        """Return HTML that says that it was heard so long ago."""
+        return f"<b>Disconnected</b>: {source} was heard {ago} ago; what is shown is old."
 
     def want_logs(self) -> None:
         """Take in what tasks print as well, for a while; a tab that shows it calls this often."""
@@ -152,23 +164,87 @@ class LiveWatch(Watch):
 
 
 class Replay(Watch):
-    """Shows what a recording ends with. Raises as :func:`read` does."""
+    """Shows one moment of a recording, to all tabs: at first the last one.
+
+    Raises as :func:`read` does.
+    """
+
+    followed = "the moment that is shown"
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self._now = 0.0
-        """When the last message had arrived."""
-        for arrived_at, message in read(path):
-            self.model.apply(message, arrived_at)
-            self._now = arrived_at
+        self._tape = Tape(path)
+        self.length_s = self._tape.length_s
+        """The last moment: they are seconds since the first snapshot, and this first one is 0."""
+        self.wanted = self.length_s
+        """The moment that is shown, or is on its way."""
+        self.speed = 0
+        """How many of its seconds pass in one of ours; 0: it stands still."""
+        self.is_moving = False
+        """What there is, is of no moment yet that anybody asked for."""
+        self._end: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        """There is one while it has something to do."""
+        self._show()
+
+    def go(self, moment: float, speed: int = 0) -> None:
+        """Show another moment soon, and go on from there at this speed; from the end, anew."""
+        self._want(0.0 if speed and moment >= self.length_s else moment, speed)
+
+    def _want(self, moment: float, speed: int) -> None:
+        self.wanted = round(min(max(moment, 0.0), self.length_s), 1)
+        self.speed, self.is_moving = speed, True
+        self._call(0.0)
+
+    def _call(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._go_on)
+
+    def _go_on(self) -> None:
+        """Come nearer to what is wanted, for no longer than other tabs can wait."""
+        self._timer, until = None, clock() + SLICE_S
+        try:
+            is_there = self._tape.go(self.wanted, lambda: clock() >= until)
+        except ScalerError as error:
+            if self._end is not None and not self._end.done():
+                self._end.set_exception(error)
+            return
+        if not is_there:
+            self._call(0.0)
+        elif self.is_moving:
+            self.is_moving = False
+            self._show()
+            if self.wanted >= self.length_s:
+                self.speed = 0
+            elif self.speed:
+                self._call(TICK_S)
+        else:
+            self._want(self.wanted + self.speed * TICK_S, self.speed)
+
+    def _show(self) -> None:
+        self.model, self.activity = self._tape.scene.model, self._tape.scene.activity
+
+    def listen(self, end: asyncio.Future[None]) -> None:
+        """Let ``end`` get the error if the file is not any more what it was."""
+        self._end = end
 
     def said_of(self, source: str) -> str:
         """Return HTML that says of when it is."""
-        last = self.model.snapshot
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last.time)) if last else "?"
-        return f"<b>Recording</b> {source}, as it ended at {at}"
+        at = time.localtime(self._tape.began_time + self.wanted)
+        how = "ended" if self.wanted >= self.length_s else "was"
+        return f"<b>Recording</b> {source}, as it {how} at {time.strftime('%Y-%m-%d %H:%M:%S', at)}"
+
+    def said_of_silence(self, source: str, ago: str) -> str:
+        """Return HTML that says so of the moment that is shown."""
+        return f"{self.said_of(source)}: the scheduler had been silent for {ago}."
 
     @property
     def now(self) -> float:
-        """When the last message had arrived."""
-        return self._now
+        """The moment that is shown, by the clock of whoever recorded it."""
+        return (self._tape.began_at or 0.0) + self.wanted
+
+    def close(self) -> None:
+        """Go nowhere any more."""
+        if self._timer is not None:
+            self._timer.cancel()

@@ -122,10 +122,14 @@ class Ledger:
         """Those that run first, then the others, the last that ended first."""
         self.running: list[feed.Graph] = []
         """All that run."""
+        self._of: Model | None = None
+        """Where it was seen: a replay that goes back has another one."""
 
     def update(self, model: Model) -> None:
         """Take in what is known now."""
         assert model.snapshot is not None
+        if model is not self._of:
+            self._of, self.graphs = model, {}
         begun: dict[str, float] = {}
         over: dict[str, feed.GraphOver] = {}
         for event in model.news:

@@ -91,6 +91,8 @@ class Logs(Page):
         """How many lines there were when it was looked last."""
         self._is_new = True
         """What is shown is not what matches."""
+        self._tail: LastLines | None = None
+        """What it is shown of."""
         return column(
             panel(
                 "Logs",
@@ -112,6 +114,9 @@ class Logs(Page):
             self._list(model.logs)
 
     def _list(self, tail: LastLines) -> None:
+        if tail is not self._tail:
+            self._tail = tail
+            self._begin()
         wanted = self._filter()
         added, self._seen = tail.since(self._seen), tail.added
         before = len(self._found)
@@ -121,6 +126,10 @@ class Logs(Page):
             self._is_new = not before and not matching
             show(self._lines, _lines_html(list(self._found)))
         show(self._said, _sentence(tail, len(self._found)))
+
+    def _begin(self) -> None:
+        self._found.clear()
+        self._seen, self._is_new = 0, True
 
     def _filter(self) -> LogFilter:
         wanted, level = self._text.value_input.strip(), self._level.value
@@ -133,8 +142,7 @@ class Logs(Page):
         )
 
     def _on_filter(self, name: str, old: object, new: object) -> None:
-        self._found.clear()
-        self._seen, self._is_new = 0, True
+        self._begin()
         self._list(self.view.model.logs)
 
     def _on_pause(self, name: str, old: object, new: object) -> None:

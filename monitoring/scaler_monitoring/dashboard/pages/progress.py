@@ -34,12 +34,15 @@ class Progress:
         self.root = self._bars.root
         self._active: dict[str, float] = {}
         """When a function had tasks last."""
+        self._of: Model | None = None
 
     def update(self, model: Model) -> None:
         """Show what is known now."""
         assert model.snapshot is not None
         functions, rates = model.snapshot.functions, model.rates.functions
         clock = model.snapshot.clock
+        if model is not self._of:
+            self._of, self._active = model, {}
         self._active = {
             one.name: clock if one.pending or rates.get(one.name) else self._active[one.name]
             for one in functions

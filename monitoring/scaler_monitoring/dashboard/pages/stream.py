@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bokeh.models.ui.ui_element import UIElement
 
-    from scaler_monitoring.activity import Life
+    from scaler_monitoring.activity import Activity, Life
     from scaler_monitoring.model import Model
 
 WORKERS_MAX = 100
@@ -91,7 +91,6 @@ class Stream(Page):
         self._said, self._chips = (text("", theme, html.STYLE + LEGEND_CSS) for _ in range(2))
         self._range = Range1d(start=START[0], end=START[1])
         self._figure = StreamFigure(theme, self.view.links, self._range)
-        self._activity = self.view.watch.activity
         self._layers = Layers(self._figure, self._activity)
         self._is_following = True
         self._set = START
@@ -102,7 +101,8 @@ class Stream(Page):
         """How many pieces of work were looked at."""
         self._lives: list[Life] = []
         """The workers that are shown."""
-        self._restarts = -1
+        self._of: object = None
+        """The model, and how often the scheduler had restarted, that it is drawn of."""
         for range_end in ("start", "end"):
             self._range.on_change(range_end, self._on_range)
         for event in (Reset, DoubleTap):
@@ -119,6 +119,10 @@ class Stream(Page):
             self._figure.root,
             sizing_mode="stretch_width",
         )
+
+    @property
+    def _activity(self) -> Activity:
+        return self.view.watch.activity
 
     # -- what is chosen --------------------------------------------------------------------
 
@@ -164,7 +168,7 @@ class Stream(Page):
         lives = self._lives
         self._follow_now(model)
         self._learn(model)
-        is_other = model.restarts != self._restarts or lives != self._lives
+        is_other = self._of != (model, model.restarts) or lives != self._lives
         if is_other or not self._layers.add(model, added):
             self._begin(model)
             return
@@ -172,7 +176,8 @@ class Stream(Page):
 
     def _begin(self, model: Model) -> None:
         """Show everything anew."""
-        self._restarts, self._streamed = model.restarts, model.streamed
+        self._of, self._streamed = (model, model.restarts), model.streamed
+        self._layers = Layers(self._figure, self._activity)
         self._follow_now(model)
         self._learn(model)
         start, end = self._seen(model)
@@ -241,7 +246,7 @@ class Stream(Page):
         if self._pause.active:
             return "It stands still, as it is paused."
         if self._is_following:
-            return "It follows what happens now."
+            return f"It follows {self.view.watch.followed}."
         return "It stands still where you have moved it: Follow goes on with now."
 
 

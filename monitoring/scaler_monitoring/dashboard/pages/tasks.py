@@ -111,7 +111,8 @@ class Tasks(Page):
         self._found: deque[Work] = deque(maxlen=self.view.rows_max)
         """Those of the stream that match, in the order in which they ended."""
         self._streamed = 0
-        self._restarts = -1
+        self._of: object = None
+        """The model, and how often the scheduler had restarted, that the list is of."""
         self._is_restoring = False
         listed = column(
             panel(
@@ -159,14 +160,14 @@ class Tasks(Page):
             opened.restore()
             table.choose("")
         self._alike.choose("")
-        self._restarts = -1
+        self._of = None
         self.update(self.view.model)
 
     # -- the list of tasks -------------------------------------------------------------------
 
     def _list(self, model: Model) -> None:
-        if model.restarts != self._restarts:
-            self._restarts, self._streamed = model.restarts, 0
+        if self._of != (model, model.restarts):
+            self._of, self._streamed = (model, model.restarts), 0
             self._found.clear()
         added, self._streamed = model.streamed_since(self._streamed), model.streamed
         self._found.extend(self._matching(model, added))
@@ -227,7 +228,7 @@ class Tasks(Page):
         self.view.address.set(
             is_step=False, search=self._search.value_input, state="" if state == ALL else state
         )
-        self._restarts = -1
+        self._of = None
         self._list(self.view.model)
 
     def _on_order(self) -> None:

@@ -1,0 +1,177 @@
+"""A recording as a dashboard shows it: it moves in slices, by itself if it is played."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from scaler_cluster.errors import ConfigError
+from scaler_cluster.wire import feed as f
+from scaler_monitoring.dashboard import watch as watch_module
+from scaler_monitoring.dashboard.address import Address
+from scaler_monitoring.dashboard.slider import Slider
+from scaler_monitoring.dashboard.watch import Replay
+from scaler_monitoring.recording import Recorder
+
+LENGTH = 20
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Return the path of a recording of 20 seconds, with one task done in each."""
+    name = str(tmp_path / "x.rec")
+    with Recorder(name) as recorder:
+        for n in range(LENGTH + 1):
+            told = f.Snapshot("run", n + 1, clock=1.0 + n, time=1e9 + n, interval_s=1.0)
+            told.tasks.done = n
+            recorder.apply(told, 50.0 + n)
+    return name
+
+
+async def until(condition):
+    """Give others their turns until this holds."""
+
+    async def poll():
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    await asyncio.wait_for(poll(), 60.0)
+
+
+async def comes(replay, moment):
+    """Wait until a replay has come to a moment."""
+    await until(lambda: not replay.is_moving and replay.wanted == moment)
+    assert replay.now == 50.0 + moment
+    assert replay.model.snapshot.tasks.done == int(moment)
+
+
+def test_others_have_their_turns_while_it_moves(path, monkeypatch):
+    """Between two slices others run; who wants another moment meanwhile gets that one."""
+    monkeypatch.setattr(watch_module, "SLICE_S", 0.0)
+
+    async def run():
+        replay = Replay(path)
+        assert not replay.is_moving
+        before = replay.model
+        replay.go(7.0)
+        turns = 0
+        while replay.is_moving:
+            assert replay.model is before
+            await asyncio.sleep(0)
+            turns += 1
+            if turns == 3:
+                monkeypatch.setattr(watch_module, "SLICE_S", 10.0)
+                replay.go(3.5)
+        assert turns > 3
+        await comes(replay, 3.5)
+        replay.close()
+
+    asyncio.run(run())
+
+
+def test_it_is_played_to_its_end(path, monkeypatch):
+    """Played, it goes on by itself, stands still at its end, and begins anew from there."""
+    monkeypatch.setattr(watch_module, "TICK_S", 0.1)
+
+    async def run():
+        replay = Replay(path)
+        replay.go(15.0, 10)
+        await comes(replay, 15.0)
+        await comes(replay, 16.0)
+        await comes(replay, 20.0)
+        assert replay.speed == 0
+        replay.go(20.0, 60)
+        await comes(replay, 0.0)
+        replay.go(replay.wanted)
+        await comes(replay, 0.0)
+        assert replay.speed == 0
+        replay.close()
+
+    asyncio.run(run())
+
+
+def test_moments_that_are_none(path):
+    """Beyond an end it is the end; what is no number in an address is not looked at."""
+
+    async def run():
+        replay = Replay(path)
+        replay.go(1e300)
+        await comes(replay, 20.0)
+        replay.go(-5.0)
+        await comes(replay, 0.0)
+        for text in ("nan", "inf", "x", ""):
+            address = Address(f"at={text}&sort=took")
+            slider = Slider(replay, address)
+            assert slider.has_come()
+            assert (address.get("at"), address.get("sort")) == ("0.0", "took")
+        for tags in ([1.0], [5.0, 7, 1], [5.0, "x", 1], ["nan", 0, 2], [None, 0, 3]):
+            slider.root.tags = tags
+            assert replay.wanted == 0.0
+        Slider(replay, Address("at=5.5"))
+        await comes(replay, 5.5)
+        replay.close()
+
+    asyncio.run(run())
+
+
+def test_a_tab_says_what_it_heard_last(path):
+    """What a browser wanted is answered with its number: it ignores what was said before."""
+
+    async def run():
+        replay = Replay(path)
+        slider, other = Slider(replay, Address()), Slider(replay, Address())
+        assert slider.has_come()
+        assert not slider.has_come()
+        slider.root.tags = [4.0, 0, 1]
+        assert not slider.has_come()
+        await comes(replay, 4.0)
+        assert slider.has_come()
+        assert other.has_come()
+        assert (slider.root.tags, other.root.tags) == ([4.0, 0, 1], [4.0, 0, 0])
+        # Pause, in a tab that does not know yet how far it is.
+        replay.go(9.0, 1)
+        slider.root.tags = [None, 0, 2]
+        await comes(replay, 9.0)
+        assert slider.has_come()
+        assert slider.root.tags == [9.0, 0, 2]
+        replay.close()
+
+    asyncio.run(run())
+
+
+def test_a_file_that_is_gone_ends_it(path, tmp_path):
+    """If the recording cannot be read any more, whoever listens to it is told."""
+
+    async def run():
+        replay = Replay(path)
+        end = asyncio.get_running_loop().create_future()
+        replay.listen(end)
+        (tmp_path / "x.rec").unlink()
+        replay.go(1.0)
+        with pytest.raises(ConfigError, match="cannot read"):
+            await end
+        replay.close()
+
+    asyncio.run(run())
+
+
+def test_a_silent_scheduler_is_told_of_its_moment(tmp_path):
+    """In a gap of a recording it is said since when the scheduler was silent."""
+    name = str(tmp_path / "x.rec")
+    with Recorder(name) as recorder:
+        for n in (0, 100):
+            recorder.apply(f.Snapshot("run", n + 1, clock=1.0 + n, time=1e9 + n), 50.0 + n)
+
+    async def run():
+        replay = Replay(name)
+        assert not replay.model.is_stale(replay.now)
+        replay.go(40.0)
+        await until(lambda: not replay.is_moving)
+        assert replay.model.is_stale(replay.now)
+        said = replay.said_of_silence("x.rec", "40s")
+        assert said.startswith("<b>Recording</b> x.rec, as it was at ")
+        assert said.endswith(": the scheduler had been silent for 40s.")
+        replay.close()
+
+    asyncio.run(run())
