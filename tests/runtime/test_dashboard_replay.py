@@ -8,6 +8,7 @@ from scaler_cluster.wire import feed as f
 from scaler_monitoring.dashboard.settings import PATH
 from scaler_monitoring.dashboard.template import LINKS
 from scaler_monitoring.recording import Recorder
+from tests.runtime.browser import DESKTOP, PHONE
 from tests.runtime.helpers import wait_until
 from tests.runtime.test_dashboard_for_all import AXE, FAULTS
 
@@ -212,7 +213,12 @@ def test_the_slider_is_for_all(replay, open_window, colours):
     page.reload()
     shows(page, 65)
     page.evaluate(AXE)
-    assert page.evaluate(FAULTS) == []
+    for width, height in (DESKTOP, PHONE):
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate(FAULTS) == []
+        box = slider(page).bounding_box()
+        assert box["width"] >= 120
+        assert box["x"] + box["width"] <= width
     page.get_by_role("link", name=dict(LINKS)[PATH], exact=True).click()
     page.get_by_text("Time window").wait_for()
     assert slider(page).count() == 0
